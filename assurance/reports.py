@@ -1,4 +1,4 @@
-"""How a campaign ends."""
+"""Reports of campaigns."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def report(found: Mapping[str, Any], output: Path | None, *, sound: bool) -> None:
-    """Print what was found, keep it in a file if one is named, and exit with status 1 unless all was sound."""
+    """Print the findings, write them to `output` if given, and exit with status 1 unless all was sound."""
     text = json.dumps(found, indent=2) + "\n"
     sys.stdout.write(text)
     if output:

@@ -1,8 +1,8 @@
-"""Fifty polling members beside one abusive address: how much longer their polls take while it asks for what costs most.
+"""Fifty polling members next to one abusive address: how much longer their polls take while it requests the most expensive pages.
 
-A coordinator in a process of its own has a federation of 50 members with a round. Each member asks for its request once a second, signed and
-without waiting. Then another address asks on many connections for public pages and documents as fast as it is answered. The median poll
-may take one and a half times as long, from the first moment on.
+A coordinator in its own process has a federation of 50 members with a round. Each member polls once a second, with a signature and
+without waiting. Then another address requests public pages and documents on many connections, as fast as it gets answers. The median
+poll may take 1.5 times as long, from the first moment.
 
     .venv/bin/python -m benchmarks.abuse --output runs/abuse.json
 """
@@ -42,11 +42,11 @@ LONGER_MAX = 1.5
 
 @dataclass(frozen=True)
 class Polls:
-    """What polls took.
+    """Durations of polls.
 
     Attributes:
         seconds: of each poll.
-        busy: part of one processor that the coordinator took meanwhile.
+        busy: share of one processor that the coordinator used meanwhile.
     """
 
     seconds: list[float]
@@ -65,7 +65,7 @@ class Polls:
 
 
 async def poll(client: httpx.AsyncClient, path: str, place: float, until_s: float) -> list[float]:
-    """One member's polls, at a place of its own within each second."""
+    """Poll for one member, at its own offset within each second."""
     taken = []
     await asyncio.sleep(place)
     while time.monotonic() < until_s:
@@ -86,19 +86,19 @@ async def polled(client: httpx.AsyncClient, served: Served, paths: list[str], fo
 
 
 def abuse(url: str, paths: list[str], for_s: float, told: Any) -> None:
-    """Ask for everything in turn on all connections, and say what was answered how often."""
+    """Request all pages in turn on all connections, and report the number of answers by status."""
     told.put(asyncio.run(_abuse(url, paths, for_s)))
 
 
 async def _abuse(url: str, paths: list[str], for_s: float) -> dict[int, int]:
-    """Raw sockets: httpx would be slower than the coordinator."""
+    """Request over raw sockets: httpx would be slower than the coordinator."""
     statuses, until_s, parts = Counter[int](), time.monotonic() + for_s, urlsplit(url)
 
     async def ask(first: int) -> None:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port, local_addr=(ABUSER, 0))
         at = first
         while time.monotonic() < until_s:
-            # No two addresses are the same: nothing that was made for another helps.
+            # No two URLs are equal, so no cached answer helps.
             target = f"{paths[at % len(paths)]}?page={1 + at // len(paths)}"
             writer.write(f"GET {target} HTTP/1.1\r\nhost: {parts.netloc}\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
@@ -113,7 +113,7 @@ async def _abuse(url: str, paths: list[str], for_s: float) -> dict[int, int]:
 
 
 async def cost_of(client: httpx.AsyncClient, served: Served, path: str, times: int = 20) -> float:
-    """Processor seconds of the coordinator for one answer."""
+    """Return the coordinator's processor seconds for one answer."""
     await client.get(path)
     cpu_s = served.cpu_s
     for _ in range(times):

@@ -1,9 +1,9 @@
-"""Whether a masked round changes the classifier: each promise about W and about bytes, measured and judged.
+"""Check whether a masked round changes the classifier: each promise about W and about bytes is measured and judged.
 
 Ten members hold clustered unit features of the papers' size (l = 1280, 100 classes). Their FFC statistics go
-through a real masked round, from key cards to the unmasked total, and the head solved from it is held against
-float64 ridge regression on all members' features in one place, at the same λ. A promise that fails makes
-the exit status 1.
+go through a real masked round, from key cards to the unmasked total. The head solved from it is compared with
+float64 ridge regression on all members' pooled features, at the same λ. If a promise fails,
+the exit status is 1.
 
     .venv/bin/python -m benchmarks.accuracy --output runs/accuracy.json
 """
@@ -31,8 +31,8 @@ from veilsum.protocol.study import Content
 MEMBERS = 10
 MEMBER_ROWS = 2_000
 TEST_ROWS = 5_000
-# Rectified random features of a latent space so small that V is all but singular (its smallest eigenvalue is some
-# 1e-6 of its largest): there rounding shows most. The spread makes a good part of the test rows doubtful.
+# Rectified random features of a latent space so small that V is almost singular (its smallest eigenvalue is about
+# 1e-6 of its largest). Rounding errors are largest there. The spread leaves many test rows near a decision boundary.
 LATENT = 16
 SPREAD = 0.9
 
@@ -43,7 +43,7 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Claim:
-    """A promise, what was measured, and the limit it must keep."""
+    """A promise, its measured value and its limit."""
 
     round: str
     promise: str
@@ -57,7 +57,7 @@ class Claim:
 
 
 class Data:
-    """Ten members' rows and the test rows, clustered on the sphere, in float32 as extractors give them."""
+    """Ten members' rows and the test rows, clustered on the sphere, in float32 as from an extractor."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ class Data:
         self.test = draw(TEST_ROWS)
 
     def ridge_weights(self, ridge: float) -> Floats:
-        """(DIM, CLASSES): float64 ridge regression on all rows in one place, with nothing of ours in it."""
+        """Fit float64 ridge regression on all pooled rows, without our code; return (DIM, CLASSES)."""
         rows = np.concatenate([features for features, _ in self.members]).astype(np.float64)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         targets = np.eye(CLASSES)[np.concatenate([labels for _, labels in self.members])]
@@ -84,7 +84,7 @@ class Data:
         return weights
 
     def statistics(self) -> list[FFCStatistics]:
-        """Each member's own."""
+        """Return each member's statistics."""
         made = []
         for features, labels in self.members:
             statistics = FFCStatistics(DIM, CLASSES)
@@ -95,14 +95,14 @@ class Data:
 
 @dataclass(frozen=True)
 class Pooled:
-    """What came out of a masked round, and how many bytes a member put in."""
+    """The result of a masked round, and the bytes that a member uploaded."""
 
     statistics: FFCStatistics
     upload_bytes: int
 
 
 def masked_round(statistics: list[FFCStatistics], content: Content) -> Pooled:
-    """The members' statistics through a round; `Round.run` has held its total against the plain sum."""
+    """Sum the members' statistics in a round; `Round.run` checks its total against the plain sum."""
     layout, lattice = statistics[0].layout, SumsLattice(content.question.scale)
 
     def own(number: int) -> Encode:
@@ -117,19 +117,19 @@ def masked_round(statistics: list[FFCStatistics], content: Content) -> Pooled:
 
 
 def off_by(solution: Solution, weights: Floats) -> float:
-    """max|ΔW| / max|W|."""
+    """Return max|ΔW| / max|W|."""
     return float(np.abs(solution.weights - weights).max() / np.abs(weights).max())
 
 
 def measure(seed: int) -> tuple[list[Claim], dict[str, float]]:
-    """Every claim with its figures, and figures that are reported without a promise."""
+    """Return every claim, and figures without a promise."""
     data = Data(seed)
     test, labels = data.test
     members = data.statistics()
     in_the_clear = members[0] + members[1]
     for statistics in members[2:]:
         in_the_clear.merge(statistics)
-    chosen = solve_ffc(in_the_clear).ridge  # λ by generalised cross-validation, on the sums in the clear
+    chosen = solve_ffc(in_the_clear).ridge  # λ by generalised cross-validation, on the plain sums
     studies = {bits: study_of(Case(MEMBERS, 0), bits) for bits in (48, 32)}
     fine, coarse = (studies[bits].question.scale for bits in (48, 32))
     promised = smallest_ridge(DIM, MEMBERS, fine)

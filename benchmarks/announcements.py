@@ -1,7 +1,7 @@
-"""What the coordinator alone holds of a large cohort while uploads come in: no member is simulated beside it.
+"""The coordinator's memory for a large cohort while uploads arrive, without simulated members in the same process.
 
-Cards and announcements are signed and of their true lengths, their shares and boxes random bytes; they lie on disk. It fails
-above 4 KiB of resident memory a member.
+Cards and announcements are signed and have their true lengths; shares and boxes are random bytes. They are stored on disk. Fails
+above 4 KiB of resident memory for each member.
 
     .venv/bin/python -m benchmarks.announcements --members 10000
 """
@@ -47,7 +47,7 @@ def key_of(member: str) -> SigningKey:
 
 
 def opened(members: int) -> Attempt:
-    """An attempt as its coordinator has it: roster and cards were read from bytes."""
+    """Make an attempt as its coordinator has it, with roster and cards parsed from bytes."""
     ids = tuple(f"member-{index:05}" for index in range(members))
     admin, coordinator = key_of("admin"), key_of("coordinator")
     signed = Roster.make(
@@ -93,7 +93,7 @@ def opened(members: int) -> Attempt:
 
 
 def uploads(attempt: Attempt) -> Iterator[Upload]:
-    """Announcements that a coordinator admits."""
+    """Yield announcements that a coordinator accepts."""
     secrets = 1 + attempt.manifest.degree
     rows = tuple(os.urandom(16 * secrets) for _ in attempt.decryptors)
     box = os.urandom(36 * secrets + 16)
@@ -118,7 +118,7 @@ def main() -> None:
     )
     parser.add_argument("--members", type=int, default=10_000)
     members: int = parser.parse_args().members
-    opened(300)  # what a first cohort loads counts for nobody
+    opened(300)  # the first cohort also loads modules, which must not count
     before, began_s = resident_bytes(), time.process_time()
 
     def held() -> float:

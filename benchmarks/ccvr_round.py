@@ -1,8 +1,8 @@
-"""CCVR's own round over HTTP at full length: l = 1280, C = 100, 82 million elements, ten members, a coordinator, each a process.
+"""CCVR's own round over HTTP at full length: l = 1280, C = 100, 82 million elements, ten members and a coordinator in separate processes.
 
-CPU seconds and greatest memory of each process from the opening on, beside the floor of primitive operations for a vector of that length
-(at 64 bits, since it knows no 48), and the head that comes of it beside the one from the members' records pooled in the clear.
-Ten members take two accumulators each at the same time: 14 GB of memory, and 5 GB of disk.
+Reports the CPU seconds and peak memory of each process from the opening on, next to the floor of primitive operations for a vector of that
+length (at 64 bits, since the floor has no 48), and the resulting head next to the one from the members' pooled records.
+Ten members need two accumulators each at the same time: 14 GB of memory, and 5 GB of disk.
 
     .venv/bin/python -m benchmarks.ccvr_round --output runs/bench-ccvr.json
     .venv/bin/python -m benchmarks.ccvr_round --dim 64 --classes 10
@@ -38,12 +38,12 @@ from veilsum.study.answers import alone
 TESTED = 2_000
 RING_BITS = 48
 ALLOWANCE_BYTES = 64_000_000
-"""Of a member, beside two accumulators; of the coordinator 200 MB."""
+"""A member's memory limit in addition to two accumulators; the coordinator's is 200 MB."""
 COORDINATOR_BYTES = 200_000_000
 
 
 def records_of(plan: Plan, number: int, records: int) -> Records:
-    """Non-negative features around a direction of their class, as a ReLU leaves them; the same for all who ask."""
+    """Make a member's non-negative features around their class's direction, as after a ReLU; reproducible from the number."""
     centres = np.abs(np.random.default_rng(0).normal(size=(plan.classes, plan.dim)))
     rng = np.random.default_rng(1 + number)
     labels = rng.integers(plan.classes, size=records)
@@ -54,7 +54,7 @@ def records_of(plan: Plan, number: int, records: int) -> Records:
 async def part(
     plan: Plan, url: str, folder: Path, ids: Sequence[str], founded: Founded, parent: Connection
 ) -> None:
-    """One member: enrol, and take part until the result is verified."""
+    """Enrol one member, and take part until its result is verified."""
     [own] = ids
     number = int(own.rpartition("-")[2])
     records = records_of(plan, number, founded.question.records.least)
@@ -72,7 +72,7 @@ async def part(
 
 
 def played(plan: Plan, served: Served) -> dict[str, Any]:
-    """The round, and what came of it."""
+    """Play the round; return its figures."""
     question = question_of(plan.members, plan.dim, plan.classes, RING_BITS, statistics=[{"kind": "ccvr"}])
     with federation(plan, served, part, question) as (operator, founded, crews):
         tell(crews, cohort := founded.open_cohort(operator))

@@ -1,9 +1,9 @@
-"""The coordinator's memory over a whole round, by the number of members: two accumulators and 200 MB at the most, however many there are.
+"""The coordinator's memory over a whole round, by number of members: at most two accumulators and 200 MB, however many members there are.
 
-A coordinator in a process of its own, on SQLite and files, takes real masked uploads over HTTP, adds them up, unmasks, solves and signs. What is
-measured is its greatest resident memory above what it had when the round was opened, and its database's file before and after the round's end.
-The sum that it publishes is held against the plain one. Rounds of 20 and of 60 members send 10 MB each; one of 200 sends a small vector
-and 2 MB of shares each; all its decryptors fetch theirs at once, slowly, and its coordinator may take 300 MB in all and keep 20 MB of database.
+A coordinator in its own process, on SQLite and files, receives real masked uploads over HTTP, adds, unmasks, solves and signs. The
+benchmark measures its peak resident memory above that at the round's opening, and its database's size before and after the round's end.
+It compares the published sum with the plain one. Rounds of 20 and of 60 members send 10 MB each. One of 200 sends a small vector
+and 2 MB of shares each; its decryptors all fetch their shares at once, slowly. That coordinator may use 300 MB, and 20 MB of database.
 
     .venv/bin/python -m benchmarks.coordinator_memory --output runs/coordinator_memory.json
 """
@@ -36,15 +36,15 @@ from tests.support.serving import Clock, Server
 
 MEMBERS = (20, 60, 200)
 DIM, CLASSES, RING_BITS = 1712, 100, 48
-"""1,637,628 elements: 9.8 MB of a member."""
+"""A vector of 1,637,628 elements: 9.8 MB from each member."""
 CROWD, CROWD_DIM, CROWD_CLASSES = 200, 16, 4
-"""From so many members on, vectors are small: the members' shares for each other are what grows."""
+"""From this many members on, vectors are small: members' shares for each other are what grows."""
 ALLOWANCE_BYTES, CROWD_BYTES, DATABASE_BYTES = 200_000_000, 300_000_000, 20_000_000
 LIMIT_S, SHRINK_S, SLOW_S = 900.0, 60.0, 3.0
 
 
 def resident(pid: int, field: str) -> int:
-    """Bytes of a process by `/proc`: VmRSS now, VmHWM the most since `forget_peak`."""
+    """Return bytes from `/proc`: VmRSS is the current memory, VmHWM the peak since `forget_peak`."""
     lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     [line] = [line for line in lines if line.startswith(f"{field}:")]
     return int(line.split()[1]) * 1024
@@ -55,7 +55,7 @@ def forget_peak(pid: int) -> None:
 
 
 async def measured(members: int, folder: Path) -> dict[str, Any]:
-    """One round of so many members."""
+    """Measure one round of this many members."""
     dim, classes = (CROWD_DIM, CROWD_CLASSES) if members >= CROWD else (DIM, CLASSES)
     question = question_of(members, dim, classes, RING_BITS)
     if members >= CROWD:
@@ -69,7 +69,7 @@ async def measured(members: int, folder: Path) -> dict[str, Any]:
 
 
 async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
-    """The coordinator's memory while uploads come in, and until the end."""
+    """Play a round; return the coordinator's memory during uploads and until the end."""
     round_id = await party.begun(server)
     before, begun = resident(pid, "VmRSS"), time.monotonic()
     forget_peak(pid)
@@ -110,7 +110,7 @@ async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
 
 
 async def read_slowly(server: Server, round_id: str, ids: tuple[str, ...]) -> None:
-    """All decryptors ask for their boxes, and none takes more than fits a small buffer until all have asked."""
+    """Request all decryptors' boxes, and read no more than a small buffer of each until all were requested."""
     await server.until(round_id, "checking")
     small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)]
     lanes = httpx.AsyncHTTPTransport(socket_options=small, limits=httpx.Limits(max_connections=None))
@@ -132,12 +132,12 @@ async def read_slowly(server: Server, round_id: str, ids: tuple[str, ...]) -> No
 
 
 def database_bytes(folder: Path) -> int:
-    """The database's file with its write-ahead log."""
+    """Return the size of the database's file and its write-ahead log."""
     return sum(file.stat().st_size for file in (folder / "data").glob("coordinator.sqlite3*"))
 
 
 async def is_exact(party: Party, server: Server, view: dict[str, Any]) -> bool:
-    """Whether the sum that is published is that of everybody's vectors."""
+    """Return whether the published sum is that of all members' vectors."""
     sums = (await server.client.get(f"/v1/rounds/{view['round']}/result/sums")).content
     plain = np.sum(list(party.vectors[view["context"]].values()), axis=0)
     return bool(np.array_equal(load(sums)["sum"], plain))

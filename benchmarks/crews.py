@@ -1,4 +1,4 @@
-"""Processes of members that a measurement drives: each says how far it has come, and goes on when it is told."""
+"""Processes of members for benchmarks: each reports its progress, and continues when it is told to."""
 
 import asyncio
 import contextlib
@@ -10,17 +10,17 @@ from typing import Any
 from client_sdk.errors import ClientError, PeerFault
 
 Work = Callable[..., Awaitable[None]]
-"""What a process does, with the connection to its parent as its last argument."""
+"""The work of a process, whose last argument is the connection to its parent."""
 
 
 @contextlib.contextmanager
 def crew(work: Work, *arguments: Any) -> Iterator[Connection]:
-    """A process at work, and the connection to it; it is killed when the block ends."""
+    """Start a process, and yield the connection to it; the process is killed when the block ends."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_run, args=(work, arguments, there), daemon=True)
     process.start()
-    there.close()  # or nobody would hear that the process has ended
+    there.close()  # so that the end of the process closes the connection
     try:
         yield here
     finally:
@@ -29,13 +29,13 @@ def crew(work: Work, *arguments: Any) -> Iterator[Connection]:
 
 
 def tell(crews: Sequence[Connection], word: object) -> None:
-    """Send every process a word, for which it waits to go on."""
+    """Send every process a message to continue."""
     for each in crews:
         each.send(word)
 
 
 def hear(crews: Sequence[Connection], word: str) -> list[Any]:
-    """Wait until every process has come so far; what each says with it. ClientError for one that has failed."""
+    """Wait until every process reports this word; return the values that they send with it. Raises ClientError if one failed."""
     heard = []
     for each in crews:
         try:

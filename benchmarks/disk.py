@@ -1,4 +1,4 @@
-"""A simulation's stores in a folder: what grows with the cohort lies on disk, and memory holds where it lies."""
+"""A simulation's stores in a folder: what grows with the cohort is on disk, and memory holds only its location."""
 
 import io
 import pickle
@@ -39,12 +39,17 @@ def _emptied(folder: Path) -> Path:
 
 
 class FolderPhases(MutableMapping[str, MemberPhase]):
-    """A file a member; what all members hold alike, roster to certificate, is kept once in memory and named there."""
+    """Store a file for each member. What all members share, from roster to certificate, is kept once in memory and stored by number."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._members = folder, dict[str, None]()
         self._shared: list[Struct] = []
-        self._last: tuple[str, MemberPhase] | None = None  # a member does several things in a row
+        self._last: tuple[str, MemberPhase] | None = None  # a member usually does several things in a row
+
+    def beside(self, *alike: Struct) -> None:
+        """Prepare for other processes that store phases: number the shared values, and read again what others have stored."""
+        self._last = None
+        self._shared += [value for value in alike if not any(value is known for known in self._shared)]
 
     def __getitem__(self, member: str) -> MemberPhase:
         if self._last is None or self._last[0] != member:
@@ -55,6 +60,8 @@ class FolderPhases(MutableMapping[str, MemberPhase]):
         return self._last[1]
 
     def __setitem__(self, member: str, phase: MemberPhase) -> None:
+        if self._last is not None and self._last[1] is phase:
+            return
         buffer = io.BytesIO()
         _Pickler(buffer, self._shared).dump(phase)
         (self._folder / member).write_bytes(buffer.getbuffer())
@@ -72,13 +79,13 @@ class FolderPhases(MutableMapping[str, MemberPhase]):
         return len(self._members)
 
     def clear(self) -> None:
-        """Remove every file, without reading it first."""
+        """Remove every file without reading it."""
         for member in self:
             del self[member]
 
 
 class _Pickler(pickle.Pickler):
-    """Structs by their fields alone (what they remember beside those is derived), shared ones by their number."""
+    """Pickle structs by their fields alone, since all else is derived, and shared structs by their number."""
 
     def __init__(self, file: io.BytesIO, shared: list[Struct]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -109,7 +116,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class FolderChunks(MutableMapping[tuple[str, int], bytes]):
-    """A file a chunk."""
+    """Store a file for each chunk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

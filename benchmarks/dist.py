@@ -1,7 +1,7 @@
-"""What a member installs: built twice, weighed, timed, listed, and tested as it is in the wheel, on each promised Python that is found.
+"""The packages that a member installs: built twice, weighed, timed, listed, and tested from the wheel on each supported Python found here.
 
-Each promise is measured and judged; one that fails makes the exit status 1. Times are processor seconds of a fresh
-process, the least of several: on a busy machine they stay nearer to the truth than the clock, which stands beside them.
+Each promise is measured and judged; if one fails, the exit status is 1. Times are processor seconds of a new
+process, the smallest of several. On a busy machine they are more accurate than wall time, which is reported too.
 
     .venv/bin/python -m benchmarks.dist --output runs/dist.json
 """
@@ -40,7 +40,7 @@ NOT_INSTALLED = ("torch", "fastapi", "starlette", "sqlalchemy", "pyarrow", "matp
 
 @dataclass(frozen=True)
 class Promise:
-    """A bound, and what was measured against it."""
+    """A bound and its measured value."""
 
     name: str
     bound: float
@@ -54,7 +54,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Timing:
-    """The least of several fresh processes."""
+    """The smallest time of several new processes."""
 
     processor_s: float
     clock_s: float
@@ -110,13 +110,13 @@ def main() -> int:
 
 
 def commit_time() -> int:
-    """SOURCE_DATE_EPOCH where it is set, else when the commit was made: the same for everybody who builds it."""
+    """Return SOURCE_DATE_EPOCH if set, otherwise the commit's time, so that all builds of a commit agree."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     return int(given or subprocess.check_output(["git", "log", "-1", "--format=%ct"], cwd=ROOT, text=True))
 
 
 def build(into: Path, epoch: int) -> dict[str, str]:
-    """An sdist, and the wheel that comes of it: their SHA-256 by name."""
+    """Build an sdist, and the wheel from it; return their SHA-256 by name."""
     words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(into), str(ROOT)]
     subprocess.run(
         words,
@@ -129,7 +129,7 @@ def build(into: Path, epoch: int) -> dict[str, str]:
 
 
 def others() -> Iterator[tuple[str, str]]:
-    """The promised Pythons beside this one that start here, by version."""
+    """Yield the other supported Pythons that start here, by version."""
     promised = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text("utf-8"))
     for name in promised:
         found = shutil.which(f"python{name}")
@@ -141,7 +141,7 @@ def others() -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def environment(wheel: Path, interpreter: str = sys.executable) -> Iterator[Path]:
-    """The Python of a fresh environment with the wheel, what it needs and nothing else, pip neither."""
+    """Yield the Python of a new environment with only the wheel and its dependencies, without pip."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([interpreter, "-m", "venv", "--without-pip", folder], check=True)
         python = Path(folder) / "bin" / "python"
@@ -160,12 +160,12 @@ def site_packages(python: Path) -> Path:
 
 
 def megabytes(folder: Path) -> float:
-    """What the files take, compiled modules included; 1 MB is 10⁶ bytes."""
+    """Return the size of all files, compiled modules included; 1 MB is 10⁶ bytes."""
     return round(sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6, 1)
 
 
 def bill_of_materials(python: Path, output: Path, epoch: int) -> list[str]:
-    """A CycloneDX list of what the environment holds; name==version of each."""
+    """Write a CycloneDX list of the environment; return name==version of each package."""
     tool = Path(sys.executable).with_name("cyclonedx-py")
     listing = [str(tool), "environment", "--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "library"]
     subprocess.run(
@@ -178,7 +178,7 @@ def bill_of_materials(python: Path, output: Path, epoch: int) -> list[str]:
 
 
 def refuse_extras(python: Path) -> None:
-    """Stop where the bare install brought what only extras should."""
+    """Fail if the bare install contains packages that only extras should bring."""
     code = f"from importlib.util import find_spec; print([n for n in {NOT_INSTALLED} if find_spec(n)])"
     found = subprocess.check_output([python, "-c", code], text=True).strip()
     if found != "[]":
@@ -186,7 +186,7 @@ def refuse_extras(python: Path) -> None:
 
 
 def timed(command: Sequence[str | Path]) -> Timing:
-    """The least of several fresh processes, after one that compiles."""
+    """Return the smallest time of several new processes, after one that compiles."""
     spent: list[tuple[float, float]] = []
     for _ in range(RUNS + 1):
         before, began = os.times(), time.perf_counter()
@@ -199,13 +199,13 @@ def timed(command: Sequence[str | Path]) -> Timing:
 
 
 def member_suite(python: Path) -> str:
-    """pytest's last line of the member's tests against the wheel: the tests lie alone, without the checkout's packages."""
+    """Run the member's tests against the wheel, without the checkout's packages; return pytest's last line."""
     install(python, *SUITE_NEEDS)
     with tempfile.TemporaryDirectory() as folder:
         alone = Path(folder)
         for tests in ("tests", "assurance"):
             shutil.copytree(ROOT / tests, alone / tests, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(ROOT / "docs", alone / "docs")  # tests hold pages against the code
+        shutil.copytree(ROOT / "docs", alone / "docs")  # tests compare pages with the code
         shutil.copy(ROOT / "pyproject.toml", alone)
         run = subprocess.run(
             [python, "-m", "pytest", *SUITE, *(f"--ignore={each}" for each in NOT_A_MEMBER_S)],

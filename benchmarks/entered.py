@@ -1,4 +1,4 @@
-"""What one honest round enters of the product: functions, modules, and own frames on the way to httpx and to the journal."""
+"""The product's code that one honest round runs: functions, modules, and stack depth of own frames at httpx and at the journal."""
 
 import asyncio
 import inspect
@@ -42,7 +42,7 @@ class Entered:
 
 @contextmanager
 def profiling() -> Iterator[Entered]:
-    """Watch every thread."""
+    """Profile every thread."""
     entered = Entered()
     threading.setprofile(entered)
     sys.setprofile(entered)
@@ -54,7 +54,7 @@ def profiling() -> Iterator[Entered]:
 
 
 def own_frames() -> int:
-    """The product's frames on the stack."""
+    """Return the number of the product's frames on the stack."""
     frame, found = inspect.currentframe(), 0
     while frame:
         found += frame.f_code.co_filename.startswith(OURS)
@@ -64,7 +64,7 @@ def own_frames() -> int:
 
 @contextmanager
 def depth_of(owner: type, name: str, depths: list[int]) -> Iterator[None]:
-    """Note how many own frames are on the stack at each call of a method."""
+    """Record the number of own frames on the stack at each call of a method."""
     real = getattr(owner, name)
 
     def noting(*given: Any, **named: Any) -> Any:
@@ -79,7 +79,7 @@ def depth_of(owner: type, name: str, depths: list[int]) -> Iterator[None]:
 
 
 def honest_round(folder: Path) -> dict[str, int]:
-    """An exact FFC round of four members over HTTP, from the first card to the verified results."""
+    """Play an exact FFC round of four members over HTTP, from the first card to the verified results."""
     to_httpx, to_journal = list[int](), list[int]()
     with (
         profiling() as entered,
@@ -96,7 +96,7 @@ def honest_round(folder: Path) -> dict[str, int]:
 
 
 async def opening(folder: Path) -> dict[str, int]:
-    """`POST /rounds` of a cohort that has formed, over REST, without members beside it."""
+    """Send `POST /rounds` for a formed cohort over REST, without running members."""
     party = Party(ids=tuple(f"m-{index}" for index in range(4)))
     async with running(folder) as server:
         await party.begin(server)
@@ -107,7 +107,7 @@ async def opening(folder: Path) -> dict[str, int]:
 
 
 def walked() -> dict[str, Any]:
-    """Both."""
+    """Measure both."""
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

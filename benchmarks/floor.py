@@ -1,14 +1,14 @@
-"""The floor: what a round's primitive operations cost when there is no protocol around them.
+"""The floor: the cost of a round's primitive operations without a protocol around them.
 
 Real X25519, HKDF, Shamir, AES-GCM, Ed25519 and AES-256 in counter mode run as often as a round with fresh keys needs
 them, in the fastest form found with numpy and `cryptography`. Nothing is parsed, framed, stored, sent or
-kept in order, and public keys arrive once per measurement: a protocol with the same ring, graph and
-key agreement in every round can come near these figures, not below them.
+ordered, and public keys are loaded once per measurement. A protocol with the same ring, graph and
+key agreement in every round can approach these figures, but not beat them.
 
 A client makes two X25519 keys and signs them; for each neighbour it verifies a signature, agrees on two
 keys, seals and opens one box with a share of both its secrets; then it quantises its vector and adds its
 own mask and one for each neighbour. The server adds up the survivors' vectors, recovers one secret a
-member, and takes off the survivors' own masks and the masks between the lost and their neighbours.
+member, and subtracts the survivors' own masks and the masks between dropped members and their neighbours.
 
     .venv/bin/python -m benchmarks.floor --members 100 --bits 32 --lost 0.1
 """
@@ -42,22 +42,22 @@ BLOCK_BYTES = 256 << 10  # keystream and sum of one block stay in L2; the fastes
 _ZEROS = memoryview(bytes(BLOCK_BYTES))
 
 Mode = modes.CTR | modes.GCM
-# The fastest keystream of `cryptography` where a machine has VAES: 20 GB/s, the tag included, beside 8 by CTR, which
-# OpenSSL runs 128 bits at a time.
+# The fastest keystream of `cryptography` on a machine with VAES: 20 GB/s including the tag, compared with 8 for CTR,
+# which OpenSSL computes 128 bits at a time.
 MODES: dict[str, Mode] = {"gcm": modes.GCM(bytes(12)), "ctr": modes.CTR(bytes(16))}
 
 
 def keystream(seed: bytes, mode: Mode) -> Callable[[memoryview, memoryview], int]:
-    """The function that writes the next stretch of a seed's keystream over its second argument."""
+    """Return the function that writes the next part of a seed's keystream to its second argument."""
     return Cipher(algorithms.AES(seed), mode).encryptor().update_into
 
 
 def add_masks(total: Ring, added: Iterable[bytes], taken: Iterable[bytes], mode: Mode) -> None:
-    """Add and take off the seeds' masks, block by block: one pass over `total`, however many masks."""
+    """Add and subtract the seeds' masks block by block: one pass over `total`, however many masks there are."""
     streams = [(keystream(seed, mode), np.add) for seed in added] + [
         (keystream(seed, mode), np.subtract) for seed in taken
     ]
-    buffer = memoryview(bytearray(BLOCK_BYTES + 15))  # update_into wants room for a block more, less a byte
+    buffer = memoryview(bytearray(BLOCK_BYTES + 15))  # update_into needs one more block, less a byte
     mask = np.frombuffer(buffer, total.dtype, BLOCK_BYTES // total.itemsize)
     for start in range(0, total.size, mask.size):
         block = total[start : start + mask.size]
@@ -88,7 +88,7 @@ SHARE_BYTES = 4 * LIMBS
 
 
 def product(left: Field, right: Field) -> Field:
-    """left @ right mod PRIME, exact: in float64, 31 bits times 11 bits times up to 2,048 terms fit 53."""
+    """Return left @ right mod PRIME, exactly: in float64, 31 bits times 11 bits times up to 2,048 terms fit in 53 bits."""
     result = np.zeros((left.shape[0], right.shape[1]), np.int64)
     for shift in (22, 11, 0):
         part = (right >> shift & 0x7FF).astype(np.float64)
@@ -97,15 +97,15 @@ def product(left: Field, right: Field) -> Field:
 
 
 def random_field(rows: int, columns: int) -> Field:
-    """Uniform below PRIME, from the operating system."""
+    """Draw uniform numbers below PRIME from the operating system."""
     while True:
         drawn = np.frombuffer(os.urandom(4 * rows * columns), np.uint32).reshape(rows, columns) & 0x7FFFFFFF
-        if drawn.max(initial=0) < PRIME:  # else, once in 2³¹ numbers, draw again
+        if drawn.max(initial=0) < PRIME:  # otherwise, once in 2³¹ numbers, draw again
             return drawn.astype(np.int64)
 
 
 def powers(points: int, threshold: int) -> Field:
-    """x⁰ … x^(threshold−1) for x = 1 … points: public, the same in every round."""
+    """Return x⁰ … x^(threshold−1) for x = 1 … points, which are public and the same in every round."""
     rows = np.ones((points, threshold), np.int64)
     for column in range(1, threshold):
         rows[:, column] = rows[:, column - 1] * np.arange(1, points + 1) % PRIME
@@ -123,14 +123,14 @@ def from_limbs(limbs: Field) -> list[bytes]:
 
 
 def deal(secrets: list[bytes], vandermonde: Field) -> Field:
-    """Shares of the secrets, (points, len(secrets)·LIMBS)."""
+    """Return shares of the secrets, (points, len(secrets)·LIMBS)."""
     coefficients = random_field(vandermonde.shape[1], len(secrets) * LIMBS)
     coefficients[0] = to_limbs(secrets)
     return product(vandermonde, coefficients)
 
 
 def weights_at_zero(points: Field) -> Field:
-    """Lagrange's weights for the value at 0, for each row of distinct points."""
+    """Return Lagrange's weights for the value at 0, for each row of distinct points."""
     above, below = np.ones_like(points), np.ones_like(points)
     for turn in range(1, points.shape[1]):
         other = np.roll(points, turn, axis=1)
@@ -148,7 +148,7 @@ def weights_at_zero(points: Field) -> Field:
 
 
 class Neighbour:
-    """Another client as its signed keys show it, and its other half where the server has to stand in."""
+    """Another client: its signed public keys, and its private keys if the server must replace it."""
 
     def __init__(self) -> None:
         identity = Ed25519PrivateKey.generate()
@@ -166,7 +166,7 @@ def agree(own: X25519PrivateKey, other: bytes, info: bytes) -> bytes:
 def agree_and_deal(
     identity: Ed25519PrivateKey, neighbours: list[Neighbour], vandermonde: Field
 ) -> list[bytes]:
-    """A client's work before its vector is touched: returns its own seed and one for each neighbour."""
+    """Do a client's work before its vector is used; return its own seed and one for each neighbour."""
     mask_key, box_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
     identity.sign(mask_key.public_key().public_bytes_raw() + box_key.public_key().public_bytes_raw())
     seeds = [os.urandom(32)]
@@ -175,13 +175,13 @@ def agree_and_deal(
         neighbour.identity.verify(neighbour.signature, neighbour.mask_key + neighbour.box_key)
         seeds.append(agree(mask_key, neighbour.mask_key, b"mask"))
         box = AESGCM(agree(box_key, neighbour.box_key, b"box"))
-        # The neighbour's box to this client costs the same to open as this one.
+        # The neighbour's box to this client costs as much to open as this one.
         box.decrypt(bytes(12), box.encrypt(bytes(12), share.tobytes(), None), None)
     return seeds
 
 
 def recover(shares: Field, points: Field) -> list[bytes]:
-    """One secret a member from shares (members, threshold, LIMBS) at points (members or 1, threshold)."""
+    """Recover one secret of each member from shares (members, threshold, LIMBS) at points (members or 1, threshold)."""
     weighted = weights_at_zero(points)[:, :, None] * shares % PRIME
     return from_limbs(weighted.sum(axis=1) % PRIME)
 
@@ -218,7 +218,7 @@ def measure_server(
     *,
     sparse: bool,
 ) -> dict[str, float]:
-    """`partners` are the surviving neighbours of each lost client."""
+    """Measure the server. `partners` are the surviving neighbours of each dropped client."""
     members = survivors + lost
     threshold = vandermonde.shape[1]
     own_seeds = [os.urandom(32) for _ in range(survivors)]
@@ -226,7 +226,7 @@ def measure_server(
     secrets = own_seeds + lost_keys
     shares = deal(secrets, vandermonde)[-threshold:].reshape(threshold, members, LIMBS).swapaxes(0, 1)
     last = np.arange(len(vandermonde) - threshold + 1, len(vandermonde) + 1)
-    # On a sparse graph every member's shares lie with other neighbours, so it has weights of its own.
+    # On a sparse graph every member's shares are with other neighbours, so each member needs its own weights.
     points = np.tile(last, (members if sparse else 1, 1))
 
     started_s = time.process_time()
@@ -235,7 +235,7 @@ def measure_server(
         np.add(total, plain, out=total)
     summed_s = time.process_time()
 
-    # Untimed: give the total the masks that the uploads would have brought.
+    # Untimed: add the masks that the uploads would have.
     pair_seeds = [
         agree(X25519PrivateKey.from_private_bytes(key), partner.mask_key, b"mask")
         for key, partner in itertools.product(lost_keys, partners)
@@ -272,24 +272,24 @@ def floor(
     threshold: int | None = None,
     aes: str = "gcm",
 ) -> dict[str, Any]:
-    """CPU seconds and bytes of the primitive operations of one round, medians over `repeats`.
+    """Measure CPU seconds and bytes of one round's primitive operations, as medians over `repeats`.
 
     Args:
         members: clients that share keys.
-        bits: of the ring, 32 or 64: what a masked element takes.
-        lost: clients among the members that vanish before their upload.
+        bits: of the ring, 32 or 64: the size of a masked element.
+        lost: number of members that vanish before their upload.
         elements: length of the vector.
-        repeats: measurements, after one more that is thrown away.
-        neighbours: with whom each client shares masks and secrets; None is everyone, the complete graph.
-        threshold: shares that recover a secret; None is the smallest majority of neighbours + 1.
-        aes: how keystreams are made, a key of `MODES`.
+        repeats: measurements, after a discarded first one.
+        neighbours: number of clients with which each client shares masks and secrets; None for all, the complete graph.
+        threshold: shares that recover a secret; None for the smallest majority of neighbours + 1.
+        aes: cipher mode of the keystream, a key of `MODES`.
 
     Returns:
         `client_cpu_s`, `client_stage_cpu_s`, `client_upload_bytes`, `server_cpu_s`, `server_stage_cpu_s` and
-        the terms they hold for.
+        their parameters.
 
     Raises:
-        ValueError: if no round has these terms.
+        ValueError: if no round has these parameters.
     """
     neighbours = members - 1 if neighbours is None else neighbours
     shares = neighbours + 1

@@ -1,4 +1,4 @@
-"""No figure of its own: a federation at a coordinator, its study and its members' keys."""
+"""Shared by benchmarks: a federation at a coordinator, with its study and its members' keys."""
 
 import os
 import time
@@ -19,13 +19,13 @@ from veilsum.protocol.study import DAY_S, Question
 
 @dataclass(frozen=True)
 class Founded:
-    """A federation whose study is published.
+    """A federation with a published study.
 
     Attributes:
         federation: its id.
         study: the study's hash.
-        question: the study's.
-        policy: of its members, who approve the study.
+        question: the study's question.
+        policy: of the members, who approve the study.
     """
 
     federation: str
@@ -34,12 +34,12 @@ class Founded:
     policy: Policy
 
     def open_cohort(self, operator: Operator, period: str = "period-0") -> str:
-        """A cohort for the study's run of this period."""
+        """Open a cohort for the study's run of this period; return its id."""
         return operator.open_cohort(self.federation, self.study, period).cohort
 
 
 def question_of(members: int, dim: int, classes: int, ring_bits: int = 48, **changes: Any) -> dict[str, Any]:
-    """A question to exactly so many members, with the fewest rows that the rules allow for FFC."""
+    """Make a question for exactly this many members, with the fewest rows that the rules allow for FFC."""
     question = simulated_question(members)
     honest = max(3, (members - question["a"]) // 2 + 1)
     least = -(-max(50, 2 * dim) // honest)
@@ -55,7 +55,7 @@ def question_of(members: int, dim: int, classes: int, ring_bits: int = 48, **cha
 
 
 def found(operator: Operator, folder: Path, ids: Sequence[str], question: dict[str, Any]) -> Founded:
-    """Make the members' identities below a folder, and publish a roster and a study."""
+    """Create the members' identities below a folder, and publish a roster and a study."""
     admin = SigningKey(os.urandom(32))
     keys = {member: Identity.create(folder / member, member).public for member in sorted(ids)}
     roster = Roster.make(
@@ -79,7 +79,7 @@ def found(operator: Operator, folder: Path, ids: Sequence[str], question: dict[s
 
 
 def random_records(question: Question, seed: int) -> Records:
-    """As many rows as a member needs."""
+    """Make as many rows as a member needs."""
     rng, rows = np.random.default_rng(seed), question.records.least
     features = rng.standard_normal((rows, question.dim), np.float32)
     return Records(features, rng.integers(len(question.classes), size=rows))

@@ -1,8 +1,8 @@
-"""What the heads of docs/heads.md cost at the papers' size, and how often each is right on real digits.
+"""The costs of the heads of docs/heads.md at the papers' size, and their accuracies on real digits.
 
 Costs at l = 1280 and 100 classes, each promise pass or fail: the memory of CCVR's 82 million sums at a member and
-at the coordinator, each in a process of its own. Accuracies are means over five splits of scikit-learn's digits. A promise that fails makes the
-exit status 1.
+at the coordinator, each in its own process. Accuracies are means over five splits of scikit-learn's digits. If a promise fails, the
+exit status is 1.
 
     .venv/bin/python -m benchmarks.heads --output runs/heads.json
 """
@@ -53,7 +53,7 @@ def peak_mb() -> float:
 
 
 def member_mb() -> float:
-    """A member that sums its records and rounds them."""
+    """Measure a member that sums and rounds its records."""
     records, before = unit_records(ROWS), peak_mb()
     statistics = CCVRStatistics(DIM, CLASSES)
     statistics.update(*records)
@@ -62,7 +62,7 @@ def member_mb() -> float:
 
 
 def coordinator_mb() -> float:
-    """A coordinator that takes up a sum and reads a class's Gaussian."""
+    """Measure a coordinator that reads a sum and a class's Gaussian from it."""
     before, pooled, lattice = peak_mb(), CCVRStatistics(DIM, CLASSES), SumsLattice(31)
     total = np.ones(pooled.layout.elements, np.int64)
     total[:CLASSES] = 2 * lattice.unit()
@@ -72,7 +72,7 @@ def coordinator_mb() -> float:
 
 
 def digits() -> dict[str, float]:
-    """Mean accuracies and calibration errors over the splits."""
+    """Return mean accuracies and calibration errors over the splits."""
     images, labels = load_digits(return_X_y=True)
     rows = images / np.linalg.norm(images, axis=1, keepdims=True)
     seen = defaultdict[str, list[float]](list)

@@ -1,6 +1,6 @@
-"""How large the product is and how its modules hang together: lines, importers, cycles, class names that stand twice.
+"""The product's size and structure: lines, importers, cycles, and class names that occur twice.
 
-An import inside a function or under TYPE_CHECKING makes no cycle, since Python does not run it when the module is imported.
+An import inside a function or under TYPE_CHECKING makes no cycle, because Python doesn't run it when it imports the module.
 
     .venv/bin/python -m benchmarks.house --output runs/house.json
 """
@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("client_sdk", "service", "training", "veilsum")
 LINES_MAX = 50_000
 SHORT_LINES = 40
-"""A module with one importer and fewer lines belongs into its importer."""
+"""A module with one importer and fewer lines belongs in its importer."""
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the product by its name."""
+    """Return every module of the product by its name."""
     found = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -35,7 +35,7 @@ def modules() -> dict[str, Path]:
 
 
 def imported(tree: ast.AST, known: set[str], *, at_once: bool) -> Iterator[str]:
-    """Modules that this one imports; with `at_once` only those that are imported when this one is."""
+    """Yield the modules that a module imports; with `at_once`, only those imported together with it."""
     for node in ast.iter_child_nodes(tree):
         if at_once and (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _for_types(node)):
             continue
@@ -53,7 +53,7 @@ def _for_types(node: ast.AST) -> bool:
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
-    """A way from a module back to itself; empty where there is none."""
+    """Return a path from a module back to itself; empty if there is none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -62,7 +62,7 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def measured() -> dict[str, Any]:
-    """Every figure."""
+    """Return every figure."""
     paths = modules()
     trees = {name: ast.parse(path.read_text("utf-8")) for name, path in paths.items()}
     lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in paths.items()}

@@ -1,9 +1,9 @@
-"""What the coordinator saves by adding each chunk as it arrives: uploads and their sum with and without, in turns.
+"""What the coordinator saves by adding each chunk as it arrives: uploads and their sum with and without, in alternation.
 
-Each turn plays one round of real masked uploads over HTTP to a coordinator in a process of its own, `python -m benchmarks.ingest serve …`.
-Every other coordinator has no memory for running sums, so it reads and verifies each stored chunk. What counts is the coordinator's
-processor time from the round's opening to its end, in the median, because wall time is mostly the disk's and the members'. Beside it stand the
-parts of one chunk's way.
+Each turn plays one round of real masked uploads over HTTP to a coordinator in its own process, `python -m benchmarks.ingest serve …`.
+Every second coordinator has no memory for running sums, so it reads and verifies each stored chunk. The result is the median of the
+coordinator's processor time from the round's opening to its end, because wall time is mostly that of the disk and the members. The
+costs of a chunk's single steps are reported too.
 
     .venv/bin/python -m benchmarks.ingest --output runs/ingest.json
 """
@@ -43,7 +43,7 @@ from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 T = TypeVar("T")
 RING_BITS = 48
 MEMBERS, DIM, CLASSES = 8, 256, 6000
-"""1,574,896 elements: 9.4 MB of a member, and a small V, so that little else is computed."""
+"""1,574,896 elements: 9.4 MB from each member, and a small V, so that little else is computed."""
 LIMIT_S = 600.0
 KIND, RUNNING, STORED = "BENCHMARK_ADDS", "as it arrives", "from storage"
 """An environment variable that tells the coordinator's process how to add, and its values."""
@@ -54,7 +54,7 @@ def digest(chunk: bytes) -> bytes:
 
 
 def parts(folder: Path, chunks: int) -> dict[str, float]:
-    """Processor milliseconds of each part, for a chunk of the greatest length."""
+    """Measure processor milliseconds of each step, for a chunk of the maximum length."""
     chunk, blobs = secrets.token_bytes(CHUNK_ELEMENTS * RING_BITS // 8), FileBlobs(folder)
     total, found = np.zeros(CHUNK_ELEMENTS, np.uint64), defaultdict[str, list[float]](list)
 
@@ -75,7 +75,7 @@ def parts(folder: Path, chunks: int) -> dict[str, float]:
 
 
 async def turn(folder: Path) -> dict[str, float]:
-    """One round's seconds: the coordinator's processor, and wall."""
+    """Play one round; return the coordinator's processor seconds, and wall seconds."""
     ids = tuple(f"m-{index}" for index in range(MEMBERS))
     party = Party(ids, dim=DIM, classes=CLASSES, question=question_of(MEMBERS, DIM, CLASSES, RING_BITS))
     with coordinator(folder, "benchmarks.ingest") as served:
@@ -94,14 +94,14 @@ async def turn(folder: Path) -> dict[str, float]:
 
 
 def alternating(turns: int) -> dict[str, list[dict[str, float]]]:
-    """So many rounds of each kind, one after the other, the first of each left out."""
+    """Play this many rounds of each kind in alternation, without counting the first of each."""
     found: dict[str, list[dict[str, float]]] = {RUNNING: [], STORED: []}
     for number in range(turns + 1):
         for kind in found:
             os.environ |= {
                 KIND: kind,
                 "OPENBLAS_NUM_THREADS": "1",
-            }  # several threads wait for each other by spinning
+            }  # several threads would spin while they wait for each other
             with tempfile.TemporaryDirectory(prefix="veilsum-ingest-") as folder:
                 took = asyncio.run(turn(Path(folder)))
             sys.stderr.write(f"turn {number}, {kind}: {took}\n")

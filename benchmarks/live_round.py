@@ -1,8 +1,8 @@
-"""A round of member processes beside Flower's own deployment of SecAgg+, each on real processes over 127.0.0.1, in one run.
+"""A round of member processes compared with Flower's own deployment of SecAgg+, both with real processes over 127.0.0.1, in one run.
 
 Ours: `veilsum serve`, a `veilsum member join` for each member and what `veilsum operator run` does, from the members' start to ten verified
-heads, so process starts and enrolment count. Flower: a SuperLink and a SuperNode for each member; one round of SecAgg+ over as many numbers,
-timed at the server once all nodes are there, so process starts don't count. Both run from compiled modules, as pip installs them.
+heads, so process starts and enrolment count. Flower: a SuperLink and a SuperNode for each member, and one round of SecAgg+ over as many
+numbers, timed at the server once all nodes are connected, so process starts don't count. Both run compiled modules, as pip installs them.
 
     .venv/bin/python -m benchmarks.live_round --flower benchmarks/peers/.venv/bin
 """
@@ -35,7 +35,7 @@ from veilsum.running import Following
 
 DIM, CLASSES, PERIOD = 1280, 100, "period-0"
 AT_MOST = 0.10
-"""Of Flower's seconds."""
+"""Limit of our time, as a share of Flower's."""
 PATIENCE_S = 600.0
 ROOT = Path(__file__).parents[1]
 LIVE = ROOT / "benchmarks/peers/live"
@@ -45,7 +45,7 @@ LIVE = ROOT / "benchmarks/peers/live"
 def process(
     command: Sequence[str | Path], log: Path, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process until the block ends; its output goes to `log`."""
+    """Run a process until the block ends; its output goes to `log`."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with log.open("ab") as out:
         running = subprocess.Popen(command, env={**inherited, **environment}, stdout=out, stderr=out)
@@ -57,7 +57,7 @@ def process(
 
 
 def ours(members: int, folder: Path) -> float:
-    """Seconds from the members' start to the last verified head; SystemExit if one has none."""
+    """Return the seconds from the members' start to the last verified head. Raises SystemExit if a member has none."""
     ids = [f"m-{index:03}" for index in range(members)]
     with ExitStack() as ending:
         served = ending.enter_context(coordinator(folder))
@@ -109,7 +109,7 @@ def ours(members: int, folder: Path) -> float:
 
 
 def flower(members: int, numbers: int, programs: Path, folder: Path) -> float:
-    """Seconds of one round at Flower's server; SystemExit where it doesn't end."""
+    """Return the seconds of one round at Flower's server. Raises SystemExit if it doesn't end."""
     app, home = folder / "app", folder / "home"
     shutil.copytree(LIVE, app)
     home.mkdir()
@@ -155,7 +155,7 @@ def flower(members: int, numbers: int, programs: Path, folder: Path) -> float:
 
 
 def measured(members: int, turns: int, programs: Path | None) -> dict[str, Any]:
-    """Both in turns, and the ratio of their medians."""
+    """Measure both in alternation; return the ratio of their medians."""
     mine, theirs = list[float](), list[float]()
     for package in ("client_sdk", "veilsum"):
         compileall.compile_dir(ROOT / package, quiet=2)

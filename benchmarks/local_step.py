@@ -1,6 +1,6 @@
-"""CPU seconds of a member's local training under each algorithm, over FedAvg's: what penalties cost.
+"""CPU seconds of a member's local training under each algorithm, relative to FedAvg's: the cost of penalties.
 
-Algorithms take turns in one process on one thread, and the median of the turns counts. Images are random, in CIFAR-10's shape.
+Algorithms alternate in one process on one thread, and the median counts. Images are random, in CIFAR-10's shape.
 
     .venv/bin/python -m benchmarks.local_step --output runs/local_step.json
 """
@@ -28,7 +28,7 @@ BATCH = 64
 
 
 def turn(trainer: LocalTrainer, recipe: Recipe, weights: State, memory: tuple[State, ...]) -> float:
-    """Seconds a step of a member's round, with a memory of its own as in all rounds but its first."""
+    """Return the seconds per step of a member's round, with a memory of its own as in all rounds except its first."""
     broadcasts = tuple(term.start(recipe.build(10)) for term in recipe.algorithm.terms)
     task = Task(0, TrainingRound(1, 0.01, 10, 0.9, 10), weights, broadcasts, memory)
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""One whole round of ours in this process, with the CPU of each member and of the coordinator taken around each call."""
+"""One whole round of ours in this process, with the CPU time of each member and of the coordinator measured at each call."""
 
 import ctypes
 import gc
@@ -41,8 +41,8 @@ COORDINATOR = "coordinator"
 
 MEMBER_STAGES = ("enrol", "mask", "receipt", "reveal")
 COORDINATOR_STAGES = ("enrol", "admit", "certify", "recover", "sum")
-# What neither Flower's figures nor the floor's hold, counted apart so that the stages compare: messages to bytes
-# and back, and a member's phase made ready for its disk.
+# Work outside Flower's figures and the floor's, counted separately so that the stages compare: encoding and decoding
+# messages, and preparing a member's phase for its disk.
 APART = ("wire", "store")
 
 Vector = npt.NDArray[np.int64]
@@ -50,20 +50,20 @@ Encode = Callable[[], Vector]
 
 
 class BenchError(Exception):
-    """The benchmark can't be run as asked, or what it measured is wrong."""
+    """The benchmark can't run with these arguments, or its result is wrong."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """How many members, how many of them vanish after enrolment, and how often to measure: blocks of repeats.
+    """The number of members, how many vanish after enrolment, and how often to measure: blocks of repeats.
 
     Attributes:
         members: n.
-        lost: of them.
-        blocks: turns among the systems that are compared.
+        lost: members that vanish.
+        blocks: alternations between the compared systems.
         repeats: rounds in each block.
-        loss: members in a thousand whose loss the cohort is sized for; a quarter may collude.
-        nominated: decryptors that the roster names, the first so many; with none the rules say who.
+        loss: dropouts per thousand members for which the cohort is sized; a quarter may collude.
+        nominated: number of decryptors that the roster nominates, from the first member on; 0 for the protocol's choice.
     """
 
     members: int
@@ -79,7 +79,7 @@ class Case:
 
     @property
     def sizes(self) -> Sizes:
-        """Graph, committee and threshold, as the rules give them."""
+        """Graph, committee and threshold by the protocol's rules."""
         return size(
             self.members,
             self.nominated or None,
@@ -90,14 +90,14 @@ class Case:
 
 
 class Meter:
-    """CPU seconds by who spent them and in which stage."""
+    """CPU seconds by party and stage."""
 
     def __init__(self) -> None:
         self.cpu_s: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     @contextmanager
     def charge(self, who: str, stage: str, sign: int = 1) -> Iterator[None]:
-        """Count what runs inside; with −1 give it back, where it stands inside of what is another's."""
+        """Count the CPU time of the block; with −1, subtract it from a surrounding block's."""
         started_s = time.process_time()
         yield
         self.cpu_s[who][stage] += sign * (time.process_time() - started_s)
@@ -106,7 +106,7 @@ class Meter:
 def upload_of(
     opened: Opened, key: SigningKey, encode: Encode, keep: Callable[[bytes], object]
 ) -> tuple[Vector, Step]:
-    """A member's upload as the SDK makes it: integers, masked and packed chunk by chunk, then announced."""
+    """Make a member's upload as the SDK does: integers, masked and packed chunk by chunk, then announced."""
     vector, step = encode(), opened.attempt.spec.chunk_elements
     sealing = opened.seal()
     for start in range(0, len(vector), step):
@@ -116,7 +116,7 @@ def upload_of(
 
 
 def study_of(case: Case, ring_bits: int) -> Content:
-    """A study of FFC at l=1280 and C=100 without noise: 947,940 elements, rounded for sums of up to 65,535 rows."""
+    """Make a study of FFC at l=1280 and C=100 without noise: 947,940 elements, scaled for sums of up to 65,535 rows."""
     most = RECORDS_MAX // case.members
     question = {
         **simulated_question(case.members),
@@ -131,13 +131,13 @@ def study_of(case: Case, ring_bits: int) -> Content:
 
 
 class Round:
-    """One cohort and its first round, from keys to the total, with everybody's part metered.
+    """One cohort and its first round, from keys to the total, with each party's work metered.
 
     Args:
-        case: who takes part.
-        content: the study's.
-        inputs: prepares, unmetered, what a member (by its number among those that stay) will encode.
-        spool: a folder for the chunks.
+        case: the members.
+        content: the study's content.
+        inputs: prepares, unmetered, what a member encodes, by its number among the members that stay.
+        spool: folder of the chunks.
     """
 
     def __init__(self, case: Case, content: Content, inputs: Callable[[int], Encode], spool: Path) -> None:
@@ -147,7 +147,7 @@ class Round:
         self.upload_bytes: dict[str, int] = {}
         self.peak_bytes: int | None = None
         self.keys = {f"member-{i:04}": SigningKey(os.urandom(32)) for i in range(case.members)}
-        # Spread over the cohort: the masks between the lost and the rest come with either sign.
+        # Spread over the cohort, so that masks between dropped members and others have both signs.
         lost = {round((i + 0.5) * case.members / case.lost) for i in range(case.lost)}
         self.staying = [member for i, member in enumerate(self.keys) if i not in lost]
         self.bystanders: list[str] = []
@@ -156,10 +156,10 @@ class Round:
         self.total: Vector = np.zeros(content.question.elements, np.int64)
 
     def run(self, *, probe_memory: bool) -> None:
-        """M0 to M4.
+        """Run M0 to M4.
 
         Raises:
-            BenchError: the attempt ended without a total, or with another one than the plain sum.
+            BenchError: if the attempt ends without a total, or with a total that isn't the plain sum.
         """
         phase = self._collect(self._enrol(), probe_memory=probe_memory)
         phase = self._ask(phase, "checking", "receipt", "certify")
@@ -174,16 +174,16 @@ class Round:
         gc.unfreeze()
 
     def member_cpu_s(self) -> list[dict[str, float]]:
-        """By stage, of each member that holds shares and was asked in every stage."""
+        """CPU seconds by stage, of each member that holds shares and was asked in every stage."""
         spent = [self.meter.cpu_s[member] for member in self.staying]
         return [_staged(stages) for stages in spent if set(MEMBER_STAGES) <= set(stages)]
 
     def bystander_cpu_s(self) -> list[dict[str, float]]:
-        """By stage, of each member that holds no shares."""
+        """CPU seconds by stage, of each member that holds no shares."""
         return [_staged(self.meter.cpu_s[member]) for member in self.bystanders]
 
     def coordinator_cpu_s(self) -> dict[str, float]:
-        """By stage."""
+        """CPU seconds by stage."""
         return {stage: self.meter.cpu_s[COORDINATOR][stage] for stage in (*COORDINATOR_STAGES, "wire")}
 
     def _enrol(self) -> Attempt:
@@ -203,7 +203,7 @@ class Round:
         study = Study.make(admin, federation=admin.public, content=self.content.to_bytes())
         cards = []
         for member, key in self.keys.items():
-            # Each has its own: what an object remembers is then paid for by everybody.
+            # Each member parses its own copy, so that all members pay for what an object caches.
             own = Roster.from_bytes(roster.to_bytes())
             with self.meter.charge(member, "enrol"):
                 step = Enrolled.start(member, own, study, key, counter=0, period=PERIOD)
@@ -240,7 +240,7 @@ class Round:
             opened, encode = self.phases[member], self.inputs(number)
             assert isinstance(opened, Opened)
             if probe_memory and number == 0:
-                # Of an upload that nobody gets: a trimmed heap would disturb the timing of one that counts.
+                # Measured with a discarded upload: trimming the heap would disturb a timed one.
                 memory = ResidentMemory()
                 upload_of(opened, self.keys[member], encode, len)
                 self.peak_bytes = memory.rise_bytes()
@@ -279,7 +279,7 @@ class Round:
         return phase
 
     def _ask(self, phase: CoordinatorPhase, name: str, stage: str, served: str) -> CoordinatorPhase:
-        """Let every member answer what the coordinator asks in this phase, until it moves on."""
+        """Let every member answer the coordinator's requests in this phase, until the phase ends."""
         for member in self.staying:
             if phase.name != name:
                 return phase
@@ -303,7 +303,7 @@ class Round:
         attempt, start = recovered.attempt, 0
         for index in range(attempt.chunks):
             elements = attempt.chunk_elements(index)
-            # Read beforehand: the disk's time is nobody's here.
+            # Read in advance, so that disk time isn't counted.
             size_bytes, offset = attempt.ring.packed_bytes(elements), attempt.ring.packed_bytes(start)
             packed = []
             for member in unmasking.survivors:
@@ -317,7 +317,7 @@ class Round:
             raise BenchError(f"{self.case.name}: the unmasked total is not the plain sum")
 
     def _tell(self, member: str, message: Message, stage: str) -> list[Message]:
-        """Carry a message to a member; what it answers, as the coordinator reads it."""
+        """Carry a message to a member; return its answers as the coordinator reads them."""
         charge = self.meter.charge
         with charge(COORDINATOR, "wire"):
             sent = message.to_bytes()
@@ -329,7 +329,7 @@ class Round:
 
     def _take(self, member: str, step: Step) -> list[Message]:
         self.phases[member], replies = step
-        gc.freeze()  # all the others' objects stand in this process too, and are nobody's to look through
+        gc.freeze()  # all other parties' objects are in this process too, and must not slow down this one's collector
         charge = self.meter.charge
         with charge(member, "store"):
             self.phases[member].to_bytes()
@@ -345,12 +345,12 @@ def _staged(stages: dict[str, float]) -> dict[str, float]:
 
 
 class ResidentMemory:
-    """How far this process's resident memory rises, where the kernel lets its peak be reset."""
+    """How far this process's resident memory rises, if the kernel allows a reset of its peak."""
 
     def __init__(self) -> None:
         gc.collect()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:  # freed pages that are kept hide a peak reached by using them again
+        if trim is not None:  # kept free pages would hide a peak reached by reusing them
             trim(0)
         try:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -359,7 +359,7 @@ class ResidentMemory:
             self._base_bytes = None
 
     def rise_bytes(self) -> int | None:
-        """The peak above what was resident at first; None where it can't be told."""
+        """Return the peak above the initial resident memory; None if unknown."""
         return None if self._base_bytes is None else self._read("VmHWM") - self._base_bytes
 
     @staticmethod

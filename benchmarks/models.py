@@ -1,7 +1,7 @@
-"""How fast each model trains on one thread, where the MOON CNN's time goes, and what else was tried.
+"""How fast each model trains on one thread, how the MOON CNN's time is spent, and which changes were tried.
 
-Random images in CIFAR-10's shape: a convolution does not care what it sees. Figures are medians over epochs or repeats of one
-process, in one run; on a shared machine read the ratios.
+Images are random, in CIFAR-10's shape, since a convolution's speed doesn't depend on its input. Figures are medians over epochs or
+repeats of one process, in one run; on a shared machine only the ratios are meaningful.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from training.data.dataset import Dataset, batches
 from training.heads import Classifier, LearnedHead
 from training.models.config import ARCHITECTURES, ExtractorConfig
 from training.recipe import cross_entropy
-from training.results import Environment
+from training.results import Machine
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 BATCH = 64
-QUICK = {"cnn", "feduv_cnn", "mlp", "moon_cnn"}  # ten batches of these, and a quarter of one of the others
+QUICK = {"cnn", "feduv_cnn", "mlp", "moon_cnn"}  # ten batches of these; of others, a quarter of one
 
 
 def images(records: int) -> Dataset:
@@ -47,7 +47,7 @@ def sgd(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
 def epoch(
     model: Callable[[Tensor], Tensor], optimiser: torch.optim.Optimizer, data: Dataset, *, bf16: bool = False
 ) -> float:
-    """Seconds of processor time for one pass."""
+    """Return the processor seconds of one pass."""
     started = time.process_time()
     for indices in batches(len(data), BATCH):
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
@@ -59,7 +59,7 @@ def epoch(
 
 
 def rate(run: Callable[[], float], records: int, repeats: int) -> float:
-    """Images a second, the median over repeats after one that warms up."""
+    """Return images per second, the median over repeats after a warm-up."""
     run()
     return records / statistics.median(run() for _ in range(repeats))
 
@@ -87,7 +87,7 @@ def unfolded(model: nn.Module) -> nn.Module:
 
 
 def tried(data: Dataset, repeats: int, *, compile_: bool) -> dict[str, float]:
-    """Images a second of the MOON CNN's epoch, each change by itself."""
+    """Return images per second of the MOON CNN's epoch with each change alone."""
 
     def plain(
         change: Callable[[nn.Module], nn.Module] = lambda m: m, *, bf16: bool = False, **options: Any
@@ -126,7 +126,7 @@ def tried(data: Dataset, repeats: int, *, compile_: bool) -> dict[str, float]:
 
 
 def where(data: Dataset) -> dict[str, float]:
-    """The share of an epoch's processor time in each operator that takes 2 % or more."""
+    """Return the share of an epoch's processor time in each operator with 2 % or more."""
     model = classifier("moon_cnn", data)
     optimiser = sgd(model)
     epoch(model, optimiser, data)
@@ -165,7 +165,7 @@ def main() -> None:
     if choices.output:
         choices.output.parent.mkdir(parents=True, exist_ok=True)
         figures = {
-            "environment": Environment.here().model_dump(),
+            "environment": Machine.here().model_dump(),
             "batch": BATCH,
             "images_per_cpu_s": rates,
             "moon_cnn_images_per_cpu_s": variants,

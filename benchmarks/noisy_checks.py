@@ -1,6 +1,6 @@
-"""Whether the plan's interval holds in settings that it was not fitted to: other data, sizes, dimensions, classes and draws.
+"""Check the plan's interval in settings to which it was not fitted: other data, sizes, dimensions, classes and draws.
 
-Three kinds of features, as in `benchmarks.noisy_recipes`, whose functions these are.
+Uses three kinds of features, as `benchmarks.noisy_recipes`, and its functions.
 
     .venv/bin/python -m benchmarks.noisy_checks --data FOLDER --features FOLDER --output benchmarks/figures/noisy_checks.json
 """
@@ -44,7 +44,7 @@ TRAINED = (  # data set, records
 
 @dataclass(frozen=True)
 class Check:
-    """Accuracies in %, of one draw of the noise."""
+    """Accuracies in % for one draw of the noise."""
 
     problem: str
     kind: str
@@ -59,7 +59,7 @@ class Check:
 
 
 def pictures(data: Path, name: str) -> tuple[Floats, Labels, Floats, Labels]:
-    """Training images and labels, and test images and labels, shuffled."""
+    """Return shuffled training images and labels, and test images and labels."""
     found: tuple[Floats, Labels, Floats, Labels]
     if name == "cifar10":
         path = data / "cifar10_jpegpack.npz"
@@ -79,7 +79,7 @@ def pictures(data: Path, name: str) -> tuple[Floats, Labels, Floats, Labels]:
 
 
 def smaller(pictures: Floats) -> Floats:
-    """64 px to the means of 4 × 4 px."""
+    """Reduce 64 px images to the means of 4 × 4 px."""
     small: Floats = pictures.reshape(len(pictures), 16, 4, 16, 4, 3).mean(axis=(2, 4), dtype=np.float32)
     return small
 

@@ -1,4 +1,4 @@
-"""A noisy round of CCVR beside one of ffc at the same budget: the table of docs/privacy.md, "The other questions".
+"""A noisy round of CCVR compared with one of ffc at the same budget: the table of docs/privacy.md, "The other questions".
 
 python -m benchmarks.noisy_questions
 """
@@ -30,7 +30,7 @@ Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
 def asked(statistic: dict[str, Any], data: Data, epsilon: float, seed: int) -> Answer:
-    """What follows from one noisy sum over all records, with as much noise as ε takes and no more."""
+    """Return the answer from one noisy sum over all records, with exactly the noise that ε requires."""
     question = {
         **simulated_question(3, colluders=0),
         "dim": DIM,
@@ -47,7 +47,7 @@ def asked(statistic: dict[str, Any], data: Data, epsilon: float, seed: int) -> A
 
 
 def digits(seed: int) -> tuple[Data, Data]:
-    """1,300 records to fit, 497 to judge by."""
+    """Return 1,300 training records and 497 test records."""
     data = load_digits()
     rows, order = unit_rows(data.data)[0], np.random.default_rng(seed).permutation(len(data.data))
     fit, held = order[:1300], order[1300:]
@@ -55,7 +55,7 @@ def digits(seed: int) -> tuple[Data, Data]:
 
 
 def clouds(seed: int) -> tuple[Data, Data]:
-    """20,000 records of classes from 40 % to 1 %, and 5,000."""
+    """Return 20,000 records of classes from 40 % to 1 %, and 5,000 test records."""
     centres = 0.9 * np.random.default_rng(5).standard_normal((CLASSES, DIM))
 
     def drawn(rng: np.random.Generator, records: int) -> Data:
@@ -66,13 +66,13 @@ def clouds(seed: int) -> tuple[Data, Data]:
 
 
 def accuracy(answer: Answer, data: Data) -> float:
-    """In % of the records."""
+    """Return the accuracy in %."""
     assert answer.head is not None
     return 100 * float((answer.head.predict(data[0], normalise=True) == data[1]).mean())
 
 
 def measured(fit: Data, held: Data, epsilon: float, seed: int) -> dict[str, float]:
-    """One column of the table."""
+    """Return one column of the table."""
     return {
         "ffc": accuracy(asked({"kind": "ffc", "bias": False}, fit, epsilon, seed), held),
         "ccvr": accuracy(asked({"kind": "ccvr"}, fit, epsilon, seed), held),

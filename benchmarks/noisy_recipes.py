@@ -1,8 +1,8 @@
-"""What a noisy study's recipes cost in accuracy, against the exact sum, an earlier chain and tuned gradient descent.
+"""The accuracy that a noisy study's recipes cost, compared with the exact sum, an earlier chain and tuned gradient descent.
 
-Features of three kinds: rectified random projections, pixels projected on their principal components, and a small network that was trained on
-TinyImageNet (`benchmarks.trained_features` writes its files). The recipe was chosen on digits, clouds and Fashion-MNIST; the problems marked
-held out took no part in that. Rows, noise and steps are those of the product, in float32; Gaussian noise stands in for the discrete one.
+Features are of three kinds: rectified random projections, pixels projected on their principal components, and a small network trained on
+TinyImageNet (`benchmarks.trained_features` writes its files). The recipe was chosen on digits, clouds and Fashion-MNIST; the held-out
+problems were not used for the choice. Rows, noise and steps are the product's, in float32, with Gaussian instead of discrete noise.
 `veilsum.calibration.privacy.plan` is fitted to these figures, and docs/privacy.md shows them.
 
     .venv/bin/python -m benchmarks.noisy_recipes --data FOLDER --features FOLDER --output benchmarks/figures/noisy_recipes.json
@@ -40,7 +40,7 @@ TEST, LARGE = 5_000, 20_000
 RATES = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TRIED, TRIAL_OF, TRIAL_ROWS = (0.5, 2.0), 8_000, 2_000
 COLUMNS = {"sum": "sum", "mean+sum": "mean_sum", "mean+sum+gradients": "gradients"}
-"""The figure's name of each recipe."""
+"""Field of `Figure` for each recipe."""
 STEPS = len(RECIPES["mean+sum+gradients"]) - 2
 
 
@@ -64,13 +64,13 @@ class Figure:
     """One problem at one ε. Accuracies in %, means over draws of the noise; None if not measured.
 
     Attributes:
-        exact: of the ridge head without noise, features as they are.
-        apart: share of tr V that is not in the direction of the mean.
+        exact: of the ridge head without noise, on unchanged features.
+        apart: share of tr V outside the direction of the mean.
         effective: (Σλ)²/Σλ² of the centred rows' second moment.
         sum, mean_sum, gradients: of the recipes.
-        refinement: of a mean 0.1, V and U 0.45 and four steps of 2·V⁻¹G.
-        tuned: of centred noisy gradient descent, its rate and clipping chosen on the test records.
-        trial: points lost by the three recipes, as a trial on 2,000 of the records says; None of fewer than 8,000.
+        refinement: of the shares mean 0.1, V and U 0.45, and four steps of 2·V⁻¹G.
+        tuned: of centred noisy gradient descent, with rate and clipping chosen on the test records.
+        trial: points lost by the three recipes, estimated by a trial on 2,000 of the records; None for fewer than 8,000 records.
     """
 
     problem: str
@@ -181,7 +181,7 @@ def summed(problem: Problem, rows: Floats, mu: float, rng: np.random.Generator) 
 
 
 def gradient(problem: Problem, rows: Floats, weights: Floats, clip: float) -> Floats:
-    """Σ x·ρᵀ, ‖ρ‖ ≤ 1."""
+    """Return Σ x·ρᵀ, ‖ρ‖ ≤ 1."""
     scores = rows @ weights.astype(rows.dtype)
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
@@ -225,7 +225,7 @@ def refinement(problem: Problem, mu: float, rng: np.random.Generator) -> float:
 
 
 def tuned(problem: Problem, mu: float, draws: range) -> float:
-    """The best of all rates and clippings, by their means over the draws."""
+    """Return the best mean accuracy over the draws, of all rates and clippings."""
 
     def mean(clip: float, rate: float) -> float:
         rngs = [np.random.default_rng(seed) for seed in draws]
@@ -244,7 +244,7 @@ def descended(problem: Problem, mu: float, rng: np.random.Generator, clip: float
 
 
 def trial(problem: Problem, mu: float) -> tuple[float, float, float]:
-    """What a member with 2,000 of the records would be told."""
+    """Return the losses that a trial on 2,000 of the records would report to a member."""
     part = np.random.default_rng(9).permutation(len(problem.train))[:TRIAL_ROWS]
     rows, labels, more = (
         problem.train[part].astype(np.float64),
@@ -284,7 +284,7 @@ def measured(problem: Problem) -> Iterator[Figure]:
 
 
 def page(figures: list[Figure]) -> list[str]:
-    """The rows of the table in docs/privacy.md: held-out problems, each at three values of ε."""
+    """Return the rows of the table in docs/privacy.md: held-out problems, each at three values of ε."""
     rows = []
     for name in dict.fromkeys(figure.problem for figure in figures if figure.held_out):
         own = [figure for figure in figures if figure.problem == name and figure.epsilon <= COMPARED]
@@ -300,7 +300,7 @@ def page(figures: list[Figure]) -> list[str]:
 
 
 def losses(figures: list[Figure], recipe: str) -> tuple[tuple[float, float, float, float], ...]:
-    """A recipe's table in `veilsum.calibration.privacy.plan`."""
+    """Return a recipe's table for `veilsum.calibration.privacy.plan`."""
     found = [
         (
             each.records * gdp_mu(each.epsilon, DELTA) / (each.dim * each.classes),

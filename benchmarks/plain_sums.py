@@ -1,6 +1,6 @@
-"""No figure of its own: `veilsum serve` with routes that take statistics in the clear, which `http_round.py` measures a round against.
+"""`veilsum serve` with additional routes for statistics in the clear, with which `http_round.py` compares a round.
 
-Authentication, durable storage and the audit log are those of rounds. Never send it real data: the operator can read all of it.
+Authentication, durable storage and audit log are those of rounds. Never send it real data: the operator can read all of it.
 
     .venv/bin/python -m benchmarks.plain_sums serve --port 8000
 """
@@ -36,13 +36,13 @@ WEIGHTS = "weights"
 
 
 class PlainRequest(Model):
-    """What the members send.
+    """The size of the members' statistics.
 
     Attributes:
         dim: l, the number of features.
         classes: C.
         members: how many members send.
-        whole: send V as (l, l), not as its upper triangle, which is what a round sends.
+        whole: send V as (l, l) instead of the upper triangle that a round sends.
     """
 
     dim: int
@@ -52,21 +52,21 @@ class PlainRequest(Model):
 
     @property
     def layout(self) -> Layout:
-        """V, U (l, C) and the counts (C,), one after the other."""
+        """V, U (l, C) and the counts (C,), concatenated."""
         V = DenseBlock("V", (self.dim, self.dim)) if self.whole else SymmetricBlock("V", self.dim)
         return Layout((V, DenseBlock("U", (self.dim, self.classes)), DenseBlock("n", (self.classes,))))
 
     @property
     def chunks(self) -> int:
-        """Chunks of one member."""
+        """Number of chunks from each member."""
         return -(-self.layout.elements // CHUNK_ELEMENTS)
 
 
 class PlainSum:
-    """One sum in the clear; it is solved when the last chunk is stored.
+    """One sum in the clear, which is solved when the last chunk is stored.
 
     Attributes:
-        seconds: how long members sent, and how long the sum and its solution took.
+        seconds: duration of the members' sending, and of the sum and its solution.
         solved: set at the end.
     """
 
@@ -82,7 +82,7 @@ class PlainSum:
         self._begun_s = time.monotonic()
 
     async def store(self, member: str, index: int, data: bytes) -> None:
-        """Keep a chunk durably, and add it."""
+        """Store a chunk durably, and add it."""
         await asyncio.to_thread(self._take, member, index, data)
         complete = len(self._stored) == self._request.members * self._request.chunks
         if complete and not self.seconds:
@@ -123,17 +123,17 @@ def plain_app(settings: Settings) -> FastAPI:
 
     @serve("PUT", CHUNK, MEMBER, max_body_size=MAX_CHUNK_BYTES)
     async def put_chunk(federation: Hex32Path, member: MemberPath, index: IndexPath, body: Octets) -> None:
-        """Send float32 numbers as they are."""
+        """Send plain float32 numbers."""
         await sums[federation].store(member, index, body)
 
     @serve("GET", SUM, EVERYONE)
     async def seconds(federation: Hex32Path) -> dict[str, float]:
-        """How long each phase took."""
+        """Return the duration of each phase."""
         return sums[federation].seconds
 
     @serve("GET", RESULT, EVERYONE)
     async def weights(federation: Hex32Path) -> Response:
-        """The head, as soon as it is solved."""
+        """Return the head, as soon as it is solved."""
         return Response(await sums[federation].weights(), media_type=rest.SAFETENSORS)
 
     app = create_app(settings)

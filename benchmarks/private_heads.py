@@ -1,9 +1,10 @@
-"""What noise costs a head: accuracy lost by each rule for solving noisy sums, on real and made features.
+"""The accuracy that noise costs a head: each rule for solving noisy sums, on real and synthetic features.
 
-Digits as they are and through rectified random features; clustered features made here; and, where a folder has
-them, MNIST and Fashion-MNIST (`x_train`, `y_train`, `x_test`, `y_test` in NAME.npz) through random features. Gaussian noise stands in for the discrete one, which at its grid nothing here can tell apart.
+Data: digits, plain and through rectified random features; synthetic clustered features; and, if a folder has
+them, MNIST and Fashion-MNIST (`x_train`, `y_train`, `x_test`, `y_test` in NAME.npz) through random features. Noise is Gaussian
+instead of discrete; at the discrete noise's fine grid the results can't differ visibly.
 
-    .venv/bin/python -m benchmarks.private_heads --data FOLDER --output runs/private_heads.json
+.venv/bin/python -m benchmarks.private_heads --data FOLDER --output runs/private_heads.json
 """
 
 import argparse
@@ -45,7 +46,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Figure:
-    """Accuracies of one problem at one ε, each the mean over draws of the noise."""
+    """Accuracies for one problem at one ε, as means over draws of the noise."""
 
     problem: str
     epsilon: float
@@ -61,7 +62,7 @@ def unit(rows: Floats) -> Floats:
 
 
 def extracted(rows: Floats, dim: int, seed: int) -> Floats:
-    """Rectified random features: an extractor that needs no data."""
+    """Apply rectified random features: an extractor that needs no data."""
     weights = np.random.default_rng(seed).standard_normal((rows.shape[1], dim))
     return unit(np.maximum(unit(rows) @ weights, 0))
 
@@ -139,10 +140,10 @@ def shrinkage(V: Floats, U: Floats, deviation: float) -> Floats:
 
 
 def adassp(V: Floats, U: Floats, deviation: float) -> Floats:
-    """AdaSSP (Wang 2018, algorithm 2), its smallest eigenvalue read off V̂ instead of bought.
+    """Solve by AdaSSP (Wang 2018, algorithm 2), with the smallest eigenvalue read from V̂ instead of spending budget on it.
 
-    λ = max(0, σ·√(l·ln(2l²/0.05)) − max(0, d_min)), σ = σ_V/√2 as it stands off the diagonal: the paper's noise has one deviation
-    everywhere, and the elements off the diagonal decide the noise's norm.
+    λ = max(0, σ·√(l·ln(2l²/0.05)) − max(0, d_min)), with the off-diagonal σ = σ_V/√2: the paper's noise has one deviation
+    everywhere, and the off-diagonal elements determine the noise's norm.
     """
     dim, smallest = len(V), float(np.linalg.eigvalsh(V)[0])
     ridge = deviation * math.sqrt(dim * math.log(2 * dim**2 / 0.05) / 2)
@@ -150,7 +151,7 @@ def adassp(V: Floats, U: Floats, deviation: float) -> Floats:
 
 
 def mean_ridge(V: Floats, U: Floats, deviation: float) -> Floats:
-    """λ = tr V̂/l, which ignores the noise."""
+    """Solve with λ = tr V̂/l, which ignores the noise."""
     del deviation
     return ridged(V, U, float(np.trace(V)) / len(V))
 

@@ -1,7 +1,7 @@
-"""What V of one member alone gives away of its records: `python -m benchmarks.reconstruct` draws docs/concepts/reconstructed.png.
+"""What V of a single member reveals about its records: `python -m benchmarks.reconstruct` draws docs/concepts/reconstructed.png.
 
-Features are the pixels of scikit-learn's digits at length 1, so that a feature vector can be looked at. V = Σ z zᵀ of one record has
-that record as its only eigenvector; of more, its eigenvectors mix them, and their span still holds each record.
+Features are the pixels of scikit-learn's digits, scaled to length 1, so that feature vectors can be displayed. V = Σ z zᵀ of one record
+has that record as its only eigenvector. With more records, eigenvectors are mixtures, but their span still contains each record.
 """
 
 import argparse
@@ -23,14 +23,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Reading:
-    """What an eigendecomposition of V finds.
+    """The result of V's eigendecomposition.
 
     Attributes:
         records: (n, l), of length 1.
         vectors: (r, l), eigenvectors by falling eigenvalue, r the rank of V.
-        likeness: of the first one to the record that it is most like, |cos|.
-        strangers: the same, of as many records that are not the member's: what likeness says nothing of a record.
-        outside: how far a stranger's record lies from the span of V, the median over 200 of them; the member's lie in it.
+        likeness: |cos| between the first eigenvector and the record most similar to it.
+        strangers: the same for as many records of others: the likeness to expect by chance.
+        outside: median distance of 200 other records from the span of V; the member's own records lie in it.
     """
 
     records: Floats
@@ -41,7 +41,7 @@ class Reading:
 
 
 def read(records: int, seed: int = 2) -> Reading:
-    """V of so many records, drawn at random, and what it says of them."""
+    """Compute V of this many random records, and analyse it."""
     pixels = load_digits().data
     drawn = np.random.default_rng(seed).permutation(pixels / np.linalg.norm(pixels, axis=1, keepdims=True))
     own, others = drawn[:records], drawn[-200:]
@@ -59,7 +59,7 @@ def read(records: int, seed: int = 2) -> Reading:
 
 
 def draw(readings: list[Reading]) -> Figure:
-    """A row for each: records on the left, the first eigenvectors on the right."""
+    """Draw a row for each reading: records on the left, the first eigenvectors on the right."""
     figure = Figure(figsize=(8, 3.7), dpi=110, facecolor="white")
     spaces = {"wspace": 0.1, "hspace": 0.35, "left": 0.01, "right": 0.99, "top": 0.87, "bottom": 0.01}
     cells = figure.subplots(len(readings), 2 * SHOWN + 1, gridspec_kw=spaces, squeeze=False)

@@ -1,8 +1,8 @@
-"""The discrete Gaussian sampler beside its limits: the bytes of AES-256-CTR that it must draw, and OpenDP's sampler.
+"""The discrete Gaussian sampler compared with its limits: the bytes of AES-256-CTR that it must draw, and OpenDP's sampler.
 
-Each figure is the CPU time of one core for a sample, the best of several blocks that take turns. The vector is
-that of the papers' main table, l = 1280 and C = 100, unless told otherwise. OpenDP runs in an interpreter of its own if one
-is named that has it:
+Each figure is the CPU time of one core per sample, the best of several alternating blocks. The vector is
+that of the papers' main table, l = 1280 and C = 100, unless stated otherwise. OpenDP runs in an interpreter of its own, if one
+with OpenDP is given:
 
     .venv/bin/python -m benchmarks.sampler --opendp PYTHON --output runs/sampler.json
 """
@@ -53,7 +53,7 @@ print(json.dumps({"ns": (time.process_time() - started) / count * 1e9}))
 
 
 def cpu_ns(work: Callable[[], Any], blocks: int) -> float:
-    """Of the quickest call."""
+    """Return the nanoseconds of the fastest call."""
     best = float("inf")
     for _ in range(blocks):
         started = time.process_time_ns()
@@ -63,7 +63,7 @@ def cpu_ns(work: Callable[[], Any], blocks: int) -> float:
 
 
 def aes() -> ByteSource:
-    """AES-256-CTR of a new key; each call overwrites what the one before gave."""
+    """Return an AES-256-CTR source with a new key; each call overwrites the previous bytes."""
     stream, zeros = Cipher(AES256(os.urandom(32)), CTR(bytes(16))).encryptor(), memoryview(bytes(BLOCK))
     buffer = memoryview(bytearray(BLOCK + 15))
 
@@ -111,7 +111,7 @@ def measure(sigma_bits: int, blocks: int) -> dict[str, float]:
 
 
 def upload(blocks: int) -> dict[str, float]:
-    """Noise on a whole upload, and the memory that takes."""
+    """Measure noise on a whole upload, and its memory."""
     release = ffc_release(1280, 100)
     mechanism = Mechanism(release, 1, gdp_mu(1.0, 1e-5), members=50, survivors_min=32, colluders=12)
     vector = np.zeros(release.layout.elements, np.int64)
@@ -128,7 +128,7 @@ def upload(blocks: int) -> dict[str, float]:
 
 
 def opendp(python: Path, sigma_bits: int, blocks: int) -> float:
-    """CPU nanoseconds a sample, of the quickest block, as ours."""
+    """Measure OpenDP's CPU nanoseconds per sample, in the fastest block."""
     command = [str(python), "-c", OPENDP, "100000", str(2.0**sigma_bits)]
     runs = (
         subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)

@@ -1,13 +1,15 @@
-"""Whole rounds of a thousand and of ten thousand members on one core: how long, how much memory, and is the sum exact.
+"""Whole rounds of a thousand and of ten thousand members on one machine: their duration and memory, and whether the sum is exact.
 
-Every member is real: it enrols on cards that it checks, masks a vector of its own, and what it must decrypt it
-decrypts. Phases, chunks and announcements lie on disk and vectors are made when they are masked, so memory holds a
-few KB a member. Values fill the whole ring: the sum is held against the plain sum mod 2^b, element by element.
+Every member is real: it enrols after checking cards, masks its own vector, and decrypts what it must.
+One process plays the coordinator, and one on each core plays members. Phases, chunks and announcements are on disk,
+and vectors are made when they are masked, so each member takes a few KB of memory. Values fill the whole ring: the sum is
+compared with the plain sum mod 2^b, element by element.
 
     .venv/bin/python -m benchmarks.scale --output runs/scale.json
 """
 
 import argparse
+import gc
 import json
 import multiprocessing
 import os
@@ -16,8 +18,10 @@ import resource
 import sys
 import tempfile
 import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,27 +30,28 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.disk import Folder
+from benchmarks.disk import Folder, FolderPhases
 from benchmarks.metered_round import BenchError
 from benchmarks.secure_sum import ROOT
-from tests.support.simulator import After, Federation, Vector
+from tests.support.simulator import After, Federation, Vector, of, total_of
 from veilsum.protocol.coordinator import Checking, Ended, Freezing, Recovered, Revealing
+from veilsum.protocol.messages import Message, parse
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.study import FFC
 
 
 @dataclass(frozen=True)
 class Case:
-    """A cohort of a quarter colluders at most, and who of it vanishes.
+    """A cohort with up to a quarter of colluders, and its dropouts.
 
     Attributes:
         members: n.
         dim: l.
         classes: C.
         ring_bits: b.
-        nominated: decryptors, spread over the cohort; 0 for those that the rules draw.
-        loss: members in a thousand that the cohort is sized to lose, and that do vanish: nine in ten of them before
-            they upload, the others when their upload is in.
+        nominated: decryptors, spread over the cohort; 0 for the protocol's choice.
+        loss: dropouts per thousand members, both planned for and real: nine in ten of them vanish before
+            their upload, the others after it.
     """
 
     members: int
@@ -58,7 +63,7 @@ class Case:
 
     @property
     def question(self) -> dict[str, Any]:
-        """What its study asks beside a simulation's own."""
+        """Fields of the study's question, in addition to a simulation's own."""
         return {
             "dim": self.dim,
             "classes": [f"class-{label}" for label in range(self.classes)],
@@ -69,7 +74,7 @@ class Case:
 
     @property
     def elements(self) -> int:
-        """Of a vector of FFC."""
+        """Number of elements of an FFC vector."""
         return FFC(bias=False).elements(self.dim, self.classes)
 
     @property
@@ -82,8 +87,76 @@ CASES = (Case(1_000, 1280, 100, 32, 0, 100), Case(10_000, 100, 49, 32, 50, 20))
 QUICK = (Case(210, 40, 10, 32, 0, 100),)
 
 
+class Crews(Federation):
+    """A federation whose members play in one process for each core.
+
+    The processes are forked in each phase from the coordinator's process, which receives the answers in the members' order.
+    Members get the coordinator's requests as of the beginning of the phase.
+    """
+
+    def _each(
+        self, says: Callable[[str], tuple[Message, ...]], members: tuple[str, ...]
+    ) -> Iterator[tuple[str, tuple[Message, ...]]]:
+        def said(member: str) -> list[bytes]:
+            self.random = os.urandom  # all processes would continue the same seeded stream
+            replies = says(member)
+            if self.faults:
+                raise BenchError(f"{member}: {self.faults}")
+            return [reply.to_bytes() for reply in replies]
+
+        phase = getattr(self, "phase", None)
+        told = [] if phase is None else [phase.attempt.opening, getattr(phase, "certificate", None)]
+        of(FolderPhases, self.phases).beside(self.manifest, *filter(None, told))
+        for member, replies in zip(members, _forked(said, members), strict=True):
+            yield member, tuple(map(parse, replies))
+
+    def _total(self, phase: Recovered) -> Vector:
+        """Have each process add up some of the survivors and remove their masks."""
+
+        def added(summed: tuple[str, ...]) -> Vector:
+            own = {member: phase.self_seeds[member] for member in summed}
+            edges = {edge: seed for edge, seed in phase.edge_seeds.items() if edge[0] in own}
+            return total_of(replace(phase, self_seeds=own, edge_seeds=edges), self.spool)
+
+        ring = phase.attempt.ring
+        total = np.zeros(phase.attempt.spec.elements, ring.dtype)
+        for part in _forked(added, [phase.summed[core::CORES] for core in range(CORES)]):
+            total += ring.to_ring(part)
+        return ring.lift(total)
+
+
+CORES = os.cpu_count() or 1
+AHEAD = 1_000
+"""Items that are worked on or whose results wait: those of all members would fill memory, and few may hold all decryptors."""
+_work: Callable[[Any], Any]
+
+
+def _forked(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    """Map the items in one process per core, forked from the current state of this one. The processes end with the iterator."""
+    global _work  # noqa: PLW0603 - the processes inherit it
+    _work = work
+    gc.collect()
+    gc.freeze()  # so that the processes don't search what they inherit
+    with multiprocessing.get_context("fork").Pool(CORES) as pool:
+        try:
+            waiting = deque[Any]()
+            for item in items:
+                waiting.append(pool.apply_async(_call, (item,)))
+                if len(waiting) > AHEAD:
+                    yield waiting.popleft().get()
+            while waiting:
+                yield waiting.popleft().get()
+        finally:  # otherwise a process might be killed while it writes a phase
+            pool.close()
+            pool.join()
+
+
+def _call(item: Any) -> Any:
+    return _work(item)
+
+
 class Meter:
-    """CPU and wall seconds and resident memory, stage by stage."""
+    """CPU seconds, wall seconds and resident memory by stage."""
 
     def __init__(self) -> None:
         self.stages: dict[str, dict[str, float]] = {}
@@ -91,12 +164,12 @@ class Meter:
         self._began()
 
     def _began(self) -> None:
-        self._cpu_s, self._wall_s = time.process_time(), time.monotonic()
+        self._cpu_s, self._wall_s = cpu_s(), time.monotonic()
 
     def note(self, stage: str) -> None:
         """End a stage."""
         self.stages[stage] = {
-            "cpu_s": time.process_time() - self._cpu_s,
+            "cpu_s": cpu_s() - self._cpu_s,
             "wall_s": time.monotonic() - self._wall_s,
             "resident_bytes": resident_bytes() - self._base_bytes,
         }
@@ -106,19 +179,24 @@ class Meter:
         return sum(stage[figure] for stage in self.stages.values())
 
 
+def cpu_s() -> float:
+    """Return the CPU seconds of this process and of its finished children."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def vector(case: Case, member: str) -> Vector:
-    """Uniform over the whole ring, the same whenever it is asked for."""
+    """Return a member's vector, uniform over the whole ring and the same at each call."""
     half = 1 << (case.ring_bits - 1)
     rng = np.random.default_rng(int(member.removeprefix("member-")))
     return rng.integers(-half, half, case.elements, np.int64)
 
 
 def plain_sum(case: Case, members: tuple[str, ...]) -> Vector:
-    """Mod 2^b, in the centred range."""
+    """Return the sum mod 2^b, in the centred range."""
     ring = Ring(case.ring_bits)
     total = np.zeros(case.elements, ring.dtype)
     for member in members:
@@ -127,7 +205,7 @@ def plain_sum(case: Case, members: tuple[str, ...]) -> Vector:
 
 
 def vanishing(case: Case) -> dict[int, After]:
-    """Who is lost, drawn by a seed, and after what."""
+    """Return the dropouts, drawn from a seed, and their last action."""
     lost = np.random.default_rng(1).permutation(case.members)[: case.members * case.loss // 1000]
     late = len(lost) // 10
     early = dict.fromkeys(lost[late:].tolist(), After.OPENING)
@@ -135,14 +213,14 @@ def vanishing(case: Case) -> dict[int, After]:
 
 
 def run(case: Case, folder: Path, console: Console) -> dict[str, Any]:
-    """One round and its figures.
+    """Run one round; return its figures.
 
     Raises:
-        BenchError: it ended without a sum, or with another one than the plain sum.
+        BenchError: if it ends without a sum, or with a sum that isn't the plain one.
     """
     meter = Meter()
     nominated = range(0, case.members, case.members // case.nominated) if case.nominated else ()
-    federation = Federation(
+    federation = Crews(
         case.members,
         drop=vanishing(case),
         decryptors=tuple(nominated),
@@ -153,7 +231,8 @@ def run(case: Case, folder: Path, console: Console) -> dict[str, Any]:
     def note(stage: str) -> None:
         meter.note(stage)
         figures = meter.stages[stage]
-        console.log(f"{stage}: {figures['cpu_s']:,.0f} s, {figures['resident_bytes'] / 1e6:,.0f} MB")
+        seconds = f"{figures['wall_s']:,.0f} s, {figures['cpu_s']:,.0f} of the processor's"
+        console.log(f"{stage}: {seconds}, {figures['resident_bytes'] / 1e6:,.0f} MB")
 
     note("enrol")
     federation.begin(lambda member: vector(case, member))
@@ -194,7 +273,7 @@ def run(case: Case, folder: Path, console: Console) -> dict[str, Any]:
 
 
 def table_of(rounds: list[dict[str, Any]]) -> Table:
-    table = Table(title="Whole rounds in one process")
+    table = Table(title="Whole rounds on one machine")
     for name in ("members", "elements", "ring", "k", "D_max", "L", "t", "lost", "survivors"):
         table.add_column(name, justify="right")
     for name in ("CPU s", "wall s", "peak MB", "KB a member", "disk GB"):
@@ -216,7 +295,7 @@ def table_of(rounds: list[dict[str, Any]]) -> Table:
 
 
 def run_in(where: Path | None, case: Case) -> dict[str, Any]:
-    """`run`, with a folder of its own below `where`."""
+    """Call `run` with its own folder below `where`."""
     console = _console()
     console.log(case.name, _stack_offset=2)
     with tempfile.TemporaryDirectory(prefix="veilsum-scale-", dir=where) as folder:
@@ -239,7 +318,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="for some 8 GB; a temporary one unless given")
     given = parser.parse_args()
     console = _console()
-    # A process each: what the first case gave back would hide what the second one takes.
+    # Each case has its own process: memory freed by the first would hide what the second takes.
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawning, max_tasks_per_child=1) as pool:
         cases = [case for case in (QUICK if given.quick else CASES) if given.members in {None, case.members}]

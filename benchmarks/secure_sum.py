@@ -1,10 +1,10 @@
-"""What a secure sum costs here, beside the floor and beside Flower: one run, ratios that may be compared.
+"""The cost of a secure sum here, compared with the floor and with Flower in one run, so that ratios are meaningful.
 
 A whole round runs in this process with the protocol's own classes: every member has real keys, a vector of its
-own and a masked upload, every message crosses as its bytes, and the unmasked total is held against the plain
-one, exactly. Each member's and the coordinator's CPU is taken around each call (`time.process_time`); there is
-no network, and chunks wait on disk. The graph is the one that the rules give: complete up to 200 members, and sparse
-at 1,000, beside a floor of the same degree.
+own and a masked upload, every message is passed as bytes, and the unmasked total must equal the plain
+one exactly. Each member's and the coordinator's CPU time is measured at each call (`time.process_time`). There is
+no network, and chunks are on disk. The graph follows the protocol: complete up to 200 members, and sparse
+at 1,000, compared with a floor of the same degree.
 
     .venv/bin/python -m benchmarks.secure_sum --output runs/bench.json
 """
@@ -49,7 +49,7 @@ CASES = (*(Case(10, lost, 3, 3) for lost in (0, 1, 3)), *(Case(100, lost, 3) for
 BESIDE_FLOWER = (Case(10, 1, 3, 3), Case(100, 0, 3), Case(100, 10, 3))
 LARGE = (Case(1_000, 0), Case(1_000, 100))
 COMPLETE = tuple(Case(1_000, lost, loss=300, nominated=50) for lost in (0, 100, 300))
-RINGS = {32: 32, 48: 64}  # ours, and the floor's: an element of 48 bits takes a uint64
+RINGS = {32: 32, 48: 64}  # ours, and the floor's: a 48-bit element needs a uint64
 
 NOTES = """\
 Complete and SPARSE graphs do not compare: a sparse one costs by its degree, not by the cohort, and promises less; that
@@ -64,7 +64,7 @@ a survivor set. With nobody lost it has next to nothing to do for its server: ou
 
 
 def ours(case: Case, ring_bits: int) -> dict[str, Any]:
-    """Our figures, each the median over the members and the repeats, in the names that the peers use.
+    """Return our figures, each the median over members and repeats, under the peers' names.
 
     Raises:
         BenchError: as `Round.run`.
@@ -110,7 +110,7 @@ def _total(figures: list[dict[str, float]], stages: Sequence[str]) -> float:
 
 
 def median_of(measured: Sequence[Any]) -> Any:
-    """The median of each figure; names as they stand in the first."""
+    """Return the median of each figure, with the names of the first measurement."""
     first = measured[0]
     if isinstance(first, dict):
         return {name: median_of([figures[name] for figures in measured]) for name in first}
@@ -120,7 +120,7 @@ def median_of(measured: Sequence[Any]) -> Any:
 
 
 def flower(case: Case, shares: int | None, threshold: int) -> dict[str, Any]:
-    """Flower's own secure sum in its own environment; `shares` None is its complete graph.
+    """Measure Flower's own secure sum in its own environment; `shares` None means its complete graph.
 
     Raises:
         BenchError: the environment is missing, or the run failed.
@@ -149,18 +149,18 @@ def flower(case: Case, shares: int | None, threshold: int) -> dict[str, Any]:
 
 
 def flower_rounds(case: Case, *, full: bool) -> list[dict[str, Any]]:
-    """Flower at the same graph; at 100 members, unless `full`, at its sparse one alone, which a loss beyond a tenth halts."""
+    """Measure Flower on the same graph; at 100 members without `full`, only on its sparse graph, which fails above a tenth of dropouts."""
     complete = [flower(case, None, case.sizes.quorum.threshold)] if full or case.members <= 50 else []
     if case.members <= 50 or case.lost > case.members // 10:
         return complete
-    # Of 21 as many must answer as our rule asks of a cohort of 21.
+    # The threshold of 21 shares is our rule's for a cohort of 21.
     return [*complete, flower(case, SPARSE_SHARES, Quorum.derive(SPARSE_SHARES, SPARSE_SHARES).threshold)]
 
 
 def compare(case: Case, rings: dict[int, int], *, with_flower: bool, full: bool) -> list[dict[str, Any]]:
-    """Ours, the floor's, by either way to a keystream, and Flower's figures of one case, an entry a ring.
+    """Compare ours, the floor with either keystream, and Flower in one case; return an entry for each ring.
 
-    The systems take turns: a shared machine's speed changes within seconds, and so all meet all of it.
+    The systems alternate: a shared machine's speed changes within seconds, and so affects all of them.
     """
     turns: dict[int, list[dict[str, Any]]] = {bits: [] for bits in rings}
     for _ in range(case.blocks):
@@ -314,7 +314,7 @@ def main() -> None:
         parser.error(f"--lost: none of these rounds loses {given.lost}, some lose {given.cases[-1].lost}")
     rounds = []
     try:
-        ours(Case(10, 0), 32)  # the first round of a process is slower, and counts for nobody
+        ours(Case(10, 0), 32)  # the first round of a process is slower, and doesn't count
         for case in chosen:
             console.log(case.name, _stack_offset=2)
             rounds += compare(case, rings, with_flower=with_flower, full=given.full)

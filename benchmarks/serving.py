@@ -1,4 +1,4 @@
-"""No figure of its own: a coordinator in a process of its own, and what that process takes."""
+"""Shared by benchmarks: a coordinator in its own process, and that process's resource use."""
 
 import os
 import socket
@@ -15,12 +15,12 @@ TOKEN = "a benchmark's own token"
 
 @dataclass(frozen=True)
 class Served:
-    """A coordinator that answers.
+    """A running coordinator.
 
     Attributes:
         url: its address, on this machine.
-        pid: its process.
-        settings: environment variables for whoever operates it.
+        pid: its process id.
+        settings: environment variables for its operator.
     """
 
     url: str
@@ -29,24 +29,24 @@ class Served:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory now."""
+        """Current resident memory in bytes."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     @property
     def cpu_s(self) -> float:
-        """Processor seconds so far, user and system."""
+        """User and system processor seconds so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def coordinator(folder: Path, module: str = "veilsum") -> Iterator[Served]:
-    """`python -m MODULE serve` over a folder until the block ends, its log in `folder/log`; SystemExit where it does not start."""
+    """Run `python -m MODULE serve` on a folder until the block ends, logging to `folder/log`. Raises SystemExit if it doesn't start."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     values = {"VEILSUM_DATA_DIR": str(folder / "data"), "VEILSUM_OPERATOR_TOKEN": TOKEN}
-    values["MALLOC_ARENA_MAX"] = "2"  # as the files in `deploy` have it
+    values["MALLOC_ARENA_MAX"] = "2"  # as the files in `deploy` do
     command = [sys.executable, "-m", module, "serve", "--port", str(port), "--json"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **values}, stdout=log, stderr=log)

@@ -1,4 +1,4 @@
-"""What a snapshot after one round of ten members writes, how long that takes, and the memory beside the run's own.
+"""The size of a snapshot after one round of ten members, the time to write it, and its memory in addition to the run's.
 
 The model is VGG-11 and the algorithm SCAFFOLD, so each participant's control variate is as large as the model.
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     weights = fedavg(ExtractorConfig("vgg11", (3, 32, 32))).build(10).shared_weights()
-    # All members' variates are the same tensors: what is measured is the file, not the run's own memory.
+    # All members' variates are the same tensors, because the file is measured, not the run's own memory.
     run = RunState(weights, {}, ({name: torch.zeros_like(p) for name, p in weights.items()},), (), ())
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
@@ -42,7 +42,7 @@ def main() -> None:
                 snapshots.put(member, (weights,), round_)
             snapshots.commit(run)
             seconds.append(time.perf_counter() - began)
-        size = sum(path.stat().st_size for path in folder.iterdir())  # all files are of the last snapshot
+        size = sum(path.stat().st_size for path in folder.iterdir())  # all files belong to the last snapshot
     found = {
         "megabytes": round(size / 1e6),
         "seconds": [round(each, 2) for each in seconds],

@@ -1,9 +1,9 @@
-"""SphereFed's tables of costs (Dong et al. 2022, Tables 1 and 10) on this machine: what a classifier costs to train or to calibrate.
+"""SphereFed's tables of costs (Dong et al. 2022, Tables 1 and 10) on this machine: the cost of training or calibrating a classifier.
 
-MobileNetV2's l = 1280, C = 100, 50,000 records of ten members, 100 rounds of ten local epochs; features are made up, for no cost
-depends on what they say. Bytes are a member's, both ways where the paper counts them so; operations are one processor's seconds,
-the paper's are counted FLOPs without the forward pass of a classifier that is trained, ours have it. One epoch of the thousand is
-run. All in one run: read the ratios.
+MobileNetV2's l = 1280, C = 100, 50,000 records of ten members, 100 rounds of ten local epochs. Features are synthetic, because no cost
+depends on their values. Bytes are a member's, in both directions if the paper counts them so. Our operations are one processor's seconds;
+the paper's are FLOPs without the forward pass of a trained classifier, which ours include. One epoch of the thousand
+is run. All figures are from one run: read the ratios.
 
     .venv/bin/python -m benchmarks.spherefed_costs --output runs/spherefed_costs.json
 """
@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from training.data.dataset import batches
 from training.heads import FixedHead, LearnedHead, Tammes, orthonormal_head
-from training.results import Environment
+from training.results import Machine
 from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.calibration.ccvr_head import fit_logistic_sgd, tukey, virtual_features
 from veilsum.calibration.layout import Layout
@@ -41,12 +41,12 @@ class Cost:
     """One row of Table 1.
 
     Attributes:
-        method: as the table calls it.
-        paper_mb: the table's size.
-        clear_mb: the same by formula, float32 and whole matrices.
-        masked_mb: what a member of ours uploads for the calibration, masked; None where it is no sum.
-        paper_gflop: the table's operations.
-        cpu_s: ours.
+        method: the table's name of it.
+        paper_mb: size in the table.
+        clear_mb: size by formula, with float32 and whole matrices.
+        masked_mb: a member's masked upload for the calibration; None if the method isn't a sum.
+        paper_gflop: operations in the table.
+        cpu_s: measured seconds.
     """
 
     method: str
@@ -59,13 +59,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Made:
-    """One row of Table 10: a fixed head's making.
+    """One row of Table 10: the making of a fixed head.
 
     Attributes:
-        head: how.
-        paper_s: on the paper's GPU.
-        cpu_s: here.
-        largest_cosine: of any two class vectors.
+        head: its construction.
+        paper_s: seconds on the paper's GPU.
+        cpu_s: seconds here.
+        largest_cosine: between any two class vectors.
     """
 
     head: str
@@ -88,7 +88,7 @@ def taken_s(work: Callable[[], object]) -> float:
 
 
 def learned(z: np.ndarray, y: np.ndarray) -> None:
-    """An epoch of the head's share in training: its own gradient, and the one that goes on to the extractor."""
+    """Train the head's part of one epoch: its own gradient, and the one passed on to the extractor."""
     head = LearnedHead(DIM, CLASSES, bias=False)
     optimiser = torch.optim.SGD(head.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-5)
     x, labels = torch.from_numpy(z), torch.from_numpy(y)
@@ -175,7 +175,7 @@ def main() -> None:
         table.add_row(each.head, f"{each.paper_s:g}", f"{each.cpu_s:.3f}", f"{each.largest_cosine:.4f}")
     console.print(table)
     written = {
-        "environment": Environment.here().model_dump(),
+        "environment": Machine.here().model_dump(),
         "table_1": [asdict(cost) for cost in costs],
         "table_10": [asdict(each) for each in made],
     }

@@ -1,4 +1,4 @@
-"""Features of a small network that saw none of the problem's records: trained on TinyImageNet, applied to other images.
+"""Features of a small network that has seen none of the problem's records: trained on TinyImageNet, applied to other images.
 
 Reads the packs of JPEGs and arrays that `benchmarks.noisy_recipes` names, and writes NAME.npz with rows, labels, test and test_labels.
 
@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 
 def images(path: Path, split: str) -> tuple[Array, Array]:
-    """(n, height, width, 3) uint8 of a pack of JPEG bodies with shared headers, and labels."""
+    """Return images (n, height, width, 3) uint8 from a pack of JPEG bodies with shared headers, and labels."""
     with np.load(path) as pack:
         ends, heads = pack["head_offsets"], pack["heads"]
         headers = [heads[a:b].tobytes() for a, b in itertools.pairwise(ends)]
@@ -45,7 +45,7 @@ def block(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 def network() -> nn.Sequential:
-    """32 × 32 pixels to 256 features."""
+    """Make a network from 32 × 32 pixels to 256 features."""
     layers = [
         *block(3, 32),
         nn.MaxPool2d(2),
@@ -82,7 +82,7 @@ def trained(pictures: torch.Tensor, labels: torch.Tensor) -> nn.Sequential:
 
 @torch.no_grad()
 def features(net: nn.Sequential, pictures: Array) -> Array:
-    if pictures.ndim == 3:  # grey, of up to 32 pixels
+    if pictures.ndim == 3:  # grey, up to 32 pixels
         edge = (32 - pictures.shape[1]) // 2
         pictures = np.repeat(np.pad(pictures, ((0, 0), (edge, edge), (edge, edge)))[..., None], 3, axis=-1)
     return np.concatenate(
@@ -111,7 +111,7 @@ def main() -> None:
         with np.load(given.data / f"{name}.npz") as file:
             write(name, file["x_train"], file["y_train"], file["x_test"], file["y_test"])
     packed = given.data / "cifar10_jpegpack.npz"
-    test, truth = images(packed, "test")  # class by class
+    test, truth = images(packed, "test")  # sorted by class
     order = np.random.default_rng(1).permutation(len(test))
     write("cifar10", *images(packed, "train"), test[order], truth[order])
     for name, marks, last in (("pacs32", "is_test", 0), ("fsdd_logmel32", "index", 4)):

@@ -1,9 +1,9 @@
-"""Training beside Flower's simulation and a plain loop: the same job, the same local update, in one run.
+"""Training compared with Flower's simulation and a plain loop: the same job and local update, in one run.
 
-Ten members of 1,000 images train MOON's CNN for two local epochs a round (`benchmarks/peers/training_job.py`). Each way is a
-process of the peers' environment, and the ways take turns. Two promises: members × epochs a second in the rounds after the
-first, and a whole job of five rounds from the process' start to its end, imports, workers and Ray included. All ways must end
-with the same weights up to rounding, or nothing is compared.
+Ten members with 1,000 images train MOON's CNN for two local epochs a round (`benchmarks/peers/training_job.py`). Each way is a
+process in the peers' environment, and the ways alternate. Two promises: members × epochs per second in the rounds after the
+first, and a whole job of five rounds from the process's start to its end, including imports, workers and Ray. All ways must end
+with the same weights up to rounding; otherwise nothing is compared.
 
     .venv/bin/python -m benchmarks.training_speed --output runs/bench-training.json
 """
@@ -28,18 +28,18 @@ PEERS_PYTHON = ROOT / "benchmarks/peers/.venv/bin/python"
 WAYS = ("flower", "ours", "plain")
 MEMBERS, EPOCHS, ROUNDS = 10, 2, 5
 LEAST_ROUNDS, LEAST_JOB = 1.25, 1.8
-TOLERANCE = 1e-4  # of a weight: float32 means in another order, carried through five rounds; 2.2e-5 was seen
+TOLERANCE = 1e-4  # of a weight: float32 means in another order, over five rounds; 2.2e-5 was observed
 
 
 class BenchError(Exception):
-    """A way that failed, or that trained something else."""
+    """A way that failed, or that gave different weights."""
 
 
 def once(way: str, workers: int, records: int, folder: Path) -> dict[str, Any]:
-    """One job by one way.
+    """Run one job by one way.
 
     Raises:
-        BenchError: its process failed; with the end of what it said.
+        BenchError: if its process failed, with the end of its output.
     """
     weights = folder / f"{way}.npz"
     words = [way, "--workers", workers, "--output", weights, "--members", MEMBERS, "--records", records]
@@ -71,10 +71,10 @@ def once(way: str, workers: int, records: int, folder: Path) -> dict[str, Any]:
 
 
 def measured(workers: int, records: int, repeats: int) -> dict[str, Any]:
-    """Every way's figures, medians over the repeats, and the two ratios.
+    """Return every way's figures, as medians over the repeats, and the two ratios.
 
     Raises:
-        BenchError: as `once`, or if the ways' last weights differ.
+        BenchError: as `once`, or if the ways' final weights differ.
     """
     runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as folder:

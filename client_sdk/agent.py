@@ -1,10 +1,11 @@
-"""A member that takes part by itself: it waits for runs of approved studies, and sees each one to its verified result.
+"""A member that takes part by itself: it waits for runs of approved studies, and follows each to its verified result.
 
     next ──▶ enrol where a run takes cards ──▶ each cohort: its manifest, then its open round ──▶ result? ──▶ wait for news
                        ▲                                         │                                        │
                        └── also whenever a round lets it wait ───┘◀───────────────────────────────────────┘
 
-A coordinator that is out of reach, or shows no runs, ends an agent only with `once`: it is tried again for as long as it takes. Everything it needs to go on after a crash is in the store: a fresh agent on the same folder does the same.
+An agent retries a coordinator that is out of reach, or shows no runs, without limit; only with `once` it gives up. Everything that it needs
+after a crash is in the store: a new agent on the same folder continues.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from dataclasses import replace
 from client_sdk.api import Asked, Invitation
 from client_sdk.contribution import meet, take_part, too_few_rows
 from client_sdk.effects import Flow, Pause
-from client_sdk.enrolment import form, send_card, tell_waiting
+from client_sdk.enrolment import failure, form, send_card, tell_waiting
 from client_sdk.errors import (
     Declined,
     Misuse,
@@ -38,9 +39,9 @@ from veilsum.protocol.rest import CohortView, RoundView, RunsView, RunView
 from veilsum.protocol.study import read_content
 
 LOOK_S = 30.0
-"""Between two looks for runs that take cards, while a round lets a member wait."""
+"""Interval of looking for runs that take cards, while a round keeps the member waiting."""
 NEWS_AT_ONCE = 8
-"""Changes of the runs that are followed at once; then one a second, since a coordinator may show changes without end."""
+"""How many changes of the runs are followed at once; then one a second, because a coordinator may show changes endlessly."""
 
 
 class Agent:
@@ -48,8 +49,8 @@ class Agent:
 
     Args:
         session: the member.
-        records: everything it has.
-        once: end after one run.
+        records: all of its records.
+        once: stop after one run.
         period: take part in runs of this period only; None for any.
     """
 
@@ -72,10 +73,10 @@ class Agent:
         """When the next change may be followed, as if each took a second."""
 
     def next(self) -> Flow[Result | None]:
-        """Go on until a run has its result; None at the end.
+        """Continue until a run has its result, and return it; None at the end.
 
         Raises:
-            Declined, PeerFault, Misuse, CalibrationError, Unreachable: with `once`, of the one run.
+            Declined, PeerFault, Misuse, CalibrationError, Unreachable: the error of the run, only with `once`.
             ClientError: the state is damaged.
         """
         while not self._ended:
@@ -96,7 +97,7 @@ class Agent:
         return None
 
     def _look(self) -> Flow[Result | None]:
-        """Do what there is to do now, then wait for news; a run's result once there is one."""
+        """Do what there is to do, then wait for news. Returns a run's result once there is one."""
         shown, self._news = self._news, None
         yield from self._enrol_where_possible(shown or (yield from self._shown()))
         passed, idle = len(self._passed), True
@@ -115,15 +116,16 @@ class Agent:
         return None
 
     def _mine(self) -> Iterator[tuple[bytes, StoredPhase]]:
-        """Cohorts in which there may be something to do."""
+        """Yield cohorts in which there may be something to do."""
         for cohort, held in self._session.store.cohorts():
             run = self._runs.get(cohort.hex())
-            over = run is None or run.over or run.state == "failed" or self._given_up(held, run.period)
-            if cohort.hex() not in self._passed and not (over and self._nothing_left(held)):
+            over = run is None or run.over or self._given_up(held, run.period)
+            untold = run is not None and run.state == "failed" and run.cohort in self._sent
+            if cohort.hex() not in self._passed and (untold or not (over and self._nothing_left(held))):
                 yield cohort, held
 
     def _given_up(self, held: StoredPhase, period: str) -> bool:
-        """Whether an agent for one run leaves this one alone: the owner gave it up. Others stay, and help to end its attempts."""
+        """Whether to ignore a run because its owner gave it up. Only an agent for one run does; others help to end its attempts."""
         if not self._once:
             return False
         study = held.phase.study if isinstance(held.phase, Enrolled) else ready_of(held.phase).study
@@ -131,12 +133,12 @@ class Agent:
         return answered is not None and answered.given_up
 
     def _busy_beside(self, run: RunView) -> bool:
-        """Whether this member is in another run; one run may take several cohorts: after a new roster, or to repeat a step."""
+        """Whether this member is in another run. One run may have several cohorts, after a new roster or to repeat a step."""
         mine = (self._runs.get(cohort.hex()) for cohort, _ in self._mine())
         return any(each is None or (each.name, each.period) != (run.name, run.period) for each in mine)
 
     def _nothing_left(self, held: StoredPhase) -> bool:
-        """Whether the member's last round of a run that is over is behind it: no key, no share, no result is wanted any more."""
+        """Whether the member is done with its last round of a finished run: it needs no key, share or result any more."""
         if isinstance(held.phase, Attempting):
             return False
         if isinstance(held.phase, Closed) and not held.phase.certificate.void:
@@ -149,7 +151,7 @@ class Agent:
     # Enrolling
 
     def _look_up(self) -> Flow[None]:
-        """Look for runs that take cards, now and then, while a round lets this member wait."""
+        """Look for runs that take cards at intervals, while a round keeps this member waiting."""
         if self._session.environment.monotonic_s() - self._looked_s >= LOOK_S:
             yield from self._enrol_where_possible((yield from self._shown()))
 
@@ -188,7 +190,7 @@ class Agent:
                 self._refuse(run.cohort, fault, final=fault.cause is not Cause.STUDY_REFUSED)
 
     def _invitation(self, run: RunView) -> Flow[Invitation]:
-        """Ask for a run's invitation; PeerFault(wrong-cohort) if it is to another period or attempt than the run showed."""
+        """Fetch a run's invitation. Raises PeerFault(wrong-cohort) if it is for another period or attempt than the run showed."""
         invitation = yield from self._alone.coordinator.invitation(run.cohort)
         view = invitation.cohort
         if (view.period, view.repeats) != (run.period, run.repeats):
@@ -202,10 +204,14 @@ class Agent:
     # Following a run
 
     def _follow(self, cohort: bytes, held: StoredPhase) -> Flow[Result | None]:
-        """Do what a cohort asks now; the run's result once there is one."""
+        """Do what a cohort asks now. Returns the run's result once there is one."""
         session, run = self._session, self._runs.get(cohort.hex())
         if run is not None and isinstance(held.phase, Enrolled):
             if run.state == "enrolling":
+                return None
+            if run.state == "failed":  # the operator may open another
+                self._passed.add(run.cohort)
+                self._refuse(run.cohort, (yield from failure(session, cohort)), final=False)
                 return None
             yield from form(session, held.phase, run.state)
         # A study that has expired is shown only while an attempt is open: what is left then is the round that this member was in.
@@ -220,7 +226,7 @@ class Agent:
         return None if result is None or not result.last else result
 
     def _asks(self, view: RoundView | Asked) -> bool:
-        """Whether a round without a saved result has anything left for this member."""
+        """Whether a round without a saved result still needs this member."""
         if isinstance(view, Asked) or not view.ended:
             return True
         held = self._session.store.held(bytes.fromhex(view.cohort))
@@ -261,7 +267,7 @@ class Agent:
         return None
 
     def _wait(self, *, idle: bool) -> Flow[None]:
-        """Until a cohort or round of the federation begins or ends, or a long poll ends."""
+        """Wait until a cohort or round of the federation begins or ends, or a long poll ends."""
         session, asked_s = self._alone, self._alone.environment.monotonic_s()
         if idle:
             session.report(Progress(Step.WAITING, detail="no run of an approved study is enrolling"))
@@ -271,7 +277,7 @@ class Agent:
         self._news = runs
 
     def _refuse(self, cohort: str, error: Exception, *, final: bool = True) -> None:
-        """Raise what ends the one run; otherwise say it, and go on with the others."""
+        """Raise an error that ends the only run; otherwise report it, and go on with the others."""
         if self._once and final:
             raise error
         self._session.report(Progress(Step.WAITING, detail=f"cohort {cohort[:16]}: {error}"))

@@ -6,11 +6,12 @@ from typing import Self, TypeVar
 from pydantic import BaseModel, RootModel, ValidationError
 
 from client_sdk.effects import Flow, Request, Response
-from client_sdk.errors import PeerFault, first_fault
+from client_sdk.errors import PeerFault
 from client_sdk.retry import RetryingClient
 from veilsum.protocol import rest
 from veilsum.protocol.attempt import Closing
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.forms import first_fault
 from veilsum.protocol.messages import (
     Cards,
     Disclosure,
@@ -39,11 +40,11 @@ class Asked:
     """What a member has to answer in a round.
 
     Attributes:
-        message: None for nothing yet; the closing once the round has ended.
-        version: what to wait after.
-        state: of the round, a guide and never a proof.
-        roster: number of the federation's newest roster while the round collects; 0 afterwards.
-        record: of the round's result, not yet verified, which a reveal is answered with; or else None.
+        message: None if nothing is asked yet; the closing once the round has ended.
+        version: pass it as `after` to wait for the next request.
+        state: the round's state, unverified.
+        roster: number of the federation's newest roster while the round collects uploads; 0 afterwards.
+        record: the result's record, unverified, if it answers a reveal; otherwise None.
     """
 
     message: Message | None
@@ -54,7 +55,7 @@ class Asked:
 
     @classmethod
     def in_response(cls, response: Response) -> Self:
-        """Read body and headers; PeerFault(malformed)."""
+        """Read body and headers. Raises PeerFault(malformed)."""
 
         def number(header: str, without: str = "") -> int:
             value = response.headers.get(header, without)
@@ -73,7 +74,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Invitation:
-    """What a member is shown of a cohort before it answers: nothing of it is checked yet."""
+    """What a member sees of a cohort before it answers, unverified."""
 
     cohort: rest.CohortView
     roster: Roster
@@ -81,62 +82,62 @@ class Invitation:
 
 
 class Reads:
-    """What members and operators may read. Everything raises what `RetryingClient.call` raises, and returns unverified documents.
+    """What both members and operators may read. All methods raise as `RetryingClient.call`, and return unverified documents.
 
-    Federations, studies, cohorts and rounds go by their ids in hexadecimal. With `after`, a version that was shown, an answer comes once
-    there is a later one or the long poll ends.
+    Ids of federations, studies, cohorts and rounds are hexadecimal. With `after`, the version that was last shown, a call waits for a later
+    one, for at most a long poll.
 
-    Answers that don't parse raise PeerFault with the cause that fits, naming "coordinator".
+    Malformed answers raise PeerFault naming "coordinator".
     """
 
     def __init__(self, caller: RetryingClient) -> None:
         self._caller = caller
 
     def roster(self, federation: str) -> Flow[Roster]:
-        """The newest roster."""
+        """Fetch the newest roster."""
         return Roster.from_bytes((yield from self._get(rest.ROSTER.format(federation=federation))).body)
 
     def study(self, federation: str, study: str) -> Flow[Study]:
-        """A study by its hash."""
+        """Fetch a study by its hash."""
         path = rest.STUDY.format(federation=federation, study=study)
         return Study.from_bytes((yield from self._get(path)).body)
 
     def studies(self, federation: str) -> Flow[tuple[rest.StudyView, ...]]:
-        """The studies that were published."""
+        """Fetch the published studies."""
         response = yield from self._get(rest.STUDIES.format(federation=federation))
         return model_of(StudyViews, response).root
 
     def runs(self, federation: str, after: int | None = None) -> Flow[rest.RunsView]:
-        """The federation's runs; their version is `revision`."""
+        """Fetch the federation's runs; their version is `revision`."""
         response = yield from self._get(rest.RUNS.format(federation=federation), after)
         return model_of(rest.RunsView, response)
 
     def cohort(self, cohort: str, after: int | None = None) -> Flow[rest.CohortView]:
-        """A cohort as it stands."""
+        """Fetch a cohort."""
         return model_of(rest.CohortView, (yield from self._get(rest.COHORT.format(cohort=cohort), after)))
 
     def round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
-        """A round as it stands."""
+        """Fetch a round."""
         return model_of(rest.RoundView, (yield from self._get(rest.ROUND.format(round_id=round_id), after)))
 
     def opening(self, round_id: str) -> Flow[Opening]:
-        """The round's opening."""
+        """Fetch a round's opening."""
         return Opening.from_bytes((yield from self._get(rest.OPENING.format(round_id=round_id))).body)
 
     def material(self, round_id: str) -> Flow[bytes]:
-        """What the round's step takes of earlier ones."""
+        """Fetch the step's input from earlier steps."""
         return (yield from self._get(rest.MATERIAL.format(round_id=round_id))).body
 
     def result(self, round_id: str) -> Flow[ResultRecord]:
-        """The signed record."""
+        """Fetch a result's signed record."""
         return model_of(ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
 
     def sums(self, round_id: str, limit_bytes: int = 1 << 33) -> Flow[bytes]:
-        """The sum itself, a safetensors file; for readers and operators."""
+        """Fetch the sum itself, a safetensors file; for readers and operators."""
         return (yield from self._get(rest.SUMS.format(round_id=round_id), limit_bytes=limit_bytes)).body
 
     def transcript(self, round_id: str) -> Flow[bytes]:
-        """The file of an ended round's transcript, not replayed."""
+        """Fetch an ended round's transcript, without replaying it."""
         path = rest.TRANSCRIPT.format(round_id=round_id)
         return (yield from self._get(path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)).body
 
@@ -158,20 +159,20 @@ class Reads:
 
 
 class CoordinatorApi(Reads):
-    """What a member asks beside that."""
+    """The member's requests."""
 
     def invitation(self, cohort: str) -> Flow[Invitation]:
-        """A cohort as it stands, with the newest roster and the study."""
+        """Fetch a cohort with the newest roster and its study."""
         response = yield from self._get(rest.INVITATION.format(cohort=cohort))
         view = model_of(rest.InvitationView, response)
         roster, study = bytes.fromhex(view.roster), bytes.fromhex(view.study)
         return Invitation(view.cohort, Roster.from_bytes(roster), Study.from_bytes(study))
 
     def send_card(self, card: KeyCard, after: int | None = None) -> Flow[Cards | rest.CohortView]:
-        """Hand this member's card in; the cohort as it is then, or with `after` as soon as enrolment ends or the long poll does.
+        """Send this member's card. With `after`, wait until enrolment ends, for at most a long poll.
 
         Returns:
-            The manifest with the cards that the member needs, not yet checked, once the cohort is formed.
+            The manifest with the cards that the member needs, unverified, once the cohort is formed; before, the cohort.
         """
         path = rest.CARD.format(cohort=card.cohort.hex(), member=card.member)
         response = yield from self._send("PUT", path, card.to_bytes(), after)
@@ -180,12 +181,12 @@ class CoordinatorApi(Reads):
         return Cards.from_bytes(response.body)
 
     def cards(self, cohort: bytes, member: str) -> Flow[Cards]:
-        """The manifest with the cards that a member needs, not yet checked."""
+        """Fetch the manifest with the cards that a member needs, unverified."""
         path = rest.CARDS.format(cohort=cohort.hex(), member=member)
         return Cards.from_bytes((yield from self._get(path)).body)
 
     def closing(self, context: bytes) -> Flow[Closing]:
-        """How an attempt was closed, not yet checked."""
+        """Fetch how an attempt was closed, unverified."""
         message = parse((yield from self._get(rest.CLOSING.format(context=context.hex()))).body)
         if not isinstance(message, Closing):
             raise PeerFault(
@@ -194,43 +195,43 @@ class CoordinatorApi(Reads):
         return message
 
     def request(self, round_id: str, member: str, after: int | None = None) -> Flow[Asked]:
-        """What the member has to answer now; or with `after`, as soon as it is asked anything newer or the long poll ends."""
+        """Fetch what the member has to answer. With `after`, wait for a newer request, for at most a long poll."""
         path = rest.REQUEST.format(round_id=round_id, member=member)
         return Asked.in_response((yield from self._get(path, after)))
 
     def announce(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
-        """Announce an upload, or ask what is missing of it: the same request."""
+        """Announce an upload, and return its missing chunks. A repeated call only asks what is missing."""
         path = rest.UPLOAD.format(round_id=round_id, member=upload.header.member)
         return model_of(rest.UploadView, (yield from self._send("PUT", path, upload.to_bytes())))
 
     def chunk(
         self, round_id: str, upload: Upload, index: int, packed: bytes, after: int | None = None
     ) -> Flow[Asked]:
-        """Send one masked chunk of an announced upload; what the member has to answer, as `request`."""
+        """Send one masked chunk of an announced upload. Returns the next request, as `request`."""
         path = rest.CHUNK.format(round_id=round_id, member=upload.header.member, index=index)
         sent = self._send("PUT", path, packed, after, upload.chunk_digests[index])
         return Asked.in_response((yield from sent))
 
     def answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:
-        """Answer a request by a receipt, vote, refusal, reveal or erasure report, and wait for the next one as `request`."""
+        """Send a receipt, vote, refusal, reveal or erasure report. Returns the next request, as `request`."""
         path = rest.ANSWERS.format(round_id=round_id)
         return Asked.in_response((yield from self._send("POST", path, message.to_bytes(), after)))
 
     def weights(self, round_id: str) -> Flow[bytes]:
-        """The head's file, not yet verified."""
+        """Fetch the head's file, unverified."""
         return (yield from self._get(rest.WEIGHTS.format(round_id=round_id))).body
 
     def document(self, round_id: str, name: str) -> Flow[bytes]:
-        """A document beside the head, not yet verified."""
+        """Fetch a document published with the head, unverified."""
         return (yield from self._get(rest.DOCUMENT.format(round_id=round_id, name=name))).body
 
     def evictions(self, round_id: str) -> Flow[Evictions]:
-        """The proofs against survivors that the sum is without, not yet checked."""
+        """Fetch the proofs against evicted survivors, unverified."""
         path = rest.EVICTIONS.format(round_id=round_id)
         return Evictions.from_bytes((yield from self._get(path)).body)
 
     def disclosure(self, round_id: str, member: str) -> Flow[Disclosure]:
-        """What an indicator round was made of, not yet checked; for members alone."""
+        """Fetch an indicator round's disclosure, unverified; for members only."""
         path = rest.DISCLOSURE.format(round_id=round_id, member=member)
         response = yield from self._get(path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
         return Disclosure.from_bytes(response.body)
@@ -241,7 +242,7 @@ def _is_json(response: Response) -> bool:
 
 
 def model_of(form: type[_Model], response: Response) -> _Model:
-    """The model in an answer's body; PeerFault(malformed) naming the coordinator and the field."""
+    """Parse a model in an answer's body. Raises PeerFault(malformed) naming the coordinator and the field."""
     try:
         return form.model_validate_json(response.body)
     except ValidationError as error:

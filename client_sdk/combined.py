@@ -1,4 +1,4 @@
-"""Periods: a head from the sums of several rounds, held against this member's evidence of each of them."""
+"""Combined periods: a head from the sums of several rounds, verified against this member's evidence of each round."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from veilsum.study.result_files import calibrated_in, check_head
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Combined:
-    """What the coordinator made of several rounds.
+    """A head that the coordinator solved from the sums of several rounds.
 
     Attributes:
-        record: what it signed.
-        head_file: the safetensors file as it came.
+        record: the coordinator's signed record.
+        head_file: the head's safetensors file, as received.
     """
 
     record: CombinedRecord
@@ -35,23 +35,23 @@ class Combined:
 
     @cached_property
     def calibrated(self) -> Calibrated:
-        """The head, as its file says; PeerFault(result-mismatch) if it holds none."""
+        """The head. Raises PeerFault(result-mismatch) if the file holds no head."""
         return calibrated_in(self.head_file)
 
     def verify(self, results: Sequence[Result], admin_key: bytes | str | None = None) -> None:
-        """Check the combination against the rounds it says it is of, in this order.
+        """Check the combination against its rounds, in this order.
 
-        1. each result holds (`Result.verify`), and they are those of the record's parts, one each (result-mismatch);
+        1. each result holds (`Result.verify`), and there is one for each of the record's parts (result-mismatch);
         2. the coordinator's signature on the record (bad-signature);
-        3. each part is what its round's own record says; the rounds are exact sums of one question over different periods, for the
+        3. each part agrees with its round's own record; the rounds are exact sums of one question over different periods, for the
            same readers; the record's federation, study, vectors and rows follow from them (result-mismatch);
-        4. the head's digest, then that it is one of the study's (result-mismatch).
+        4. the head's digest, then that the head fits the study (result-mismatch).
 
         Records are reserved for one run each (docs/protocol.md §7), so different periods hold different ones.
 
         Args:
-            results: this member's, of all the rounds.
-            admin_key: the pinned key, 32 bytes or their 64 hexadecimal digits; None checks against the keys that the rosters themselves name.
+            results: this member's result of each round.
+            admin_key: the pinned key, 32 bytes or hexadecimal; None trusts the keys that the rosters name.
 
         Raises:
             PeerFault: the first of these that does not hold.

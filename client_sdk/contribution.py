@@ -1,4 +1,4 @@
-"""M1 to M5 as a flow: from a round's opening to its verified result, or to why there is none.
+"""M1 to M5 as a flow: from a round's opening to its verified result, or the reason that there is none.
 
     contribute ──▶ known already? ──▶ RoundFlow.until_end ──▶ close ──▶ collect ──▶ Result
         ▲                              │                        └──▶ count ──▶ the next round of the cohort
@@ -39,9 +39,9 @@ from veilsum.study.vectors import Material
 
 
 def contribute(session: Session, round_id: str) -> Flow[Result]:
-    """Take part in a round until it ends; begun already, go on with it; over already, verify it again.
+    """Take part in a round until it ends. Resumes a round that was begun, and verifies a finished one again.
 
-    An indicator is counted, and the next round of the cohort is waited for and taken part in.
+    After an indicator round, it recounts it, waits for the cohort's next round and takes part in that.
 
     Args:
         session: the member.
@@ -62,7 +62,7 @@ def contribute(session: Session, round_id: str) -> Flow[Result]:
 def take_part(
     session: Session, round_id: str, shown: RoundView | Asked | None = None
 ) -> Flow[Result | bytes]:
-    """One round; its result, or for an indicator, which has none, its cohort (raises as `contribute`).
+    """Take part in one round. Returns its result, or an indicator's cohort. Raises as `contribute`.
 
     Args:
         session: the member.
@@ -93,9 +93,9 @@ def take_part(
 
 
 def meet(session: Session, round_id: str) -> Flow[RoundView | Asked]:
-    """How a round stands: its opening, if that is what this member has to answer, or else its view.
+    """Fetch a round's opening if this member has to answer it, or else the round's view.
 
-    The opening says all that a member needs to begin. Everything else, refusals included, is explained by the view.
+    The opening is all that a member needs to begin. The view explains everything else, refusals included.
     """
     with suppress(PeerFault):
         asked = yield from session.coordinator.request(round_id, session.member)
@@ -113,7 +113,7 @@ def _cohort_of(shown: RoundView | Asked) -> bytes:
 
 
 def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
-    """Why no sum can follow an indicator that this member has counted: the run is over."""
+    """Return why no sum can follow an indicator that this member has counted, so that the run is over; None if it can."""
     counted = session.store.ledger.history().count_of(indicator.context)
     assert counted is not None
     try:
@@ -124,7 +124,7 @@ def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
 
 
 def _forget_shares(session: Session, round_id: str, cohort: bytes) -> None:
-    """Erase the shares of a saved round: a crash may have come between the two."""
+    """Erase the shares of a saved round, in case a crash came between saving and erasing."""
     if (held := session.store.held(cohort)) is not None:
         RoundFlow(session, round_id, cohort, held.phase, held.round_id).erase_shares()
 
@@ -144,7 +144,7 @@ def _flow_of(session: Session, round_id: str, cohort: bytes) -> "Flow[RoundFlow]
 
 
 def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str]:
-    """The round that the operator opens after this one, waited for."""
+    """Wait for the round that the operator opens after this one."""
     after: int | None = None
     while True:
         asked_s = session.environment.monotonic_s()
@@ -190,7 +190,7 @@ class RoundFlow:
 
     @property
     def kept(self) -> Evidence:
-        """The round's evidence; StateError if none was kept."""
+        """The round's stored evidence. Raises StateError if there is none."""
         return self.evidence or Evidence.load(self.session.store.results(self.round_id))
 
     @property
@@ -199,7 +199,7 @@ class RoundFlow:
         return self.phase_round == self.round_id and isinstance(self.phase, Attempting | Closed)
 
     def until_end(self, shown: RoundView | Asked) -> Flow[str]:
-        """Answer whatever is asked until the round has ended; its last state.
+        """Answer every request until the round has ended, and return its last state.
 
         Args:
             shown: what `meet` returned.
@@ -236,7 +236,7 @@ class RoundFlow:
         return asked.state
 
     def _ask(self, before: Asked | None) -> Flow[Asked]:
-        """What the member has to answer, as soon as it is asked anything newer than before."""
+        """Wait for a request newer than the one before."""
         session = self.session
         if before is None:
             return (yield from session.coordinator.request(self.round_id, session.member))
@@ -249,7 +249,7 @@ class RoundFlow:
         return asked
 
     def close(self, state: str) -> Flow[None]:
-        """Take what closed a round that has ended, erase what is not needed any more, keep the evidence.
+        """Process the closing of an ended round: erase what is no longer needed, and keep the evidence.
 
         Raises:
             NoResult: voided, erased, failed, lost, or missed.
@@ -304,7 +304,7 @@ class RoundFlow:
         return result
 
     def check_counted(self) -> Flow[None]:
-        """Recount an indicator that is done, and erase its shares; again without effect.
+        """Recount a finished indicator, and erase its shares. Repeating it has no effect.
 
         Raises:
             PeerFault: indicator-mismatch if this member went on without counting; and as `_count`.
@@ -331,10 +331,10 @@ class RoundFlow:
         )
 
     def _count(self) -> Flow[None]:
-        """Fetch what the indicator was made of, and count; the proofs against evicted members come first.
+        """Fetch the indicator's disclosure and recount it, after the proofs against evicted members.
 
         Raises:
-            PeerFault: disclosure-invalid or eviction-invalid if the coordinator shows something else than members sent.
+            PeerFault: disclosure-invalid or eviction-invalid if the coordinator does not show what members sent.
         """
         session, before = self.session, self.phase
         session.report(Progress(Step.COUNTING, detail="checking how many members hold each class"))
@@ -347,7 +347,7 @@ class RoundFlow:
         session.hold(self.cohort, before, self.phase, self.phase_round)
 
     def close_earlier(self) -> Flow[None]:
-        """Close the rounds that this member vanished from, of this cohort and of others, so that it may enter this one.
+        """Close the rounds that this member dropped out of, in any cohort, so that it may enter this one.
 
         Raises:
             PeerFault: wrong-sequence if such a round has not ended.
@@ -383,7 +383,7 @@ class RoundFlow:
                 self._hold(following)
 
     def _answer(self, message: Message, asked: Asked) -> Flow[Asked]:
-        """Answer a request; what is asked next."""
+        """Answer a request, and return the next one."""
         if isinstance(message, Opening):
             return (yield from self._opening(message, asked))
         if isinstance(message, ErasureRequest):
@@ -405,7 +405,7 @@ class RoundFlow:
         return (yield from self._sent(answer, asked))
 
     def _sent(self, sending: Flow[Asked | None], asked: Asked) -> Flow[Asked]:
-        """Send what answers a request; what is asked next, also where the round has moved on without it."""
+        """Send an answer, and return the next request, even if the round has moved on without the answer."""
         try:
             following = yield from sending
         except PeerFault as fault:
@@ -485,7 +485,7 @@ class RoundFlow:
         session.store.ledger.check(attempt)
 
     def _material(self, attempt: Attempt) -> Flow[Material]:
-        """What the step takes of earlier ones, as its terms name it; PeerFault(terms-refused) for something else."""
+        """Return the step's input from earlier steps. Raises PeerFault(terms-refused) if its terms name another file."""
         if self.material_file is None and attempt.terms.material != NO_CONTEXT:
             content = yield from self.session.coordinator.material(self.round_id)
             if hashlib.sha256(content).digest() != attempt.terms.material:
@@ -522,7 +522,7 @@ class RoundFlow:
         self.phase, self.phase_round = phase, self.round_id
 
     def _lapsed(self) -> bool:
-        """Erase the round's secrets if the terms' latest end has passed; whether that ended an attempt."""
+        """Erase the round's secrets if the terms' latest end has passed. Returns whether that ended an attempt."""
         now_s = self.session.environment.now_s()
         self.phase = self._knowing()
         before, following = self.phase, self.phase.lapse(now_s)

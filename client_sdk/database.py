@@ -1,4 +1,4 @@
-"""A member's state on disk: one SQLite database, and files beside it that it names by their SHA-256.
+"""A member's state on disk: one SQLite database, and the files that it names by their SHA-256.
 
     state.sqlite        what this member has seen, holds and promised: its ledger, its phases, and what an upload follows from
     arrays/SHA-256      rows and vectors of reservations, and a noisy vector until its attempt is closed
@@ -78,9 +78,9 @@ _NAMED = """
 SELECT rows_sha256 FROM run WHERE yes UNION SELECT sha256 FROM vector
 UNION SELECT substr(value, -32) FROM sealed WHERE name GLOB 'unsent/*'
 """
-"""The arrays that are needed."""
+"""The arrays in use."""
 _ARRAY = re.compile(r"\.?[0-9a-f]{64}(\.|$)")
-"""An array's name, or a half-written one's."""
+"""The name of an array or of a half-written one."""
 _PASSING = (
     "SQLITE_BUSY",
     "SQLITE_CANTOPEN",
@@ -89,11 +89,11 @@ _PASSING = (
     "SQLITE_NOMEM",
     "SQLITE_READONLY",
 )
-"""Errors of the machine, which damage nothing."""
+"""Errors of the machine that damage nothing."""
 
 
 class StateDatabase:
-    """The database and its arrays; one writer at a time, which the identity's lock sees to.
+    """The database and its arrays. The identity's lock ensures a single writer.
 
     Args:
         folder: where `create` makes it.
@@ -129,11 +129,11 @@ class StateDatabase:
                 _keep(db, "history", History().encode())
 
     def take_over(self, old: "StateDatabase") -> None:
-        """Make the database with the ledger of another identity, which loses its state; called again, it goes on with what failed.
+        """Create the database with the ledger of another identity, which loses its state. A repeated call resumes after a failure.
 
         Raises:
-            Misuse: the other one has no state, or this one has another ledger.
-            IdentityError: a member uses the other one now.
+            Misuse: the other identity has no state, or this one has another ledger.
+            IdentityError: a member is using the other identity.
         """
         given = old.path
         leaving, carried = given.with_name("leaving.sqlite"), given.with_name("carried-over.sqlite")
@@ -240,7 +240,7 @@ class StateDatabase:
     # Sealed values
 
     def sealed(self, name: str, load: Callable[[bytes], T]) -> T | None:
-        """A value as `load` parses it; None before there is one."""
+        """Return a value, parsed by `load`; None if there is none."""
         with self.read() as db:
             known, value = self._seen.get(name, (b"", None))
             query = "SELECT sha256, CASE WHEN sha256 = ? THEN NULL ELSE value END FROM sealed WHERE name = ?"
@@ -260,18 +260,18 @@ class StateDatabase:
             return found
 
     def keep(self, name: str, value: object, content: bytes) -> None:
-        """Keep a value, encoded as `content`; it replaces the one before."""
+        """Store a value, encoded as `content`, in place of an earlier one."""
         with self.write() as db:
             self._seen[name] = _keep(db, name, content), value
 
     def drop(self, name: str) -> None:
-        """Erase a value, if it is there."""
+        """Erase a value, if there is one."""
         self._seen.pop(name, None)
         with self.write() as db:
             db.execute("DELETE FROM sealed WHERE name = ?", (name,))
 
     def names(self, kind: str) -> list[str]:
-        """What follows `kind/` in the names of the values that are there."""
+        """Return the names of the values of a kind, without `kind/`."""
         with self.read() as db:
             found = db.execute("SELECT name FROM sealed WHERE name GLOB ? ORDER BY name", (f"{kind}/*",))
             return [name.removeprefix(f"{kind}/") for (name,) in found]
@@ -279,14 +279,14 @@ class StateDatabase:
     # Arrays
 
     def put_array(self, content: bytes | memoryview) -> bytes:
-        """Write an array to the disk, within the transaction that names it; its SHA-256."""
+        """Write an array, in the transaction that names it, and return its SHA-256."""
         digest = hashlib.sha256(content).digest()
         self._there.add(digest.hex())
         write_durably(self._arrays / digest.hex(), content)
         return digest
 
     def array(self, digest: bytes) -> bytes:
-        """An array's bytes; StateError if they are missing or others than were written."""
+        """Return an array's bytes. Raises StateError if they are missing or have changed."""
         path = self._arrays / digest.hex()
         try:
             content = path.read_bytes()
@@ -297,7 +297,7 @@ class StateDatabase:
         return content
 
     def _sweep(self, db: sqlite3.Connection) -> None:
-        """Remove arrays that nothing names any more."""
+        """Remove arrays that are no longer named."""
         named = {digest.hex() for (digest,) in db.execute(_NAMED)}
         for name in (gone := self._there - named):
             (self._arrays / name).unlink(missing_ok=True)
@@ -331,14 +331,14 @@ class StateDatabase:
                 raise self._of_another_release()
             names, ledger = db.execute("SELECT names, ledger FROM seal").fetchone() or (b"", b"")
             if ledger != _ledger_seal(db) or (whole and names != _seal(db)):
-                raise self._damaged("a value is another one than was kept, or gone")
+                raise self._damaged("a stored value has changed or is missing")
 
     def _damaged(self, why: object) -> StateError:
         return StateError(f"{self.path} is damaged ({why}). {LOSS}")
 
     def _of_another_release(self) -> StateError:
         return StateError(
-            f"{self.path} is not of this release: go on with the one that wrote it. Else: {LOSS}"
+            f"{self.path} was written by another release: go on with that one. Otherwise: {LOSS}"
         )
 
     @contextmanager

@@ -17,15 +17,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request; the outcome is a `Response`, or `Unreached` where none came.
+    """One HTTP request; the outcome is a `Response`, or `Unreached` without one.
 
     Attributes:
         path: below the coordinator's address, with a leading slash.
         wait_s: how long the coordinator may hold the answer back; the read timeout is longer.
-        limit_bytes: the longest body that is read.
-        signer: says who asks, as the request is sent; None for public resources.
+        limit_bytes: the longest body accepted.
+        signer: authenticates the request when it is sent; None for public resources.
         digest: SHA-256 of the body; b"" if it is not known.
-        shown_in: of what creates something at each call, where to look for it; "" for what may be asked again.
+        shown_in: for a request that creates something at each call, where to look for it; "" if it may be repeated.
     """
 
     method: str
@@ -60,7 +60,7 @@ class Unreached:
     """No answer came: the connection failed or timed out.
 
     Attributes:
-        sent: whether the coordinator may have the request; False where no connection was made.
+        sent: whether the coordinator may have received the request; False if no connection was made.
     """
 
     reason: str

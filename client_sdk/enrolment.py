@@ -23,15 +23,15 @@ from veilsum.study.promise import check_cohort
 
 
 def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quorum]:
-    """Join a cohort, or go on joining it after a crash; joined already, it only says what holds.
+    """Join a cohort, or resume joining it after a crash. For a joined cohort, only return its numbers.
 
     Args:
         session: the member.
         cohort: the cohort's id, 32 bytes.
-        records: everything this member has; None if it has answered for the study and period.
+        records: all records of this member; None if it has already answered for the study and period.
 
     Returns:
-        The cohort's numbers; `caution()` says what very small ones mean.
+        The cohort's numbers; `caution()` warns about very small ones.
 
     Raises:
         Declined: too few records are free; the card stays here.
@@ -59,7 +59,7 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
 
 
 def _check_same(session: Session, question: Question, run: Run, records: Records) -> None:
-    """Refuse other data than the run was answered with: its sum holds the rows that were reserved then."""
+    """Refuse data that differ from those answered with: the run sums the rows that were reserved then."""
     if run.state is State.DECLINED:
         return
     ledger = session.store.ledger
@@ -126,12 +126,17 @@ def send_card(
 
 
 def form(session: Session, phase: Enrolled, state: str) -> Flow[MemberPhase]:
-    """Join a cohort that has formed; PeerFault if it failed, and as `join`."""
+    """Join a cohort that has formed. Raises PeerFault if it failed, and as `join`."""
     cohort = phase.card.cohort
     if state == "failed":
-        view = yield from session.coordinator.cohort(cohort.hex())
-        raise fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
+        raise (yield from failure(session, cohort))
     return join(session, phase, (yield from session.coordinator.cards(cohort, session.member)))
+
+
+def failure(session: Session, cohort: bytes) -> Flow[PeerFault]:
+    """Why a cohort failed."""
+    view = yield from session.coordinator.cohort(cohort.hex())
+    return fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
 
 
 def join(session: Session, phase: Enrolled, cards: Cards) -> MemberPhase:
@@ -174,7 +179,7 @@ def _wait(session: Session, view: CohortView) -> Flow[CohortView]:
 
 
 def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) -> None:
-    """The cohort's id follows from what the card will be bound to: study, period and what is repeated (wrong-cohort)."""
+    """Check that the cohort's id follows from what the card will be bound to: study, period and repeated attempt (wrong-cohort)."""
     if cohort != cohort_id(roster.hash, view.counter, study.hash, view.period, _repeats(view)):
         raise PeerFault(
             Cause.WRONG_COHORT,
@@ -184,10 +189,10 @@ def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) 
 
 
 def _answer(session: Session, content: Content, view: CohortView, records: Records | None) -> Flow[None]:
-    """Decide yes or no for good; after a yes nothing about the data changes what is sent (docs/protocol.md §7.2).
+    """Answer yes or no for good. After a yes, nothing about the data affects the messages (docs/protocol.md §7.2).
 
     Raises:
-        Declined: the answer is no, now or before.
+        Declined: the answer is no, or was no before.
     """
     ledger, question, period = session.store.ledger, content.question, view.period
     run = ledger.run(question.digest, period)
@@ -214,7 +219,7 @@ def _answer(session: Session, content: Content, view: CohortView, records: Recor
 
 
 def _leave_others(session: Session, question: bytes) -> Flow[None]:
-    """Give up what other periods of a question reserve, once all attempts have ended (docs/protocol.md §7.2).
+    """Release what other periods of a question reserve, once all attempts have ended (docs/protocol.md §7.2).
 
     Otherwise a party that names periods could have every record reserved, and count records by the answers.
     """
@@ -227,7 +232,7 @@ def _leave_others(session: Session, question: bytes) -> Flow[None]:
 
 
 def _select(session: Session, content: Content, records: Records, base: Run | None) -> Selection:
-    """The rows of a run; those of the reservation `base` again, under another extractor."""
+    """Select the rows of a run; with `base`, the rows of that reservation again, under another extractor."""
     ledger, question = session.store.ledger, content.question
     marks = Marks(ledger.secret, session.policy.federation)
     if base is not None:
@@ -241,7 +246,7 @@ def _select(session: Session, content: Content, records: Records, base: Run | No
 
 
 def _base(session: Session, content: Content, view: CohortView) -> Run:
-    """The reservation of the attempt that a run repeats under another extractor; noise is never repeated (docs/protocol.md §7.2)."""
+    """Find the reservation of the attempt that a run repeats under another extractor; noise is never repeated (docs/protocol.md §7.2)."""
     base = session.store.ledger.under(_repeats(view))
     noisy = content.question.noise is not None or (base is not None and base.noisy)
     if base is None or base.period != view.period or noisy:

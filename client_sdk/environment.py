@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a member's time and randomness come from; a test passes others, to replay any hour and any failure.
+    """A member's sources of time and randomness. Tests replace them.
 
     Attributes:
         now_s: Unix time in seconds, for expiry.
-        monotonic_s: seconds that only ever grow, for patience.
-        random_bytes: secret randomness; never anything but the operating system's outside a test.
-        jitter: a number in [0, 1), so that members don't all retry in the same moment.
+        monotonic_s: a monotonic clock in seconds, for timeouts.
+        random_bytes: secret randomness, from the operating system except in tests.
+        jitter: a number in [0, 1) that spreads members' retries.
     """
 
     now_s: Callable[[], float] = time.time

@@ -1,21 +1,17 @@
-"""What can go wrong on a member's side. Each message says what to do next, and none holds a secret.
+"""Errors on the member's side. Each message says what to do next, and no message holds a secret.
 
 Exception
 ├── Misuse                 the calling code broke the API's contract               (protocol)
 ├── PeerFault              a peer broke a rule: carries its Cause                  (protocol)
-│   └── NoResult           the round ended, and not with a result for this member
+│   └── NoResult           the round ended without a result for this member
 └── ClientError            this member's own machine, or the way to the coordinator
     ├── IdentityError      the identity's folder: missing, exists, loose modes, in use
     ├── StateError         the stored state is damaged
     ├── Declined           this member answered no: too few of its records are free
     ├── NotEnrolled        the round's cohort does not know this member yet
-    ├── Unreachable        no answer until the patience was spent
+    ├── Unreachable        no answer within `patience_s`
     └── UnexpectedAnswer   an answer that this release can't read
 """
-
-import re
-
-from pydantic import ValidationError
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -51,7 +47,7 @@ _ENDINGS = {
 
 
 class ClientError(Exception):
-    """Base of what is wrong on this machine or on the way to the coordinator."""
+    """Base of errors on this machine, or between it and the coordinator."""
 
 
 class IdentityError(ClientError):
@@ -59,7 +55,7 @@ class IdentityError(ClientError):
 
 
 class StateError(ClientError):
-    """What this member stored can't be read back."""
+    """This member's stored state is damaged or can't be read."""
 
 
 class Declined(ClientError):  # noqa: N818 - says what this member answered
@@ -71,7 +67,7 @@ class NotEnrolled(ClientError):  # noqa: N818 - says what is the case
 
 
 class Unreachable(ClientError):  # noqa: N818 - says what the coordinator is
-    """The coordinator gave no usable answer for as long as this member was to try."""
+    """The coordinator gave no usable answer within `patience_s`."""
 
 
 class UnexpectedAnswer(ClientError):  # noqa: N818 - says what came
@@ -79,7 +75,7 @@ class UnexpectedAnswer(ClientError):  # noqa: N818 - says what came
 
 
 def fault_of(problem: Problem) -> PeerFault:
-    """The fault that a problem document tells of.
+    """Convert a problem document to the fault that it describes.
 
     Raises:
         UnexpectedAnswer: this release does not know its cause.
@@ -95,20 +91,8 @@ def fault_of(problem: Problem) -> PeerFault:
 
 
 def fault_in(view: RoundView) -> PeerFault:
-    """Why a round ended without a result, as its view says; UnexpectedAnswer as `fault_of`."""
+    """Return why a round ended without a result, according to its view. Raises as `fault_of`."""
     return fault_of(view.fault) if view.fault else PeerFault(Cause.QUORUM_LOST)
-
-
-def first_fault(error: ValidationError, whole: str = "") -> str:
-    """Where JSON is first wrong, and how, without its values; `whole` is the place that has no name."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"])) or whole
-    says = first["msg"]
-    if digits := re.fullmatch(r"\^\[0-9a-f\]\{(\d+)\}\$", first.get("ctx", {}).get("pattern", "")):
-        says = f"expected {digits[1]} lower-case hex digits"
-    elif first["type"] == "too_short":
-        says = f"expected at least {first['ctx']['min_length']}, got {first['ctx']['actual_length']}"
-    return f"{where}: {says}" if where else says
 
 
 __all__ = [
@@ -124,5 +108,4 @@ __all__ = [
     "Unreachable",
     "fault_in",
     "fault_of",
-    "first_fault",
 ]

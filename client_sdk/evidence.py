@@ -1,4 +1,4 @@
-"""A member's record of a closed attempt, which holds no secrets: enough to check its result, and a round's transcript."""
+"""A member's evidence of a closed attempt: enough to check its result and its transcript, without secrets."""
 
 from functools import cached_property
 from pathlib import Path
@@ -52,7 +52,7 @@ class Evidence(Struct):
 
     @classmethod
     def of(cls, closed: Closed, uploads: tuple[Upload, ...] = ()) -> "Evidence":
-        """What is left to check once the keys are gone; `uploads` are the member's own, at most one."""
+        """Collect the evidence of a closed phase; `uploads` are the member's own, at most one."""
         ready = closed.ready
         history = ready.roster, ready.study, ready.manifest, closed.opening, closed.certificate
         return cls(ready.member, *history, closed.own, tuple(each.header for each in uploads))
@@ -79,7 +79,7 @@ class Evidence(Struct):
            bad-signature).
 
         Args:
-            admin_key: the pinned key, 32 bytes or their 64 hexadecimal digits; None checks against the key that the roster itself names.
+            admin_key: the pinned key, 32 bytes or hexadecimal; None trusts the key that the roster names.
 
         Raises:
             PeerFault: the first of these that does not hold.

@@ -8,8 +8,9 @@ from typing import Self, TypeVar
 
 from pydantic import ValidationError
 
-from client_sdk.errors import IdentityError, Misuse, PeerFault, StateError, first_fault
+from client_sdk.errors import IdentityError, Misuse, PeerFault, StateError
 from veilsum.files import sync_folder
+from veilsum.protocol.forms import first_fault
 
 T = TypeVar("T")
 
@@ -25,14 +26,14 @@ ANEW = (
 )
 
 _LOCK = "identity.json"
-"""What is locked: not a file of its own, which could be removed in the belief that it is stale."""
+"""The file that is locked. A separate lock file could be mistaken for stale and removed."""
 
 
 def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:
     """A file of a round's evidence or result, parsed by `load`.
 
     Args:
-        path: of the file, which bears no checksum.
+        path: of the file, which has no checksum.
         load: raises PeerFault, Misuse, ValueError or what comes of reading JSON of another form.
         of: what the folder should hold, such as "result".
 
@@ -56,7 +57,7 @@ def _absent(path: Path, of: str) -> str:
 
 
 class FolderLock:
-    """Exclusive use of an identity's folder, until `release` or the end of its owner; a fork of the process has no part in it."""
+    """Exclusive use of an identity's folder, until `release` or the end of the process. Forked processes do not share it."""
 
     _descriptor: int | None = None
 
@@ -69,8 +70,7 @@ class FolderLock:
         except OSError as error:
             self.release()
             raise IdentityError(
-                f"another process (or another Member of this one) uses {folder}: close it first; one identity "
-                "speaks with one voice"
+                f"another process, or another Member of this one, uses {folder}: close it first"
             ) from error
         sync_folder(folder)
 
@@ -85,11 +85,11 @@ class FolderLock:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a fork of the process that took the folder."""
+        """Whether this process was forked from the one that took the folder."""
         return self._process != os.getpid()
 
     def check(self) -> None:
-        """Raise IdentityError if what is locked was removed or replaced since: another process may have locked the new one."""
+        """Raise IdentityError if the locked file was removed or replaced: another process may have locked the new one."""
         assert self._descriptor is not None
         if not (self._path.exists() and os.path.samestat(self._path.stat(), os.fstat(self._descriptor))):
             raise IdentityError(
@@ -98,7 +98,7 @@ class FolderLock:
             )
 
     def release(self) -> None:
-        """Give the folder back; again is harmless."""
+        """Release the folder; idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             if not self.forked:

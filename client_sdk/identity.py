@@ -38,14 +38,14 @@ class Identity:
         """Draw a new key.
 
         Args:
-            folder: is made, with mode 0700; may exist, without an identity in it.
+            folder: created with mode 0700; may exist if it holds no identity.
             member: 1 to 64 of a-z, 0-9 and "-".
-            ledger: folder of the identity that this one takes the place of: its ledger moves here, so that no record is summed
-                twice, and that identity takes part in nothing more.
+            ledger: folder of the identity that this one replaces. Its ledger moves here, so that no record is summed
+                twice, and that identity becomes unusable.
 
         Raises:
             Misuse: `member` is not an id, or there is no ledger to carry over.
-            IdentityError: the folder holds an identity already, which is never overwritten; or a member uses the other one now.
+            IdentityError: the folder already holds an identity, which is never overwritten; or a member is using the other identity.
         """
         if not re.fullmatch(NAME_PATTERN, member):
             raise Misuse(f"invalid member id {member!r}: use 1 to 64 of a-z, 0-9 and '-'")
@@ -67,7 +67,7 @@ class Identity:
         """Read the identity that `create` wrote.
 
         Raises:
-            IdentityError: there is none, others may read its key or enter its folder, or its files are damaged.
+            IdentityError: there is no identity, others may read its key or enter its folder, or its files are damaged.
         """
         home = Path(folder).expanduser()
         path, card_path = home / _KEY, home / _CARD
@@ -109,14 +109,14 @@ class Identity:
 
     @property
     def fingerprint(self) -> str:
-        """The public key as people compare it: all of it, in groups of four hexadecimal digits."""
+        """The public key for comparison by people: all of it, in groups of four hexadecimal digits."""
         return fingerprint(self.key.public)
 
     def lock(self) -> FolderLock:
-        """Take the folder for this process.
+        """Lock the folder for this process.
 
         Raises:
-            IdentityError: a member somewhere uses it now.
+            IdentityError: another member is using it.
         """
         return FolderLock(self.folder)
 

@@ -47,20 +47,19 @@ LANES = 4
 
 
 class Conversations:
-    """One identity's conversations with its coordinator, as flows; none does anything before its driver begins it.
+    """One identity's conversations with its coordinator, as flows: nothing happens until a driver runs them.
 
     Args:
         identity: this member's identity; its folder is locked until `close`.
         policy: what this member insists on.
-        roster: the admin's roster: the object, its bytes, a path to them, or None to fetch it from the
-            coordinator. However it comes, it is checked against `policy.admin_key`.
-        progress: is told what the member does and waits for; called from the lanes' threads too, never twice
-            at a time. Without it the logger `veilsum` is told, by warnings of what the member waits for.
-        patience_s: seconds for which an unreachable coordinator is tried again.
-        lanes: chunks in flight.
-        transcripts: fetch and replay each round's transcript, as an auditor does: with 200 members it is tens of
-            megabytes.
-        environment: clock and randomness; another one in tests only.
+        roster: the admin's roster: the object, its bytes, the path of its file, or None to fetch it from the
+            coordinator. In each case it is checked against `policy.admin_key`.
+        progress: called with what the member does and waits for, from any thread, one call at a time. By default events go
+            to the logger `veilsum`, and waits are logged as warnings.
+        patience_s: how long to retry while the coordinator is unreachable, in seconds.
+        lanes: how many chunks to send at once.
+        transcripts: also fetch and replay each round's transcript, as an auditor does: tens of megabytes with 200 members.
+        environment: clock and randomness; tests replace it.
 
     Raises:
         IdentityError: another process uses the identity.
@@ -116,21 +115,21 @@ class Conversations:
     # Flows, one at a time: `Member` and `AsyncMember` run them
 
     def enrol(self, cohort: str | bytes, records: Records | None = None) -> Flow[Quorum]:
-        """Join a cohort and wait until it is formed; again, only say what holds.
+        """Join a cohort and wait until it is formed. A repeated call returns the same numbers.
 
-        The study is checked and the answer given first: yes reserves the selected records, no is final for the study and period.
+        The member first checks the study and answers. Yes reserves the selected records; no is final for the study and period.
 
         Args:
             cohort: its id, 64 hexadecimal digits or 32 bytes.
-            records: everything this member has; None if it has answered for the study and period before.
+            records: all records of this member; None if it has already answered for the study and period.
 
         Returns:
-            The cohort's numbers; `caution()` says what very small ones mean.
+            The cohort's numbers; `caution()` warns about very small ones.
 
         Raises:
             Declined: too few of the records are free.
-            PeerFault: the roster, the study, the coordinator, the manifest or the policy refuses.
-            Misuse: the run was answered with other data before.
+            PeerFault: the roster, study or manifest is refused, by a rule or by the policy; or the coordinator refuses.
+            Misuse: this member answered for the run with other data.
             CalibrationError: the features do not have the study's dimension.
             ClientError: see `client_sdk.errors`.
         """
@@ -139,13 +138,13 @@ class Conversations:
         return self._alone(partial(enrol, self.session, _cohort(cohort), records))
 
     def cohort(self, cohort: str | bytes, after: int | None = None) -> Flow[CohortView]:
-        """A cohort as the coordinator shows it, which proves nothing: its `rounds` name the round to take part in.
+        """Return a cohort as the coordinator shows it, unverified. Its `rounds` name the round to take part in.
 
         Waiting for a round with this call counts as liveness, which the operator can see.
 
         Args:
             cohort: its id, 64 hexadecimal digits or 32 bytes.
-            after: a `version` that was shown, to wait until there is another or a long poll ends; None to look now.
+            after: the `version` that was last shown: wait for a later one, for at most a long poll. None returns at once.
 
         Raises:
             PeerFault: there is no such cohort.
@@ -154,17 +153,17 @@ class Conversations:
         return self._alone(partial(self.session.coordinator.cohort, _cohort(cohort).hex(), after))
 
     def runs(self, after: int | None = None) -> Flow[RunsView]:
-        """The federation's runs, as the coordinator shows them.
+        """Return the federation's runs as the coordinator shows them, unverified.
 
         Args:
-            after: a `revision` that was shown, to wait until there is another or a long poll ends; None to look now.
+            after: the `revision` that was last shown: wait for a later one, for at most a long poll. None returns at once.
         """
         return self._alone(
             partial(self.session.coordinator.runs, self.session.policy.federation.hex(), after)
         )
 
     def studies(self) -> Flow[tuple[StudyView, ...]]:
-        """The studies that were published, as the coordinator shows them."""
+        """Return the published studies as the coordinator shows them, unverified."""
         return self._alone(partial(self.session.coordinator.studies, self.session.policy.federation.hex()))
 
     def study(self, study: str | bytes) -> Flow[Content]:
@@ -185,11 +184,11 @@ class Conversations:
         return self._alone(flow)
 
     def contribute(self, round_id: str) -> Flow[Result]:
-        """Take part in a round until its result is verified, with the records that were reserved at enrolment.
+        """Take part in a round with the records reserved at enrolment, and return its verified result.
 
-        After a crash at any point the same call goes on where it was; for a round that is over it
-        returns the verified result again. If the study withholds rare classes, an indicator comes first: the member counts it for
-        itself, then waits for the operator's next round and takes part in that.
+        After a crash the same call resumes where it stopped; for a finished round it returns the verified result again. If the
+        study withholds rare classes, an indicator round comes first: the member recounts it, waits for the operator's next
+        round and takes part in that.
 
         Args:
             round_id: 16 hexadecimal digits.
@@ -209,18 +208,18 @@ class Conversations:
         return self._alone(flow)
 
     def sums(self, result: Result) -> Flow[Pooled]:
-        """The pooled statistics behind a result, for a member that the roster lists as a reader (`readers`).
+        """Return the pooled statistics behind a result. The roster must list this member among its `readers`.
 
-        They are checked against the signed record, and the head against them (`client_sdk.result.verify_sums`).
+        The sums are checked against the signed record, and the head against the sums (`client_sdk.result.verify_sums`).
 
         Args:
-            result: that `contribute` or `join` returned.
+            result: as `contribute` or `join` returned it.
 
         Returns:
             Statistics by kind, such as `calibration.FFCStatistics` under "ffc".
 
         Raises:
-            PeerFault: forbidden for others than readers; result-mismatch.
+            PeerFault: forbidden unless this member is a reader; result-mismatch.
             ClientError: see `client_sdk.errors`.
         """
         most = 8 * result.spec.elements + (1 << 16)
@@ -232,7 +231,7 @@ class Conversations:
         return self._alone(flow)
 
     def give_up(self, study: str, period: str) -> Flow[None]:
-        """Open nothing more of a run, for good. Its records are free once every attempt has ended without spending them.
+        """Withdraw from a run for good. Its records are free again once every attempt has ended without spending them.
 
         Args:
             study: its name, or the digest of its approval or question in hexadecimal.
@@ -250,7 +249,9 @@ class Conversations:
                 if study in {run.study, run.approval.hex(), run.question.hex()} and run.period == period
             ]
             if not names:
-                raise Misuse(f"the ledger has no run of {study!r}, period {period!r}: see `ledger()`")
+                raise Misuse(
+                    f"the ledger has no run of {study!r}, period {period!r}: `ledger()`, or `veilsum member ledger`, lists them"
+                )
             for run in names:
                 ledger.give_up(run)
             # An attempt holds its records until this member knows how it ended.
@@ -260,15 +261,15 @@ class Conversations:
         return self._alone(flow)
 
     def joined(self, agent: Agent) -> Flow[Result | None]:
-        """The next result of an agent; None at its end."""
+        """Return an agent's next result; None at its end."""
         return self._alone(agent.next)
 
     def handed_over(self, result: Result) -> None:
-        """Note that the caller has a result: `veilsum member join` saves it no more."""
+        """Note that the caller has this result, so that `veilsum member join` does not save it again."""
         self.session.store.exported(result.record.round)
 
     def agent(self, records: Records, *, once: bool = False, period: str | None = None) -> Agent:
-        """What `join` steps through."""
+        """Make the agent that `join` steps through."""
         _expect("records", records, Records, "Records(features, labels, ids)")
         return Agent(self.session, records, once=once, period=period)
 
@@ -277,13 +278,13 @@ class Conversations:
         return self.session.store.ledger.runs()
 
     def close(self) -> None:
-        """Begin no other conversation, and give the folder back: at once, or when the one under way in another thread has ended."""
+        """Refuse further conversations and release the folder, after the conversation that another thread may be in."""
         with self._turn:
             self._open = False
             self._give_back()
 
     def _alone(self, begin: Callable[[], Flow[T]]) -> Flow[T]:
-        """Two conversations at once would race for one stored phase; nothing is begun for the second, or after `close`."""
+        """Run one conversation at a time: two would race for one stored phase. Raises Misuse for a second one, and after `close`."""
         if self.lock.forked:  # two processes with one identity's keys would mask or vote twice
             raise Misuse(
                 "this member was made before this process was forked: make one here, after that is closed"
@@ -350,7 +351,7 @@ D = TypeVar("D", BlockingDriver, AsyncDriver)
 
 
 class _Front(Generic[D]):
-    """What both kinds of member share.
+    """The shared part of `Member` and `AsyncMember`.
 
     Args:
         url: the coordinator's address.
@@ -400,15 +401,15 @@ class _Front(Generic[D]):
         return self._flows.ledger()
 
     def judge(self, result: Result, records: Records, *, held_out: Records | None = None) -> Result:
-        """Judge a result's head on hold-out records, beside a head of this member's own contribution; makes no request.
+        """Evaluate a result's head on hold-out records, and compare it with a head of this member's contribution alone. Makes no request.
 
         Args:
             result: of a run that this member answered.
-            records: everything this member has. Those that the run did not sum judge, whole ids at a time.
-            held_out: other records to judge with instead.
+            records: all records of this member. Ids that the run did not sum are the hold-out set.
+            held_out: use these records as the hold-out set instead.
 
         Returns:
-            The result with `judged`; as it was where no record can judge, or the step ended in no head.
+            The result with `judged`; unchanged if there is no hold-out record or no head.
 
         Raises:
             CalibrationError, Misuse: records of another shape.
@@ -421,7 +422,7 @@ class _Front(Generic[D]):
 
 
 def judge(session: Session, result: Result, records: Records, held_out: Records | None) -> Result:
-    """Judge a result's head; arguments, outcome and errors as `Member.judge`."""
+    """See `Member.judge`."""
     if result.head_file is None:
         return result
     ledger, question, after = session.store.ledger, result.spec.question, result.content.after
@@ -454,7 +455,7 @@ def judge(session: Session, result: Result, records: Records, held_out: Records 
 def _awaited(
     flow: Callable[Concatenate[Conversations, P], Flow[T]],
 ) -> Callable[Concatenate["AsyncMember", P], Awaitable[T]]:
-    """A conversation as a coroutine."""
+    """Turn a flow into a coroutine method."""
 
     @wraps(flow)
     async def method(self: "AsyncMember", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -464,7 +465,7 @@ def _awaited(
 
 
 class Member(_Front[BlockingDriver]):
-    """A member that blocks through every phase; its methods are those of `Conversations`, which say what they do."""
+    """A member of a federation; its methods block until they are done. `Conversations` documents those not shown here."""
 
     _drivers = BlockingDriver
 
@@ -478,18 +479,18 @@ class Member(_Front[BlockingDriver]):
     give_up = blocking(Conversations.give_up)
 
     def join(self, records: Records, *, once: bool = False, period: str | None = None) -> Iterator[Result]:
-        """Take part in the runs of approved studies until stopped: enrol, contribute, help to decrypt and to erase, verify.
+        """Take part in every run of an approved study until stopped: enrol, contribute, help to decrypt or erase, verify.
 
         Args:
-            records: everything this member has.
-            once: end after one run.
+            records: all records of this member.
+            once: stop after one run.
             period: take part in runs of this period only; None for any.
 
         Yields:
             The verified result of each run.
 
         Raises:
-            Declined, PeerFault, Misuse, CalibrationError: with `once` alone; otherwise `progress` is told, and the member goes on.
+            Declined, PeerFault, Misuse, CalibrationError: only with `once`. Otherwise they go to `progress`, and the member continues.
             ClientError: see `client_sdk.errors`.
         """
         agent = self._flows.agent(records, once=once, period=period)
@@ -498,7 +499,7 @@ class Member(_Front[BlockingDriver]):
             self._flows.handed_over(result)
 
     def close(self) -> None:
-        """Close the connections and give the identity's folder back."""
+        """Close the connections and release the identity's folder."""
         self._driver.close()
         self._flows.close()
 
@@ -510,7 +511,7 @@ class Member(_Front[BlockingDriver]):
 
 
 class AsyncMember(_Front[AsyncDriver]):
-    """The same as `Member` on an event loop: the arguments, methods and errors are those."""
+    """`Member` for an event loop: same arguments, methods and errors."""
 
     _drivers = AsyncDriver
 
@@ -526,14 +527,14 @@ class AsyncMember(_Front[AsyncDriver]):
     async def join(
         self, records: Records, *, once: bool = False, period: str | None = None
     ) -> AsyncIterator[Result]:
-        """As `Member.join`."""
+        """See `Member.join`."""
         agent = self._flows.agent(records, once=once, period=period)
         while (result := await self._driver.run(self._flows.joined(agent))) is not None:
             yield result
             self._flows.handed_over(result)
 
     async def close(self) -> None:
-        """As `Member.close`."""
+        """See `Member.close`."""
         try:
             await self._driver.close()
         finally:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def model_card(result: "Result") -> str:
-    """What the head is, what it was made from, how good it is here, and what it can't tell."""
+    """Describe a head: its kind, its data, its accuracy here, and its limits."""
     return "\n".join(_lines(result)) + "\n"
 
 
@@ -77,5 +77,5 @@ def _lines(result: "Result") -> Iterator[str]:
 
 
 def _literal(text: str) -> str:
-    """Text that Markdown shows as it is: a class may be called `<50` or `HLA-B*27`."""
+    """Escape text for Markdown: a class may be called `<50` or `HLA-B*27`."""
     return re.sub(r"[][\\`*_<>&|]", r"\\\g<0>", text)

@@ -1,4 +1,4 @@
-"""The operator's side of the same wire: federations, cohorts and rounds, by the operator's token."""
+"""The operator's client: federations, cohorts and rounds, by an operator's token."""
 
 from collections.abc import Sequence
 from typing import Self, TypeVar
@@ -23,27 +23,27 @@ from veilsum.protocol.rest import NewToken, PreflightView, TokenList, TokenReque
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
-# Where what may have been created shows.
+# Where to look for what may have been created.
 _COHORTS = "the cohorts on the federation's page (Operator.federation)"
 _ROUNDS = "the rounds on the federation's page (Operator.federation)"
 _TOKENS = "`veilsum operator token list` (Operator.tokens), and revoke unused ones"
 
 
 class Operator:
-    """Opens and watches what members take part in; blocking.
+    """Opens and watches cohorts and rounds. Its methods block.
 
     Args:
         url: the coordinator's address.
-        token: the operator's token; None for public resources, and for an admin.
-        admin: the federation's admin key, which signs what needs no operator: later rosters, and the end of a lost round.
-        member: a member's identity, which signs requests for what members may read.
-        progress: is told when the coordinator is out of reach and tried again.
-        patience_s: seconds for which an unreachable coordinator is tried again.
+        token: the operator's token; None for public resources, and for an admin or a member.
+        admin: the federation's admin key, which may publish later rosters and close a lost round without an operator.
+        member: a member's identity, to read what members may read.
+        progress: called when the coordinator is out of reach and retried.
+        patience_s: how long to retry while the coordinator is unreachable, in seconds.
         verify: True to trust the system's authorities, a PEM file's path to trust those, False for none.
-        cert: this client's certificate where the coordinator asks for one.
+        cert: this client's certificate if the coordinator asks for one.
 
-    Every method raises PeerFault with the coordinator's cause if the coordinator refuses. What creates something at each call, such as
-    a token, is asked again only where the coordinator surely has not made it: else Unreachable says where to look for it.
+    Every method raises PeerFault with the coordinator's cause if the coordinator refuses. A request that creates something at each call,
+    such as a token, is repeated only if the coordinator certainly has not carried it out; otherwise Unreachable says where to look.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Operator:
         self._caller = RetryingClient(patience_s, environment, Reporter(progress), signer)
         self._flows = Reads(self._caller)
 
-    # What members read too: `client_sdk.api.Reads` says what it is
+    # What members read too, documented at `client_sdk.api.Reads`
 
     roster = blocking(Reads.roster)
     study = blocking(Reads.study)
@@ -85,10 +85,10 @@ class Operator:
     sums = blocking(Reads.sums)
     transcript = blocking(Reads.transcript)
 
-    # Operators alone
+    # Only operators
 
     def coordinator(self) -> rest.CoordinatorView:
-        """The coordinator's key, for the roster, and its federations."""
+        """Fetch the coordinator's key, which rosters name, and its federations."""
         return self._model(rest.CoordinatorView, Request("GET", rest.COORDINATOR))
 
     def publish_roster(self, roster: Roster) -> rest.FederationView:
@@ -102,13 +102,13 @@ class Operator:
         return self._model(rest.StudyView, _octets("PUT", path, study.to_bytes()))
 
     def federation(self, federation: str) -> rest.FederationView:
-        """A federation's members, and the ids of its cohorts and rounds."""
+        """Fetch a federation's members, and the ids of its cohorts and rounds."""
         return self._model(rest.FederationView, Request("GET", rest.FEDERATION.format(federation=federation)))
 
     def open_cohort(
         self, federation: str, study: str, period: str, repeats: str | None = None
     ) -> rest.CohortView:
-        """Open a cohort for one run of a study, which members join by their cards until it is full or its time is up.
+        """Open a cohort for one run of a study. Members enrol until it is full or its time is up.
 
         Args:
             federation: its id.
@@ -120,7 +120,7 @@ class Operator:
         return self._post(rest.CohortView, rest.COHORTS.format(federation=federation), request, _COHORTS)
 
     def close_cohort(self, cohort: str) -> rest.CohortView:
-        """End enrolment with the cards that came."""
+        """End enrolment with the cards received so far."""
         return self._post(rest.CohortView, rest.CLOSE.format(cohort=cohort))
 
     def open_round(
@@ -131,7 +131,7 @@ class Operator:
         Args:
             cohort: its id.
             lifetime_s: seconds until the round's keys are erased; None for the coordinator's default.
-            heard_within_s: open it only if enough members were heard from so lately; None to open it in any case.
+            heard_within_s: open it only if enough members were heard from within so many seconds; None to open it in any case.
         """
         request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
         return self._post(rest.RoundView, rest.ROUNDS.format(cohort=cohort), request, _ROUNDS)
@@ -139,16 +139,16 @@ class Operator:
     def preflight(
         self, cohort: str, *, lifetime_s: float | None = None, heard_within_s: float | None = None
     ) -> PreflightView:
-        """What `open_round` would open now; nothing is opened."""
+        """Return what `open_round` would open, without opening it."""
         request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
         return self._post(PreflightView, rest.PREFLIGHT.format(cohort=cohort), request)
 
     def manifest(self, cohort: str) -> Manifest:
-        """A formed cohort's members and numbers, not checked."""
+        """Fetch a formed cohort's members and quorum, unverified."""
         return Manifest.from_bytes(self._call(Request("GET", rest.MANIFEST.format(cohort=cohort))).body)
 
     def chain(self, federation: str) -> Chain:
-        """Every ended attempt, oldest first, not checked."""
+        """Fetch all ended attempts, oldest first, unverified."""
         return Chain.from_bytes(self._call(Request("GET", rest.CHAIN.format(federation=federation))).body)
 
     def close_lost(self, round_id: str, lost: Lost) -> rest.RoundView:
@@ -163,7 +163,7 @@ class Operator:
         return self._post(CombinedRecord, rest.COMBINATIONS.format(federation=federation), request)
 
     def combination(self, combination: str) -> tuple[CombinedRecord, bytes]:
-        """A combination's signed record and its head's file, not verified."""
+        """Fetch a combination's signed record and its head's file, unverified."""
         path = rest.COMBINATION.format(combination=combination)
         record = self._model(CombinedRecord, Request("GET", path))
         return record, self._call(Request("GET", rest.COMBINED_WEIGHTS.format(combination=combination))).body
@@ -174,7 +174,7 @@ class Operator:
         return self._post(rest.RoundView, rest.CANCEL.format(round_id=round_id), request)
 
     def extend(self, round_id: str, deadline_s: float) -> rest.RoundView:
-        """Give the phase that a round is in time until `deadline_s`, in Unix time."""
+        """Move the deadline of a round's phase to `deadline_s`, in Unix time."""
         request = rest.ExtendRequest(deadline_s=deadline_s)
         return self._post(rest.RoundView, rest.EXTEND.format(round_id=round_id), request)
 
@@ -183,15 +183,15 @@ class Operator:
         return self._post(NewToken, rest.TOKENS, request, _TOKENS)
 
     def tokens(self) -> TokenList:
-        """Every token that was ever made, without its secret."""
+        """Fetch all tokens, revoked ones included, without their secrets."""
         return self._model(TokenList, Request("GET", rest.TOKENS))
 
     def revoke_token(self, token: str) -> TokenView:
-        """Have the coordinator take a token no more, from now on."""
+        """Revoke a token, with immediate effect."""
         return self._post(TokenView, rest.REVOKE.format(token=token))
 
     def audit(self, after: int = 0) -> AuditPage:
-        """A page of the audit log after an entry's number, not checked."""
+        """Fetch the page of the audit log after an entry, unverified."""
         return self._model(AuditPage, Request("GET", rest.AUDIT, params={"after": str(after)}))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a member insists on, whatever the coordinator says: a policy refuses, it never changes a value."""
+"""A member's own limits. A policy refuses; it never changes a value."""
 
 import math
 import re
@@ -18,19 +18,18 @@ class Policy:
     """A member's own limits.
 
     Attributes:
-        admin_key: the admin's Ed25519 public key, 32 bytes or hexadecimal: pins the federation. Get it from the
+        admin_key: the admin's Ed25519 public key, as 32 bytes or hexadecimal; it pins the federation. Get it from the
             admin, not from the coordinator.
-        approved: the studies that this member takes part in: their approval digests, 32 bytes or hexadecimal, as `veilsum member join`
-            shows them. Empty: none.
-        mu_budget: most μ (Gaussian differential privacy) that all noisy studies may take of one record together, √Σμ².
-        epsilon_max: most ε of a study; exact studies are refused too. None for any.
-        members_min: fewest members in a cohort.
-        decryptor_colluders_min: fewest colluding decryptors that a cohort must withstand. Where the admin nominates the decryptors
-            it is about a third of those, and may be far below the study's `a`; one more reads any member.
-        lifetime_max_s: longest time from opening to an attempt's latest end, in seconds.
+        approved: approval digests of the studies to take part in, as 32 bytes or hexadecimal; `veilsum member join` shows them.
+        mu_budget: the most μ (Gaussian differential privacy) that all noisy studies together may spend on one record, √Σμ².
+        epsilon_max: the most ε of a study; a limit refuses exact studies too. None for no limit.
+        members_min: the fewest members in a cohort.
+        decryptor_colluders_min: the fewest colluding decryptors that a cohort must withstand. If the admin nominates decryptors,
+            a cohort withstands about a third of them, which may be far below the study's `a`; one more can read any member.
+        lifetime_max_s: the longest time from opening to an attempt's latest end, in seconds.
 
     Raises:
-        Misuse: a key or digest is not one, or a limit is out of its domain.
+        Misuse: a key or digest is malformed, or a limit is out of its domain.
     """
 
     admin_key: bytes | str
@@ -44,17 +43,18 @@ class Policy:
     def __post_init__(self) -> None:
         _set(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
         if isinstance(self.approved, str | bytes) or not isinstance(self.approved, Collection):
-            raise Misuse(f"approved: got one digest, expected a set: write {{{self.approved!r}}}")
+            raise Misuse(
+                f"approved: got {type(self.approved).__name__}, expected a set of digests: approved={{…}}"
+            )
         _set(self, "approved", frozenset(bytes_of(each, "approved") for each in self.approved))
         if self.members_min < 3 or self.decryptor_colluders_min < 0:
             raise Misuse(
                 f"members_min: got {self.members_min}, expected at least 3; decryptor_colluders_min: got "
                 f"{self.decryptor_colluders_min}, expected at least 0"
             )
-        if not (self.lifetime_max_s > 0 and self.mu_budget > 0):
-            raise Misuse(
-                f"lifetime_max_s: got {self.lifetime_max_s}, mu_budget: got {self.mu_budget}; both must be above 0"
-            )
+        for name in ("lifetime_max_s", "mu_budget"):
+            if not getattr(self, name) > 0:
+                raise Misuse(f"{name}: got {getattr(self, name)}, expected a number above 0")
         if self.epsilon_max is not None and not 0 < self.epsilon_max < math.inf:
             raise Misuse(
                 f"epsilon_max: got {self.epsilon_max}, expected a number above 0, or None for no limit"
@@ -102,7 +102,7 @@ class Policy:
                 raise _refused(name, f"at least {wanted}", seen)
 
     def check_opening(self, attempt: Attempt, now_s: float) -> None:
-        """Refuse an attempt, as the policy is now: its study, its cohort, then the time to its latest end (policy-refused)."""
+        """Refuse an attempt for its study, its cohort, or the time to its latest end (policy-refused)."""
         self.check_study(attempt.content)
         self.check_manifest(attempt.manifest)
         ahead_s = attempt.terms.latest_end_s - now_s
@@ -135,12 +135,12 @@ _SOURCES = {
 
 
 def check_admin(roster: Roster, admin_key: bytes | str | None) -> None:
-    """Refuse a roster that this key did not sign, 32 bytes or their digits; None takes the key that the roster names."""
+    """Refuse a roster that this key (32 bytes or hexadecimal) did not sign; None takes the key that the roster names."""
     roster.verify_admin(roster.federation if admin_key is None else bytes_of(admin_key, "admin_key"))
 
 
 def _refused(field: str, wanted: str, seen: object) -> PeerFault:
-    """The one fault of this member's own making: it names the field, what was wanted and what came."""
+    """Make the fault of a policy's refusal."""
     return PeerFault(
         Cause.POLICY_REFUSED, f"{field}: this member wants {wanted}, the coordinator offers {seen}"
     )

@@ -28,11 +28,11 @@ class Progress:
     Attributes:
         step: what the member does now.
         phase: the coordinator's phase that the member waits for, or "".
-        done: chunks masked or uploaded, or members that are there.
-        total: of how many; 0 where nothing is counted.
+        done: chunks masked or uploaded, or members that have answered.
+        total: the number that `done` counts towards; 0 if nothing is counted.
         waiting_for: ids of the members that have not answered.
-        until_s: Unix time in seconds at which the wait ends by itself; None if it does not.
-        detail: one sentence for people, or "".
+        until_s: deadline of the wait, Unix time in seconds; None without one.
+        detail: one sentence to show, or "".
     """
 
     step: Step
@@ -48,21 +48,21 @@ Watcher = Callable[[Progress], None]
 
 
 def logged(event: Progress) -> None:
-    """Log what an event says in words, as a warning if the member waits."""
+    """Log an event's sentence, as a warning if the member waits."""
     if event.detail:
         level = logging.WARNING if event.step is Step.WAITING else logging.INFO
         logging.getLogger("veilsum").log(level, event.detail)
 
 
 class Reporter:
-    """Passes events on, one at a time, whichever thread they come from, and none twice in a row."""
+    """Passes events from any thread to the watcher, one at a time, without repeats."""
 
     def __init__(self, watcher: Watcher | None) -> None:
         self._watcher, self._lock = watcher or logged, threading.Lock()
         self._last: Progress | None = None
 
     def __call__(self, event: Progress) -> None:
-        """Hand an event to the watcher, unless the last one said the same."""
+        """Pass an event on, unless it equals the last one."""
         with self._lock:
             if event != self._last:
                 self._last = event
@@ -70,14 +70,14 @@ class Reporter:
 
 
 class Counter:
-    """Counts finished chunks, whichever lane they were finished in."""
+    """Counts finished chunks across lanes."""
 
     def __init__(self, report: Reporter, step: Step, done: int, total: int) -> None:
         self._report, self._step, self._done, self._total = report, step, done, total
         self._lock = threading.Lock()
 
     def __call__(self) -> None:
-        """Count one more chunk, and report how many there are."""
+        """Count one more chunk and report."""
         with self._lock:
             self._done += 1
             self._report(Progress(self._step, done=self._done, total=self._total))

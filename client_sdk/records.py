@@ -35,18 +35,18 @@ class Records:
     """A member's labelled records.
 
     Args:
-        features: (n, dim) numbers, one row a record or several: numpy, torch, pandas, or lists. Floats keep their type (float16,
+        features: (n, dim) numbers, one or more rows per record: numpy, torch, pandas, or lists. Floats keep their type (float16,
             float32 or float64); integers become float64.
-        labels: (n,) class indices, or class keys as text. NaN in a float column and None among keys mark a missing label.
-        ids: (n,) text, bytes or integers that recognise a record (a patient, an exam, a file) in every run. " 007 ", b"7", "7.0" and 7
-            are one id. Without ids the whole data set counts as one record.
-        held_out: the share of the records to keep out of every sum, from 0 below 1, to judge heads with (`Member.judge`). The
-            installation's secret decides which, so that each run keeps out the same ones. A run takes some of them all the same if its
-            study needs more rows than are left.
+        labels: (n,) class indices, or class keys as text. NaN in a float column or None among keys marks a missing label.
+        ids: (n,) text, bytes or integers that identify a record (a patient, an exam, a file) in every run. " 007 ", b"7", "7.0" and 7
+            are the same id. Without ids the whole data set counts as one record.
+        held_out: the share of records to keep out of every sum, at least 0 and below 1, to evaluate heads (`Member.judge`). The
+            installation's secret chooses them, so each run keeps out the same ones. If a study needs more rows than are left, its
+            run uses some of them.
 
     Raises:
-        WrongDtype, ShapeMismatch: features or labels have another type or shape.
-        Misuse: ids have another number or type, or one is empty; a share outside its range.
+        WrongDtype, ShapeMismatch: features or labels have a wrong type or shape.
+        Misuse: ids of another number or type, an empty id, or a share outside its range.
     """
 
     features: Any
@@ -54,14 +54,12 @@ class Records:
     ids: Any = None
     held_out: float = 0.0
     keys: tuple[bytes, ...] = field(init=False)
-    """The ids as bytes, one a row; one empty id for all rows without ids."""
+    """The ids as bytes, one per row; all empty without ids."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.held_out < 1:
             raise Misuse(f"held_out is {self.held_out!r}, expected a share from 0 below 1")
         given = as_array(self.features)
-        if given.dtype.kind in "biu" and given.size:
-            given = given.astype(np.float64)
         if given.ndim != 2 or not given.shape[1]:
             raise ShapeMismatch(f"features have shape {given.shape}, expected (n, dim), one row a record")
         matrix = as_features(given, given.shape[1])
@@ -70,7 +68,7 @@ class Records:
         _set(self, "keys", (b"",) * len(matrix) if self.ids is None else _bytes_of(self.ids, len(matrix)))
 
     def indices(self, classes: Sequence[str]) -> Integers:
-        """(n,) places of the labels among these class keys; −1 for a missing or unknown label."""
+        """Return the labels' places among these class keys, (n,); −1 for a missing or unknown label."""
         if self.labels.dtype.kind != "O":
             inside = (self.labels >= 0) & (self.labels < len(classes))
             return np.where(inside, self.labels, -1).astype(np.int64)
@@ -78,7 +76,7 @@ class Records:
         return np.array([places.get(label, -1) for label in self.labels.tolist()], np.int64)
 
     def usable(self, classes: Sequence[str]) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """(n,) places of the labels as `indices`, and (n,) which rows can be summed."""
+        """Return the labels' places as `indices`, and which rows can be summed, (n,) each."""
         labels = self.indices(classes)
         return labels, usable_rows(self.features, labels, len(classes))
 
@@ -98,12 +96,12 @@ class Records:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Selection:
-    """The rows that a run sums, and the numbers of rows skipped: for the member's eyes only.
+    """The rows that a run sums, and how many were skipped. Only the member sees these numbers.
 
     Attributes:
         features: (k, dim) the selected rows.
         labels: (k,) their class indices.
-        ranks: (k, 32) uint8, the HMACs that recognise each row, under whichever extractor.
+        ranks: (k, 32) uint8, the HMACs that identify each row under any extractor.
         records: HMACs of the ids that have a row selected, sorted.
         unusable: rows with NaN or infinity, of zeros, or with a label that is not a class of the study.
         taken: usable rows of records that are reserved, spent or without budget.
@@ -124,7 +122,7 @@ class Selection:
 
 @dataclass(frozen=True, repr=False)
 class Marks:
-    """Derives the names under which this installation knows its records in one federation.
+    """Derives the pseudonyms of this installation's records in one federation.
 
     Args:
         secret: 32 bytes of this installation.
@@ -135,15 +133,15 @@ class Marks:
     federation: bytes
 
     def record(self, identifier: bytes) -> bytes:
-        """What stands for a record in the ledger: an HMAC, or `WHOLE` for data without ids."""
+        """Return a record's mark in the ledger: an HMAC, or `WHOLE` for data without ids."""
         if not identifier:
             return WHOLE
         return hmac.digest(self.secret, info(Tag.RECORD, self.federation, identifier), "sha256")
 
     def rows(self, records: Records) -> Iterator[bytes]:
-        """The rank of each row, in order.
+        """Yield the rank of each row, in order.
 
-        Unusable rows keep their places, so that mending one row draws no other ones.
+        Unusable rows keep their places, so that mending one row does not change which others are selected.
         """
         places = dict[bytes, int]()
         for each in records.keys:
@@ -158,14 +156,14 @@ def select(
     """Select the rows of a run.
 
     Args:
-        records: everything the member has.
+        records: all records of the member.
         question: of the study.
         marks: of this installation.
         free: returns those of the given records that the run may take.
 
     Raises:
         ShapeMismatch: the features are not as long as the study's.
-        Misuse: the study adds noise, and the records have no ids: its promise is for records, which ids recognise.
+        Misuse: the study adds noise and the records have no ids. Its guarantee is per record, and ids identify records.
     """
     if question.noise is not None and records.ids is None:
         raise Misuse("a study with noise needs ids: pass one for each row, such as a patient's or an exam's")
@@ -211,7 +209,7 @@ def select(
 
 
 def unsummed(records: Records, classes: Sequence[str], marks: Marks, ranks: Array) -> tuple[Array, Integers]:
-    """Features and class indices of the usable rows of records that have no row among these ranks: of those that a run did not sum."""
+    """Return features and class indices of the usable rows of records that a run did not sum: those without a row among these ranks."""
     summed = {rank.tobytes() for rank in ranks}
     labels, usable = records.usable(classes)
     found = list(marks.rows(records))
@@ -224,9 +222,9 @@ def unsummed(records: Records, classes: Sequence[str], marks: Marks, ranks: Arra
 
 
 def select_again(records: Records, question: Question, marks: Marks, ranks: Array, labels: Integers) -> Array:
-    """(k, dim) features of the rows with these ranks, under another extractor; zeros for a row that is missing or has another label.
+    """Return the features of the rows with these ranks under another extractor, (k, dim); zeros for a row that is missing or has another label.
 
-    In a file of another order a row without an id is another one.
+    Rows without ids are recognised by their order.
     """
     records.check_dim(question.dim)
     own = records.indices(question.classes)
@@ -243,7 +241,7 @@ def _ranks(ranks: Iterator[bytes]) -> Array:
 
 
 def _labels_of(labels: Any, rows: int) -> Array:
-    """Class indices as integers, or class keys as an object array in which a missing label is None."""
+    """Convert labels to integer class indices, or to an object array of class keys with None for a missing label."""
     found = as_array(labels)
     if found.dtype.kind not in "UO" or not found.size:
         return any_labels(found, rows, missing=True)
@@ -263,7 +261,7 @@ def _labels_of(labels: Any, rows: int) -> Array:
 
 
 def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
-    """Ids as bytes, alike however a file's format or a program writes them (docs/protocol.md §7.1)."""
+    """Convert ids to bytes that do not depend on the file format or program (docs/protocol.md §7.1)."""
     values = ids if isinstance(ids, list | tuple) else np.atleast_1d(as_array(ids))
     if isinstance(values, np.ndarray) and values.dtype.kind not in "mM":  # nanoseconds would become integers
         values = values.tolist()
@@ -297,7 +295,7 @@ def _of_bytes(value: bytes) -> bytes:
 
 
 def one_spelling(text: str) -> str:
-    """Text without space around it and NULs at its end, composed (NFC); a whole number as the integer it writes."""
+    """Normalise text: NFC, without surrounding space or trailing NULs, and whole numbers as integers."""
     plain = unicodedata.normalize("NFC", text.rstrip("\0").strip())
     whole = _WHOLE_NUMBER.fullmatch(plain)
     return whole[1] + whole[2] if whole else plain

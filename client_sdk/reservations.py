@@ -1,7 +1,7 @@
 """A member's ledger: its answers to runs, the records they hold, and the attempts made with them (docs/protocol.md §7).
 
-A yes is a reservation: it is stored, rows included, before the member enrols, and everything that the run uploads later comes from it.
-The history of §4.3 stands in the same database, so that the end of an attempt and what it does to a reservation are one durable write.
+A yes is a reservation. It is stored with its rows before the member enrols, and all later uploads of the run come from it. The history of
+§4.3 is in the same database, so that an attempt's end and its effect on a reservation are one durable write.
 """
 
 import math
@@ -31,7 +31,7 @@ T = TypeVar("T")
 Array = npt.NDArray[Any]
 
 _LEFT_OUT = "left-out"
-"""Ending of an attempt for a member that is not in the certified sum."""
+"""The end of an attempt for a member that is not in the certified sum."""
 _RUNS = """
 SELECT id, base, study, approval, question, extractor, period,
     CASE WHEN NOT yes THEN 'declined' WHEN spent THEN 'spent' ELSE 'reserved' END,
@@ -48,7 +48,7 @@ _BY_CONTEXT = _RUNS + "WHERE id = " + _BASE_OF
 
 
 class State(StrEnum):
-    """What became of a run's records."""
+    """The state of a run's records."""
 
     DECLINED = "declined"
     """The member answered no, or gave the run up, and holds none."""
@@ -58,7 +58,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Run:
-    """One question and period, as this member's ledger has it.
+    """One question and period in this member's ledger.
 
     Attributes:
         number: in the ledger.
@@ -117,7 +117,7 @@ class Reservations:
 
     @property
     def secret(self) -> SecretBytes:
-        """32 bytes of this installation, drawn once: records are recognised by them, for life."""
+        """32 bytes that identify this installation's records, drawn once and for life."""
         secret = self._database.sealed("secret", SecretBytes)
         assert secret is not None  # as old as the database
         return secret
@@ -125,24 +125,23 @@ class Reservations:
     # What is known of the federation's chain
 
     def history(self) -> History:
-        """The newest: every opening is checked against it, in whichever cohort."""
+        """Return the member's history, against which every opening in any cohort is checked."""
         history = self._database.sealed("history", History.from_bytes)
         assert history is not None  # as old as the database
         return history
 
     def remember(self, history: History, since: History, left_out: Collection[bytes] = ()) -> None:
-        """Store what was learned, with what it means for reservations.
+        """Store a newer history, with its effect on reservations.
 
-        Attempts that the member takes part in from now on are noted under their run. Attempts that have ended spend its records, or
-        free them where the run was given up.
+        New attempts of this member are noted under their run. Ended attempts spend the run's records, or free them if the run was given up.
 
         Args:
-            history: with what was learned.
-            since: without it.
-            left_out: contexts of attempts that were certified without this member: they spend nothing of it.
+            history: the newer one.
+            since: the one before.
+            left_out: contexts of attempts that were certified without this member, and spend none of its records.
 
         Raises:
-            StateError: `since` is not what is stored: rounds that this member knows would be forgotten.
+            StateError: `since` is not the stored history, so that known rounds would be forgotten.
         """
         entered = [attempt for attempt in history.unsettled if attempt not in since.unsettled]
         ended = [link for link in history.settled if link not in since.settled]
@@ -168,17 +167,17 @@ class Reservations:
     # Answers
 
     def runs(self) -> tuple[Run, ...]:
-        """All runs that were answered, oldest first."""
+        """Return all answered runs, oldest first."""
         with self._database.read() as ledger:
             return tuple(_run(row) for row in ledger.execute(_RUNS + "ORDER BY id"))
 
     def run(self, question: bytes, period: str) -> Run | None:
-        """One of them; None before it was answered."""
+        """Return a run; None if it has not been answered."""
         with self._database.read() as ledger:
             return _found(ledger, _BY_QUESTION, (question, period))
 
     def idle(self, question: bytes) -> list[Run]:
-        """The runs of a question whose own records are reserved and not spent."""
+        """Return the runs of a question whose own records are reserved and not spent."""
         return [
             run
             for run in self.runs()
@@ -186,16 +185,16 @@ class Reservations:
         ]
 
     def under(self, context: bytes) -> Run | None:
-        """The reservation behind an attempt, as it was first made for one extractor; None if this member holds none."""
+        """Return the reservation behind an attempt, made for its first extractor; None if this member holds none."""
         with self._database.read() as ledger:
             return _found(ledger, _BY_CONTEXT, (context,))
 
     def free(self, records: Sequence[bytes], question: Question, mu_budget: float = math.inf) -> set[bytes]:
-        """Which of these records a new run of this question may take (docs/protocol.md §7.2).
+        """Return which of these records a new run of this question may take (docs/protocol.md §7.2).
 
-        An exact run takes those that no run holds. A noisy one takes those that no exact run holds, that are in no other run of its
-        question, and whose budget bears it: √Σμ² over all runs that hold them stays within `mu_budget`. Where the unit is the member,
-        it takes none once another run of the question holds any.
+        An exact run takes records that no run holds. A noisy run takes records that no exact run and no other run of its question
+        holds, and whose budget suffices: √Σμ² over all runs that hold them stays within `mu_budget`. If the unit is the member, it takes
+        none once another run of the question holds any.
         """
         with self._database.read() as ledger:
             return _free(ledger, records, question, mu_budget)
@@ -209,7 +208,7 @@ class Reservations:
         mu_budget: float = math.inf,
         base: Run | None = None,
     ) -> Run:
-        """Answer a run for good, durably: yes where enough rows were selected or the study has noise, else no.
+        """Store the final answer to a run: yes if enough rows were selected or the study has noise, otherwise no.
 
         Args:
             content: of the study.
@@ -278,12 +277,12 @@ class Reservations:
     # What a reservation sends
 
     def check(self, attempt: Attempt) -> Run:
-        """The reservation that an attempt is made with, before it is opened (docs/protocol.md §7.3).
+        """Find the reservation for an attempt before it is opened (docs/protocol.md §7.3).
 
         Raises:
-            PeerFault: policy-refused without a reservation, and for a run given up; already-summed for a step that was certified or
-                lost; repeat-mismatch where the attempt repeats another one than the reservation's, or repeats none though its run was
-                answered for another run's records.
+            PeerFault: policy-refused without a reservation, or for a run given up; already-summed for a step that was certified or
+                lost; repeat-mismatch if the attempt repeats another attempt than the reservation's, or repeats none although its
+                run was answered for another run's records.
         """
         run = self.run(attempt.question.digest, attempt.manifest.period)
         if run is None or run.state is State.DECLINED or run.given_up:
@@ -319,7 +318,7 @@ class Reservations:
         return run
 
     def rows(self, run: Run) -> tuple[Array, Array, Array]:
-        """Features (k, dim), labels (k,) and ranks (k, 32) of a reservation, as they were selected."""
+        """Return a reservation's features (k, dim), labels (k,) and ranks (k, 32), as selected."""
         with self._database.read() as ledger:
             found = ledger.execute(
                 "SELECT rows_sha256 FROM run WHERE id = ? AND yes", (run.number,)
@@ -330,16 +329,16 @@ class Reservations:
         return arrays["features"], arrays["labels"], arrays["ranks"]
 
     def vector(self, run: Run, name: str) -> Array | None:
-        """A vector that was kept under this name, (elements,) int64; None before there is one."""
+        """Return the vector stored under this name, (elements,) int64; None if there is none."""
         with self._database.read() as ledger:
             digest = _vector_digest(ledger, run, name)
         return None if digest is None else np.frombuffer(self._database.array(digest), "<i8")
 
     def keep_vector(self, run: Run, name: str | None, vector: Array) -> bytes:
-        """Keep a vector, for good; its SHA-256.
+        """Store a vector for good, and return its SHA-256.
 
         Args:
-            run: whose rows it is made of.
+            run: the run whose rows it sums.
             name: for `vector`; None if the caller's transaction names the SHA-256 elsewhere.
             vector: (elements,).
 
@@ -358,13 +357,13 @@ class Reservations:
     # Giving up
 
     def give_up(self, run: Run) -> None:
-        """Open nothing more of a run, for good. Its records are free once all its attempts have ended without spending them."""
+        """Withdraw from a run for good. Its records are free once all its attempts have ended without spending them."""
         with self._database.change() as ledger:
             ledger.execute("UPDATE run SET given_up = 1 WHERE id = ?", (run.number,))
             _let_go(ledger)
 
     def give_up_expired(self, now_s: float) -> None:
-        """Give up the runs of studies that have expired, where nothing was spent."""
+        """Give up the unspent runs of expired studies."""
         for run in self.runs():
             if run.state is State.RESERVED and run.expires <= now_s and not run.given_up:
                 self.give_up(run)

@@ -1,4 +1,4 @@
-"""A finished round: the head, and the proof that it follows from what this member took part in."""
+"""A finished round: the head, with everything needed to verify it."""
 
 import hashlib
 import math
@@ -68,12 +68,12 @@ LOG_ODDS = frozenset({"gradient", "virtual features"})
 
 
 class Judgement(BaseModel):
-    """How right heads are on hold-out records of this member.
+    """Accuracy of heads on this member's hold-out records.
 
     Attributes:
-        records: rows that judged.
-        accuracy: share of them that the consortium's head labels right.
-        own_accuracy: share that a head of this member's own contribution labels right; None without one.
+        records: number of hold-out rows.
+        accuracy: share of them that the consortium's head labels correctly.
+        own_accuracy: share that a head fitted to this member's contribution alone labels correctly; None without one.
         worse: whether the consortium's head is wrong more often, by more than two standard errors (McNemar 1947).
         temperature: τ at which softmax(scores/τ) of the consortium's head fits their labels best.
     """
@@ -89,17 +89,17 @@ class Judgement(BaseModel):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result:
-    """A result with everything it takes to verify it offline.
+    """A round's result, with everything needed to verify it offline.
 
     Attributes:
         evidence: the signed history of the round.
-        record: what the coordinator signed about the result.
-        head_file: the head's safetensors file as it came; None if the round ends in no head.
-        evictions: proofs against the survivors that the sum is without; None if it is of all of them.
-        transcript_file: what was said in the round; None if it was not fetched.
-        document_files: what is published beside the head, by name, as it came.
-        material_file: what the step took of earlier ones; None for nothing.
-        judged: how right the head is on hold-out records of this member; None before `judge`. Unsigned, and it stays here.
+        record: the coordinator's signed record of the result.
+        head_file: the head's safetensors file, as received; None if the step has no head.
+        evictions: proofs against survivors that were left out of the sum; None if none was.
+        transcript_file: the round's transcript; None if it was not fetched.
+        document_files: documents published with the head, by name, as received.
+        material_file: the step's input from earlier steps; None without any.
+        judged: the head's accuracy on this member's hold-out records; None before `judge`. It is not signed or sent.
     """
 
     evidence: Evidence
@@ -113,7 +113,7 @@ class Result:
 
     @property
     def spec(self) -> RoundSpec:
-        """What study, manifest and terms say of the round."""
+        """The round's parameters, from study, manifest and terms."""
         return self.evidence.attempt.spec
 
     @property
@@ -123,24 +123,24 @@ class Result:
 
     @cached_property
     def material(self) -> Material:
-        """What the step took of earlier ones; PeerFault(terms-refused) if the file does not hold it."""
+        """The step's input from earlier steps. Raises PeerFault(terms-refused) if the file does not hold it."""
         return read_material(self.spec, self.material_file)
 
     @property
     def head(self) -> Head | None:
-        """The head, of whatever kind; None after a step that ends in none."""
+        """The head; None after a step without one."""
         return None if self.head_file is None else self.calibrated.head
 
     @cached_property
     def calibrated(self) -> Calibrated:
-        """The head, which answers no class without rows, with the temperature that `judge` found, and 1 for heads of the logistic loss.
+        """The head with its temperature: the one that `judge` found, or else 1 for logistic heads. It never predicts a class without rows.
 
         Raises:
-            Misuse: the round ended in no head.
-            PeerFault: result-mismatch if the file holds none.
+            Misuse: the step has no head.
+            PeerFault: result-mismatch if the file holds no head.
         """
         if self.head_file is None:
-            raise Misuse(f"step {self.record.step} ends in no head: see `arrays` of its documents")
+            raise Misuse(f"step {self.record.step} has no head: see `arrays` of its documents")
         found = calibrated_in(self.head_file).without(self.unanswered)
         if self.judged is not None:
             return replace(found, temperature=self.judged.temperature)
@@ -159,7 +159,7 @@ class Result:
 
     @property
     def weights(self) -> Floats:
-        """(dim, C) float64, for features of length 1: scores = z @ weights + bias; of other heads for what they map features to."""
+        """(dim, C) float64. For a linear head, scores = z @ weights + bias for features z of length 1."""
         return self.calibrated.head.weights
 
     @property
@@ -168,23 +168,23 @@ class Result:
         return self.calibrated.head.bias
 
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays of a document that the record names; Misuse if it names no such one, or if none followed from the sums."""
+        """Return a document's arrays. Raises Misuse if the study does not publish it, or if the sums did not determine it."""
         return dict(document_in(self._document(name)).arrays)
 
     def notes(self, name: str) -> dict[str, Any]:
-        """What a document says beside its arrays; Misuse as `arrays`."""
+        """Return a document's notes. Raises as `arrays`."""
         return dict(document_in(self._document(name)).notes)
 
     def personalise(
         self, own: Records, held_out: Records, weights: Sequence[float] = OWN_WEIGHTS
     ) -> "Personal":
-        """This member's own head: the round's sums with its own rows counted (1 + β) times; nothing leaves the member.
+        """Fit a personal head: the round's sums with this member's own rows counted (1 + β) times. Nothing leaves the member.
 
-        Rows of classes that were withheld count too: the head stays here. Unusable rows are left out.
+        Rows of withheld classes count too, because the head stays here. Unusable rows are skipped.
 
         Args:
-            own: what it contributed.
-            held_out: what it did not, n ≥ 1: the β with the least squared error on them is taken.
+            own: the records that this member contributed.
+            held_out: records that it did not contribute, n ≥ 1. β minimises the squared error on them.
             weights: β to choose from.
 
         Raises:
@@ -224,11 +224,11 @@ class Result:
 
     @property
     def unanswered(self) -> tuple[int, ...]:
-        """Classes without rows in the sum, those withheld among them: their columns are zero, and no score of theirs counts."""
+        """Classes without rows in the sum, withheld ones included: the head never predicts them."""
         return tuple(sorted({*self.record.withheld, *self.record.solution.empty_classes}))
 
     def scores(self, features: npt.ArrayLike) -> Floats:
-        """(n, C) scores of (n, dim) features of any length; −∞ for the classes that this head cannot answer.
+        """Return (n, C) scores of (n, dim) features of any length; −∞ for classes that the head never predicts.
 
         Raises:
             CalibrationError: features of another shape or type, or without direction.
@@ -236,34 +236,34 @@ class Result:
         return self.calibrated.scores(features)
 
     def probabilities(self, features: npt.ArrayLike, *, temperature: float | None = None) -> Floats:
-        """(n, C) probabilities softmax(scores/τ).
+        """Return (n, C) probabilities softmax(scores/τ).
 
-        Without a temperature the scores of a ridge head are no log-odds, and a UserWarning says so.
+        A ridge head without a temperature is not calibrated: its scores are not log-odds, and a UserWarning says so.
 
         Args:
-            features: as `scores`.
-            temperature: τ; None for the one that `judge` found, and 1 before.
+            features: as for `scores`.
+            temperature: τ; None for the one that `judge` found, or else 1.
 
         Raises:
             CalibrationError: as `scores`.
         """
         calibrated = self.calibrated
-        tau = temperature or calibrated.temperature
+        tau = calibrated.temperature if temperature is None else temperature
         if tau is None:
             warnings.warn(NO_TEMPERATURE, stacklevel=2)
         return calibrated.head.probabilities(
-            features, temperature=tau or 1.0, normalise=calibrated.head.scales
+            features, temperature=1.0 if tau is None else tau, normalise=calibrated.head.scales
         )
 
     def judge(self, held_out: Records, own: Head | None = None) -> "Result":
-        """The result with its accuracy on hold-out records, and the temperature that they give; nothing leaves this member.
+        """Return the result with `judged`: its accuracy and temperature on hold-out records. Nothing leaves this member.
 
         Args:
             held_out: records that no member contributed. `Member.judge` finds this member's.
             own: a head to compare with.
 
         Raises:
-            Misuse: no row is usable, or the round ended in no head.
+            Misuse: no row is usable, or the step has no head.
             CalibrationError: as `scores`.
         """
         features, labels = self._usable(held_out)
@@ -288,7 +288,7 @@ class Result:
         return replace(self, judged=judged)
 
     def predict(self, features: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """(n,) labels as the members numbered them; never a class that was withheld."""
+        """Return (n,) class indices; never a class without rows."""
         scores = self.scores(features)
         answered = np.setdiff1d(np.arange(scores.shape[1]), self.unanswered)
         # Among those answered, whatever else is −∞ too.
@@ -296,7 +296,7 @@ class Result:
         return labels
 
     def evaluate(self, features: npt.ArrayLike, labels: Any) -> float:
-        """The share of rows that the head labels right, of those that can be used.
+        """Return the head's accuracy on the usable rows.
 
         Args:
             features: (n, dim).
@@ -312,20 +312,20 @@ class Result:
         return float((self.predict(usable) == expected).mean())
 
     def to_torch(self) -> "CalibratedHead":
-        """The head as a PyTorch layer; `replace_head` puts it into a model. Misuse if it is not linear."""
+        """Return the head as a PyTorch layer; `replace_head` puts it into a model. Raises Misuse unless it is linear."""
         from veilsum.integrations.linear import LinearHead  # noqa: PLC0415 - an extra
         from veilsum.integrations.torch import CalibratedHead  # noqa: PLC0415 - an extra
 
         return CalibratedHead(LinearHead.of(self))
 
     def to_sklearn(self, classes: Any = None) -> "SecureRidgeClassifier":
-        """The head as a fitted scikit-learn classifier; `classes` are labels in the study's order. Misuse if it is not linear."""
+        """Return the head as a fitted scikit-learn classifier; `classes` are labels in the study's order. Raises Misuse unless it is linear."""
         from veilsum.integrations.sklearn import SecureRidgeClassifier  # noqa: PLC0415 - an extra
 
         return SecureRidgeClassifier.of(self, classes)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write the head as an ONNX model (`veilsum.integrations.onnx.save_onnx`). Misuse if it is not linear."""
+        """Write the head as an ONNX model (`veilsum.integrations.onnx.save_onnx`). Raises Misuse unless it is linear."""
         from veilsum.integrations.onnx import save_onnx  # noqa: PLC0415 - an extra
 
         record = self.record
@@ -341,7 +341,7 @@ class Result:
         )
 
     def model_card(self) -> str:
-        """What a user of the head should know, as Markdown."""
+        """Return a model card for the head, as Markdown."""
         return model_card(self)
 
     @property
@@ -356,17 +356,17 @@ class Result:
 
     @property
     def summed(self) -> tuple[str, ...]:
-        """Ids of the members in the sum: the survivors, without those that proved false."""
+        """Ids of the members in the sum: the survivors except evicted ones."""
         return tuple(member for member in self.survivors if member not in self.record.evicted)
 
     @property
     def counted(self) -> bool:
-        """Whether this member's own upload is in the sum; False also if it only helped to decrypt."""
+        """Whether this member's upload is in the sum; False if it only helped to decrypt."""
         return self.evidence.member in self.summed
 
     @property
     def standing(self) -> str:
-        """What became of this member's upload, in words."""
+        """Say in words whether this member's upload was counted, and if not, why."""
         if self.counted:
             return "counted"
         if self.evidence.member in self.record.evicted:
@@ -385,7 +385,7 @@ class Result:
 
     @cached_property
     def verdict(self) -> "Verdict | None":
-        """What the transcript shows, `replayed`; None if it was not fetched."""
+        """The replayed transcript's verdict; None if it was not fetched."""
         if self.transcript_file is None:
             return None
         return replayed(self.transcript_file, self.evidence, self.record)
@@ -409,7 +409,7 @@ class Result:
         signed that they do, and for which members.
 
         Args:
-            admin_key: the pinned key, 32 bytes or their 64 hexadecimal digits; None checks against the key that the roster itself names.
+            admin_key: the pinned key, 32 bytes or hexadecimal; None trusts the key that the roster names.
 
         Raises:
             PeerFault: the first of these that does not hold.
@@ -418,7 +418,7 @@ class Result:
         self.verify_against_evidence()
 
     def verify_against_evidence(self) -> None:
-        """Check what `verify` does after the evidence, which the caller has checked."""
+        """Check what `verify` checks after the evidence."""
         if self.certificate.void:
             raise mismatch("the certificate says that the attempt ended without a sum")
         if self.spec.indicator:
@@ -451,7 +451,7 @@ class Result:
             raise mismatch("the material is not the one that the terms name")
         if self.head_file is None:
             if self.spec.step != "mean":
-                raise mismatch("the record names no head, and the step ends in one")
+                raise mismatch("the record names no head, but the step has one")
             return
         check_head(self.spec, calibrated_in(self.head_file), self.material)
         self._check_classes()
@@ -479,18 +479,20 @@ class Result:
     def _check_withheld(self) -> None:
         terms, holders, question = self.evidence.opening.terms, self.record.holders, self.spec.question
         if len(holders) != (0 if terms.indicator == NO_CONTEXT else len(question.classes)):
-            raise mismatch("the record gives one count a class exactly if the terms name an indicator")
+            raise mismatch(
+                "the record must give one count for each class if the terms name an indicator, and else none"
+            )
         if withheld_classes(question, holders) != terms.withheld:
             raise mismatch("the classes withheld do not follow from the counts")
 
     def _check_noise(self) -> None:
         expected, seen = promise(self.spec), self.record.noise
         if (seen is None) != (expected is None):
-            raise mismatch("the record says of noise what the study does not")
+            raise mismatch("the record and the study disagree on whether there is noise")
         if seen is not None and expected is not None:
             for name, value in expected:
                 if not abs(getattr(seen, name) - value) <= _REALS * abs(value):
-                    raise mismatch("the record promises other noise than study and manifest come to")
+                    raise mismatch("the noise in the record does not follow from study and manifest")
 
     def _check_classes(self) -> None:
         unanswered, classes = list(self.unanswered), len(self.spec.question.classes)
@@ -503,15 +505,15 @@ class Result:
             raise mismatch(f"the head scores classes {unanswered}, but the sum holds no rows of them")
 
     def check_counts(self, history: History) -> None:
-        """Hold the counts that the record states against this member's own (result-mismatch)."""
+        """Compare the record's counts with this member's own (result-mismatch)."""
         counted = history.count_of(self.evidence.opening.terms.indicator)
         if counted is not None and counted.holders != self.record.holders:
-            raise mismatch("the record states other counts than this member made")
+            raise mismatch("the record's counts differ from this member's own")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the result beside its evidence, for `load`, and remove an earlier round's; every file has mode 0600.
+        """Write the result and its evidence for `load`, with mode 0600, and remove an earlier round's files.
 
-        None holds a key. Documents may be for members alone, such as pooled sums.
+        No file holds a key. Some documents, such as pooled sums, may be for members only.
         """
         home = Path(folder)
         make_folder(home)
@@ -536,7 +538,7 @@ class Result:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Result":
-        """Read what `save` wrote, unverified.
+        """Read a saved result, without verifying it.
 
         Raises:
             StateError: a file is missing or can't be parsed.
@@ -579,17 +581,16 @@ class Result:
         }
 
 
-def verify_sums(result: Result, sums_file: bytes, rng: "np.random.Generator | None" = None) -> Pooled:
-    """Check the sums behind a result, as a reader, in this order (result-mismatch for each).
+def verify_sums(result: Result, sums_file: bytes) -> Pooled:
+    """Check the sums behind a result as a reader, in this order (each fails with result-mismatch).
 
-    1. the file is the one that the signed record names, one int64 vector of the step's length;
-    2. it keeps every identity that a sum of honest members keeps;
-    3. its rows are those that the record states, and the heads follow from it (`check_answer`).
+    1. the file is the one that the signed record names: one int64 vector of the step's length;
+    2. it fulfils every identity that a sum of honest members fulfils;
+    3. its number of rows is the record's, and the heads follow from it (`check_answer`).
 
     Args:
-        result: that `Result.verify` has passed.
+        result: verified by `Result.verify`.
         sums_file: a safetensors file with one tensor, `sum`.
-        rng: the verifier's own randomness; fresh where None.
 
     Returns:
         What the sum holds, by the kind of the statistic.
@@ -618,5 +619,4 @@ def verify_sums(result: Result, sums_file: bytes, rng: "np.random.Generator | No
         rows=result.record.rows,
         ridge=result.record.solution.ridge,
         material=result.material,
-        rng=rng,
     )

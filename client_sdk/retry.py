@@ -1,7 +1,7 @@
-"""Ask again until the coordinator answers or the patience is spent, and read what it refused.
+"""Retry requests until the coordinator answers or time is up, and parse refusals.
 
-Every request of the protocol may be repeated: what it carries is stored before it is sent and never changes. What creates
-something at each call, an operator's alone, is repeated only where the coordinator surely has not carried it out.
+Every request of the protocol may be repeated: its content is stored before it is sent, and never changes. Operators' requests that create
+something at each call are repeated only if the coordinator certainly has not carried them out.
 """
 
 from dataclasses import replace
@@ -22,13 +22,13 @@ _FIRST_S, _LONGEST_S = 0.5, 30.0
 
 
 class RetryingClient:
-    """Exchanges a request for an answer.
+    """Sends requests, with retries.
 
     Args:
-        patience_s: how long one request is tried again, counted from its first failure.
+        patience_s: how long to retry one request, counted from its first failure.
         environment: clocks and jitter.
-        report: is told about every retry.
-        signer: signs every request, or shows an operator's token; None where only public resources are asked for.
+        report: called with every retry.
+        signer: signs every request, or adds an operator's token; None for public resources only.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RetryingClient:
         Raises:
             Unreachable: connections failed, or the coordinator was unavailable, for `patience_s`.
             PeerFault: the coordinator refused and said why.
-            UnexpectedAnswer: it refused in no way that this release can read.
+            UnexpectedAnswer: this release cannot read its refusal.
         """
         began_s, tries = self._environment.monotonic_s(), 0
         request = replace(request, signer=self._signer)
@@ -61,7 +61,7 @@ class RetryingClient:
                 return _accepted(request, answer)
             if request.shown_in and not _refused(answer):
                 raise Unreachable(
-                    f"{request.method} {request.path} may have been carried out, and is not asked twice "
+                    f"{request.method} {request.path} may have been carried out, and is not repeated "
                     f"({_reason(answer)}): look into {request.shown_in} before you run the same command again"
                 )
             spent_s = self._environment.monotonic_s() - began_s
@@ -91,7 +91,7 @@ class RetryingClient:
         return max(backoff_s, self._retry_after_s(asked))
 
     def _retry_after_s(self, value: str) -> float:
-        """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3); 0 for one that can't be read."""
+        """Return the seconds of a Retry-After header (RFC 9110, 10.2.3); 0 if it can't be parsed."""
         if value.isascii() and value.isdecimal():
             return float(value[:9])
         try:
@@ -101,7 +101,7 @@ class RetryingClient:
 
 
 def _again(answer: Response) -> bool:
-    """Whether to ask again: also where a proxy sent a request twice and only the second's answer came, which a new signature mends."""
+    """Whether to retry. That includes a replay refusal: a proxy may have sent the request twice, and a new signature helps."""
     if answer.status in RETRIED:
         return True
     problem = _problem(answer) if answer.status >= 400 else None
@@ -111,7 +111,7 @@ def _again(answer: Response) -> bool:
 
 
 def _refused(answer: Response | Unreached) -> bool:
-    """Whether the coordinator surely has not carried it out."""
+    """Whether the coordinator certainly has not carried it out."""
     return not answer.sent if isinstance(answer, Unreached) else answer.status == 429
 
 
@@ -126,7 +126,7 @@ def _accepted(request: Request, answer: Response) -> Response:
             how = f", a redirect to {moved[:200]}"
         raise UnexpectedAnswer(
             f"{request.method} {request.path} was answered by HTTP {answer.status}{how}: "
-            "is this the coordinator's address, and no proxy in between that answers for it?"
+            "is this the coordinator's address, or does a proxy answer for it?"
         )
     raise fault_of(problem)
 

@@ -1,4 +1,4 @@
-"""What every flow of one member works with."""
+"""The shared context of one member's flows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from veilsum.protocol.study import Content
 from veilsum.study import signed
 
 POLL_MIN_S = 1.0
-"""From one poll that brings no news to the next."""
+"""Minimum seconds between two polls without news."""
 
 
 def _nothing() -> Flow[None]:
@@ -33,14 +33,14 @@ def _nothing() -> Flow[None]:
 
 @dataclass(frozen=True, repr=False)
 class Session:
-    """One member's key, state, limits and way to the coordinator.
+    """One member's key, state, limits and client.
 
     Attributes:
-        lock: of the identity's folder, for as long as this member goes on.
+        lock: of the identity's folder, held until the member is closed.
         given: the roster that the caller passed; None to ask the coordinator each time.
         lanes: chunks in flight.
         transcripts: fetch and replay each round's transcript.
-        meanwhile: what else the member does each time it has waited for news.
+        meanwhile: other work, done after each wait for news.
     """
 
     member: str
@@ -59,11 +59,11 @@ class Session:
     # Roster and study
 
     def roster(self) -> Flow[Roster]:
-        """The roster in force: the one that the caller passed, or else the coordinator's newest (raises as `in_force`)."""
+        """Return the roster in force: the caller's, or else the coordinator's newest. Raises as `in_force`."""
         return self.in_force(self.given or (yield from self.coordinator.roster(self.policy.federation.hex())))
 
     def in_force(self, shown: Roster) -> Roster:
-        """The roster that the caller passed, or else the one shown, checked against the pinned admin key and the numbers seen.
+        """Return the caller's roster, or else the one shown, after checking the pinned admin key and the numbers seen.
 
         Raises:
             PeerFault: wrong-federation, bad-signature or roster-rollback.
@@ -74,20 +74,20 @@ class Session:
         return roster
 
     def see_newest(self, number: int) -> Flow[None]:
-        """Take the roster in force where its number, as the coordinator tells it, is above the one seen (raises as `roster`)."""
+        """Fetch the roster in force if the coordinator announces a higher number than the one seen. Raises as `roster`."""
         seen = self.store.roster()
         if seen is None or number > seen.number:
             yield from self.roster()
 
     def study(self, roster: Roster, study_hash: bytes) -> Flow[Content]:
-        """A study by its hash (raises as `read`)."""
+        """Fetch and check a study. Raises as `read`."""
         study = yield from self.coordinator.study(self.policy.federation.hex(), study_hash.hex())
         if study.hash != study_hash:
             raise PeerFault(Cause.MALFORMED, "the coordinator shows another study", ["coordinator"])
         return self.read(roster, study)
 
     def read(self, roster: Roster, study: Study) -> Content:
-        """A study's content, checked as far as approval (docs/protocol.md §4.1, 1 to 6), and remembered.
+        """Check a study up to its approval (docs/protocol.md §4.1, 1 to 6), remember it, and return its content.
 
         Raises:
             PeerFault: wrong-federation, bad-signature or study-refused.
@@ -97,7 +97,7 @@ class Session:
         return content
 
     def check_current(self, roster: Roster) -> None:
-        """Begin nothing under an older roster than one already seen (roster-rollback; protocol §4.3, clause 10)."""
+        """Refuse a roster older than one already seen (roster-rollback; protocol §4.3, clause 10)."""
         seen = self.store.roster()
         if seen is not None and roster.number < seen.number:
             raise PeerFault(
@@ -119,7 +119,7 @@ class Session:
             self.store.hold(cohort, phase, round_id)
 
     def lapse_others(self, cohort: bytes) -> None:
-        """Erase what every other cohort still holds of a round past its terms' latest end."""
+        """Erase other cohorts' secrets of rounds past their terms' latest end."""
         for other, held in self.store.cohorts(but=cohort):
             following = held.phase.lapse(self.environment.now_s())
             if following is not held.phase:
@@ -146,7 +146,7 @@ class Session:
     # Rounds
 
     def round(self, round_id: str) -> Flow[RoundView]:
-        """A round as the coordinator shows it; a view is a guide, never a proof.
+        """Fetch a round's view, unverified.
 
         Raises:
             PeerFault: malformed for another round or an impossible end; wrong-federation for another federation's.
@@ -165,11 +165,11 @@ class Session:
         return view
 
     def settle(self) -> Flow[None]:
-        """Learn how the attempts ended that this member left open: it opens no other before (docs/protocol.md §4.3, clause 4).
+        """Learn how this member's open attempts ended. It must before it opens another (docs/protocol.md §4.3, clause 4).
 
         Raises:
-            PeerFault: outcome-missing if the coordinator does not show it; certificate-invalid and others if what it shows
-                closes nothing.
+            PeerFault: outcome-missing if the coordinator does not show an end; certificate-invalid and others if what it shows
+                is not one.
         """
         history = self.store.ledger.history()
         for entry in history.unsettled:
@@ -198,16 +198,16 @@ class Session:
         return history
 
     def _left_out(self, document: Closing) -> bool:
-        """Whether a set was certified without this member: nothing that it uploaded is ever opened."""
+        """Whether a set was certified without this member, so that its upload is never opened."""
         if not isinstance(document, Certificate) or document.void:
             return False
         return all(each.member != self.member for each in document.survivors)
 
     def waited(self, since_s: float, *, news: bool) -> Flow[None]:
-        """Do what else there is to do after a long poll.
+        """Do other work after a long poll that began at `since_s`.
 
-        Without news, pause until a second has passed since it began: not every proxy lets one wait, and a coordinator may raise a
-        version for nothing. News is what gives this member something to do.
+        Without `news`, that is, without anything new for this member to do, then pause until a second has passed since it began: some
+        proxies answer long polls at once, and a coordinator may raise a version without reason.
         """
         yield from self.meanwhile()
         left_s = POLL_MIN_S - (self.environment.monotonic_s() - since_s)
@@ -216,7 +216,7 @@ class Session:
 
 
 def ready_of(phase: MemberPhase) -> Ready:
-    """The keys and history inside a phase; Misuse before the manifest."""
+    """Return the keys and history of a phase. Raises Misuse before the manifest."""
     if isinstance(phase, Ready):
         return phase
     if isinstance(phase, Attempting | Closed):

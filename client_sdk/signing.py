@@ -1,4 +1,4 @@
-"""In whose name requests are sent (docs/access.md): a member's or an admin's signature, or an operator's token."""
+"""Request authentication (docs/access.md): a member's or an admin's signature, or an operator's token."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Signer:
     environment: Environment
 
     def headers(self, target: Target, body: bytes, digest: bytes) -> dict[str, str]:
-        """The headers that sign one request as it is sent now; anew for each time it is sent.
+        """Return the headers that sign one request. A retry needs new ones.
 
         Args:
             target: of the request.
@@ -47,12 +47,12 @@ class Signer:
 
 @dataclass(frozen=True, repr=False)
 class Token:
-    """An operator's token, instead of a signature."""
+    """Authenticates requests by an operator's token."""
 
     secret: str
 
     def headers(self, _target: Target, _body: bytes, _digest: bytes) -> dict[str, str]:
-        """The header that shows it."""
+        """Return the header with the token."""
         return {"authorization": f"Bearer {self.secret}"}
 
     def __repr__(self) -> str:

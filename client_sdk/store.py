@@ -45,7 +45,7 @@ class Store:
         folder: the identity's, where `create` made the state.
 
     Attributes:
-        database: where all is stored that is no result; opened for a conversation.
+        database: everything except results; opened for a conversation.
         ledger: of this member's records.
     """
 
@@ -56,17 +56,17 @@ class Store:
 
     @classmethod
     def create(cls, folder: Path, ledger: Path | None = None) -> None:
-        """Make an identity's state, with a secret that its records are recognised by.
+        """Create an identity's state, with the secret that identifies its records.
 
         Args:
-            folder: the identity's. A state that is there already stays as it is.
-            ledger: the folder of an identity that lost its other state: its ledger moves here, so that no record is summed twice, and
-                it is unusable afterwards. It must not be older than the last attempt it took part in (docs/protocol.md §4).
+            folder: the identity's. An existing state is left as it is.
+            ledger: the folder of an identity that lost its other state. Its ledger moves here, so that no record is summed twice, and
+                that identity becomes unusable. It must not be older than the last attempt it took part in (docs/protocol.md §4).
 
         Raises:
             Misuse: `ledger` has no state, or `folder` has one.
             StateError: the ledger is damaged.
-            IdentityError: a member uses `ledger` now.
+            IdentityError: a member is using `ledger`.
         """
         made = cls(folder)
         if ledger is None:
@@ -78,13 +78,13 @@ class Store:
     # Phases
 
     def held(self, cohort: bytes) -> StoredPhase | None:
-        """What this member holds of a cohort; None before it enrolled. StateError where it is damaged."""
+        """Return this member's phase in a cohort; None before enrolment. Raises StateError if it is damaged."""
         held = self.database.sealed(f"phase/{cohort.hex()}", _held)
         # The history is the member's, not a phase's: every phase knows what was learned in other cohorts since.
         return held and replace(held, phase=held.phase.knowing(self.ledger.history()))
 
     def hold(self, cohort: bytes, phase: MemberPhase, round_id: str) -> None:
-        """Store a phase without its history; only then may its messages leave. What no upload follows from any more is erased."""
+        """Store a phase without its history, after which its messages may leave. Erase `unsent` if no upload needs it any more."""
         bare = phase.knowing(History())
         content = round_id.encode("ascii") + b"\n" + bare.to_bytes()
         with self.database.write():
@@ -93,7 +93,7 @@ class Store:
                 self.database.drop(f"unsent/{cohort.hex()}")
 
     def cohorts(self, but: bytes = b"") -> Iterator[tuple[bytes, StoredPhase]]:
-        """What this member holds of each cohort but one."""
+        """Yield this member's phase in each cohort except `but`."""
         for name in self.database.names("phase"):
             cohort = bytes.fromhex(name)
             if cohort != but and (held := self.held(cohort)) is not None:
@@ -102,7 +102,7 @@ class Store:
     # Uploads
 
     def keep_unsent(self, cohort: bytes, seed: SecretBytes, vector: bytes) -> None:
-        """Keep what an upload's chunks follow from, beside its phase's keys, until the phase is in no attempt.
+        """Store what the chunks of an upload are derived from, besides the phase's keys, until the attempt is over.
 
         Args:
             cohort: whose attempt it is.
@@ -112,30 +112,30 @@ class Store:
         self.database.keep(f"unsent/{cohort.hex()}", (seed, vector), seed + vector)
 
     def unsent(self, cohort: bytes) -> tuple[SecretBytes, Integers] | None:
-        """The seed and vector of an upload in progress; StateError if they are damaged."""
+        """Return the seed and vector of an upload in progress. Raises StateError if they are damaged."""
         found = self.database.sealed(f"unsent/{cohort.hex()}", _unsent)
         return found and (found[0], np.frombuffer(self.database.array(found[1]), "<i8"))
 
     # Results
 
     def results(self, round_id: str) -> Path:
-        """Where a round's evidence and result are kept."""
+        """Return the folder of a round's evidence and result."""
         return self._state / "results" / round_id
 
     def unexported(self) -> tuple[Path, ...]:
-        """The folders of `results` that `exported` was not called for."""
+        """Return the folders of results that were not `exported`."""
         return tuple(
             sorted(path for path in (self._state / "results").glob("*") if not (path / _EXPORTED).exists())
         )
 
     def exported(self, round_id: str) -> None:
-        """Note durably that a round's result stands where its owner wants it."""
+        """Note that a round's result was saved where its owner wants it."""
         write_durably(self.results(round_id) / _EXPORTED, b"")
 
     # Signed documents
 
     def roster(self) -> Roster | None:
-        """The newest roster seen, if any."""
+        """Return the newest roster seen, if any."""
         return self.database.sealed("roster", Roster.from_bytes)
 
     def see_roster(self, roster: Roster) -> None:
@@ -152,7 +152,7 @@ class Store:
         self.database.keep("roster", roster, roster.to_bytes())
 
     def study(self, name: str) -> Study | None:
-        """The highest version seen of a study, if any."""
+        """Return the highest version seen of a study, if any."""
         return self.database.sealed(f"study/{name}", Study.from_bytes)
 
     def see_study(self, study: Study) -> None:

@@ -33,12 +33,12 @@ P = ParamSpec("P")
 Flows = TypeVar("Flows")
 
 CONNECT_S, READ_S = 10.0, 30.0
-"""Seconds for a connection, and for an answer beyond what a long poll may take."""
+"""Timeouts in seconds for a connection, and for an answer beyond the time of a long poll."""
 LEAST_BYTES_PER_S = 1024
-"""An answer that comes more slowly after its first READ_S is given up, and asked for again."""
+"""A response slower than this after its first READ_S is aborted and retried."""
 
 ClientCertificate = str | tuple[str, str]
-"""A PEM file with certificate and key, or the two files."""
+"""A PEM file with certificate and key, or both files."""
 
 
 class PlainHttpWarning(UserWarning):
@@ -50,12 +50,12 @@ class Stopped(Exception):  # noqa: N818 - no error: another lane failed
 
 
 class BlockingDriver:
-    """Runs flows on the calling thread; lanes and nothing else have threads.
+    """Runs flows on the calling thread; only lanes have threads.
 
     Args:
         url: the coordinator's address.
         verify: True for the system's authorities, a path to a PEM file of others, False to check nothing.
-        cert: this client's certificate, where the coordinator asks for one.
+        cert: this client's certificate if the coordinator asks for one.
         sleep: waits, in seconds.
         transport: httpx's, for tests.
     """
@@ -79,7 +79,7 @@ class BlockingDriver:
         )
 
     def run(self, flow: Flow[T], stop: threading.Event | None = None) -> T:
-        """Carry a flow out and return its result."""
+        """Run a flow and return its result."""
         try:
             effect = next(flow)
             while True:
@@ -156,7 +156,7 @@ class _Blocking(Protocol[Flows]):
 
 
 def blocking(flow: Callable[Concatenate[Flows, P], Flow[T]]) -> Callable[Concatenate[_Blocking[Flows], P], T]:
-    """A flow as a method that blocks and returns its outcome."""
+    """Turn a flow into a method that blocks."""
 
     @wraps(flow)
     def method(self: _Blocking[Flows], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -166,9 +166,9 @@ def blocking(flow: Callable[Concatenate[Flows, P], Flow[T]]) -> Callable[Concate
 
 
 class AsyncDriver:
-    """Sends on the event loop; a flow's own steps and what it computes, one after the other, run in threads.
+    """Sends on the event loop; a flow's own steps and computations run in threads, one at a time.
 
-    Arguments as `BlockingDriver`'s.
+    Args as for `BlockingDriver`.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class AsyncDriver:
         )
 
     async def run(self, flow: Flow[T]) -> T:
-        """Carry a flow out and return its result."""
+        """Run a flow and return its result."""
         self._check_loop()
         self._loop = asyncio.get_running_loop()
         try:
@@ -217,7 +217,7 @@ class AsyncDriver:
         """Raise Misuse outside the event loop that the connections belong to."""
         if self._loop not in {None, asyncio.get_running_loop()}:
             raise Misuse(
-                "used in another event loop before: make, use and close one within one `asyncio.run`"
+                "used in another event loop before: create, use and close it within one `asyncio.run`"
             )
 
     async def _perform(self, effect: "_Waiting") -> Any:
@@ -260,7 +260,7 @@ class AsyncDriver:
 
 @dataclass(frozen=True)
 class _End(Generic[T]):
-    """What a flow returned."""
+    """The result of a finished flow."""
 
     result: T
 
@@ -270,7 +270,7 @@ _Resume: TypeAlias = Callable[[Any], Effect]
 
 
 async def _in_thread(flow: Flow[T], resume: _Resume, value: object) -> _Waiting | _End[T]:
-    """Resume a flow in a thread; a cancellation waits for it, so that nothing writes behind a closed member's back."""
+    """Resume a flow in a thread. A cancellation waits for the thread, so that nothing writes after the member is closed."""
     cancelled = threading.Event()
     step = partial(_step, flow, resume, value, cancelled)
     running = asyncio.get_running_loop().run_in_executor(None, step)
@@ -286,7 +286,7 @@ async def _in_thread(flow: Flow[T], resume: _Resume, value: object) -> _Waiting 
 
 
 def _step(flow: Flow[T], resume: _Resume, value: object, cancelled: threading.Event) -> _Waiting | _End[T]:
-    """What a flow waits for next, or its end; what it computes until then is computed here, one thread for all of it."""
+    """Resume a flow up to its next wait or its end, doing its computations in this thread."""
     try:
         effect = resume(value)
         while isinstance(effect, Compute):
@@ -304,20 +304,25 @@ def _step(flow: Flow[T], resume: _Resume, value: object, cancelled: threading.Ev
 
 
 _ASKED = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
-"""The other side's reasons for refusing ours, in OpenSSL's words."""
+"""OpenSSL's reasons if the server refuses our certificate."""
 _PLAIN = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"})
-"""OpenSSL's reasons when the other side answers TLS in plain text."""
+"""OpenSSL's reasons if the server answers in plain text."""
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
 
 
 def _no_cookies() -> CookieJar:
-    """Keeps none: what a coordinator sets would pile up, and come back with every request."""
+    """Return a jar that keeps no cookies: a coordinator's would pile up and return with every request."""
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 def _checked(url: str) -> str:
-    if not str(url).startswith(("https://", "http://")):
+    try:
+        parts = urlsplit(str(url))
+        usable = parts.scheme in {"https", "http"} and parts.hostname and parts.port != 0
+    except ValueError:  # its port is no number, or too large
+        usable = False
+    if not usable:
         raise Misuse(  # without the url, which may hold a password
             "url: expected the coordinator's address with its scheme, such as https://sum.example.org:8443 (http:// only on one machine)"
         )
@@ -333,19 +338,25 @@ def _checked(url: str) -> str:
 def _tls(url: str, verify: bool | str, cert: ClientCertificate | None) -> ssl.SSLContext:  # noqa: FBT001 - requests' and httpx's own name and form
     if url.startswith("http://"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; it trusts no authority, and reads none
-    context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    try:
+        context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    except OSError as error:  # which does not name the file
+        raise Misuse(f"verify: {verify} is not a readable PEM file of certificates: {error}") from error
     if verify is False:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if cert is not None:
         secret = Path(cert if isinstance(cert, str) else cert[1])
         if secret.is_file() and (why := loose_mode(secret, group_may=True)) is not None:
             raise Misuse(why)
-        context.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
+        try:
+            context.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
+        except OSError as error:
+            raise Misuse(f"cert: can't use {cert}, expected PEM files: {error}") from error
     return context
 
 
 def _sent(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
-    """The request as it goes out, signed over what stands on the wire; Misuse after `close`."""
+    """Build the request as it is sent, signed over its wire format. Raises Misuse after `close`."""
     if client.is_closed:
         raise Misuse("closed while a conversation was under way: make a new one, and it goes on where it was")
     built = client.build_request(
@@ -369,7 +380,7 @@ def _check_plain(answer: httpx.Response, request: Request) -> None:
     if encoding.lower() not in {"", "identity"}:
         raise PeerFault(
             Cause.MALFORMED,
-            f"{request.path}: the answer is encoded as {encoding[:40]!r}, and none was asked for: let no proxy in between compress",
+            f"{request.path}: the answer is encoded as {encoding[:40]!r}, which was not requested: turn off compression in the proxy",
             ["coordinator"],
         )
 

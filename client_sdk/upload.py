@@ -1,6 +1,6 @@
-"""M1 as flows: the vector of a reservation, masked chunk by chunk, announced, and sent.
+"""M1 as flows: a reservation's vector is masked chunk by chunk, announced and sent.
 
-Masked chunks are on no disk here: they follow from the vector, the phase's keys and the seed of the member's own mask, which are.
+Masked chunks are not stored. They are derived from the vector, the phase's keys and the seed of the member's own mask, which are.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ Integers = npt.NDArray[np.int64]
 def mask(
     session: Session, round_id: str, opened: Opened, material: Material
 ) -> Flow[tuple[MemberPhase, dict[int, bytes]]]:
-    """Make this member's upload; nothing of it has left when it is interrupted, and it begins afresh.
+    """Make this member's upload. Nothing is sent yet, so an interrupted call starts afresh.
 
     Args:
         session: the member.
@@ -40,7 +40,7 @@ def mask(
         material: of the step.
 
     Returns:
-        The Uploaded phase, stored, with all that its chunks follow from; and the chunks by index.
+        The Uploaded phase, stored with everything that its chunks are derived from; and the chunks by index.
     """
     attempt = opened.attempt
     run = session.store.ledger.check(attempt)
@@ -62,7 +62,7 @@ def mask(
 
 
 def own_vector(session: Session, run: Run, spec: RoundSpec, material: Material) -> Integers:
-    """A reservation's vector, (elements,): an exact one is kept once it was masked, a noisy one has fresh noise (docs/protocol.md §7.3)."""
+    """Compute a reservation's vector, (elements,). An exact vector is stored once it was masked; a noisy one gets fresh noise (docs/protocol.md §7.3)."""
     ledger = session.store.ledger
     kept = None if spec.noisy else ledger.vector(run, _name(spec))
     if kept is not None:
@@ -72,7 +72,7 @@ def own_vector(session: Session, run: Run, spec: RoundSpec, material: Material) 
 
 
 def _name(spec: RoundSpec) -> str:
-    """Names a vector: one reservation has one for each step and list of withheld classes."""
+    """Name a vector: a reservation has one for each step and list of withheld classes."""
     withheld = hashlib.sha256(repr(spec.withheld).encode()).hexdigest()[:16]
     return f"{spec.step}-{withheld}" if spec.withheld else spec.step
 
@@ -104,7 +104,7 @@ class _Chunks:
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def packed(self, index: int) -> bytes:
-        """A chunk; StateError if what it follows from is damaged or missing."""
+        """Return a masked chunk. Raises StateError if what it is derived from is damaged or missing."""
         with self.turn:
             sealing, values = self._source
             packed = sealing.packed(index, _part(self.phase.attempt, values, index))
@@ -133,7 +133,7 @@ class _Chunks:
 def send(
     session: Session, round_id: str, phase: Attempting, upload: Upload, memory: dict[int, bytes], after: int
 ) -> Flow[Asked | None]:
-    """Announce an upload and send its missing chunks, each once, several at a time; after a crash, the same bytes.
+    """Announce an upload and send its missing chunks, several at a time. After a crash it sends the same bytes.
 
     Args:
         session: the member.
@@ -147,7 +147,7 @@ def send(
         What the member is asked next; None if no chunk was missing.
 
     Raises:
-        StateError: what a chunk follows from is damaged or missing.
+        StateError: what a chunk is derived from is damaged or missing.
     """
     view = yield from session.coordinator.announce(round_id, upload)
     chunks, total = _Chunks(session, phase, upload), len(upload.chunk_digests)

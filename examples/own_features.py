@@ -4,7 +4,7 @@ import argparse
 
 import numpy as np
 
-from client_sdk import Identity, Member, Policy, Records
+from veilsum import Identity, Member, Policy, Records
 
 parser = argparse.ArgumentParser(description=__doc__)
 for name in ("url", "folder", "admin-key", "approve", "features"):
@@ -16,7 +16,7 @@ records = Records(data["features"], data["labels"], data.get("ids"))
 
 policy = Policy(admin_key=args.admin_key, approved={args.approve})
 with Member(args.url, Identity.load(args.folder), policy) as member:
-    for result in member.join(records, once=True):  # without once: runs of later periods too
+    for result in member.join(records, once=True):  # without `once`, also runs of later periods
         accuracy = result.evaluate(data["features"], data["labels"])
         print(f"{result.record.name}, {result.record.period}: a sum of {len(result.summed)} members")
         print(f"W {result.weights.shape}, accuracy on my own records {accuracy:.3f}")

@@ -1,4 +1,4 @@
-"""Run an experiment and add to its result what the report draws of models and heads; every member is trained once more.
+"""Run an experiment and add analyses of models and heads for the report; every member is trained once more.
 
     .venv/bin/python -m research.analyse research/experiments/ccvr-fedavg.toml --variant small --output runs/analysed/ccvr-fedavg
 
@@ -65,7 +65,7 @@ def _sweeps(
         yield sweep("ffc", held, z, labels, "ridge", _RIDGES, **wanted["ffc"])
     if "ccvr" in wanted:
         own = wanted["ccvr"].get("per_class", VIRTUAL)
-        counts = [count for count in _VIRTUAL if count < own]  # no more work and memory than the run has had
+        counts = [count for count in _VIRTUAL if count < own]  # no more work and memory than the run itself
         yield sweep("ccvr", held, z, labels, "per_class", [*counts, own], **wanted["ccvr"])
 
 

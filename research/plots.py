@@ -168,7 +168,7 @@ def accuracy_by_head(
         axes.set_yticklabels(list(accuracies))
         axes.grid(visible=True, axis="x")
         axes.spines["left"].set_visible(False)
-        legend_above(axes, columns=5)
+        legend_above(axes)
         return uri(figure)
 
 

@@ -51,8 +51,9 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "SphereFed": SPHERE,
 }
-"""At α = 0.1. Members count by their records, also in SCAFFOLD and GMV, whose papers have members of one size and count them alike; but for
-FedDyn, which counts them alike here too: its optimum is that of ΣF_k/K, the others' that of Σ n_k F_k/n."""
+"""Settings at α = 0.1. Members are weighted by their records, also in SCAFFOLD and GMV, whose papers assume members of one size and equal weights.
+FedDyn alone weights members equally: its optimum is that of ΣF_k/K, the others' that of Σ n_k F_k/n.
+"""
 _CE = {"loss": "cross-entropy", "lr": 0.1}
 _MSE = {"loss": "mean-squared-error", "lr": 0.5}
 _UNBIASED = {"name": "learned", "bias": False}
@@ -83,8 +84,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "SphereFed + FedOpt": SPHERE | {"algorithm": {"name": "fedopt", "rule": "adam", "lr": 0.01}},
     "SphereFed, FFC every 10 rounds": SPHERE | {"calibrate_every": 10, "lr": 0.05},
 }
-"""On Fashion-MNIST, Dir(0.1), alone. The ablation of Dong et al. 2022, Table 3, is among them; `SphereFed` is its "MSE, fix-norm".
-FFC's head is longer than the fixed one, and training goes on from it at a tenth of the rate: at 0.5 all features become alike."""
+"""Run only on Fashion-MNIST, Dir(0.1). They include the ablation of Dong et al. 2022, Table 3; `SphereFed` is its "MSE, fix-norm".
+FFC's head is longer than the fixed one, and training continues from it at a tenth of the rate: at 0.5 all features become alike.
+"""
 PERSONAL: dict[str, dict[str, Any]] = {
     "FedAvg, personal": {},
     "FedBABU, personal": {"head": "random"},
@@ -93,12 +95,12 @@ PERSONAL: dict[str, dict[str, Any]] = {
     "LG-FedAvg, personal": {"algorithm": "lg-fedavg"},
     "SphereFed, personal": SPHERE,
 }
-"""There, with a quarter of each member's own records kept back to judge its own model on."""
+"""Run like `OTHERS`, with a quarter of each member's own records held out to evaluate its own model."""
 STRONGER: dict[str, dict[str, Any]] = {
     "FedProx": {"algorithm": {"name": "fedprox", "mu": 0.01}},
     "MOON": {"algorithm": {"name": "moon", "mu": 5.0, "temperature": 0.5}},
 }
-"""At α = 0.05 (Luo et al. 2021, Table 8)."""
+"""Other settings at α = 0.05 (Luo et al. 2021, Table 8)."""
 COMMON: dict[str, Any] = {
     "scale": "MOON CNN, 10,000 records, 20 rounds of 2 epochs, images as they are",
     "data": {"train_records": 10_000, "watched": 1_000},

@@ -30,7 +30,7 @@ class Sweep(Part):
 
 
 class Analyses(Part):
-    """What reports draw of a run's models and heads.
+    """Numbers for reports about a run's models and heads.
 
     Attributes:
         cka: by layer, the similarity of the first ten members' outputs, (K, K).

@@ -1,7 +1,7 @@
 """Cohorts and rounds in memory: a cache of the database, which other processes write to as well.
 
-What is asked for by name is looked up where it is not here, and brought up to date where it is. Beside that each process hears of
-changes as they are committed, for callers that wait for one, and polls now and then in case it missed one.
+A lookup by name loads the object or brings it up to date. In addition, each process hears of changes as they are committed, which wakes
+long polls, and polls from time to time in case it missed one.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from service.problems import not_found
 from service.rounds import Round
 from service.runs import Runs, certified
 from service.shelf import FileShelf
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.faults import check_named, tried
 from service.storage.tables import cohorts, events, rounds
@@ -54,20 +54,22 @@ from veilsum.protocol.transcript import Transcript
 log = structlog.get_logger(LOGGER)
 
 FOLDERS = ("uploads", "sums", journal.FOLDER, "results")
-"""In which blobs lie by rounds."""
+"""The folder of the rounds' chunks."""
 HELD_BYTES = 256 << 20
-"""Most memory that the running sums of all rounds take in one process; what finds no room is added from storage."""
+"""Memory limit of all running sums in one process. Chunks beyond it are added from storage later."""
 KEPT_S = 1.0
-"""How long a look is cached."""
+"""How long the result of `look` is cached."""
 LOOK_S = 5.0
-"""Between two looks at what others may have stored, where no word of it came."""
+"""Interval of polling for changes by other processes, if no notification came."""
+TURN_S = 1.0
+"""How long other changes wait for the refresh after one: it may read blobs, and their store may stall."""
 READ = 100
-"""How many ended rounds' views are read at once."""
+"""How many views of ended rounds are read at a time."""
 
 
 @dataclass(frozen=True)
 class RoundHistory:
-    """The ended rounds of a federation, summed up.
+    """A summary of a federation's ended rounds.
 
     Attributes:
         number: of the last one, in storage.
@@ -79,7 +81,7 @@ class RoundHistory:
 
 
 class RoundHistories:
-    """A cache of federations' histories. Each ended round is read once, because it never changes."""
+    """A cache of federations' histories. Ended rounds never change, so each is read once."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -87,7 +89,7 @@ class RoundHistories:
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     async def of(self, federation: str) -> RoundHistory:
-        """Sum up a federation's ended rounds; at most one live round follows them."""
+        """Summarise a federation's ended rounds; at most one live round follows them."""
         lock = self._locks.setdefault(federation, asyncio.Lock())
         async with lock:
             past = self._read.get(federation, RoundHistory())
@@ -158,7 +160,7 @@ class Catalogue:
     # Asked for by name
 
     async def cohort(self, name: str) -> Cohort:
-        """As it stands; PeerFault(not-found)."""
+        """Return a cohort, brought up to date. Raises PeerFault(not-found)."""
         found = self.cohorts.get(name)
         if found is None:
             async with self._loading:
@@ -167,7 +169,7 @@ class Catalogue:
         return found
 
     async def round(self, name: str, what: str = "round") -> Round:
-        """As it stands; PeerFault(not-found)."""
+        """Return a round, brought up to date. Raises PeerFault(not-found)."""
         found = self.rounds.get(name)
         while found is None:
             row = await self._database.row(select(rounds).where(rounds.c.id == name))
@@ -185,7 +187,7 @@ class Catalogue:
         return found
 
     async def closed(self, context: str) -> Round:
-        """The round of a context; PeerFault(not-found)."""
+        """Return the round of a context. Raises PeerFault(not-found)."""
         found = await self.round(round_name(bytes.fromhex(context)), "context")
         if found.attempt.context.hex() != context:
             raise not_found("context")
@@ -194,22 +196,22 @@ class Catalogue:
     async def material(
         self, question: Question, period: str, step: str, links: Sequence[Link]
     ) -> bytes | None:
-        """The file that a step takes of the one before it; None where it takes none, or that one has no result."""
+        """Return a step's input from the step before it; None if it needs none, or if that step has no result."""
         if not question.takes_material(step):
             return None
         link = certified(links, question, period, question.steps[question.steps.index(step) - 1])
         documents = None if link is None else (await self.round(round_name(link.context))).documents
         if documents is None or documents.record is None:
             return None
-        return await asyncio.to_thread(documents.document, MATERIAL)
+        return await in_blob_thread(documents.document, MATERIAL)
 
     async def material_of(self, attempt: Attempt) -> bytes | None:
-        """The file that members fetch beside the opening."""
+        """Return the file that members fetch with the opening."""
         spec = attempt.spec
         return await self.material(spec.question, spec.period, spec.step, attempt.opening.links)
 
     async def refresh(self, federation: str) -> None:
-        """All of a federation's, as it stands."""
+        """Bring a federation's cohorts and rounds up to date."""
         await self._take_up(federation)
         for cohort in self.cohorts.of(federation):
             await self._refresh_cohort(cohort)
@@ -218,11 +220,11 @@ class Catalogue:
         await self._runs.look(federation)
 
     def open(self) -> list[Cohort | Round]:
-        """For which there is something to do, or will be."""
+        """Those with work to do, now or later."""
         return [*self.cohorts.open(), *self.rounds.open()]
 
     def live(self, federation: str | None = None) -> list[Round]:
-        """Rounds that have not ended, as far as is known here; of one federation one at the most."""
+        """Rounds that have not ended, as far as this process knows: at most one for each federation."""
         return [
             round_
             for round_ in self.rounds.open()
@@ -230,17 +232,17 @@ class Catalogue:
         ]
 
     async def opened(self, federation: str) -> int:
-        """How many rounds a federation has opened."""
+        """Return the number of rounds that a federation has opened."""
         count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
         return int(await self._database.value(count))
 
     async def numbers(self, names: Collection[str]) -> dict[str, int]:
-        """Rounds' places in storage, the later the higher."""
+        """Return rounds' places in storage, in the order of opening."""
         query = select(rounds.c.id, rounds.c.number).where(rounds.c.id.in_(names))
         return {row.id: row.number for row in await self._database.rows(query)}
 
     async def refresh_all(self) -> None:
-        """All that is open, or held here, as it stands."""
+        """Bring everything that is open or cached up to date."""
         if not self._database.shared:
             return
         for federation in sorted({*await self._stirring(), *await self._behind()}):
@@ -248,7 +250,7 @@ class Catalogue:
                 await self.refresh(federation)
 
     async def look(self) -> None:
-        """The same, as far as storage answers soon, and once in a while however often it is asked: for callers without a rate limit."""
+        """`refresh_all` for callers without a rate limit: at most once every `KEPT_S`, and for at most `LOOK_S`."""
         async with self._looking:
             if time.monotonic() >= self._looked_s + KEPT_S:
                 await tried(asyncio.wait_for(self._look(), LOOK_S))
@@ -260,7 +262,7 @@ class Catalogue:
         self._ended = dict(await self._database.rows(counted.group_by(rounds.c.state)))
 
     def states(self) -> Counter[str]:
-        """How many rounds there are in each state, as of the last `look`."""
+        """Return the number of rounds in each state, as of the last `look`."""
         return Counter(self._ended) + Counter(round_.view().state for round_ in self.live())
 
     async def _refresh_cohort(self, cohort: Cohort) -> None:
@@ -275,7 +277,7 @@ class Catalogue:
         await cohort.refresh()
 
     async def certified(self, context: bytes) -> tuple[Survivor, ...]:
-        """The certified set of an attempt that has ended; PeerFault(not-found)."""
+        """Return the certified set of an ended attempt. Raises PeerFault(not-found)."""
         row = await self._database.row(select(rounds.c.closing).where(rounds.c.id == round_name(context)))
         closing = None if row is None or row.closing is None else parse(row.closing)
         if not isinstance(closing, Certificate) or closing.context != context:
@@ -285,10 +287,10 @@ class Catalogue:
     # From storage
 
     async def load(self, not_before_s: float) -> None:
-        """All that is open, as it was when the last process stopped.
+        """Load everything that was open when the last process stopped.
 
         Raises:
-            Misuse: the blobs of what the database knows are gone.
+            Misuse: blobs that the database refers to are missing.
         """
         await self._check_blobs()
         for federation in sorted(await self._stirring()):
@@ -298,7 +300,7 @@ class Catalogue:
 
     async def _check_blobs(self) -> None:
         for folder in (TRANSCRIPTS, journal.FOLDER):
-            if await asyncio.to_thread(self._blobs.names, folder):
+            if await in_blob_thread(self._blobs.names, folder):
                 return
         ended = select(rounds.c.id).where(rounds.c.state.is_not(None))
         announced = select(events.c.round).where(events.c.kind == journal.ASIDE)
@@ -310,13 +312,12 @@ class Catalogue:
         )
 
     async def sweep(self) -> None:
-        """Clear up ended rounds after a process that died or came late.
+        """Remove what processes that died or came late left of ended rounds, and unfinished writes.
 
-        Nothing can refer to them any more: an ended round takes neither events nor ranges. With it goes
-        what interrupted writes have left.
+        Nothing refers to these any more: an ended round takes neither events nor ranges.
         """
-        await asyncio.to_thread(self._blobs.clear_up)
-        lying = {each: set(await asyncio.to_thread(self._blobs.names, each)) for each in FOLDERS}
+        await in_blob_thread(self._blobs.clear_up)
+        lying = {each: set(await in_blob_thread(self._blobs.names, each)) for each in FOLDERS}
         await self.refresh_all()
         ended = select(rounds.c.id, rounds.c.state, rounds.c.cleared).where(rounds.c.state.is_not(None))
         for name, state, cleared in await self._database.rows(ended):
@@ -338,10 +339,10 @@ class Catalogue:
             kept = counted.intersection(self._blobs.names("results"))
             return [name for name in kept if DISCLOSURE in self._blobs.names(f"results/{name}")]
 
-        return await asyncio.to_thread(lying)
+        return await in_blob_thread(lying)
 
     async def _take_up(self, federation: str, not_before_s: float = 0.0) -> None:
-        """What of a federation is open and not here yet."""
+        """Load a federation's open cohorts and rounds that are not cached yet."""
         async with self._loading:
             forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *_FORMING)
             for name in await self._database.values(forming):
@@ -376,7 +377,7 @@ class Catalogue:
         return cohort
 
     async def _rounds_of(self, cohort: Cohort, not_before_s: float = 0.0) -> None:
-        """What a cohort has not heard of its rounds, oldest first; all that it has heard of stand as they are."""
+        """Add the rounds that a cohort does not know yet, oldest first, leaving known ones as they are."""
         query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id)
         new = query.order_by(rounds.c.number).offset(len(cohort.rounds))
         for row in await self._database.rows(new):
@@ -393,7 +394,7 @@ class Catalogue:
         self._wake()
 
     async def begin(self, attempt: Attempt, cohort: Cohort, opened_s: float) -> Round:
-        """Take up the round that was stored just now as the next of a cohort that is up to date."""
+        """Add the round that was just stored to its up-to-date cohort."""
         async with self._loading:
             found = self.rounds.get(round_name(attempt.context))  # by what the database has told
             if found is None:
@@ -408,7 +409,7 @@ class Catalogue:
         self.cohorts.put(cohort)  # again, for as long as the round is live
 
     async def _round(self, row: Row[Any], cohort: Cohort, not_before_s: float) -> Round:
-        """One that was live when its row was read."""
+        """Load a round that was live when its row was read."""
         await cohort.refresh()
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(cohort.roster, cohort.enrolling.study, cohort.formed(), opening)
@@ -440,7 +441,7 @@ class Catalogue:
     # From other processes
 
     async def follow(self) -> None:
-        """Keep up with what other processes store, until cancelled: by what the database tells, and by looking."""
+        """Follow other processes' changes until cancelled, by notifications and by polling."""
         await asyncio.gather(self._listen(), self._look_around())
 
     async def _look_around(self) -> None:
@@ -449,7 +450,7 @@ class Catalogue:
             await tried(self.refresh_all())
 
     async def _listen(self) -> None:
-        """Refresh what others say has changed."""
+        """Refresh what notifications name."""
         changed: asyncio.Queue[str] = asyncio.Queue()
         handling = asyncio.create_task(self._handle(changed))
         try:
@@ -463,23 +464,25 @@ class Catalogue:
             handling.cancel()
 
     async def _handle(self, changed: asyncio.Queue[str]) -> None:
-        while True:
-            topics = [await changed.get()]
-            while not changed.empty():
-                topics.append(changed.get_nowait())
-            for topic in dict.fromkeys(topics):  # in the order in which it happened
-                thing: Cohort | Round | None = self.cohorts.get(topic) or self.rounds.get(topic)
-                await tried(thing.refresh() if thing is not None else self.refresh(topic))
+        async with asyncio.TaskGroup() as group:
+            while True:
+                topics = [await changed.get()]
+                while not changed.empty():
+                    topics.append(changed.get_nowait())
+                for topic in dict.fromkeys(topics):  # in the order in which it happened
+                    thing: Cohort | Round | None = self.cohorts.get(topic) or self.rounds.get(topic)
+                    refreshing = tried(thing.refresh() if thing is not None else self.refresh(topic))
+                    await asyncio.wait([group.create_task(refreshing)], timeout=TURN_S)
 
     async def _stirring(self) -> set[str]:
-        """Federations of which something is open, in storage or as far as is known here."""
+        """Federations with something open, in storage or in memory."""
         forming = select(cohorts.c.federation).where(*_FORMING)
         live = select(rounds.c.federation).where(rounds.c.final.is_(None))
         found = await self._database.values(forming.union(live))
         return set(found) | {thing.federation for thing in self.open()}
 
     async def _behind(self) -> set[str]:
-        """Federations with more rounds in storage than in the cohorts held here."""
+        """Federations with more rounds in storage than in the cached cohorts."""
         here = dict(self.cohorts)
         counted = (
             select(rounds.c.cohort, func.count().label("many"))

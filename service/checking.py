@@ -1,4 +1,4 @@
-"""Look over everything that a database holds: the work behind `veilsum operator db check`."""
+"""Check everything in a database: the work behind `veilsum operator db check`."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -82,11 +82,11 @@ _ROWS: tuple[tuple[Table, Callable[[Row[Any]], None], str], ...] = (
     (tokens, _token, "token {0.id}"),
     (coordinator, _key, "coordinator's public key"),
 )
-"""How each table's rows are read, and what a row is called."""
+"""For each table, how to read a row and what to call it."""
 
 
 async def check(settings: Settings) -> dict[str, list[str]]:
-    """Return what of a coordinator's database is damaged, by name. It changes nothing.
+    """Return the names of damaged parts of a coordinator's database. Changes nothing.
 
     Raises:
         Misuse: a coordinator works on the data folder's SQLite, the database can't be reached, or has another format.
@@ -130,7 +130,7 @@ async def _rows(database: Database, table: Table, read: Callable[[Row[Any]], Non
 
 
 async def _chains(database: Database) -> list[str]:
-    """Each federation's links, which say of its ended rounds, in order, what their own rows say."""
+    """Check that each federation's links agree with the rows of its ended rounds."""
     ended = select(rounds).where(rounds.c.final.is_not(None)).order_by(rounds.c.number)
     try:
         rows = await database.rows(ended)
@@ -160,7 +160,7 @@ def _fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
 
 
 async def _log(database: Database) -> list[str]:
-    """The chain of the audit log, in one go."""
+    """Check the audit log's chain."""
 
     def ends(connection: Connection) -> tuple[End, Row[Any] | None]:
         rows = connection.execute(select(audit).order_by(audit.c.number)).mappings()

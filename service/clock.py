@@ -11,15 +11,15 @@ from service.storage.faults import tried
 from service.telemetry.metrics import CLOCK_DIFFERENCE
 
 EVERY_S = 10.0
-"""Between two looks at the database's clock."""
+"""Seconds between two readings of the database's clock."""
 APART_S = 30.0
-"""How far this machine's clock may be off the database's."""
+"""The largest tolerated difference between this machine's clock and the database's."""
 
 
 class Clock:
     """Unix time in seconds by the database's clock: the machine's for SQLite, the server's for PostgreSQL.
 
-    It is set at every look, and in between goes on by the steady clock, so that a machine whose time is wrong ends no round.
+    Between readings it advances by the monotonic clock, so that a machine with the wrong time ends no round.
 
     Args:
         machine: this machine's own Unix time in seconds.
@@ -36,13 +36,13 @@ class Clock:
         return self._start_s + time.monotonic()
 
     async def look(self, database: Database) -> None:
-        """Set it by the database's clock; the answer's way makes it late, and never early."""
+        """Read the database's clock. The delay of the answer can make ours late, but never early."""
         read_s = await database.value(select(database.clock))
         self._start_s, self.difference_s = read_s - time.monotonic(), self._machine() - read_s
         CLOCK_DIFFERENCE.set(self.difference_s)
 
     async def follow(self, database: Database) -> None:
-        """Look again and again until cancelled."""
+        """Read it at intervals until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             await tried(self.look(database))

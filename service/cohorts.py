@@ -1,4 +1,4 @@
-"""A cohort in time: cards come in until all are there, the operator closes it, or its deadline passes."""
+"""A cohort's enrolment: it takes cards until all have come, the operator closes it, or its deadline passes."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -28,10 +28,10 @@ from veilsum.protocol.study import Question
 def check_possible(roster: Roster, question: Question, repeated: Sequence[Survivor]) -> None:
     """Refuse a cohort that can't form even if every member enrols.
 
-    `repeated` are the survivors of the attempt that the run repeats; none over fresh records.
+    `repeated` are the survivors of the attempt that the run repeats; empty for fresh records.
 
     Raises:
-        PeerFault: weak-parameters where the roster is larger than the study allows; repeat-mismatch where a repeated survivor has left
+        PeerFault: weak-parameters if the roster is larger than the study allows; repeat-mismatch if a repeated survivor has left
             it; cohort-too-small.
     """
     listed = tuple(entry.member for entry in roster.members)
@@ -53,7 +53,7 @@ def check_possible(roster: Roster, question: Question, repeated: Sequence[Surviv
 
 @dataclass(frozen=True)
 class Brief:
-    """What a cohort knows of one of its rounds."""
+    """A cohort's summary of one of its rounds."""
 
     id: str
     state: str
@@ -62,14 +62,14 @@ class Brief:
 
     @classmethod
     def of(cls, view: RoundView) -> "Brief":
-        """Sum up a round's view."""
+        """Summarise a round's view."""
         return cls(view.round, view.state, (view.sequence, view.attempt), view.spec.step)
 
 
 class Cohort:
-    """One cohort. Its cards and manifest are in the database before they are shown.
+    """One cohort. Its cards and manifest are stored before they are shown.
 
-    `wake` is called at every change, and `told` with the federation when enrolment has ended.
+    `wake` is called at every change, and `told` with the federation when enrolment ends.
 
     Attributes:
         manifest: once the cohort is formed.
@@ -104,7 +104,7 @@ class Cohort:
         self._lock = asyncio.Lock()
 
     def opened(self, opened: Round | Brief) -> None:
-        """A round of this cohort stands in the database, after the others, which have ended; a `Brief` of one that has, too."""
+        """Note this cohort's next round, live or as the `Brief` of one that has ended. All earlier rounds have ended."""
         past = self.rounds
         self.live = opened if isinstance(opened, Round) else None
         self._past = (*past, opened) if isinstance(opened, Brief) else past
@@ -122,13 +122,13 @@ class Cohort:
         return (*self._past, last)
 
     async def refresh(self) -> None:
-        """Take up what other processes have stored."""
+        """Load other processes' changes."""
         if self.open and self._database.shared:
             async with self._lock:
                 await self._catch_up()
 
     async def load(self, not_before_s: float) -> None:
-        """Take up what storage holds; a deadline that passed while no process ran is postponed a little."""
+        """Load the stored state. A deadline that passed while no process ran is postponed a little."""
         self.deadline_s = max(self.deadline_s, not_before_s)
         await self._catch_up()
 
@@ -165,16 +165,16 @@ class Cohort:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no more cards are taken, and no round of it is live."""
+        """Whether enrolment has ended and no round is live."""
         return not self.open and (self.live is None or self.live.at_rest)
 
     @property
     def due_s(self) -> float | None:
-        """When enrolment is to be closed, in Unix time; None once it is."""
+        """When enrolment ends, in Unix time; None once it has."""
         return self.deadline_s if self.open else None
 
     async def receive(self, card: KeyCard, now_s: float) -> None:
-        """Take a card durably; the last one forms the cohort."""
+        """Store a card; the last one forms the cohort."""
         async with self._lock:
             while True:
                 after = self.enrolling.receive(card, now_s)
@@ -187,18 +187,18 @@ class Cohort:
                 await self._catch_up()
 
     async def close(self) -> None:
-        """Form the cohort from the cards that came, or fail it for want of them."""
+        """Form the cohort from the cards received, or fail it if they are too few."""
         async with self._lock:
             while self.open and not await self._store(self.enrolling):
                 await self._catch_up()
 
     async def advance(self, now_s: float) -> None:
-        """Close enrolment if its time is up."""
+        """Close enrolment if its deadline has passed."""
         if now_s >= self.deadline_s:
             await self.close()
 
     async def _store(self, after: Enrolling, card: KeyCard | None = None) -> bool:
-        """Keep a card, or the end of enrolment, or both at once; False where another process has changed the cohort."""
+        """Store a card, the end of enrolment, or both. Returns False if another process has changed the cohort."""
         manifest, fault = None, None
         if card is None or after.complete:
             try:
@@ -236,7 +236,7 @@ class Cohort:
         return True
 
     def formed(self) -> Manifest:
-        """The manifest; PeerFault(wrong-phase) while there is none."""
+        """Return the manifest. Raises PeerFault(wrong-phase) before the cohort is formed."""
         if self.manifest is None:
             raise wrong_phase(
                 "the cohort is not formed" + (f": {self.fault.detail}" if self.fault else " yet")
@@ -244,10 +244,10 @@ class Cohort:
         return self.manifest
 
     def cards_for(self, member: str) -> Cards:
-        """The manifest with the cards that a member needs.
+        """Return the manifest with the cards that a member needs.
 
         Raises:
-            PeerFault: wrong-phase before the cohort is formed; unknown-member where it formed without this one.
+            PeerFault: wrong-phase before the cohort is formed; unknown-member if it formed without this member.
         """
         manifest = self.formed()
         if member not in manifest.place:
@@ -256,12 +256,12 @@ class Cohort:
 
     @cached_property
     def cards(self) -> Cards:
-        """The manifest with all cards; PeerFault(wrong-phase) before the cohort is formed."""
+        """The manifest with all cards. Raises PeerFault(wrong-phase) before the cohort is formed."""
         manifest = self.formed()
         return self.enrolling.cards_for(manifest, manifest.decryptors[0])  # a decryptor needs all
 
     def view(self, step: str | None) -> CohortView:
-        """The public view; `step` is the step that a round opened now would have."""
+        """Return the public view; `step` is the step of the next round."""
         enrolling, notes = self.enrolling, self.content.notes
         return CohortView(
             cohort=self.id,
@@ -285,7 +285,7 @@ class Cohort:
 
 
 def _quorum_view(manifest: Manifest, question: Question) -> QuorumView:
-    """The numbers that a cohort lives by."""
+    """Return the cohort's quorum in numbers."""
     quorum = Quorum.of(manifest, question)
     return QuorumView(
         members=quorum.members,

@@ -30,13 +30,13 @@ _FOLDER, _RECORD = "combined", "record"
 def combine(
     rounds: Sequence[Round], request: CombineRequest, blobs: Blobs, key: SigningKey
 ) -> CombinedRecord:
-    """Add up, check, solve, sign, and keep; where that has been done before, what was kept.
+    """Add up, check, solve, sign and store; a repeated call returns what was stored.
 
     `rounds` are those that the request names, oldest first.
 
     Raises:
-        PeerFault: wrong-phase where a round has no result; terms-refused where two differ in what they sum, or sum one period;
-            sum-check-failed; storage-damaged where a round's sums are not those that were signed.
+        PeerFault: wrong-phase if a round has no result; terms-refused if two sum different things, or the same period;
+            sum-check-failed; storage-damaged if a round's sums are not those that were signed.
     """
     # The same rounds have the same name, in whatever order they stand.
     name = hashlib.sha256(",".join(sorted(set(request.rounds))).encode()).hexdigest()[:16]
@@ -81,7 +81,7 @@ def combine(
 
 
 def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
-    """What `combine` kept; PeerFault: not-found, storage-damaged."""
+    """Return the record that `combine` stored. Raises PeerFault: not-found, storage-damaged."""
     try:
         return CombinedRecord.model_validate_json(blobs.get(f"{_FOLDER}/{name}/{_RECORD}"))
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
 
 
 def kept(federation: str, blobs: Blobs, known: dict[str, CombinedRecord]) -> list[CombinedRecord]:
-    """What `combine` kept of a federation's rounds; `known` are those that were read before, which never change."""
+    """Return all combinations of a federation's rounds; `known` are those that were read before, which never change."""
     for name in set(blobs.names(_FOLDER)).difference(known):
         with suppress(PeerFault):  # of a combination that was never finished, or a damaged one
             known[name] = stored_record(name, blobs)
@@ -103,7 +103,7 @@ def kept(federation: str, blobs: Blobs, known: dict[str, CombinedRecord]) -> lis
 
 
 def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
-    """The weights file's length and its bytes, piece by piece; PeerFault as `stored_record`."""
+    """Return the weights file's length, and its bytes piece by piece. Raises as `stored_record`."""
     record = stored_record(name, blobs)
     if record.head is None:
         raise not_found("head of this combination")

@@ -1,7 +1,7 @@
-"""The coordinator as one object. It decides what is opened: the cohorts, each step of a run, and under which terms (protocol §4.3).
+"""The coordinator as one object. It decides which cohorts and steps are opened, and under which terms (protocol §4.3).
 
-A run is what a study says, for one period, over fresh records or those of one certified attempt. Whatever it needs follows from the study
-and the federation's chain; the operator does not choose it. What the chain already rules out is refused here in words, before any member is asked.
+A run carries out a study for one period, over fresh records or those of one certified attempt. Its parameters follow from the study and
+the federation's chain; the operator does not choose them. What the chain rules out is refused here, before any member is asked.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from service.problems import named, not_found, terms_refused
 from service.rounds import Round
 from service.runs import Runs, next_step
 from service.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import cohorts
 from service.watch import Watch, calm_s
@@ -74,7 +74,7 @@ HOUR_S = 3600
 
 
 class Coordinator:
-    """Everything the routes need. Nothing here is not in storage too.
+    """Everything that the routes need. All of its state is in storage too.
 
     Attributes:
         background: what goes on by itself until the process ends.
@@ -130,8 +130,8 @@ class Coordinator:
         """Open enrolment under the newest roster.
 
         Raises:
-            PeerFault: not-found; study-refused, already-summed, repeat-mismatch, weak-parameters or cohort-too-small where no run could
-                come of it.
+            PeerFault: not-found; study-refused, already-summed, repeat-mismatch, weak-parameters or cohort-too-small if no run is
+                possible.
         """
         roster = await self.federations.roster(federation)
         study = await self.federations.study(federation, request.study)
@@ -166,7 +166,7 @@ class Coordinator:
         return await self.catalogue.cohort(name)
 
     async def cohort_view(self, cohort: Cohort) -> CohortView:
-        """A cohort's public view."""
+        """Return a cohort's public view."""
         enrolling = cohort.enrolling
         links = await self.federations.links(cohort.federation)
         return cohort.view(
@@ -176,7 +176,7 @@ class Coordinator:
     async def _check_new(
         self, federation: str, study: Study, period: str, repeats: bytes
     ) -> tuple[Survivor, ...]:
-        """Refuse a run that is over, or that repeats nothing which it may; the repeated survivors, none over fresh records.
+        """Refuse a run that is over, or that repeats an attempt which it may not. Returns the repeated survivors, if any.
 
         Raises:
             PeerFault: already-summed, terms-refused, repeat-mismatch.
@@ -212,12 +212,12 @@ class Coordinator:
     # Rounds
 
     async def open_round(self, cohort_id: str, request: RoundRequest) -> Round:
-        """Open the next step of a cohort's run: again, where its last attempt ended VOID.
+        """Open the next step of a cohort's run, or the next attempt at a step that ended VOID.
 
         Raises:
-            PeerFault: wrong-phase where the cohort is not formed; conflict while another round of the federation runs, or
-                one waits for reports or the admin; already-summed once the run is over; roster-rollback, study-refused, terms-refused,
-                indicator-mismatch, repeat-mismatch or weak-parameters where members would take no part.
+            PeerFault: wrong-phase unless the cohort is formed; conflict while another round of the federation runs, or
+                waits for reports or the admin; already-summed once the run is over; roster-rollback, study-refused, terms-refused,
+                indicator-mismatch, repeat-mismatch or weak-parameters if members would refuse.
         """
         cohort = await self.catalogue.cohort(cohort_id)
         async with self._opening:
@@ -228,7 +228,7 @@ class Coordinator:
                     return await self.catalogue.begin(attempt, cohort, now_s)
 
     async def preflight(self, cohort_id: str, request: RoundRequest) -> PreflightView:
-        """What `open_round` would open now; PeerFault as there."""
+        """Return what `open_round` would open now. Raises the same faults."""
         attempt, now_s, _ = await self._next_attempt(await self.catalogue.cohort(cohort_id), request)
         opening = attempt.opening
         within_s = request.heard_within_s or liveness.LOOK_BACK_S
@@ -245,11 +245,11 @@ class Coordinator:
         )
 
     async def last_heard(self, federation: str, members: Collection[str]) -> dict[str, float]:
-        """When each member was last heard from, in Unix time; none for a member that never was."""
+        """Return when each member was last heard from, in Unix time, without members that never were."""
         return await liveness.signed_s(self.database, federation, members, self._skew_s)
 
     async def _next_attempt(self, cohort: Cohort, request: RoundRequest) -> tuple[Attempt, float, int]:
-        """The cohort's next attempt, which may be opened as long as it is stored before any other.
+        """Make the cohort's next attempt, which may be opened if it is stored before any other.
 
         Returns:
             The attempt; the Unix time that its terms go by; and how many rounds its federation has had.
@@ -281,7 +281,7 @@ class Coordinator:
         return attempt, now_s, before
 
     async def _check_current(self, cohort: Cohort, now_s: float) -> None:
-        """Refuse a cohort in which members would open nothing any more: study revoked or expired, or roster superseded."""
+        """Refuse a cohort that members would refuse: its study was revoked or has expired, or its roster was superseded."""
         newest, content = await self.federations.roster(cohort.federation), cohort.content
         if cohort.enrolling.study.hash in newest.revoked:
             raise refused(
@@ -298,11 +298,11 @@ class Coordinator:
     async def _terms(
         self, cohort: Cohort, request: RoundRequest, links: Sequence[Link], now_s: float
     ) -> Terms:
-        """The terms of the cohort's next round.
+        """Make the terms of the cohort's next round.
 
         Raises:
-            PeerFault: already-summed once the run is over; terms-refused, indicator-mismatch, where no member would take part; with
-                what to do.
+            PeerFault: already-summed once the run is over; terms-refused or indicator-mismatch if members would refuse. The detail
+                says what to do.
         """
         question, enrolling = cohort.content.question, cohort.enrolling
         if len(links) >= MAX_LINKS:
@@ -333,14 +333,14 @@ class Coordinator:
         return Terms(step, counted.attempt.context, withheld, evicted, NO_CONTEXT, latest_end_s)
 
     async def _eligible(self, attempt: Attempt) -> tuple[str, ...]:
-        """The members that may be in the sum: all of the cohort, or those that the indicator counted."""
+        """Return the members that may be in the sum: the cohort's, or those that the indicator counted."""
         if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
             return attempt.members
         certified = await self.catalogue.certified(attempt.terms.indicator)
         return tuple(each.member for each in certified if each.member not in attempt.terms.evicted)
 
     async def _check(self, attempt: Attempt) -> None:
-        """Refuse an attempt that members would refuse, or that the disk has no room for."""
+        """Refuse an attempt that members would refuse, or that does not fit on the disk."""
         finished = None
         if attempt.repeats:
             earlier = await self.catalogue.round(round_name(attempt.manifest.repeats))
@@ -358,7 +358,7 @@ class Coordinator:
         await asyncio.to_thread(check)  # of 10,000 members it takes a while
 
     async def _counted(self, question: Question, period: str, links: Sequence[Link]) -> Round:
-        """The newest certified indicator of a run that has counts."""
+        """Return a run's newest certified indicator with counts."""
         contexts = [
             link.context
             for link in reversed(links)
@@ -389,17 +389,17 @@ class Coordinator:
     # Combinations
 
     async def combine(self, federation: str, request: CombineRequest) -> CombinedRecord:
-        """Add up the sums of finished rounds of a federation; PeerFault(not-found), or as `combining.combine`."""
+        """Add up the sums of a federation's finished rounds. Raises PeerFault(not-found), or as `combining.combine`."""
         rounds_ = [await self.catalogue.round(name) for name in dict.fromkeys(request.rounds)]
         if any(round_.federation != federation for round_ in rounds_):
             raise not_found("round in this federation")
         numbers = await self.catalogue.numbers([round_.id for round_ in rounds_])
         rounds_.sort(key=lambda round_: numbers[round_.id])
-        return await asyncio.to_thread(combining.combine, rounds_, request, self.blobs, self.key)
+        return await in_blob_thread(combining.combine, rounds_, request, self.blobs, self.key)
 
     async def combinations(self, federation: str) -> list[CombinedRecord]:
-        """What `combine` made of a federation's rounds, those with the newest first."""
-        found = await asyncio.to_thread(combining.kept, federation, self.blobs, self._combined)
+        """Return a federation's combinations, those with the newest rounds first."""
+        found = await in_blob_thread(combining.kept, federation, self.blobs, self._combined)
         numbers = await self.catalogue.numbers({part.round for record in found for part in record.parts})
 
         def newest(record: CombinedRecord) -> tuple[int, str]:
@@ -410,34 +410,34 @@ class Coordinator:
     # Waiting
 
     async def changed(self, watch: Watch, after: int, wait_s: float, waiting: int = 0) -> int:
-        """A version as soon as it is above `after`, or as it stands when the time is over or the process ends.
+        """Wait until a version is above `after`, the time is over or the process ends, and return the version.
 
         With many `waiting`, changes that are not urgent are announced later (service/watch.py).
         """
         return await watch.beyond(after, self._patience_s(wait_s), calm_s(waiting))
 
     async def asks(self, watch: Watch, after: int, wait_s: float) -> int:
-        """A version as soon as members are asked something new since `after`; otherwise as `changed`."""
+        """Wait until members are asked something new since `after`; otherwise as `changed`."""
         return await watch.urgently(after, self._patience_s(wait_s))
 
     def _patience_s(self, wait_s: float) -> float:
         return 0.0 if self.stopping else min(wait_s, self._max_wait_s)
 
     def stop_waiting(self) -> None:
-        """Answer every long-poll and end every stream: the process is to end."""
+        """Answer every long poll and end every stream, before the process ends."""
         self.stopping, self.changes = True, self.changes + 1
         things = (self.cohorts.values(), self.rounds.values())
         for watch in [*(thing.watch for each in things for thing in each), *self.runs.watches()]:
             watch.stop()
 
     async def load(self) -> None:
-        """Bring everything that is open back from storage, as it was when the last process stopped."""
+        """Load everything that was open when the last process stopped."""
         await self.catalogue.load(self.now() + self._resume_grace_s)
         await self.jobs.forget_disclosures()
 
 
 def _refuse_unsettled(rounds: Iterable[Round]) -> None:
-    """One round after the other: what a set may be signed for depends on everything that was opened before."""
+    """Refuse a round while another one is unsettled: what may be signed for a set depends on all rounds before it."""
     for round_ in rounds:
         if (view := round_.view()).state == Erasing.name:
             closes = f"the admin closes it: `veilsum admin close {round_.id} --folder ADMIN`"
@@ -455,7 +455,7 @@ def _refuse_unsettled(rounds: Iterable[Round]) -> None:
 
 
 def certificate_of(round_: Round) -> Certificate:
-    """The certificate of a round that was certified."""
+    """Return the certificate of a certified round."""
     assert isinstance(round_.closing, Certificate)
     return round_.closing
 

@@ -1,6 +1,6 @@
-"""What a round publishes, in storage: its transcript, its head, its sums and other documents.
+"""A round's documents in storage: transcript, head, sums and others.
 
-They are named by what was signed, so a process that stalled while it ended the round can't replace the documents of another.
+Their names follow from what was signed, so a process that stalled while it ended the round can't replace another process's documents.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,19 +15,19 @@ from veilsum.protocol.rest import RoundView
 from veilsum.protocol.transcript import Transcript
 
 HEAD, SUMS, MATERIAL, EVICTIONS, DISCLOSURE = "head", "sums", "material", "evictions", "disclosure"
-"""Names of what a round keeps beside the documents that its record names."""
+"""Names of the files that a round stores besides the documents that its record names."""
 TRANSCRIPTS = "transcripts"
-"""In which each round that has ended has one."""
+"""The folder with one folder for each ended round."""
 
 
 def document_name(name: str) -> str:
-    """Under what name a round keeps a document that its record names."""
+    """Return the name under which a document of the record is stored."""
     return f"document-{name}"
 
 
 @dataclass(frozen=True)
 class Publication:
-    """A finished sum: what is published, and the sum itself, which only the operator may read.
+    """A finished sum: the published documents, and the sum itself, which only operators and readers may read.
 
     Attributes:
         record: None for an indicator.
@@ -46,7 +46,7 @@ class Documents:
     """One round's.
 
     Args:
-        view: the round as it stands.
+        view: the round's current view.
 
     Attributes:
         record: the signed result of a round that has ended; None where it has no head.
@@ -58,7 +58,7 @@ class Documents:
         self._blobs, self._round, self._view = blobs, round_id, view
 
     def result(self) -> ResultRecord:
-        """The signed record of a finished round; PeerFault(wrong-phase) where there is none."""
+        """Return the signed record. Raises PeerFault(wrong-phase) if there is none."""
         self._check_done()
         if self.record is None:
             raise wrong_phase(
@@ -67,11 +67,11 @@ class Documents:
         return self.record
 
     def document(self, name: str) -> bytes:
-        """The weights, the sums or another document of a finished round; PeerFault(wrong-phase) where there is none."""
+        """Return the weights, the sums or another document. Raises PeerFault(wrong-phase) if there is none."""
         return b"".join(self.read_document(name)[1])
 
     def read_document(self, name: str) -> tuple[int, Iterator[bytes]]:
-        """Its length and its bytes, piece by piece; PeerFault also storage-damaged if they are lost."""
+        """Return a document's length, and its bytes piece by piece. Raises PeerFault: wrong-phase, or storage-damaged if it is lost."""
         self._check_done()
         try:
             return self._blobs.read(self._document(name, self.record))
@@ -81,7 +81,7 @@ class Documents:
             raise wrong_phase(f"round {self._round} keeps no {name}") from None
 
     def _kept(self) -> set[str]:
-        """Names of what a finished round has for good."""
+        """Names of the files that a finished round keeps."""
         if self.record is None:
             return {EVICTIONS}
         head = {HEAD} if self.record.head is not None else set[str]()
@@ -100,11 +100,11 @@ class Documents:
             raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
 
     def transcript(self) -> bytes:
-        """The signed transcript's file; PeerFault as `read_transcript`."""
+        """Return the signed transcript's file. Raises as `read_transcript`."""
         return b"".join(self.read_transcript()[1])
 
     def read_transcript(self) -> tuple[int, Iterator[bytes]]:
-        """Its length and its bytes, piece by piece; PeerFault: wrong-phase before the round has ended, storage-damaged if it is lost."""
+        """Return its length, and its bytes piece by piece. Raises PeerFault: wrong-phase before the round's end, storage-damaged if it is lost."""
         view = self._view()
         if view.transcript is None:
             raise wrong_phase(f"the round is {view.state}: its transcript is signed when it ends")
@@ -114,7 +114,7 @@ class Documents:
             raise self._lost("transcript") from None
 
     def put(self, signed: Transcript, outcome: Publication) -> None:
-        """Store the transcript, and what beside the record is published."""
+        """Store the transcript and the published documents."""
         self._blobs.put(self._transcript(signed.head.hex()), signed.to_json().encode())
         for name, data in outcome.documents.items():
             self._blobs.put(self._document(name, outcome.record), data)
@@ -137,5 +137,5 @@ class Documents:
 
 
 def _mark(record: ResultRecord | None) -> str:
-    """Before the names of a record's documents; an indicator has none, and its documents are whole numbers."""
+    """Return the prefix of a record's documents; an indicator has no record."""
     return f"{record.signature[:16]}-" if record is not None else ""

@@ -1,4 +1,4 @@
-"""What is published of federations: rosters, studies, and the chain of their attempts. None of it ever changes."""
+"""Published documents of federations: rosters, studies, and the chain of attempts. They never change."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from veilsum.protocol.rest import FederationView, StudyView
 from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, read_content, refused
 
 MAX_NUMBER = 1 << 48
-"""Highest number of a roster: readers of JSON know whole numbers up to 2⁵³."""
+"""Highest number of a roster: JSON readers keep integers up to 2⁵³."""
 KEPT_LINKS = 1 << 18
-"""Links of all federations' chains that stay decoded."""
+"""How many links of all chains are cached, decoded."""
 KEPT_BYTES = 16 << 20
-"""Rosters that stay parsed, as stored; parsed, they take seven times that. One of 10,000 members has 400 KB and is parsed in 0.1 s."""
+"""Stored bytes of the rosters that are cached. Parsed, they take seven times as much; one of 10,000 members has 400 KB and parses in 0.1 s."""
 _EACH_BYTES = 2048
-"""What a roster weighs beside its bytes."""
+"""What a cached roster counts beyond its bytes."""
 _OF = bindparam("federation", type_=String())
 _NEWEST = select(func.max(rosters.c.number)).where(rosters.c.federation == _OF)
 _VERSION = select(
@@ -65,17 +65,17 @@ class Federations:
         # Rosters that cohorts and rounds hold are shared, too.
         self._parsed = WeakValueDictionary[tuple[str, int], Roster]()
         self._used = Recent[tuple[str, int], Roster](KEPT_BYTES)
-        self._locks = WeakValueDictionary[tuple[str, int | str], asyncio.Lock]()
+        self._locks = WeakValueDictionary[tuple[str, int], asyncio.Lock]()
         self._links = Recent[str, tuple[Link, ...]](KEPT_LINKS)
 
     # Rosters
 
     async def put_roster(self, federation: str, roster: Roster) -> bool:
-        """Store a roster; whether it is new.
+        """Store a roster, and return whether it is new.
 
         Raises:
-            PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key, or a number above `MAX_NUMBER`;
-                roster-rollback or conflict against those already stored.
+            PeerFault: wrong-federation, bad-signature; malformed if it names another coordinator's key, or a number above `MAX_NUMBER`;
+                roster-rollback, or conflict with a stored one.
         """
         await in_thread(roster.verify_admin, bytes.fromhex(federation))
         if roster.coordinator != self._coordinator:
@@ -88,6 +88,7 @@ class Federations:
             raise PeerFault(Cause.MALFORMED, f"roster {number}: the highest number is {MAX_NUMBER}")
 
         def store(connection: Connection) -> bool:
+            self._database.alone(connection, "rosters")
             newest = connection.execute(
                 select(rosters.c.number, rosters.c.body)
                 .where(rosters.c.federation == federation)
@@ -101,8 +102,7 @@ class Federations:
             connection.execute(insert(rosters).values(federation=federation, number=number, body=body))
             return True
 
-        async with self._lock(federation, "new"):
-            return await self._database.write(store)
+        return await self._database.write(store)
 
     async def check_known(self, federation: str) -> None:
         """Refuse a federation that no operator has created (unauthorised): any key could claim to be one."""
@@ -111,13 +111,13 @@ class Federations:
             raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
 
     async def roster(self, federation: str, number: int | None = None) -> Roster:
-        """The newest roster, or the one of this number; PeerFault(not-found)."""
+        """Return the newest roster, or the one with this number. Raises PeerFault(not-found)."""
         if number is None:
             number = await self._database.value(_NEWEST, {"federation": federation})
         if number is None:
             raise not_found(UNKNOWN)
         key = federation, number
-        async with self._lock(*key):  # concurrent callers wait for the first
+        async with self._locks.setdefault(key, asyncio.Lock()):  # concurrent callers wait for the first
             found = self._parsed.get(key)
             if found is None:
                 body = await self.roster_body(*key)
@@ -130,7 +130,7 @@ class Federations:
             return found
 
     async def roster_body(self, federation: str, number: int | None = None) -> bytes:
-        """A roster as it was sent, the newest without a number; PeerFault(not-found)."""
+        """Return a roster's bytes, those of the newest without a number. Raises PeerFault(not-found)."""
         query = select(rosters.c.body).where(rosters.c.federation == federation)
         if number is not None:
             query = query.where(rosters.c.number == number)
@@ -139,22 +139,19 @@ class Federations:
             raise not_found(UNKNOWN)
         return body
 
-    def _lock(self, federation: str, what: int | str) -> asyncio.Lock:
-        return self._locks.setdefault((federation, what), asyncio.Lock())
-
     async def version(self, federation: str) -> tuple[int, ...]:
-        """What changes with everything that is published of a federation; PeerFault(not-found)."""
+        """Return a version that changes with each published document of a federation. Raises PeerFault(not-found)."""
         [version] = await self._database.rows(_VERSION, {"federation": federation})
         if version[0] is None:
             raise not_found(UNKNOWN)
         return tuple(version)
 
     async def ids(self) -> list[str]:
-        """Ids of all federations, in order."""
+        """Return the ids of all federations, in order."""
         return sorted(await self._database.values(select(rosters.c.federation).distinct()))
 
     async def view(self, federation: str) -> FederationView:
-        """The public view."""
+        """Return the public view."""
         roster = await self.roster(federation)
         own_cohorts = select(cohorts.c.id).where(cohorts.c.federation == federation)
         own_rounds = select(rounds.c.id).where(rounds.c.federation == federation)
@@ -170,10 +167,10 @@ class Federations:
     # Studies
 
     async def put_study(self, federation: str, study: Study, now_s: float) -> bool:
-        """Store a study; whether it is new.
+        """Store a study, and return whether it is new.
 
         Raises:
-            PeerFault: not-found; wrong-federation, bad-signature; study-refused where it breaks a rule, was revoked, has expired,
+            PeerFault: not-found; wrong-federation, bad-signature; study-refused if it breaks a rule, was revoked, has expired,
                 expires too late, or rolls back its name.
         """
         roster = await self.roster(federation)
@@ -219,7 +216,7 @@ class Federations:
         return await self._database.write(store)
 
     async def study_body(self, federation: str, study: str) -> bytes:
-        """A study's bytes; PeerFault(not-found)."""
+        """Return a study's bytes. Raises PeerFault(not-found)."""
         query = select(studies.c.body).where(studies.c.federation == federation, studies.c.hash == study)
         found: bytes | None = await self._database.value(query)
         if found is None:
@@ -227,7 +224,7 @@ class Federations:
         return found
 
     async def study(self, federation: str, study: str) -> Study:
-        """A study; PeerFault: not-found, storage-damaged."""
+        """Return a study. Raises PeerFault: not-found, storage-damaged."""
         body = await self.study_body(federation, study)
         with self._database.quarantine.reading(f"study {study} of federation {federation}"):
             found = Study.from_bytes(body)
@@ -235,8 +232,15 @@ class Federations:
         return found
 
     async def check_current(self, roster: Roster, study: Study, now_s: float) -> Content:
-        """Refuse a study that members would refuse: revoked, expired, or superseded by a published version."""
-        content = await in_thread(check_study, roster, study)
+        """Refuse a study that members would refuse: revoked, expired, signed by an earlier study key, or superseded by a published version."""
+        try:
+            content = await in_thread(check_study, roster, study)
+        except PeerFault as fault:
+            if fault.cause is not Cause.BAD_SIGNATURE:  # it was good when the study was published
+                raise
+            raise refused(
+                f"roster {roster.number} names another study key than the one that signed this study: sign and publish it as a new version"
+            ) from fault
         refuse_expired(content, now_s)
         newest = await self._database.read(
             lambda connection: _newest_study(connection, roster.federation.hex(), content.notes.name)
@@ -248,7 +252,7 @@ class Federations:
         return content
 
     async def studies(self, federation: str) -> tuple[StudyView, ...]:
-        """The published studies, oldest first, as shown to everyone. Raises PeerFault(not-found) for an unknown federation."""
+        """Return the public views of the published studies, oldest first. Raises PeerFault(not-found) for an unknown federation."""
         roster = await self.roster(federation)
         query = select(studies.c.body).where(studies.c.federation == federation)
         bodies = await self._database.values(
@@ -259,7 +263,7 @@ class Federations:
     # Chains
 
     async def links(self, federation: str) -> tuple[Link, ...]:
-        """The chain: a link for every attempt that was closed, oldest first. Only new links are read."""
+        """Return the chain, a link for each closed attempt, oldest first. Only new links are read."""
         known = self._links.get(federation) or ()
         if new := await self._stored(federation, len(known)):
             with self._database.quarantine.reading(f"chain of federation {federation}"):
@@ -269,7 +273,7 @@ class Federations:
         return known
 
     async def chain(self, federation: str) -> bytes:
-        """The Chain message, made without decoding: links are stored as they go over the wire."""
+        """Return the Chain message without decoding it: links are stored in their wire format."""
         stored = await self._stored(federation)
         beginning = Chain(bytes.fromhex(federation), ()).to_bytes()[:-4]
         return b"".join((beginning, len(stored).to_bytes(4, "little"), *stored))
@@ -286,7 +290,7 @@ def _refuse_rollback(known: int, offered: int) -> None:
 
 
 def refuse_expired(content: Content, now_s: float) -> None:
-    """PeerFault(study-refused) for a study that has expired."""
+    """Raise PeerFault(study-refused) for a study that has expired."""
     if now_s >= content.notes.expires:
         raise refused(
             f"version {content.notes.version} of study {content.notes.name} has expired: "
@@ -295,7 +299,7 @@ def refuse_expired(content: Content, now_s: float) -> None:
 
 
 def _newest_study(connection: Connection, federation: str, name: str) -> tuple[int, str] | None:
-    """Highest version of a name, and its hash."""
+    """Return the highest version of a study's name, and its hash."""
     query = select(studies.c.version, studies.c.hash).where(
         studies.c.federation == federation, studies.c.name == name
     )

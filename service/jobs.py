@@ -1,6 +1,5 @@
-"""What a coordinator does by itself: pass deadlines, add up and solve sums, and clear up behind rounds."""
+"""The coordinator's background jobs: end phases at their deadlines, add up and solve sums, and clean up after rounds."""
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +14,7 @@ from service.problems import problem_of
 from service.rounds import Round
 from service.runs import next_step
 from service.scheduler import Job
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.faults import DamagedRowError
 from service.summing import DamagedChunkError, DamagedRangeError, Pieces
 from veilsum.protocol.causes import Cause
@@ -28,7 +27,7 @@ from veilsum.protocol.shelf import Announced
 from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP
 
 SWEEP_S = 3600.0
-"""Between two looks for what dead processes have left in storage."""
+"""Interval between two sweeps of what dead processes left in storage."""
 
 
 class Jobs:
@@ -55,7 +54,7 @@ class Jobs:
         self._swept_s = now()
 
     def due(self) -> Iterator[Job]:
-        """Deadlines to pass, ends to keep, traces to clear, and sums to solve."""
+        """List the jobs: deadlines, ends to store, traces to remove, and sums to solve."""
         for thing in self._catalogue.open():
             if thing.due_s is not None:
                 yield Job(thing.id, thing.due_s, partial(self._advance, thing))
@@ -125,10 +124,10 @@ class Jobs:
     async def _outcome(
         self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces
     ) -> Publication:
-        """The sum's result, or the counts."""
+        """Compute the sum's result, or an indicator's counts."""
         attempt = recovered.attempt
         if attempt.spec.indicator:
-            return await asyncio.to_thread(solving.count, round_.id, recovered, pieces, self._blobs)
+            return await in_blob_thread(solving.count, round_.id, recovered, pieces, self._blobs)
         named, holders = attempt.terms.indicator, tuple[int, ...]()
         if named != NO_CONTEXT:
             holders = (await self._catalogue.round(round_name(named))).view().holders
@@ -149,7 +148,7 @@ class Jobs:
             material=material,
             holders=holders,
         )
-        return await asyncio.to_thread(solve)
+        return await in_blob_thread(solve)
 
     async def forget_disclosures(self) -> None:
         """Delete the disclosures of indicators after their run is over or their study has expired."""
@@ -166,4 +165,4 @@ class Jobs:
             await self._forget(name)
 
     async def _forget(self, indicator: str) -> None:
-        await asyncio.to_thread(self._blobs.delete, f"results/{indicator}/{DISCLOSURE}")
+        await in_blob_thread(self._blobs.delete, f"results/{indicator}/{DISCLOSURE}")

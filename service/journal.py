@@ -1,10 +1,10 @@
-"""A live round's events: what each means, where they lead, and how they are stored, numbered without a gap.
+"""A live round's events: their meaning, the states they lead to, and their storage, numbered without gaps.
 
-Phase and transcript are both folds of the events. A refused message moves no phase, but where it proves its sender false it is an
-event too: what it proves, once for each cause and party, so that it can't fill the disk.
+Phase and transcript are folds of the events. A refused message does not change the phase. If it proves that its sender cheated, that
+proof is an event too, once for each cause and party, so that proofs can't fill the disk.
 
-Announcements lie beside the database as blobs, and their rows name them: of 200 members they take 400 MB, which a database keeps
-in its file and its write-ahead log. Shares in the clear stay in rows, which are overwritten when they are deleted.
+Announcements are stored as blobs, which rows name: those of 200 members take 400 MB, which a database would keep in its file and its
+write-ahead log. Shares in the clear stay in rows, which are overwritten when they are deleted.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from service import audit
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.faults import check_named, sealed, unsealed
 from service.storage.tables import events, links, rounds, sums
@@ -32,16 +32,14 @@ from veilsum.protocol.rest import RoundView, round_name
 from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.protocol.transcript import Accusation, Transcript
 
-KEEP_S = 120.0
-"""Longest time in which a transcript and a result are stored."""
 AT_ONCE = 16
-"""Events that are read from storage at once: an announcement may have megabytes."""
+"""How many events are read from storage at a time: an announcement may have megabytes."""
 FOLDER = "events"
-"""Where announcements lie, by rounds."""
+"""The folder of the rounds' announcements."""
 ASIDE = "aside"
 """The kind of a row that holds the SHA-256 of a message stored as a blob."""
 ANSWERS = (Receipt, Vote, Refusal, Reveal, Erased)
-"""What a member may send in answer to a request."""
+"""Messages that answer a request."""
 _KINDS = frozenset(form.kind for form in (Upload, *ANSWERS, Lost))
 
 
@@ -49,16 +47,16 @@ def read_message(body: bytes) -> Message:
     """Parse a message to the coordinator.
 
     Raises:
-        PeerFault: unknown-message for a kind that only a coordinator sends, which may be the size of a roster; and as `parse`.
+        PeerFault: as `parse`; unknown-message for a kind that only a coordinator sends, which may be as long as a roster.
     """
     if len(body) > 1 and body[0] == PROTOCOL_VERSION and body[1] not in _KINDS:
-        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is nothing that a coordinator is sent")
+        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is not a message to a coordinator")
     return parse(body)
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a round, as it is stored.
+    """A stored event of a round.
 
     Attributes:
         message: from a member or the admin, parsed; None for events of another kind than "message".
@@ -73,7 +71,7 @@ class Event:
         return f"<Event {self.kind} {len(self.body)} B>"
 
     def apply(self, phase: CoordinatorPhase) -> CoordinatorPhase:
-        """The phase after this event; PeerFault where the rules forbid it."""
+        """Return the phase after this event. Raises PeerFault if the rules forbid it."""
         if self.message is not None:
             return phase.receive(self.message, self.at_s)
         if self.kind in {"chunk", "damaged"}:
@@ -96,7 +94,7 @@ class Event:
         return phase.chunk_stored(member, index, self.at_s)
 
     def note(self, transcript: Transcript, before: CoordinatorPhase, after: CoordinatorPhase) -> Transcript:
-        """The transcript after this event led from one phase to the next."""
+        """Return the transcript with this event, which led from one phase to the next."""
         if self.message is not None:
             return transcript.received(self.message, before, after)
         if self.kind == "refused":
@@ -105,7 +103,7 @@ class Event:
         return transcript.moved(before, after)
 
     def refused(self, transcript: Transcript, fault: PeerFault) -> "Event | None":
-        """What is kept of this event although it was refused; None where it proves nothing new to others."""
+        """Return what is stored of this refused event; None if it proves nothing new to others."""
         if self.message is None:
             return None
         found = Accusation.of(self.message, fault)
@@ -117,12 +115,12 @@ class Event:
 
 _LIVE = select(rounds.c.final.is_(None)).where(rounds.c.id == bindparam("round")).with_for_update(read=True)
 Decision = Callable[[CoordinatorPhase | None], Event | None]
-"""Decides which event follows a phase, if any; raises PeerFault if none can."""
+"""Chooses the event that follows a phase, if any. Raises PeerFault if none can."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """An event, and where it leads."""
+    """An event, and the state that it leads to."""
 
     event: Event
     after: CoordinatorPhase
@@ -130,7 +128,7 @@ class Transition:
 
 
 def replayed(phase: CoordinatorPhase, noted: Transcript, unseen: Sequence[Event]) -> list[Transition]:
-    """Where stored events lead, each of which was accepted once."""
+    """Replay stored events, each of which was accepted before."""
     steps = list[Transition]()
     for event in unseen:
         after = event.apply(phase)
@@ -143,7 +141,7 @@ def replayed(phase: CoordinatorPhase, noted: Transcript, unseen: Sequence[Event]
 def folded(
     phase: CoordinatorPhase, noted: Transcript, decisions: Sequence[Decision]
 ) -> tuple[list[Exception | None], list[Transition]]:
-    """The next events, up to one that leads to another phase, and what came of as many decisions: None, or why it is refused."""
+    """Fold decisions into events, up to one that ends the phase. Returns them, and for each decision None or why it was refused."""
     faults, steps = list[Exception | None](), list[Transition]()
     for decide in decisions:
         event, after, fault = _decided(decide, phase, noted)
@@ -159,7 +157,7 @@ def folded(
 
 
 def refusals(decisions: Sequence[Decision], over: PeerFault) -> list[Exception | None]:
-    """What comes of decisions after the end: no event follows on it."""
+    """Return the outcome of decisions after the end, which no event follows."""
     faults = list[Exception | None]()
     for decide in decisions:
         try:
@@ -174,7 +172,7 @@ def refusals(decisions: Sequence[Decision], over: PeerFault) -> list[Exception |
 def _decided(
     decide: Decision, phase: CoordinatorPhase, noted: Transcript
 ) -> tuple[Event | None, CoordinatorPhase, Exception | None]:
-    """An event to keep, if there is one; the phase after it; and why what was wanted is refused."""
+    """Return the event to store, if any, the phase after it, and why the decision was refused, if it was."""
     event = None
     try:
         event = decide(phase)
@@ -200,18 +198,18 @@ def asks_anew(before: CoordinatorPhase, after: CoordinatorPhase) -> bool:
 
 
 def _asked_for(phase: CoordinatorPhase) -> tuple[int, tuple[str, ...]]:
-    """What else, beside the phase, changes the members' requests."""
+    """Return what changes the members' requests besides the phase."""
     late = len(phase.receipts) if isinstance(phase, Freezing | Revealing) else 0
     return late, phase.evicted if isinstance(phase, Revealing) else ()
 
 
 class DamagedEventError(Exception):
-    """Storage does not hold an announcement as it was put there."""
+    """A stored announcement is lost or damaged."""
 
 
 @dataclass(frozen=True)
 class RoundEnd:
-    """How a round ended, as its row keeps it."""
+    """A round's end, as its row stores it."""
 
     final: RoundView
     closing: Closing
@@ -219,12 +217,12 @@ class RoundEnd:
 
     @classmethod
     def read(cls, row: Row[Any]) -> "RoundEnd":
-        """Read the row of an ended round; any error where it is damaged."""
+        """Read the row of an ended round. Raises any error if it is damaged."""
         record = ResultRecord.model_validate_json(unsealed(row.record)) if row.record else None
         return cls(read_view(row.id, row.final), read_closing(row.closing), record)
 
     def columns(self) -> dict[str, Any]:
-        """What `read` reads."""
+        """The columns that `read` needs."""
         return {
             "final": sealed(self.final.model_dump_json()),
             "closing": self.closing.to_bytes(),
@@ -234,7 +232,7 @@ class RoundEnd:
 
 
 def read_closing(body: bytes) -> Closing:
-    """Parse what closed an attempt; PeerFault where it is damaged."""
+    """Parse what closed an attempt. Raises PeerFault if it is damaged."""
     closing = parse(body)
     if not isinstance(closing, Closing):
         raise PeerFault(Cause.STORAGE_DAMAGED, "the row holds another message")
@@ -242,14 +240,14 @@ def read_closing(body: bytes) -> Closing:
 
 
 def read_view(round_id: str, final: str) -> RoundView:
-    """Read an ended round's view; any error where it is damaged."""
+    """Read an ended round's view. Raises any error if it is damaged."""
     view = RoundView.model_validate_json(unsealed(final))
     check_named(round_id, view.round)
     return view
 
 
 async def begin_round(database: Database, attempt: Attempt, now_s: float, before: int) -> bool:
-    """Store a round after the `before` that its federation had, all of which have ended; False where there are more."""
+    """Store a round, if its federation has had exactly `before` rounds and all have ended. Returns whether it did."""
     federation = attempt.roster.federation.hex()
     row = {
         "id": round_name(attempt.context),
@@ -275,20 +273,20 @@ async def begin_round(database: Database, attempt: Attempt, now_s: float, before
 
 
 class _OvertakenError(Exception):
-    """Another process was first: nothing is stored."""
+    """Another process was first, so nothing was stored."""
 
 
 class Journal:
-    """One round's events. No lock is held while anything is computed: a process that was not first is told so, and looks again.
+    """One round's events. No lock is held during computations: a process that was not first is told so, and reads the new events.
 
     Args:
-        database: has the rows.
-        blobs: has the announcements.
+        database: holds the rows.
+        blobs: holds the announcements.
         round_id: of the round.
 
     Attributes:
-        seen: how many of them the round has taken up; the next one gets this number, so that an event which was
-            committed without an answer is never overwritten or skipped.
+        seen: how many events this process has applied. The next event gets this number, so that one whose commit was not
+            confirmed is never overwritten or skipped.
     """
 
     def __init__(self, database: Database, blobs: Blobs, round_id: str) -> None:
@@ -297,9 +295,9 @@ class Journal:
         self.seen = 0
 
     async def append(self, following: Sequence[Event]) -> bool:
-        """Store the next events durably, all or none; False where another process was first: look at `unseen`, and decide again.
+        """Store the next events, all or none. Returns False if another process was first: read `unseen`, and decide again.
 
-        If it raises, look at `unseen` before the next call.
+        After an error, read `unseen` before the next call.
         """
         rows: list[dict[str, Any]] = [
             {
@@ -312,7 +310,7 @@ class Journal:
             for number, event in enumerate(following, self.seen)
         ]
         large = [row for row in rows if row["kind"] == "message" and row["body"][1] == Upload.kind]
-        await asyncio.gather(*(asyncio.to_thread(self._put_aside, row) for row in large))
+        await asyncio.gather(*(in_blob_thread(self._put_aside, row) for row in large))
 
         def store(connection: Connection) -> None:
             # Ending the round waits for this transaction and then sees its events; or this one sees the end.
@@ -347,10 +345,10 @@ class Journal:
         raise DamagedEventError(f"round {self._round} has lost the announcement {digest.hex()}")
 
     async def unseen(self) -> tuple[RoundEnd | None, list[Event]]:
-        """How the round has ended, else None and the next `AT_ONCE` events that the round has not taken up, or fewer.
+        """Return the round's end, or else None and up to `AT_ONCE` events that this process has not applied.
 
         Raises:
-            DamagedEventError: storage has lost an announcement.
+            DamagedEventError: an announcement is lost or damaged.
         """
         following = (
             select(events.c.at_s, events.c.kind, events.c.body)
@@ -364,7 +362,7 @@ class Journal:
         if row.final is not None:
             return RoundEnd.read(row), []
         try:
-            return None, await asyncio.to_thread(lambda: [self._event(*each) for each in stored])
+            return None, await in_blob_thread(lambda: [self._event(*each) for each in stored])
         except DamagedEventError:
             # Another process may have ended it meanwhile, and deleted what it was made of.
             row = await self._database.row(self._row)
@@ -377,7 +375,7 @@ class Journal:
         self._blobs.delete(f"{FOLDER}/{self._round}")
 
     async def is_behind(self) -> bool:
-        """Whether another process has gone on with the round."""
+        """Whether another process has stored further events."""
         if not self._database.shared:
             return False
         following = select(events.c.number).where(events.c.round == self._round, events.c.number == self.seen)
@@ -385,19 +383,16 @@ class Journal:
         [(live, more)] = await self._database.rows(query)
         return not live or bool(more)
 
-    async def end(
-        self, end: RoundEnd, link: bytes, deed: audit.Deed, keep: Callable[[], None]
-    ) -> RoundEnd | None:
+    async def end(self, end: RoundEnd, link: bytes, deed: audit.Deed) -> RoundEnd | None:
         """End the round by the events seen so far, and delete them; None where there are more by now.
 
         Args:
-            end: what its row is to hold.
+            end: what its row will hold.
             link: of the federation's chain.
             deed: for the audit log.
-            keep: stores the transcript and the documents, while no other process can end the round.
 
         Returns:
-            `end`; or how the round has ended before.
+            `end`, or the earlier end if the round had ended.
         """
         count = select(func.count()).select_from(events).where(events.c.round == self._round)
         own = update(rounds).where(rounds.c.id == self._round)
@@ -408,7 +403,6 @@ class Journal:
                 return RoundEnd.read(row)
             if connection.execute(count).scalar_one() != self.seen:
                 return None
-            self._database.blocking(connection, keep)
             connection.execute(own.values(end.columns()))
             _append_link(connection, row.federation, link)
             for table in (events, sums):
@@ -418,7 +412,7 @@ class Journal:
             self._database.announce(connection, row.federation)
             return end
 
-        return await self._database.write(store, KEEP_S)
+        return await self._database.write(store)
 
     async def is_cleared(self) -> bool:
         """Whether `clear` was called since the round ended."""
@@ -426,7 +420,7 @@ class Journal:
         return bool(await self._database.value(query))
 
     async def clear(self, deed: audit.Deed, *, ended: bool) -> None:
-        """Keep that nothing is left of the uploads of a round, which had `ended` before they were deleted, or was erasing."""
+        """Note that all uploads of a round were deleted; it had `ended` before, or was erasing."""
         own = update(rounds).where(rounds.c.id == self._round)
 
         def store(connection: Connection) -> None:
@@ -437,7 +431,7 @@ class Journal:
 
 
 def _append_link(connection: Connection, federation: str, link: bytes) -> None:
-    """Append to a federation's chain. Only one of its rounds is live, so there is no other writer."""
+    """Append to a federation's chain. Only one of its rounds is live, so this is the only writer."""
     count = select(func.count()).select_from(links).where(links.c.federation == federation)
     position = connection.execute(count).scalar_one()
     connection.execute(insert(links).values(federation=federation, position=position, body=link))

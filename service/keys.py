@@ -1,4 +1,4 @@
-"""The coordinator's own key: one for all replicas; its public half stands in the database."""
+"""The coordinator's own key, which all replicas share. Its public half is in the database."""
 
 import re
 import secrets
@@ -18,13 +18,13 @@ _SEED = re.compile(r"[0-9a-f]{64}")
 
 
 def key_of(settings: Settings) -> SigningKey:
-    """The key from the settings, or from the data folder's file, which is made at first start.
+    """Return the key from the settings, or from the data folder's file, which is created at the first start.
 
     Raises:
-        Misuse: it is none, or others can read its file.
+        Misuse: the key is malformed, or others can read its file.
     """
     given = settings.coordinator_key
-    if given is None or not given.get_secret_value().strip():
+    if given is None:
         return load_key(settings.data_dir / "coordinator.key")
     text = given.get_secret_value().strip().lower()
     if not _SEED.fullmatch(text):
@@ -35,17 +35,17 @@ def key_of(settings: Settings) -> SigningKey:
 
 
 def load_key(path: Path) -> SigningKey:
-    """The coordinator's signing key; made at first start, readable by its owner alone.
+    """Load the coordinator's signing key; create it at the first start, readable by its owner only.
 
     Raises:
-        Misuse: others may read the file, or it is not a key.
+        Misuse: others may read the file, or it does not hold a key.
     """
     if not path.exists():
         if path.with_name(DATABASE).exists():
             raise Misuse(
                 f"{path} is missing, and {DATABASE} beside it is its coordinator's: restore the file"
             )
-        # Whole or not at all, and never in the place of another's: rosters will name this key.
+        # Whole or not at all, and never over another key: rosters will name this one.
         make_durably(path, secrets.token_bytes(32))
     if (why := loose_mode(path)) is not None:
         raise Misuse(why)
@@ -56,10 +56,10 @@ def load_key(path: Path) -> SigningKey:
 
 
 def claim(key: SigningKey, connection: Connection) -> None:
-    """Make the database this key's, or see that it is.
+    """Bind the database to this key, or check that it is bound to it.
 
     Raises:
-        Misuse: it is another's. Members have pinned that one, and would refuse what this one signs.
+        Misuse: it is bound to another key. Members have pinned that key, and would refuse what this one signs.
     """
     known = connection.execute(select(coordinator.c.public_key)).scalar_one_or_none()
     if known is None:

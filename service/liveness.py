@@ -28,7 +28,7 @@ _REMEDY = "Start their `veilsum member join`"
 async def signed_s(
     database: Database, federation: str, members: Collection[str], skew_s: float
 ) -> dict[str, float]:
-    """Return when each member last signed a request that was let in, in Unix time; none for a member that never did.
+    """Return when each member last signed an admitted request, in Unix time, without members that never did.
 
     `skew_s` is what the gate adds to a signature's expiry.
     """

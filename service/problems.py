@@ -18,6 +18,7 @@ from service.telemetry.logs import LOGGER, round_in, where
 from service.telemetry.metrics import REFUSALS
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import in_words
 from veilsum.protocol.rest import NAMED, PROBLEM, PROBLEM_BASE, Problem
 
 log = structlog.get_logger(LOGGER)
@@ -207,7 +208,7 @@ def _peer_fault(error: Exception) -> Refusal:
 def _invalid(error: Exception) -> Refusal:
     assert isinstance(error, RequestValidationError)
     # Name the place and the rule, never the value.
-    places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
+    places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {in_words(e)}" for e in error.errors()[:5])
     return PeerFault(Cause.MALFORMED_REQUEST, places), None, {}
 
 

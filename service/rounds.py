@@ -1,16 +1,16 @@
-"""A round: its accepted events, in order, are all there is; phase and transcript are their folds.
+"""A round: its accepted events, in order, are its whole state; phase and transcript are folds of them.
 
-Every change runs through `_accept`: the next phase is computed, the event is committed, and only then
-does the round move and any caller hear of it; where another process was first, its events are taken up and all is
-decided again. What comes while one commit is under way goes into the next one, together. A restart replays the events. When a round ends, what is
-left is its outcome and the signed transcript; its uploads, boxes, shares and seeds are deleted (protocol §4.8).
+Every change goes through `_accept`, which computes the next phase and commits the event before the round changes and any caller is
+answered. If another process was first, its events are applied and everything is decided again. Decisions that arrive during a commit share
+the next one. A restart replays the events. When a round ends, its outcome and the signed transcript remain; its uploads, boxes, shares and
+seeds are deleted (protocol §4.8).
 """
 
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import Self
 
@@ -32,7 +32,7 @@ from service.journal import (
     replayed,
 )
 from service.problems import problem_of, wrong_phase
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Batches, Database
 from service.summing import DamagedChunkError, Memory, Summing, chunk_name, note_damage
 from service.telemetry.logs import LOGGER
@@ -66,18 +66,18 @@ from veilsum.study.views import spec_view
 log = structlog.get_logger(LOGGER)
 
 PIECE_BYTES = 1 << 17
-"""From which size on a piece of a long message is sent."""
+"""Smallest piece of a long message that is sent by itself."""
 SETTLED = (Voided, VoidedByErasure, Failed, ClosedByAdmin)
-"""Ends with no sum to compute."""
+"""Ends without a sum to compute."""
 _ON_THE_WAY: dict[type[CoordinatorPhase], str] = {
     Voided: Voiding.name,
     VoidedByErasure: Erasing.name,
     Failed: Revealing.name,
     ClosedByAdmin: Erasing.name,
 }
-"""How an end is shown until it is kept."""
+"""How an end is shown until it is stored."""
 Timeline = tuple[tuple[str, float], ...]
-"""The states a round was in, each with its beginning in Unix time."""
+"""The states a round was in, each with its start in Unix time."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class RenderedView:
 
 
 class Round:
-    """One attempt of a round, live or ended, as its events have it.
+    """One attempt, live or ended.
 
     Args:
         memory: for running sums, which all rounds share.
@@ -165,13 +165,13 @@ class Round:
     # Coming back from storage
 
     async def resume(self, not_before_s: float) -> Self:
-        """Take up where the stored events lead; deadlines that passed meanwhile wait a little for members."""
+        """Apply the stored events. Deadlines that passed meanwhile are postponed a little for members."""
         self.not_before_s, self._behind = not_before_s, True
         await self._catch_up()
         return self
 
     def restore(self, end: RoundEnd, *, littered: bool) -> Self:
-        """Take up how the round ended."""
+        """Apply the stored end."""
         self.final, self.closing, self.documents.record = end.final, end.closing, end.record
         self.phase, self.version, self.littered = None, self.final.version, littered
         self.asked, self.noted = self.version, None
@@ -179,7 +179,7 @@ class Round:
         return self
 
     async def refresh(self) -> None:
-        """Take up what other processes have stored."""
+        """Apply other processes' events."""
         if self.final is None and await self._journal.is_behind():
             async with self._lock:
                 self._behind = True
@@ -202,7 +202,7 @@ class Round:
 
     @property
     def live(self) -> CoordinatorPhase:
-        """The phase of a round that has not ended; PeerFault(wrong-phase) otherwise."""
+        """The phase of a live round. Raises PeerFault(wrong-phase) if it has ended."""
         if (phase := self.phase) is None:
             raise self._over()
         return phase
@@ -212,7 +212,7 @@ class Round:
 
     @property
     def deadline_s(self) -> float | None:
-        """When the phase's time is up, in Unix time."""
+        """The phase's deadline, in Unix time."""
         return self._deadline_s(self.phase)
 
     def _deadline_s(self, phase: CoordinatorPhase | None) -> float | None:
@@ -228,12 +228,12 @@ class Round:
         return _ON_THE_WAY.get(type(phase := self.live), phase.name)
 
     def view(self) -> RoundView:
-        """The round as it stands."""
+        """The round's current view."""
         return self.shown.view
 
     @property
     def shown(self) -> RenderedView:
-        """The view and its bytes, made once for each version."""
+        """The view and its bytes, built once for each version."""
         version, shown = self.version, self._shown
         if shown is None or shown.version != version:
             fault = getattr(self.phase, "fault", None)
@@ -249,7 +249,7 @@ class Round:
         head: bytes | None = None,
         holders: tuple[int, ...] = (),
     ) -> RoundView:
-        """The round in its phase, or at its end by that name."""
+        """Build the view of the phase, or of an end of this name."""
         attempt, opening, phase = self.attempt, self.attempt.opening, self.live
         return RoundView.model_validate(
             {
@@ -288,7 +288,7 @@ class Round:
     # What members and operators do
 
     async def receive(self, message: Message, now_s: float) -> None:
-        """Take a member's message durably; after the end an answer is late and changes nothing."""
+        """Store a member's message. After the end an answer is late and changes nothing."""
 
         def decide(phase: CoordinatorPhase | None) -> Event | None:
             if self.final is not None:
@@ -307,7 +307,7 @@ class Round:
             await self._decisions.put(decide)
 
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:
-        """Store a chunk durably, then count it; the same chunk again changes nothing."""
+        """Store a chunk, then count it. The same chunk again changes nothing."""
 
         def decide(phase: CoordinatorPhase | None) -> Event | None:
             if _is_stored(phase, member, index, digest):
@@ -321,7 +321,7 @@ class Round:
         self._writing += 1
         try:
             # Outside the lock, so that lanes write side by side; the digest was announced, so any copy is the same.
-            await asyncio.to_thread(self._take, member, index, digest, data)
+            await in_blob_thread(self._take, member, index, digest, data)
             await self._decisions.put(decide)
         finally:
             self._writing -= 1
@@ -332,7 +332,7 @@ class Round:
         self.summing.take(member, index, digest, data)
 
     async def damaged(self, chunk: DamagedChunkError, now_s: float) -> None:
-        """Have a damaged chunk sent again while uploads are collected; later on there can be no sum."""
+        """Request a damaged chunk again while uploads are collected; later, fail the sum."""
         member, index = chunk.member, chunk.index
         note_damage("chunk", self.id, member=member, index=index)
         body = json.dumps([member, index]).encode()
@@ -341,7 +341,7 @@ class Round:
             await self.fail(problem_of(chunk_fault(member, index)), now_s)
 
     async def cancel(self, now_s: float, reason: str) -> None:
-        """Give the round up; one that has ended stays as it is."""
+        """Cancel the round; an ended one stays as it is."""
 
         def decide(phase: CoordinatorPhase | None) -> Event | None:
             if self.final is not None:
@@ -358,11 +358,11 @@ class Round:
             await self.fail(problem_of(cancelled(reason)), now_s)
 
     async def extend(self, now_s: float, deadline_s: float) -> None:
-        """Give the phase time until `deadline_s`, in Unix time; the same again changes nothing.
+        """Move the phase's deadline to `deadline_s`, in Unix time. The same deadline again changes nothing.
 
         Raises:
-            PeerFault: wrong-phase where it waits for no time, or the round has ended; conflict for an earlier time than the
-                present deadline; terms-refused beyond the terms' latest end.
+            PeerFault: wrong-phase if the phase has no deadline, or the round has ended; conflict for a time before the
+                current deadline; terms-refused for a time after the terms' latest end.
         """
 
         def decide(phase: CoordinatorPhase | None) -> Event | None:
@@ -375,15 +375,15 @@ class Round:
         await self._decisions.put(decide)
 
     async def finish(self, outcome: Publication, now_s: float) -> None:
-        """Keep the signed result of a recovered round, or an indicator's counts, with its documents; not if it was given up meanwhile."""
+        """Store the signed result of a recovered round, or an indicator's counts, with its documents, unless it was cancelled meanwhile."""
         await self._finish("done", None, now_s, outcome)
 
     async def fail(self, fault: Problem, now_s: float) -> None:
-        """Keep why the sum of a recovered round was refused."""
+        """Store why the sum of a recovered round was refused."""
         await self._finish("failed", fault, now_s)
 
     def end(self) -> Closing:
-        """The certificate, the Erasure or the admin's Lost; PeerFault(wrong-phase) before there is one."""
+        """Return the certificate, the Erasure or the admin's Lost. Raises PeerFault(wrong-phase) before there is one."""
         if self.closing is None:
             raise wrong_phase(f"round {self.id} is {self.view().state} and not closed yet")
         return self.closing
@@ -392,12 +392,12 @@ class Round:
 
     @property
     def at_rest(self) -> bool:
-        """Whether it has ended, and nothing is to be cleared up after it."""
+        """Whether it has ended and is cleaned up."""
         return self.final is not None and not self.littered
 
     @property
     def due_s(self) -> float | None:
-        """When `advance` has something to do, in Unix time; None while it has not."""
+        """When `advance` next has work, in Unix time; None if it has none."""
         if self.final is not None:
             return 0.0 if self.littered and not self._writing else None
         if self._behind or self._settled is not None or (self._given_up and not self._writing):
@@ -405,18 +405,18 @@ class Round:
         return self.deadline_s
 
     def to_add(self) -> tuple[list[int], Mapping[str, Announced]]:
-        """Ranges to which enough uploads are to be added, and the uploads that are whole."""
+        """Return the ranges that lack so many uploads that adding them pays, and the complete uploads."""
         known = _announcements(self.phase)
         if self.phase is None or not known or self.version < self._look_again:
             return [], {}
         uploaded = {member: known[member] for member in _whole_uploads(self.phase)}
         missing = {part: self.summing.missing(part, len(uploaded)) for part in self.summing.parts}
-        # Each of them is an event at the least: not to count them again at every chunk.
+        # Each upload is at least one event, so there is no need to count again at every chunk.
         self._look_again = self.version + max(0, min(missing.values()))
         return [part for part, more in missing.items() if more <= 0], uploaded
 
     async def advance(self, now_s: float) -> None:
-        """Pass a deadline that is over, end what has ended, clear up; again if storage failed it before."""
+        """End a phase whose deadline has passed, store the end, and clean up; retry what storage failed before."""
         async with self._lock:
             await self._catch_up()
             if self.final is None:
@@ -431,13 +431,13 @@ class Round:
             await self._clear_up(now_s)
 
     async def _clear_up(self, now_s: float) -> None:
-        """Delete what is no longer needed. It takes no lock: nothing more is written there."""
+        """Delete what is no longer needed. Needs no lock, because nothing is written there any more."""
         final = self.final
-        await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
-        await asyncio.to_thread(self.summing.forget)
+        await in_blob_thread(self._blobs.delete, f"uploads/{self.id}")
+        await in_blob_thread(self.summing.forget)
         if final is not None:
-            await asyncio.to_thread(self._journal.forget)
-            await asyncio.to_thread(self.documents.clear)
+            await in_blob_thread(self._journal.forget)
+            await in_blob_thread(self.documents.clear)
         if not await self._journal.is_cleared():
             await self._database.forget()
             # Last: until this is committed, a process that finds the round does all of it again.
@@ -447,14 +447,14 @@ class Round:
 
     @property
     def _given_up(self) -> bool:
-        """Erasing, and traces of it are to be cleared: there can be no sum."""
+        """Whether it is erasing, so that no sum is possible and its traces can be deleted."""
         return self.littered and isinstance(self.phase, Erasing)
 
     # What everyone may see
 
     @property
     def recovered(self) -> Recovered | None:
-        """What only waits for the coordinator's own arithmetic, if the round is in that phase."""
+        """The phase that only waits for the coordinator's own arithmetic; None in another phase."""
         return self.phase if isinstance(self.phase, Recovered) else None
 
     def check_asker(self, member: str) -> None:
@@ -463,7 +463,7 @@ class Round:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
 
     def request_for(self, member: str) -> bytes | Iterator[bytes] | None:
-        """The message that this member has to answer now, a long one in pieces; every member is shown a certificate."""
+        """Return the message that this member has to answer now, a long one in pieces. A certificate goes to every member."""
         phase = self.phase  # once: this runs in a thread, and the round may end meanwhile
         if isinstance(phase, Delivering) and (deliveries := phase.deliveries_for(member)) is not None:
             return _pieces(deliveries)
@@ -471,14 +471,14 @@ class Round:
         return None if message is None else self._encoded(message)
 
     def _encoded(self, message: Message) -> bytes:
-        """A message's bytes, made once for all members that are shown it."""
+        """Return a message's bytes, encoded once for all members."""
         known = self._shown_bytes
         if known is None or known[0] != message:
             known = self._shown_bytes = message, message.to_bytes()
         return known[1]
 
     def upload_view(self, member: str) -> UploadView:
-        """What of a member's announced upload is missing."""
+        """Return which chunks of a member's announced upload are missing."""
         uploaded = self.final.uploaded if self.final is not None else _whole_uploads(self.live)
         missing = () if member in uploaded else self._collecting(self.phase).missing_chunks(member)
         return UploadView(member=member, chunks=self.attempt.chunks, missing=missing)
@@ -492,7 +492,7 @@ class Round:
 
     @property
     def _settled(self) -> PeerFault | None:
-        """Why the phase ends the round without a sum to compute; None where it does not."""
+        """How the phase ends the round without a sum; None if it does not."""
         return self.phase.fault if isinstance(self.phase, SETTLED) else None
 
     async def _finish(
@@ -503,9 +503,9 @@ class Round:
                 await self._catch_up()
 
     async def _accept(self, decisions: Sequence[Decision]) -> list[Exception | None]:
-        """Decide, fold and append, and tell why each is refused, or None.
+        """Decide, fold and append. Returns for each decision None, or why it was refused.
 
-        Where another process was first, all that was not kept is decided again.
+        If another process was first, everything that was not stored is decided again.
         """
         faults: list[Exception | None] = []
         async with self._lock:
@@ -541,20 +541,20 @@ class Round:
     async def _finalise(
         self, state: str, fault: Problem | None, now_s: float, outcome: Publication = NOTHING
     ) -> bool:
-        """Keep the end; False where there are events to take up before."""
+        """Store the end. Returns False if there are events to apply first."""
         assert self.noted is not None
         assert isinstance(self.phase, Ended)
         closing = self.phase.closing
         signed = await asyncio.to_thread(self.noted.signed, self._key, self.attempt.context)
         timeline = _extended(self._timeline, state, now_s)
         final = self._view(state, fault, timeline, signed.head, outcome.holders)
-        # While the events stand from which a crash would have all of it made again.
-        keep = partial(self.documents.put, signed, outcome)
         deed = self._deed(now_s, "round ended", state)
         end, link = RoundEnd(final, closing, outcome.record), self.attempt.link(closing).encode()
         # Until storage has said that it holds the end, and nothing before it.
         self._behind = self._ending = True
-        ended = await self._journal.end(end, link, deed, keep)
+        # Outside the transaction, because storage may stall. After a crash the stored events lead to the same documents again.
+        await in_blob_thread(self.documents.put, signed, outcome)
+        ended = await self._journal.end(end, link, deed)
         if ended is None:
             return False
         if ended is end:
@@ -585,7 +585,7 @@ class Round:
 
 
 def _pieces(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """A message that is never whole in memory: of 200 members it has 2 MB, and all decryptors fetch theirs at once."""
+    """Yield a message in pieces: with 200 members it has 2 MB, and all decryptors fetch theirs at once."""
     piece = bytearray()
     for part in parts:
         piece += part
@@ -600,7 +600,7 @@ def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:
 
 
 def _announcements(phase: CoordinatorPhase | None) -> Mapping[str, Announced]:
-    """By member, for as long as the phase knows them: after `Collecting` those that are whole."""
+    """Return the phase's announcements by member; after `Collecting`, only complete ones."""
     known: Mapping[str, Announced] = getattr(
         phase, "announced" if isinstance(phase, Collecting) else "uploads", {}
     )
@@ -608,10 +608,10 @@ def _announcements(phase: CoordinatorPhase | None) -> Mapping[str, Announced]:
 
 
 def _is_stored(phase: CoordinatorPhase | None, member: str, index: int, digest: bytes) -> bool:
-    """Whether this chunk is in; an answer that got lost is given again, also when the round has moved on.
+    """Whether this chunk is stored; true also for a repeated request after the round has moved on.
 
     Raises:
-        PeerFault: conflict where it is in with another digest.
+        PeerFault: conflict if it is stored with another digest.
     """
     known = _announcements(phase).get(member)
     if phase is None or known is None or not 0 <= index < phase.attempt.chunks:
@@ -629,7 +629,7 @@ def _is_stored(phase: CoordinatorPhase | None, member: str, index: int, digest: 
 
 
 def _whole_uploads(phase: CoordinatorPhase) -> tuple[str, ...]:
-    """Members with a complete upload, as far as the phase still knows."""
+    """Return the members with a complete upload, as far as the phase still knows."""
     if isinstance(phase, Collecting):
         return tuple(member for member in phase.attempt.members if phase.whole(member))
     uploads = getattr(phase, "uploads", None)
@@ -637,6 +637,6 @@ def _whole_uploads(phase: CoordinatorPhase) -> tuple[str, ...]:
 
 
 def _survivors_of(phase: CoordinatorPhase) -> tuple[str, ...]:
-    """The certified set, once there is one."""
+    """Return the certified set, once there is one."""
     certificate: Certificate | None = getattr(phase, "certificate", None)
     return tuple(s.member for s in certificate.survivors) if certificate is not None else ()

@@ -1,7 +1,8 @@
-"""A federation's runs, which waiting members look at, and the next step of each run (protocol §4.3)."""
+"""A federation's runs, which members poll, and the next step of each run (protocol §4.3)."""
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -22,9 +23,9 @@ from veilsum.protocol.study import Content, Question, read_content
 def next_step(
     question: Question, period: str, repeats: bytes, cohort: bytes, links: Sequence[Link]
 ) -> str | None:
-    """The step of a run that is opened next; None once the run is over.
+    """Return the next step of a run; None once the run is over.
 
-    A run over fresh records goes on in whatever cohort of its question and period; a repeated one is its cohort's own.
+    A run over fresh records continues in any cohort of its question and period; a run that repeats an attempt belongs to one cohort.
 
     `repeats` is the context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
     """
@@ -47,7 +48,7 @@ def next_step(
 
 
 def certified(links: Sequence[Link], question: Question, period: str, step: str) -> Link | None:
-    """The certified attempt at a step over fresh records."""
+    """Return the certified attempt at a step over fresh records."""
     return next(
         (
             link
@@ -79,7 +80,7 @@ class Runs:
         self._looks = set[asyncio.Task[None]]()
 
     def watch(self, federation: str) -> Watch:
-        """Wakes the callers that wait for a change, for federations that exist."""
+        """Return the watch of an existing federation's runs."""
         if federation not in self._watches:
             self._watches[federation] = Watch(lambda: self._revisions.get(federation, 0))
         return self._watches[federation]
@@ -89,14 +90,14 @@ class Runs:
         return list(self._watches.values())
 
     def changed(self, federation: str) -> None:
-        """A cohort or round of the federation has begun or ended: notify the waiters soon."""
+        """Note that a cohort or round of the federation began or ended, and notify waiters soon."""
         if federation in self._watches:
             task = asyncio.get_running_loop().create_task(tried(self.look(federation)))
             self._looks.add(task)
             task.add_done_callback(self._looks.discard)
 
     async def look(self, federation: str) -> None:
-        """Bring the revision up to what storage holds: it grows with each cohort and attempt that begins or ends."""
+        """Update the revision from storage. It grows with each cohort and attempt that begins or ends."""
         if federation not in self._watches:
             return
         revision = await self._database.value(_CHANGES, {"federation": federation})
@@ -114,7 +115,7 @@ class Runs:
         return RunsView(revision=revision, runs=tuple(run for expires, run in made[1] if now_s < expires))
 
     async def _read(self, federation: str) -> Sequence[tuple[float, RunView]]:
-        """All runs, each with until when it is shown."""
+        """Read all runs, each with the time until which it is shown."""
         chain = await self._federations.links(federation)
         newest = select(rounds.c.id).where(rounds.c.cohort == cohorts.c.id)
         newest = newest.order_by(rounds.c.number.desc()).limit(1)
@@ -136,8 +137,11 @@ class Runs:
         def read() -> list[tuple[float, RunView]]:
             contents = {name: read_content(Study.from_bytes(body).content) for name, body in bodies.items()}
             ended = {None, *(round_name(link.context) for link in chain)}
+            periods = defaultdict[str, list[Link]](list)  # an attempt is repeated within its period
+            for link in chain:
+                periods[link.period].append(link)
             return [
-                (_until(row, contents[row.study], ended), _run(row, contents[row.study], chain))
+                (_until(row, contents[row.study], ended), _run(row, contents[row.study], periods[row.period]))
                 for row in rows
             ]
 
@@ -150,9 +154,9 @@ def _until(row: Row[Any], content: Content, ended: Container[str | None]) -> flo
     return content.notes.expires if row.round in ended else math.inf
 
 
-def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> RunView:
+def _run(row: Row[Any], content: Content, links: Sequence[Link]) -> RunView:
     repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
-    step = next_step(content.question, row.period, repeats, bytes.fromhex(row.id), chain)
+    step = next_step(content.question, row.period, repeats, bytes.fromhex(row.id), links)
     return RunView(
         cohort=row.id,
         study=row.study,

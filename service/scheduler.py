@@ -1,4 +1,4 @@
-"""Background work: one process runs each job when it is due, and again later where it failed."""
+"""Background work: one process runs each job when it is due, and retries failed ones."""
 
 import asyncio
 import time
@@ -18,17 +18,17 @@ from service.telemetry.metrics import JOB_FAILURES
 log = structlog.get_logger(LOGGER)
 
 LOOK_S = 15.0
-"""Longest pause between two looks at the clock, which may be set while the machine sleeps."""
+"""Longest sleep before the clock is read again: it may be set while the machine sleeps."""
 ELSEWHERE_S = 1.0
 """Pause before a job that another process has is tried again."""
 HEAVY_AT_ONCE = 2
-"""Heavy jobs that one process runs at once: its threads are few, and requests wait for them."""
+"""Heavy jobs that one process runs at once: requests wait for its few threads too."""
 PAUSE_S, PAUSE_MAX_S = 0.5, 60.0
 """Pause after a first failure, doubled with every further one up to the maximum."""
 
 
 LEASE_S = 15.0
-"""How long a holder keeps its work without a sign of life while its connections stand: its machine is gone, or it stands still."""
+"""Lease time: how long a process that hangs, or whose machine is gone, keeps its work while its connections stay open."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Job:
 
 
 class Leases:
-    """This process's leases. They only save work: what is done twice changes nothing the second time.
+    """This process's leases. They only save work: doing a job twice is harmless.
 
     Args:
         database: its clock times the leases.
@@ -59,7 +59,7 @@ class Leases:
 
     @asynccontextmanager
     async def held(self, key: str) -> AsyncIterator[bool]:
-        """Try to hold the lease for as long as the block lasts; whether this process holds it."""
+        """Try to hold the lease during the block. Yields whether this process holds it."""
         if not self._database.shared:
             yield True
             return
@@ -112,7 +112,7 @@ class Leases:
                 await self._database.write(lambda connection: connection.execute(renewed))
 
     def _own(self, key: str, fence: int) -> tuple[ColumnElement[bool], ...]:
-        """Unless another process has taken it over."""
+        """Whether no other process has taken it over."""
         return leases.c.key == key, leases.c.holder == self._database.process, leases.c.fence == fence
 
 
@@ -160,7 +160,7 @@ class Scheduler:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _look(self) -> float:
-        """Begin the jobs that are due; seconds until the next look."""
+        """Start the jobs that are due. Returns seconds until the next look."""
         try:
             jobs = list(self._jobs())
             known = self._running.keys() | {job.key for job in jobs}
@@ -172,7 +172,7 @@ class Scheduler:
             return self._pause_s
 
     def _begin(self, job: Job) -> float:
-        """Begin a job if it is due; seconds until the next look at it."""
+        """Start a job if it is due. Returns seconds until the next look at it."""
         if job.key in self._running:
             return LOOK_S
         _, not_before = self._failures.get(job.key, (0, 0.0))

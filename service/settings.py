@@ -1,4 +1,4 @@
-"""What an operator can set: environment variables `VEILSUM_…`, or files `veilsum_…` in /run/secrets or `VEILSUM_SECRETS_DIR`."""
+"""The operator's settings: environment variables `VEILSUM_…`, or files `veilsum_…` in /run/secrets or `VEILSUM_SECRETS_DIR`."""
 
 import os
 import re
@@ -13,14 +13,21 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.access.callers import ADDRESS, CALLER
 from veilsum.exposure import loose_mode
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.forms import in_words
 from veilsum.protocol.rest import MAX_WAIT_S, Scope
 
 SECRETS_DIR = "VEILSUM_SECRETS_DIR"
-"""Names another folder of secrets, for clusters that have files of their own in /run/secrets."""
+"""Environment variable for another folder of secrets, for clusters that use /run/secrets themselves."""
 _SECRETS = Path(os.environ.get(SECRETS_DIR) or "/run/secrets")
 _PREFIX = "VEILSUM_"
 _NEAR = 0.9
-"""How much of a name, prefix included, must be a setting's for a misspelling, by `difflib`."""
+"""`difflib` similarity, prefix included, from which on an unknown name counts as a misspelt setting."""
+
+
+def _issuer(url: str) -> str:
+    if not re.fullmatch(r"(https://|http://(127\.0\.0\.1|localhost|\[::1\])[:/])[^?#]+", url):
+        raise ValueError("expected https://HOST or https://HOST/PATH (http:// only on this machine)")
+    return url
 
 
 class OpenIDConnect(BaseModel):
@@ -36,7 +43,7 @@ class OpenIDConnect(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    issuer: Annotated[str, Field(pattern=r"^(https://|http://(127\.0\.0\.1|localhost|\[::1\])[:/])[^?#]+$")]
+    issuer: Annotated[str, AfterValidator(_issuer)]
     audience: Annotated[str, Field(min_length=1)]
     claim: Annotated[str, Field(min_length=1)] = "groups"
     scopes: Annotated[dict[str, frozenset[Scope]], Field(min_length=1)]
@@ -86,6 +93,7 @@ class Settings(BaseSettings):
         env_prefix=_PREFIX,
         extra="ignore",
         allow_inf_nan=False,
+        env_ignore_empty=True,
         secrets_dir=_SECRETS if _SECRETS.is_dir() else None,
     )
 
@@ -97,7 +105,7 @@ class Settings(BaseSettings):
             name, *inner = map(str, first["loc"])
             where = ".".join((f"{_PREFIX}{name}".upper(), *inner))
             not_json = first["type"] == "model_type"
-            says = "expected a JSON object" if not_json else first["msg"].removeprefix("Value error, ")
+            says = "expected a JSON object" if not_json else in_words(first)
             raise Misuse(f"{where}: {says}") from error
 
     data_dir: Path = Path("veilsum-data")

@@ -1,6 +1,6 @@
-"""A live round's announcements on disk: a decryptor is delivered one box and one row of each, a megabyte or two of all that is kept.
+"""A live round's announcements on disk. Each decryptor gets one box and one row of each, a megabyte or two of the whole.
 
-The file is a cache that a restart makes anew from the round's events. It has no name, so that it is gone with the process.
+The file is a cache: a restart rebuilds it from the round's events. It is unlinked, so it disappears with the process.
 """
 
 import os
@@ -12,10 +12,10 @@ from veilsum.protocol.shelf import Shelf
 
 
 class FileShelf(Shelf):
-    """A `Shelf` in a file without a name.
+    """A `Shelf` in an unlinked temporary file.
 
     Args:
-        folder: on the disk that takes it.
+        folder: where the file is created.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""M4: from the unmasked sum to what is published: a signed result, or an indicator's counts (protocol §4.8, §8.3)."""
+"""M4: solve the unmasked sum for a signed result, or an indicator's counts (protocol §4.8, §8.3)."""
 
 import ctypes
 import gc
@@ -25,10 +25,7 @@ from veilsum.study.views import record_of
 
 
 def give_back() -> None:
-    """Free what is in cycles, and return to the system what the C library keeps of freed memory: after a round's uploads a hundred megabytes.
-
-    Another library than glibc keeps it.
-    """
+    """Collect garbage and return freed memory to the system (glibc only): a hundred megabytes after a round's uploads."""
     gc.collect()  # 20 MB of a hundred members' announcements
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
@@ -46,11 +43,11 @@ def solve(
 ) -> Publication:
     """Check the sum, which comes in pieces, solve and sign.
 
-    `transcript` is its head: nothing is noted any more once the seeds are rebuilt. `material` is the file that the step takes of the one
-    before it, and `holders` are the counts by which classes were withheld.
+    `transcript` is the transcript's head, which is final once the seeds are rebuilt. `material` is the step's input from the step before
+    it, and `holders` are the counts by which classes were withheld.
 
     Raises:
-        PeerFault: sum-check-failed, naming the identity that the sum breaks; nothing is published then.
+        PeerFault: sum-check-failed, naming the identity that the sum violates. Nothing is published then.
     """
     give_back()  # what held the uploads
     attempt, vectors = recovered.attempt, len(recovered.summed)
@@ -70,17 +67,17 @@ def solve(
 
 
 def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Publication:
-    """An indicator's counts, and what members are shown to count it themselves.
+    """Compute an indicator's counts, and the disclosure from which members recount them.
 
     Raises:
-        DamagedChunkError: one of theirs.
-        PeerFault: sum-check-failed, where a class has fewer holders than none or more than all: members would refuse such counts.
+        DamagedChunkError: a member's chunk is damaged.
+        PeerFault: sum-check-failed if a class has fewer than 0 holders or more than all: members would refuse such counts.
     """
     holders = np.concatenate([piece for _, piece in pieces])
     if (holders < 0).any() or (holders > len(recovered.summed)).any():
         raise PeerFault(
             Cause.SUM_CHECK_FAILED,
-            "a class has fewer holders than none, or more than there are members: a member did not send ones and zeros",
+            "a class has a negative number of holders, or more than all members: a member did not send ones and zeros",
         )
 
     def stored(member: str, index: int) -> bytes:
@@ -92,12 +89,12 @@ def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> 
 
 
 def _evictions(recovered: Recovered) -> bytes:
-    """The proofs against those evicted, as they are published."""
+    """Return the published proofs against evicted members."""
     return Evictions(recovered.attempt.context, recovered.proofs).to_bytes()
 
 
 SPOOLED_BYTES = 1 << 24
-"""From here on a sum waits on disk while it is solved: its statistics are as large again."""
+"""Bytes from which a sum is kept on disk while it is solved: its statistics are as large again."""
 
 
 class SumsFile:
@@ -124,12 +121,12 @@ class SumsFile:
         self.rest()
 
     def rest(self) -> None:
-        """Leave it to the disk until it is read again."""
+        """Let the system drop its pages from memory until they are read again."""
         if isinstance(self._file, mmap.mmap):
             self._file.madvise(mmap.MADV_DONTNEED)  # of a shared mapping: what was written stays
 
     def sha256(self) -> str:
-        """Of the file, in hexadecimal, a part of it in memory at a time."""
+        """SHA-256 of the file, in hexadecimal, computed piece by piece."""
         digest, whole = hashlib.sha256(), memoryview(self._file)
         for start in range(0, len(whole), SPOOLED_BYTES):
             digest.update(whole[start : start + SPOOLED_BYTES])

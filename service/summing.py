@@ -1,17 +1,16 @@
-"""A round's sum by ranges, one for each chunk of an upload: added up as uploads come in, and unmasked once the set is certified.
+"""A round's sum in ranges, one for each chunk of an upload: added up as uploads arrive, and unmasked once the set is certified.
 
-A process adds a chunk in memory while it has it, and reads none of its own again. This running sum is a cache: chunks that it lacks, after a
-restart or because another process took them, are added from storage, and those of members that are not certified are taken off.
+A process adds each chunk that it receives to a running sum in memory, which is a cache. Chunks that it lacks, after a restart or because
+another process received them, are added from storage, and those of members that are not certified are subtracted.
 
-What is kept of a range is a blob with the masked sum so far, and a row that names it and the members with chunks in it. To add more, a process writes
-another blob and then replaces the row, if it still is the one that was read. So any process can continue where another
-stopped, and a late one changes nothing. Memory is one sum and one chunk, whatever the number of members.
+A range is stored as a blob with the masked sum so far, and a row that names the blob and the members in it. To add more, a process writes
+another blob and then replaces the row, unless it has changed since it was read. So any process can continue where another stopped, and a
+late one changes nothing. Memory is one sum and one chunk for any number of members.
 
-Storage is not trusted with what was written: a chunk is read against the digest that its member announced, a range against its own. A
-damaged range is made again from the chunks, which stay until the round ends.
+Storage is not trusted: each chunk is checked against the digest that its member announced, each range against its own. A damaged range
+is rebuilt from the chunks, which are kept until the round ends.
 """
 
-import asyncio
 import hashlib
 import json
 import secrets
@@ -25,7 +24,7 @@ import numpy.typing as npt
 import structlog
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import rounds, sums
 from service.telemetry.logs import LOGGER, where
@@ -41,18 +40,18 @@ from veilsum.protocol.shelf import Announced
 log = structlog.get_logger(LOGGER)
 
 Pieces = Iterable[tuple[int, npt.NDArray[np.int64]]]
-"""Of a sum, each with its first element's place."""
+"""Pieces of a sum, each with the place of its first element."""
 BATCH = 16
-"""Uploads that lie in storage alone and are waited for before a range is read and written for them."""
+"""How many uploads must wait in storage before a range is read and written for them."""
 
 
 def chunk_name(round_id: str, member: str, index: int) -> str:
-    """Where a chunk is stored."""
+    """Return the name under which a chunk is stored."""
     return f"uploads/{round_id}/{member}/{index}"
 
 
 class DamagedChunkError(Exception):
-    """Storage does not hold a chunk as its member announced it."""
+    """A stored chunk is lost, or not as its member announced it."""
 
     def __init__(self, member: str, index: int) -> None:
         super().__init__(f"chunk {index} of {member} is damaged in storage")
@@ -60,7 +59,7 @@ class DamagedChunkError(Exception):
 
 
 class DamagedRangeError(Exception):
-    """Storage does not hold a range as it was written."""
+    """A stored range is lost or damaged."""
 
     def __init__(self, part: int, kept: "Kept") -> None:
         super().__init__(f"range {part} of a sum is damaged in storage")
@@ -74,7 +73,7 @@ def note_damage(what: Literal["chunk", "range"], round_id: str, **where: str | i
 
 
 def read_chunk(blobs: Blobs, round_id: str, member: str, index: int, digest: bytes) -> bytes:
-    """A stored chunk with this SHA-256; DamagedChunkError for anything else."""
+    """Read a stored chunk. Raises DamagedChunkError unless it has this SHA-256."""
     try:
         chunk = blobs.get(chunk_name(round_id, member, index))
     except FileNotFoundError as error:
@@ -95,7 +94,7 @@ class Memory:
         self._free, self._lock = size, threading.Lock()
 
     def take(self, size: int) -> bool:
-        """Reserve `size` bytes; False if they are not free."""
+        """Reserve `size` bytes. Returns False if they are not free."""
         with self._lock:
             taken = size <= self._free
             self._free -= size if taken else 0
@@ -108,7 +107,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Running:
-    """What this process has added of a range as chunks came in.
+    """A range's running sum in this process.
 
     Attributes:
         total: the masked sum.
@@ -135,7 +134,7 @@ class Kept:
 
 
 class Summing:
-    """One round's.
+    """One round's sum.
 
     Attributes:
         unmasked: ranges of the sum that are known to be done.
@@ -153,7 +152,7 @@ class Summing:
         self._lock, self._over = threading.Lock(), False
 
     def take(self, member: str, part: int, digest: bytes, chunk: Buffer) -> None:
-        """Add a chunk that was just stored and has this SHA-256, if memory has room. Blocks; the same again changes nothing."""
+        """Add a chunk that was just stored and has this SHA-256, if memory has room. Blocks; idempotent."""
         with self._lock:
             running = self._running.get(part)
             if running is None:
@@ -172,37 +171,37 @@ class Summing:
                 running.digests[member] = digest
 
     def missing(self, part: int, uploads: int) -> int:
-        """Number of whole uploads beyond `uploads` at which adding from storage pays, as far as this process knows."""
+        """Return how many more complete uploads make it worthwhile to add from storage, as far as this process knows."""
         running = self._running.get(part)
         added = self._added.get(part, frozenset()).union(running.digests if running else ())
         return len(added) + BATCH - uploads
 
     async def add(self, part: int, uploads: Mapping[str, Announced]) -> None:
-        """Add the chunks of complete uploads that are not in yet, from storage.
+        """Add the missing chunks of complete uploads, from storage.
 
         Raises:
-            DamagedChunkError: one of them is to be sent again, if it can be.
+            DamagedChunkError: a chunk must be sent again.
         """
         kept = await self._kept(part)
         if kept is None or kept.done or self.missing(part, len(uploads)) > 0:
             return
-        total, members = await asyncio.to_thread(self._masked, part, kept, uploads)
+        total, members = await in_blob_thread(self._masked, part, kept, uploads)
         await self._replace(part, kept, Kept(members=members), total)
 
     async def unmask(self, part: int, recovered: Recovered) -> None:
-        """Make the range that of the sum: exactly the certified members, without their masks.
+        """Turn the range into that of the sum: exactly the certified members, without masks.
 
         Raises:
-            DamagedChunkError: of one that is summed.
-            PeerFault: chunk-mismatch, where a stored chunk is not packed as it should be.
+            DamagedChunkError: a summed chunk is damaged.
+            PeerFault: chunk-mismatch if a stored chunk is packed wrongly.
         """
         kept = await self._kept(part)
         if kept is not None and not kept.done:
-            total = await asyncio.to_thread(self._unmasked, part, kept, recovered)
+            total = await in_blob_thread(self._unmasked, part, kept, recovered)
             await self._replace(part, kept, Kept(members=recovered.summed, done=True), total)
 
     async def pieces(self) -> Pieces | None:
-        """The sum, range by range from storage, each with the place of its first element.
+        """Return the sum, range by range from storage, each with the place of its first element.
 
         None while ranges are missing, or once the round has ended. Iterating raises DamagedRangeError.
         """
@@ -211,20 +210,20 @@ class Summing:
         return self._read_ranges(done) if len(done) == len(ranges) else None
 
     async def begin_again(self, damaged: DamagedRangeError) -> None:
-        """Forget a range of the sum that is damaged, so that it is unmasked once more."""
+        """Forget a damaged range of the sum, so that it is unmasked again."""
         note_damage("range", self._round, part=damaged.part)
         forgotten = delete(sums).where(*self._row_of(damaged.part, damaged.kept))
         await self._database.write(lambda connection: connection.execute(forgotten))
-        await asyncio.to_thread(self._blobs.delete, self._name(damaged.kept.blob))
+        await in_blob_thread(self._blobs.delete, self._name(damaged.kept.blob))
         self.unmasked.discard(damaged.part)
 
     def forget(self) -> None:
-        """Remove every range, of a round that has ended."""
+        """Delete every range of an ended round."""
         self.let_go()
         self._blobs.delete(f"sums/{self._round}")
 
     def let_go(self) -> None:
-        """Free the memory, of a round that has ended."""
+        """Free the memory of an ended round."""
         with self._lock:
             self._over = True
             for part in tuple(self._running):
@@ -235,7 +234,7 @@ class Summing:
     def _masked(
         self, part: int, kept: Kept, uploads: Mapping[str, Announced]
     ) -> tuple[Words, tuple[str, ...]]:
-        """The range's masked sum over these uploads and the members already in it; and the ids of all of them."""
+        """Return the range's masked sum over these uploads and the members already in it, and the ids of all these members."""
         announced = _digests(uploads, part)
         total, had = self._begun(part, kept, announced)
         new = {member: announced[member] for member in sorted(announced.keys() - had.keys())}
@@ -258,7 +257,7 @@ class Summing:
         return recovered.unmasking().unmask(part, total)
 
     def _begun(self, part: int, kept: Kept, announced: Mapping[str, bytes]) -> tuple[Words, dict[str, bytes]]:
-        """The masked sum so far, stored and running, with the digests of the chunks in it; zeros and none if it is damaged."""
+        """Return the masked sum so far, stored and running, and the digests of its chunks; zeros and none if it is damaged."""
         total, had = self._nothing(part), dict[str, bytes]()
         if kept.blob:
             try:
@@ -307,7 +306,7 @@ class Summing:
     # Storage
 
     def _read(self, part: int, kept: Kept) -> memoryview:
-        """A range's numbers, as they were written; DamagedRangeError for anything else."""
+        """Read a range's numbers. Raises DamagedRangeError if they are lost or damaged."""
         try:
             blob = memoryview(self._blobs.get(self._name(kept.blob)))
         except FileNotFoundError as error:
@@ -320,7 +319,7 @@ class Summing:
         return f"sums/{self._round}/{blob}"
 
     async def _kept(self, part: int) -> Kept | None:
-        """What is kept of a range; None once the round has ended."""
+        """Return the row of a range; None once the round has ended."""
         # In one statement: the end deletes the rows, and then a range looks as if it had not been begun.
         query = (
             select(rounds.c.final.is_(None).label("live"), sums.c.blob, sums.c.members, sums.c.done)
@@ -346,10 +345,10 @@ class Summing:
         after = replace(after, blob=f"{part}-{secrets.token_hex(8)}")
         numbers = total.astype(total.dtype.newbyteorder("<"), copy=False).tobytes()
         blob = _mark(after.blob, numbers) + numbers
-        await asyncio.to_thread(self._blobs.put, self._name(after.blob), blob)
+        await in_blob_thread(self._blobs.put, self._name(after.blob), blob)
         replaced = await self._exchange(part, before, after)
         if obsolete := before.blob if replaced else after.blob:
-            await asyncio.to_thread(self._blobs.delete, self._name(obsolete))
+            await in_blob_thread(self._blobs.delete, self._name(obsolete))
         if replaced:
             self._note(part, after)
 
@@ -369,7 +368,7 @@ class Summing:
         return await self._database.write(exchange)
 
     def _row_of(self, part: int, kept: Kept) -> tuple[ColumnElement[bool], ...]:
-        """A range's row, as long as it is the one that was read."""
+        """The condition that a range's row is still the one that was read."""
         return sums.c.round == self._round, sums.c.part == part, sums.c.blob == kept.blob
 
 
@@ -379,7 +378,7 @@ def _digests(uploads: Mapping[str, Announced], part: int) -> dict[str, bytes]:
 
 
 def _mark(blob: str, numbers: Buffer) -> bytes:
-    """What stands before a range's numbers in its blob: SHA-256 of both, so that neither they nor another range's pass for them."""
+    """Return the checksum before a range's numbers in its blob. It covers the blob's name, so that no other range's numbers pass."""
     digest = hashlib.sha256(blob.encode() + b"/")
     digest.update(numbers)
     return digest.digest()

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable
 
 POLLS_PER_S = 20.0
-"""How often, at most, all waiting callers ask together while there is nothing for them to do: each of them hears of a change
-that asks nothing of it later, the more of them there are."""
+"""Limit on requests per second by all waiting callers together, for changes that ask nothing of them: the more callers wait, the
+later they hear of such changes."""
 FEW, LOOKS_PER_S = 16, 500.0
-"""Up to so many watchers are notified at once; beyond that, so many a second."""
+"""How many watchers are notified at once, and per second beyond that."""
 
 
 def calm_s(waiting: int) -> float:
-    """How long a change that asks nothing of any member may stay unannounced, in seconds, for so many waiters."""
+    """Return how long, in seconds, to hold back a change that asks nothing of a member, by the number of waiters."""
     return waiting / POLLS_PER_S
 
 
@@ -29,27 +29,27 @@ class Watch:
         self._waiting = 0
 
     def notify(self) -> None:
-        """Something may have changed."""
+        """Wake the waiters if the version has changed."""
         self._any.ring()
         self._urgent.ring()
 
     def stop(self) -> None:
-        """End every wait: the process stops."""
+        """End every wait, before the process stops."""
         self._any.stop()
         self._urgent.stop()
 
     async def urgently(self, after: int, wait_s: float) -> int:
-        """The version as soon as an urgent change is above `after`, or as it stands when `wait_s` seconds are over."""
+        """Wait up to `wait_s` seconds for an urgent change above `after`, and return the version."""
         await self._urgent.beyond(after, wait_s)
         return self._any.version()
 
     async def beyond(self, after: int, wait_s: float, calm_s: float = 0.0) -> int:
-        """The version as soon as it is above `after`, or as it stands when `wait_s` seconds are over.
+        """Wait until the version is above `after`, for at most `wait_s` seconds, and return it.
 
         Args:
-            after: the version that is known.
+            after: the version that the caller knows.
             wait_s: seconds.
-            calm_s: of them, how long changes that are not urgent wake no caller; longer if many wait.
+            calm_s: for how many of them changes that are not urgent are held back; longer if many wait.
         """
         calm_s = min(max(calm_s, (self._waiting - FEW) / LOOKS_PER_S), wait_s)
         self._waiting += 1

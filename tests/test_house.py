@@ -1,4 +1,4 @@
-"""The house's own rules, and that what it promises on paper is there (see also the contracts in pyproject.toml)."""
+"""The house's own rules, and that what its documents promise exists (see also the contracts in pyproject.toml)."""
 
 import ast
 import re

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from training.algorithms.base import State, TrainingRound, Update
-from training.algorithms.weights import PersonalLayers
 from training.calibrating import MemberFeatures, recalibrated
 from training.data.dataset import Dataset, Split
 from training.evaluate import evaluate
@@ -89,8 +88,7 @@ def train(
         ResumeError: if the snapshot is another experiment's, of other arithmetic, or of other learning rates.
         DivergedError: if a loss or a weight is not finite.
     """
-    if not partition.sizes.all():
-        raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
+    partition.check()
     positive(snapshot_every=snapshot_every, evaluate_every=evaluate_every)
     model = recipe.build(data.train.classes)
     test = hardware.records(data.test)
@@ -166,7 +164,7 @@ def _loaded(recipe: Recipe, snapshots: Snapshots, members: int) -> RunState | No
             raise ResumeError(
                 f"round {record.round} was trained at the rate {record.lr:g}, and a run of {recipe.rounds} rounds takes "
                 f"{recipe.lr_at(record.round - 1):g} there: only the schedules constant and multi-step can go on for more rounds; "
-                "choose another folder to start anew"
+                "choose another folder to start over"
             )
     return replace(run, history=tuple(replace(record, rounds=recipe.rounds) for record in run.history))
 
@@ -229,11 +227,10 @@ def _aggregated(
 
 
 def _sent_bytes(recipe: Recipe, update: Update) -> int:
-    """Count the trained weights, except layers that stay with the member, and the terms' messages."""
-    kept = tuple(f"{term.layers}." for term in recipe.algorithm.terms if isinstance(term, PersonalLayers))
-    sent = [tensor for name, tensor in update.weights.items() if not name.startswith(kept)]
-    messages = [tensor for message in update.messages for tensor in message.values()]
-    return sum(tensor.nbytes for tensor in (*sent, *messages))
+    """Count the trained weights and the terms' messages, except those on layers that stay with the member."""
+    keeps = recipe.algorithm.keeps
+    parts = (update.weights, *update.messages)
+    return sum(tensor.nbytes for part in parts for name, tensor in part.items() if not keeps(name))
 
 
 def _participants(recipe: Recipe, round_: TrainingRound) -> list[int]:

@@ -91,7 +91,7 @@ class Simplex:
     def __call__(self, dim: int, classes: int) -> FixedHead:
         """Make the head for features of length l. Raises ValueError if l < C or C < 2."""
         if classes < 2:
-            raise ValueError(f"a simplex needs two classes at the least, not {classes}")
+            raise ValueError(f"a simplex needs at least two classes, not {classes}")
         centred = torch.eye(classes, dtype=torch.float64) - 1 / classes
         frame = (classes / (classes - 1)) ** 0.5 * _orthonormal_columns(dim, classes) @ centred
         return FixedHead((self.scale * frame).T.float())

@@ -59,7 +59,7 @@ class LocalTrainer:
         decays, slopes = self._quadratics(sites)
         slopes = self._steps.held("slopes", slopes)
         velocities = self._steps.held("velocities", zeros(model) if recipe.momentum else {})
-        descent = Descent(decays, task.round.lr, recipe.momentum, self._by_weight(velocities))
+        descent = MomentumSGD(decays, task.round.lr, recipe.momentum, self._by_weight(velocities))
         [total] = self._steps.held("total", {"": torch.zeros((), device=place.device)}).values()
         source = own if place.is_cpu else self._data
 
@@ -145,8 +145,9 @@ class LocalTrainer:
         slopes = {}
         for name, p in self._trainable.items():
             decay, slope = self._recipe.weight_decay, torch.zeros_like(p, requires_grad=False)
+            shared = not self._recipe.algorithm.keeps(name)
             for term, site in zip(self._recipe.algorithm.terms, sites, strict=True):
-                curvature, linear = term.quadratic(name, site)
+                curvature, linear = term.quadratic(name, site) if shared else (0.0, 0.0)
                 decay += curvature
                 slope.add_(linear).sub_(site.origin[name], alpha=curvature)
             decays.setdefault(decay, []).append(p)
@@ -175,7 +176,7 @@ class LocalTrainer:
         return loss, objective
 
 
-class Descent:
+class MomentumSGD:
     """SGD with momentum, all weights of one decay at once, by torch's function.
 
     Its class `torch.optim.SGD` takes the same steps, but imports `torch.compile` first: over a second in each process.

@@ -44,6 +44,11 @@ class Partition:
         """Records of each member, of shape (K,)."""
         return np.array([len(member) for member in self.members], dtype=np.int64)
 
+    def check(self) -> None:
+        """Raise ValueError if a member has nothing to train on."""
+        if not self.sizes.all():
+            raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
+
     @cached_property
     def digest(self) -> str:
         """SHA-256, in hex, over each member's size and indices as little-endian 64-bit integers."""

@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from training.algorithms.weights import PersonalLayers
 from training.calibrating import Count, Rate, Ridge
 from training.data.dataset import Dataset, batches
 from training.evaluate import accuracy, extract_features, with_head
 from training.federated import Trained
 from training.heads import Classifier, FixedHead
-from training.local import Descent
+from training.local import MomentumSGD
 from training.partition import Partition
 from training.seeding import Stream, generator, torch_seeded
 from veilsum.calibration import FFCStatistics, solve_ffc
@@ -111,8 +110,8 @@ def _of_member(trained: Trained, member: int) -> Classifier:
     classifier.load_state_dict(trained.classifier.state_dict())
     for term, kept in zip(recipe.algorithm.terms, trained.memory[member], strict=True):
         # Other terms keep tensors under the same names that are not weights.
-        if isinstance(term, PersonalLayers):
-            classifier.load_state_dict(kept, strict=False)
+        own = {name: tensor for name, tensor in kept.items() if term.keeps(name)}
+        classifier.load_state_dict(own, strict=False)
     if isinstance(classifier.head, FixedHead):
         classifier.head.requires_grad_(requires_grad=True)
     return classifier
@@ -124,7 +123,7 @@ def _tuned(
     recipe = trained.recipe
     tuned = [p for p in classifier.parameters() if p.requires_grad]
     velocities = {p: torch.zeros_like(p, requires_grad=False) for p in tuned if recipe.momentum}
-    descent = Descent({recipe.weight_decay: tuned}, lr, recipe.momentum, velocities)
+    descent = MomentumSGD({recipe.weight_decay: tuned}, lr, recipe.momentum, velocities)
     place = classifier.head.weight.device
     inputs, labels = own.x.to(place), own.y.to(place)
     model: nn.Module = classifier.train()

@@ -172,7 +172,7 @@ class Recipe:
             raise ValueError(f"augment crops and mirrors images, not inputs of shape {self.model.shape}")
         if self.calibrate_every is not None and not classifier.calibrates:
             raise ValueError(
-                "calibrate_every puts FFC's solution in the place of a fixed head without a bias, on features of norm one: "
+                "calibrate_every replaces a fixed head without a bias, on features of norm one, by FFC's solution: "
                 "take such a head and normalise, or calibrate once, after training"
             )
         if self.loss is positive_hinge and not classifier.gives_cosines:
@@ -227,8 +227,8 @@ def _name(choice: Any) -> str:
     name = getattr(choice, "__name__", "<lambda>")
     if name == "<lambda>" or getattr(choice, "__closure__", None):
         raise ValueError(
-            f"a recipe is told from others by its choices' names, and {choice!r} has none that says what it does: take a function "
-            "of a module, or a frozen dataclass that can be called"
+            f"a recipe's choices are recorded by name, and {choice!r} has no name that identifies it: use a function of a module, "
+            "or a callable frozen dataclass"
         )
     return _qualified(choice)
 

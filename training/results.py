@@ -147,7 +147,7 @@ class RunCost(Part):
     parameters: int | None = None
 
 
-class Environment(Part):
+class Machine(Part):
     """Versions and hardware, without anything that identifies the machine."""
 
     python: str
@@ -187,7 +187,7 @@ class RunFacts(Part):
     recipe: dict[str, Any]
     data: Data
     deal: Deal
-    environment: Environment
+    environment: Machine
 
 
 class RunResult(RunFacts):

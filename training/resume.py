@@ -130,7 +130,7 @@ class Snapshots:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it's no dict
                 self._members = dict(header["members"])
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise ResumeError(f"{found[-1]} holds no run to go on from: {error}") from error
+            raise ResumeError(f"{found[-1]} holds no run to resume: {error}") from error
         differing = [
             f"{name} is {self._experiment.get(name)!r} here and {stated.get(name)!r} there"
             for name in sorted({*self._experiment, *stated})
@@ -138,7 +138,7 @@ class Snapshots:
         ]
         if differing:
             raise ResumeError(
-                f"{self._folder} is another experiment's: {differing[0]}; choose another folder, or remove it to start anew"
+                f"{self._folder} is another experiment's: {differing[0]}; choose another folder, or remove it to start over"
             )
         return RunState(
             weights=part(tensors, "weights"),
@@ -157,4 +157,4 @@ class Snapshots:
         try:
             return parts(load_file(self._folder / name), "memory", terms)
         except SafetensorError as error:
-            raise ResumeError(f"{self._folder / name} holds no run to go on from: {error}") from error
+            raise ResumeError(f"{self._folder / name} holds no run to resume: {error}") from error

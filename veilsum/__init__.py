@@ -2,7 +2,7 @@
 
 >>> from veilsum import Identity, Member, Policy, Records
 
-Names are imported when they are first used: `import veilsum` costs next to nothing.
+Names are imported on first use, so `import veilsum` is fast.
 """
 
 from importlib import import_module

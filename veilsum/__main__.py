@@ -1,4 +1,4 @@
-"""`python -m veilsum` is `veilsum`."""
+"""Run the `veilsum` command by `python -m veilsum`."""
 
 from veilsum.cli import main
 

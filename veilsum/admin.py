@@ -1,4 +1,4 @@
-"""The admin's folder: its signing key, and the roster as a file that people edit and the admin signs."""
+"""The admin's signing key, and the roster's draft, a file that people edit and the admin signs."""
 
 import json
 import os
@@ -9,11 +9,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from client_sdk.errors import first_fault
 from veilsum import names
 from veilsum.exposure import loose_mode
 from veilsum.files import make_private, sync_folder
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.forms import first_fault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Entry, Roster
 from veilsum.protocol.messages.cohort import MAX_NAME
@@ -23,7 +23,7 @@ _KEY = "admin.key"
 
 
 def create_admin(folder: Path) -> SigningKey:
-    """Draw a signing key into a folder of mode 0700. An existing key is never overwritten."""
+    """Create a signing key in a folder of mode 0700. Raises Misuse if the folder holds a key."""
     make_private(folder)
     try:
         descriptor = os.open(folder / _KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -57,9 +57,11 @@ def _short(name: str) -> str:
 
 
 class Draft(BaseModel):
-    """A roster before it is signed, as its JSON file holds it; keys and digests in hexadecimal.
+    """A roster before it is signed, as in its JSON file, with keys and digests in hexadecimal.
 
-    The number rises with every change. Without a study key of its own, None, the admin signs studies.
+    Attributes:
+        number: increases with every change.
+        study_key: public key that signs studies; None for the admin's.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -75,7 +77,7 @@ class Draft(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a draft. Raises Misuse that names what is wrong with the file."""
+        """Read a draft. Raises Misuse if the file is invalid."""
         try:
             return cls.parse(json.loads(path.read_text("utf-8"), object_pairs_hook=_unique), str(path))
         except ValueError as error:
@@ -83,7 +85,7 @@ class Draft(BaseModel):
 
     @classmethod
     def parse(cls, values: Any, what: str) -> Self:
-        """A draft from its fields. Raises Misuse that names the first wrong one."""
+        """Build a draft from its fields. Raises Misuse, which names the first invalid field."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -96,7 +98,7 @@ class Draft(BaseModel):
         fresh.replace(path)
 
     def sign(self, admin: SigningKey) -> Roster:
-        """Sign the roster. Raises Misuse or PeerFault if the draft is not valid."""
+        """Sign the roster. Raises Misuse or PeerFault if the draft is invalid."""
         if self.coordinator in {admin.public.hex(), self.study_key}:
             raise Misuse(
                 "the coordinator's key is also the admin's or the study key: the coordinator must not choose what is summed"
@@ -129,7 +131,7 @@ def revised(
     readers: Sequence[str] = (),
     revoked: Sequence[str] = (),
 ) -> Draft:
-    """Change a draft, or start one. The number rises if anything changed."""
+    """Change a draft, or start one. Its number increases if anything changes."""
     named = _entries(members)
     before: dict[str, Any] = draft.model_dump() if draft else {"number": 0, "members": {}}
     if not (coordinator or draft):
@@ -173,7 +175,7 @@ def _entries(members: Sequence[str]) -> dict[str, str]:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
-    if len(values) != len(pairs):  # JSON would silently keep the last: for a member, another key
+    if len(values) != len(pairs):  # JSON would silently keep the last one, which for a member is another key
         twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})
         raise ValueError(f"{', '.join(twice)} is given twice")
     return values

@@ -1,12 +1,12 @@
-"""Write a coordinator's data folder to one file, and restore it: the work behind `veilsum operator backup`.
+"""Back up a coordinator's data folder to one file, and restore it, for `veilsum operator backup`.
 
-The archive is a ZIP file. Its manifest lists every file with its size and SHA-256. The coordinator's own key signs the manifest,
-so a restore takes that key's public half, which members have pinned, and only a holder of the key can forge or change a backup.
-The key is in the archive too: a reader of one backup can sign another. The operator's token is not: the database holds its hash.
-A signature does not say which backup is the newest.
+The archive is a ZIP file. Its manifest lists every file with its size and SHA-256, and the coordinator's key signs the manifest. A restore
+verifies it with the public key, which members have pinned, so only a holder of the key can forge or change a backup. The archive contains
+the key, so a reader of one backup can sign another. It does not contain the operator's token, only the hash in the database. A signature
+does not show which backup is the newest.
 
-A restore checks, before it writes anything, the signature, every name, and that all sizes fit the archive and the disk. It creates
-regular files in new folders only; an archive has no way to ask for a link, a device or a mode.
+Before it writes anything, a restore checks the signature, every name, and that all sizes fit the archive and the disk. It creates only
+regular files in new folders; an archive cannot request a link, a device or a mode.
 """
 
 import hashlib
@@ -28,8 +28,9 @@ from service.storage.faults import worded
 from service.storage.folder import DATABASE, DataFolderLock, check_there
 from veilsum.files import is_unfinished, make_folder, sync_folder
 from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.forms import in_words
 from veilsum.protocol.identity import SigningKey, verify_signature
-from veilsum.protocol.rest import Model
+from veilsum.protocol.rest import Hex32, Model
 
 FORMAT = "veilsum-backup/1"
 _KEY, _LOCK = "coordinator.key", "coordinator.lock"
@@ -41,7 +42,7 @@ Name = Annotated[str, Field(pattern=f"^{_PART}(/{_PART}){{0,7}}$")]
 
 class _File(Model):
     bytes: Annotated[int, Field(ge=0)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Hex32
 
 
 class _Manifest(Model):
@@ -50,11 +51,11 @@ class _Manifest(Model):
 
 
 def create(data_dir: Path, archive: Path) -> dict[str, Any]:
-    """Write a stopped coordinator's folder, its signing key included, to a new file of mode 0600.
+    """Write a stopped coordinator's folder, including its signing key, to a new file of mode 0600.
 
     Raises:
-        Misuse: no such folder, a running coordinator, a damaged database, a missing key, a link or a foreign file in the folder, or an
-            archive of that name or in the folder.
+        Misuse: the folder does not exist, or contains a link, a foreign file, a damaged database or no key; the coordinator is running;
+            or the archive exists or is inside the folder.
     """
     check_there(data_dir)
     if archive.resolve().is_relative_to(data_dir.resolve()):
@@ -103,7 +104,7 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
 
 
 def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[str, Any]:
-    """Restore a backup into a data folder that does not exist yet, which gets its name once every file is checked.
+    """Restore a backup into a new data folder, which gets its name after every file is checked.
 
     `coordinator` is the public key that must have signed the archive; None skips the check.
 
@@ -114,7 +115,7 @@ def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[st
         raise Misuse(f"{data_dir} exists: a backup is never restored over anything; name a new folder")
     make_folder(data_dir.parent)
     scratch = data_dir.with_name(f".{data_dir.name}.unfinished")
-    shutil.rmtree(scratch, ignore_errors=True)  # of a restore that was killed
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a restore that was killed
     try:
         with _opened(archive) as (made, text, signature):
             if coordinator is not None:
@@ -137,7 +138,7 @@ def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[st
 
 
 def _under(folder: Path) -> Iterator[Path]:
-    """Yield what lies in a folder and its folders. Raises OSError for one that can't be read, which `rglob` would leave out."""
+    """Yield all paths in a folder, recursively. Raises OSError for a folder that can't be read, which `rglob` would skip."""
     for path in folder.iterdir():
         yield path
         if path.is_dir() and not path.is_symlink():
@@ -185,7 +186,7 @@ def _check_signed(archive: Path, manifest: bytes, signature: bytes, coordinator:
 
 
 def _checked(archive: Path, made: zipfile.ZipFile, text: bytes, disk: Path) -> Mapping[str, _File]:
-    """The manifest's files. Raises Misuse unless the archive holds exactly these, and they fit on the disk."""
+    """Return the manifest's files. Raises Misuse unless the archive holds exactly these, and they fit on the disk."""
     try:
         files = _Manifest.model_validate_json(text).files
     except ValidationError as error:
@@ -217,9 +218,9 @@ def _write(archive: Path, made: zipfile.ZipFile, name: str, file: _File, path: P
 
 
 def _first(error: ValidationError) -> str:
-    """The first error, on one line and escaped: it may quote any text."""
+    """Describe the first error on one line, with keys escaped, because they may be any text."""
     found = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(repr, found['loc']))}: {found['msg']}"
+    return f"{'.'.join(map(repr, found['loc']))}: {in_words(found)}"
 
 
 def _settle(database: Path) -> None:
@@ -233,7 +234,7 @@ def _settle(database: Path) -> None:
 
 @contextmanager
 def _new(archive: Path, unfinished: str) -> Iterator[BinaryIO]:
-    """Create a file that gets its name once it is complete and on the disk. Replaces only an `unfinished` one, of a backup that was killed."""
+    """Create a file that gets its name once it is complete and on the disk. Replaces an `unfinished` file that a killed backup left."""
     if archive.exists():
         raise Misuse(f"{archive} exists: give every backup its own name")
     temporary = archive.with_name(unfinished)

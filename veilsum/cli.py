@@ -1,22 +1,37 @@
-"""The `veilsum` command. Subcommands import what they need when they run, so that `--help` is quick."""
+"""The `veilsum` command. Subcommands import most modules when they run, so `--help` is fast."""
 
 import atexit
 import gc
 import io
 import os
+import re
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from veilsum.commands import admin, calibrate, demo, member, operator, pilot, privacy, serve, train, verify
 from veilsum.console import CLIENT, TOKEN, ClientCert, ClientKey, TokenFile, token_in
 
 _COLLECT_AFTER = 200_000
-"""Objects between two collections."""
+"""Number of new objects between two garbage collections."""
+
+
+class _Commands(TyperGroup):
+    """Refuses empty arguments: they often come from unset variables, and an empty path would mean the current folder."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if any(re.fullmatch("(--[a-z-]+=)?", each) for each in args):
+            raise typer.BadParameter(
+                "an argument is empty: set the variable that it comes from, or leave it out"
+            )
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="veilsum",
+    cls=_Commands,
     help="Fit a shared classifier head from sums that a federation's members mask: the coordinator sees totals only.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals hold keys
@@ -74,13 +89,13 @@ app.add_typer(member.app, name="member", rich_help_panel="Member")
 
 
 def main() -> None:
-    """Run the command line. Letters that the terminal can't encode are replaced."""
-    # What is imported stays: to look through it for garbage again and again takes a tenth of a short command's time.
+    """Run the command line. Characters that the terminal can't encode are replaced."""
+    # Searching imported modules for garbage takes a tenth of a short command's time, and they are never freed.
     gc.set_threshold(_COLLECT_AFTER)
-    atexit.register(gc.freeze)  # nor is there anything to look for when the process ends
-    # Nothing here plugs into pydantic, which would look through the metadata of every installed package.
+    atexit.register(gc.freeze)  # skip the collection at exit as well
+    # To find plugins, pydantic would read the metadata of every installed package. None are used.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
-    # None makes an import fail: httpx's own command line would bring click, rich and pygments, another tenth.
+    # None makes the import fail: httpx's command line would load click, rich and pygments, another tenth of the time.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as `sys.modules` has it (import's reference)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

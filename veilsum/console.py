@@ -26,11 +26,17 @@ IdColumn = Annotated[
         show_default="id, if there is one",
     ),
 ]
+Standardise = Annotated[
+    Path | None,
+    typer.Option(
+        help="Standardise tabular features by the moments in this file; a new file is written from these records."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 DEFAULT_URL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
 TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
-"""The operator's token from `veilsum --token-file`; it takes precedence."""
+"""The operator's token from `veilsum --token-file`; it takes precedence over other sources."""
 
 
 def _chosen(value: str | None) -> str | None:
@@ -75,7 +81,7 @@ ClientKey = Annotated[
     ),
 ]
 NOTE_MAX = 4096
-"""Characters of a note that are shown."""
+"""Maximum characters of a note; the rest is cut."""
 CLIENT: ContextVar[tuple[Path | None, Path | None]] = ContextVar("client", default=(None, None))
 """Client certificate and key from `veilsum --client-cert` and `--client-key`."""
 
@@ -98,13 +104,13 @@ def token_in(path: Path | None) -> str | None:
 
 Command = Callable[..., None]
 Connect = Callable[..., AbstractContextManager["Operator"]]
-"""`veilsum.remote.operator` with the options of the connection; takes its keywords."""
+"""`veilsum.remote.operator`, bound to the connection's options; takes its other keywords."""
 JSON: ContextVar[bool] = ContextVar("json", default=False)
 """Whether the running command prints JSON."""
 
 
 def reporting(command: Command) -> Command:
-    """Give a command the option `--json`, and report errors that a user can fix as messages."""
+    """Add the option `--json` to a command, and report errors that a user can fix as messages."""
 
     @wraps(command)
     def run(*, json_: bool, **options: Any) -> None:
@@ -115,7 +121,7 @@ def reporting(command: Command) -> Command:
 
 
 def at_coordinator(*, token: bool) -> Callable[[Command], Command]:
-    """As `reporting`; with the options `--url` and `--ca`, and `--token` for operators, whose values are in the argument `connect`."""
+    """Add `--url`, `--ca` and, with `token`, `--token` to a `reporting` command. Its argument `connect` is bound to their values."""
 
     def decorated(command: Command) -> Command:
         @wraps(command)
@@ -131,7 +137,7 @@ def at_coordinator(*, token: bool) -> Callable[[Command], Command]:
 
 
 def _with_options(run: Command, command: Command, **added: tuple[Any, Any]) -> Command:
-    """Show typer the command's options, and those added, each with its type and default."""
+    """Give `run` the command's signature plus the `added` options, each with type and default, for typer."""
     own = [each for each in signature(command).parameters.values() if each.name != "connect"]
     more = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
@@ -143,7 +149,7 @@ def _with_options(run: Command, command: Command, **added: tuple[Any, Any]) -> C
 
 
 def say(values: Mapping[str, Any], title: str = "", *, scripts: Mapping[str, Any] | None = None) -> None:
-    """Print a titled list of names and values; with `--json` an object, of `scripts` where that says more."""
+    """Print a titled list of names and values. With `--json`, print an object instead: `scripts` if given, else `values`."""
     if JSON.get():
         sys.stdout.write(json.dumps(values if scripts is None else scripts, indent=2) + "\n")
         sys.stdout.flush()
@@ -159,7 +165,7 @@ def say(values: Mapping[str, Any], title: str = "", *, scripts: Mapping[str, Any
 def table(
     title: str, rows: list[dict[str, Any]], *, empty: str = "", scripts: Mapping[str, Any] | None = None
 ) -> None:
-    """Print rows that have the same names, or a note that there are none; with `--json` an object, as `say`."""
+    """Print rows with the same names as a table, or the note `empty`. With `--json`, print an object as `say` does."""
     if JSON.get():
         say({title.lower(): rows}, scripts=scripts)
         return
@@ -186,7 +192,7 @@ def note(text: str) -> None:
 
 
 def notes() -> Callable[[str], None]:
-    """`note`, without lines that repeat the one before."""
+    """Return a `note` that skips a line equal to the previous one."""
     last = ""
 
     def tell(text: str) -> None:
@@ -228,7 +234,7 @@ _HINTS = {
     "unauthorised": "Set VEILSUM_OPERATOR_TOKEN to a valid one, or name its file by `veilsum --token-file`",
     "already-summed": "Run the study for a later --period, with new records",
 }
-"""What the user of a command can do about a fault, by its cause."""
+"""Next step for the user of a command, by cause of the fault."""
 
 
 @contextmanager
@@ -236,9 +242,10 @@ def reported(*, as_json: bool) -> Iterator[None]:
     """Report errors that a user can fix as messages. Other errors keep their traceback."""
     from pydantic import ValidationError
 
-    from client_sdk.errors import ClientError, first_fault
+    from client_sdk.errors import ClientError
     from veilsum.calibration import CalibrationError
     from veilsum.protocol.errors import Misuse, PeerFault
+    from veilsum.protocol.forms import first_fault
 
     before = JSON.set(as_json)
     try:
@@ -262,12 +269,12 @@ def reported(*, as_json: bool) -> Iterator[None]:
 
 
 def plain(text: str) -> str:
-    """Text on one line without control characters: a coordinator's words could otherwise move the cursor."""
+    """Put text on one line, without control characters: text from a coordinator could otherwise move the cursor."""
     return "".join(each if each.isprintable() else " " if each.isspace() else "�" for each in text)
 
 
 def _of_system(error: OSError) -> str:
-    """The system's message, and what to do if a path is of another kind than the command needs."""
+    """Describe a system error, with the next step if a path is of the wrong kind."""
     path = error.filename
     match error:
         case FileExistsError() if path is not None and not Path(path).is_dir():

@@ -1,4 +1,4 @@
-"""Features, labels and ids from files: .npz, .safetensors, .parquet, .csv, .tsv, .pt. Only .pt needs torch."""
+"""Read features, labels and ids from .npz, .safetensors, .parquet, .csv, .tsv and .pt files. Only .pt needs torch."""
 
 import csv
 import gzip
@@ -35,7 +35,7 @@ _DRAWS = 1 << 32
 _WANTED = ("features", "labels", "ids")
 _RECORD = b"veilsum calibration record 2 "
 _INDEX = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
-"""Names that pandas gives to the column of a data frame's index."""
+"""Column names that pandas gives to the index of a data frame."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +55,10 @@ class Table:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class FileRecords(Records):
-    """Records of a file. Whether a whole number is a class key, such as "7", or a class index depends on the study."""
+    """Records of a file. The study decides whether an integer label is a class key, such as "7", or a class index."""
 
     texts: tuple[str, ...] = field(init=False)
-    """The labels as the file writes them; "" for a missing one."""
+    """The labels as written in the file; "" for a missing label."""
 
     def __post_init__(self) -> None:
         given = np.asarray(self.labels)
@@ -67,7 +67,7 @@ class FileRecords(Records):
         object.__setattr__(self, "texts", tuple(texts))
 
     def indices(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
-        """As of `Records`; of a study with numbers among its keys, whole numbers are keys."""
+        """Map labels to class indices, as `Records` does. If any class key is a number, integer labels are class keys."""
         numbers = any(key.lstrip("-").isdecimal() for key in classes)
         places = {one_spelling(key) if numbers else str(place): place for place, key in enumerate(classes)}
         places |= {key: place for place, key in enumerate(classes)}
@@ -79,11 +79,11 @@ class FileRecords(Records):
 class Moments:
     """Public moments that standardise tabular features: (x − mean)/scale.
 
-    The SHA-256 of their file is the extractor of a study over standardised features, so that all members use the same ones.
+    The SHA-256 of the moments' file is the extractor of a study over standardised features, so that all members use the same moments.
 
     Attributes:
-        mean: (dim,) subtracted from features.
-        scale: (dim,) divisors, above 0.
+        mean: (dim,), subtracted from features.
+        scale: (dim,), divisors above 0.
     """
 
     mean: Features
@@ -91,16 +91,18 @@ class Moments:
 
     @classmethod
     def of(cls, features: Features) -> Self:
-        """Mean and standard deviation of each column; a column without spread has the scale 1. Rows that are not finite don't count."""
+        """Compute mean and standard deviation of each column, over finite rows; the scale of a constant column is 1."""
         rows = features[np.isfinite(features).all(axis=1)].astype(np.float64)
         if not len(rows):
             raise Misuse("can't compute moments: every row holds NaN or infinity")
-        scale = rows.std(axis=0)
-        return cls(rows.mean(axis=0), np.where(scale > 0, scale, 1.0))
+        # Rounding would give a constant column another mean and a tiny scale.
+        varied, scale = rows.max(axis=0) > rows.min(axis=0), rows.std(axis=0)
+        mean = np.where(varied, rows.mean(axis=0), rows[0])
+        return cls(mean, np.where(varied & (scale > 0), scale, 1.0))
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote. Raises Misuse for anything else."""
+        """Read a file written by `save`. Raises Misuse for any other file."""
         try:
             arrays = load_file(path)
             mean, scale = arrays["mean"], arrays["scale"]
@@ -112,11 +114,11 @@ class Moments:
         return cls(mean, scale)
 
     def save(self, path: Path) -> None:
-        """Write them to a safetensors file."""
+        """Write the moments to a safetensors file."""
         write_durably(path, save({"mean": self.mean, "scale": self.scale}))
 
     def apply(self, features: Array) -> Features:
-        """(n, dim) standardised features, float64."""
+        """Standardise (n, dim) features; returns float64."""
         if features.ndim != 2 or features.shape[1] != len(self.mean):
             raise Misuse(
                 f"features have shape {features.shape}; the moments are of {len(self.mean)} features"
@@ -126,7 +128,7 @@ class Moments:
 
 
 def moments_in(path: Path, parts: Sequence[Features]) -> Moments:
-    """Read a file of moments; write it from these features if it does not exist."""
+    """Read a file of moments; if it does not exist, compute it from these features and write it."""
     if not path.exists():
         widths = {part.shape[1] for part in parts}
         if len(widths) > 1:
@@ -154,8 +156,8 @@ def read_table(path: Path, id_column: str | None = None) -> Table:
     `id_column` names the id column, `id` by default.
 
     Raises:
-        Misuse: an unknown format, a missing file, array or column, a repeated column, the column of a data frame's index, or an
-            array that needs unpickling.
+        Misuse: the format is unknown; the file, an array or a column is missing; a column is repeated, or is the index of a data frame;
+            or an array needs unpickling.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     kind = "".join(suffixes if suffixes[-1:] == [".gz"] else suffixes[-1:])
@@ -176,7 +178,7 @@ def read_table(path: Path, id_column: str | None = None) -> Table:
     features = arrays["features"]
     if features.ndim != 2 or not features.shape[1]:
         raise Misuse(f"{path}: features have shape {features.shape}, expected (n, dim), one row a record")
-    if features.dtype.kind not in "fiub":  # an error about one of them would show it
+    if features.dtype.kind not in "fiub":  # a later error would quote a value
         raise Misuse(f"{path}: features are {features.dtype}, expected numbers")
     if not len(features):
         raise Misuse(f"{path} holds no records")
@@ -186,7 +188,7 @@ def read_table(path: Path, id_column: str | None = None) -> Table:
 def read_records(
     path: Path, id_column: str | None = None, *, held_out: float = 0.0, moments: Moments | None = None
 ) -> FileRecords:
-    """Read records. Raises Misuse as `read_table`, and if features, labels or ids have a wrong shape or type."""
+    """Read records. Raises Misuse as `read_table` does, and if features, labels or ids have a wrong shape or type."""
     rows = read_table(path, id_column)
     with of_file(path):
         features = rows.features if moments is None else moments.apply(rows.features)
@@ -194,10 +196,10 @@ def read_records(
 
 
 def class_keys(parts: Sequence[FileRecords]) -> list[str]:
-    """Class keys for records without a study: `class-0` and so on if all labels are class indices, else the labels in order.
+    """Return class keys for records without a study: `class-0` and so on if all labels are class indices, else the sorted labels.
 
     Raises:
-        Misuse: the labels are numbers that are not class indices, or there are too few or too many different ones.
+        Misuse: the labels are numbers that are not class indices, or there are too few or too many classes.
     """
     labels = {one_spelling(text) for part in parts for text in part.texts} - {""}
     if all(map(_number, labels)):
@@ -216,10 +218,10 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
 def divide(
     features: Features, labels: Labels, ids: Sequence[bytes] | None, bounds: Sequence[float]
 ) -> list[Part]:
-    """Divide (n, dim) features, no row all zeros, and (n,) labels into as many parts as there are intervals from 0 to 1 between `bounds`.
+    """Divide (n, dim) features, no row all zeros, and (n,) labels into one part for each interval of 0 to 1 between `bounds`.
 
-    A number drawn from the digest of a row's id decides, or else of the row, so that each run has the same parts, and what is of one record
-    stays together: otherwise a head that knows a person from other rows would be judged on it.
+    The digest of a row's id, or of the row if there are no ids, determines its part. So every run has the same parts, and all rows of one
+    record are in one part: otherwise a head would be judged on records whose other rows it was fitted to.
     """
     if ids is None:
         rows = (unit_rows(features)[0] + 0.0).astype("<f8")  # −0.0 as 0.0
@@ -249,7 +251,7 @@ def held_out_from(given: str | None) -> float | Path | None:
 
 @contextmanager
 def of_file(*paths: Path) -> Iterator[None]:
-    """Raise errors about the records of files as Misuse that names the files."""
+    """Re-raise errors about records as Misuse, which names their files."""
     try:
         yield
     except (CalibrationError, Misuse) as error:
@@ -265,7 +267,7 @@ def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
         raise
     except CalibrationError as error:
         raise Misuse(f"{path}: {error}") from error
-    except Exception as error:  # each parser fails in its own ways, and its words may quote the file
+    except Exception as error:  # each parser has its own errors, which may quote the file
         raise Misuse(
             f"can't read {path} as {path.suffix}: it is damaged, of another format, not UTF-8, or holds Python objects, which "
             f".astype(str) turns into text ({type(error).__name__})"
@@ -303,11 +305,11 @@ def _safetensors(path: Path, _id_column: str | None) -> _Found:
 
 
 _SAFE = ("F16", "BF16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
-"""Safetensors types that are read: numpy's, and bfloat16."""
+"""Supported safetensors types: numpy's, and bfloat16."""
 
 
 def _bfloat16(path: Path, name: str) -> Array:
-    """A bfloat16 array as float32, which holds each value exactly. The file's header was checked before."""
+    """Read a bfloat16 array as float32, which holds each value exactly. The caller has checked the file's header."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         about = json.loads(file.read(size))[name]
@@ -340,7 +342,7 @@ def _parquet(path: Path, id_column: str | None) -> _Found:
 
 
 def _column(column: Any) -> Array:
-    """A column's values; the rows of a column of lists of one length."""
+    """Return a column's values; for a column of lists of one length, a matrix."""
     from pyarrow import types  # noqa: PLC0415 - an extra
 
     if types.is_dictionary(column.type):  # a missing entry would become the dictionary's last one
@@ -352,7 +354,7 @@ def _column(column: Any) -> Array:
 
 
 def _texts(values: Array) -> Array:
-    """Text or bytes as numpy's own, and "" for a missing one; other object arrays as they are."""
+    """Convert an object array of text or bytes to numpy's type, with "" for missing values. Other arrays are unchanged."""
     if values.dtype != object:
         return values
     found = ["" if each is None else each for each in values]
@@ -360,7 +362,7 @@ def _texts(values: Array) -> Array:
 
 
 def _pt(path: Path, _id_column: str | None) -> _Found:
-    """A dictionary of tensors that `torch.save` wrote; nothing else in it is unpickled."""
+    """Read a dictionary of tensors that `torch.save` wrote; other objects are not unpickled."""
     try:
         import torch  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -371,7 +373,7 @@ def _pt(path: Path, _id_column: str | None) -> _Found:
     given = {name: held[name] for name in _WANTED if name in held}
     if (
         getattr(given.get("features"), "dtype", None) == torch.bfloat16
-    ):  # it can't count to 257: never for labels
+    ):  # never for labels: bfloat16 can't represent 257
         given["features"] = given["features"].float()
     return _Found({name: as_array(each) for name, each in given.items()}, [str(name) for name in held])
 
@@ -380,7 +382,7 @@ _DELIMITERS = ",;\t|"
 
 
 def _csv(path: Path, id_column: str | None) -> _Found:
-    """A header line with a column `label`; the other columns are features, or ids."""
+    """Read a table with a header. The column `label` holds labels; the other columns are features, or ids."""
     opened = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
         names = file.readline()
@@ -388,14 +390,14 @@ def _csv(path: Path, id_column: str | None) -> _Found:
         delimiter = max(_DELIMITERS, key=names.count)  # csv.Sniffer also guesses letters
         reader = csv.reader(file, delimiter=delimiter)
         header, lines, rows = next(reader, []), list[int](), list[list[str]]()
-        first = reader.line_num + 1  # of a row: a quoted cell may hold line breaks
+        first = reader.line_num + 1  # first line of the next row: a quoted cell may hold line breaks
         for row in reader:
             if row:  # not a blank line
                 lines.append(first)
                 rows.append(row)
             first = reader.line_num + 1
     if "label" not in header:
-        # Without what it holds instead: the first line of a file without a header is a record.
+        # Don't quote the line: without a header, it is a record.
         raise Misuse(
             f"{path}: its first line names no column label; expected a header with label, a name for each feature and, optionally, id"
         )
@@ -415,7 +417,7 @@ def _csv(path: Path, id_column: str | None) -> _Found:
 
 
 def _whole(texts: Array) -> Array:
-    """A column's texts as int64 if all are whole numbers, else as they are."""
+    """Convert a column of text to int64 if all values are integers; otherwise return it unchanged."""
     try:
         return texts if _grouped(texts).any() else texts.astype(np.int64)
     except (ValueError, OverflowError):
@@ -423,7 +425,7 @@ def _whole(texts: Array) -> Array:
 
 
 def _numbers(path: Path, name: str, texts: Array, lines: Sequence[int]) -> Array:
-    """A column's texts as float64, NaN where it is empty or NA. Raises Misuse that names the first line without a number, and never its text."""
+    """Convert a column of text to float64, with NaN for empty text or NA. Raises Misuse, which names the first bad line, not its text."""
     texts = np.where((texts == "") | (texts == "NA"), "nan", texts)
     texts = np.where(_grouped(texts), "not a number", texts)
     try:
@@ -437,7 +439,7 @@ def _numbers(path: Path, name: str, texts: Array, lines: Sequence[int]) -> Array
 
 
 def _grouped(texts: Array) -> npt.NDArray[np.bool_]:
-    """Which texts numpy would read as a number though they hold an underscore, as Python's own numbers may: 1_0 is a label, not 10."""
+    """Mark texts with an underscore, which numpy would read as numbers, as Python does: 1_0 is a label, not 10."""
     return np.char.find(texts, "_") >= 0
 
 
@@ -450,7 +452,7 @@ def _number(text: str) -> bool:
 
 
 def _check_names(path: Path, names: Sequence[str], index: Sequence[Any] = ()) -> None:
-    """Refuse repeated columns, and the index of a data frame, which is not a feature (Misuse)."""
+    """Refuse repeated columns, and a data frame's index, which is not a feature (Misuse)."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise Misuse(f"{path}: several columns are named {', '.join(twice)}")
     if indices := [name for name in names if _INDEX.fullmatch(name) or name in index]:
@@ -471,7 +473,7 @@ def _ids(path: Path, columns: dict[str, Array], id_column: str | None) -> dict[s
 
 
 def _columns(path: Path, columns: dict[str, Array], id_column: str | None) -> _Found:
-    """Features in a column each; labels and ids in theirs."""
+    """Read labels and ids from their columns, and one feature from each other column."""
     found = _Found({}, list(columns))
     found.arrays.update(_ids(path, columns, id_column))
     if (labels := columns.pop("label", None)) is not None:
@@ -482,7 +484,10 @@ def _columns(path: Path, columns: dict[str, Array], id_column: str | None) -> _F
         )
     strange = [name for name, values in columns.items() if values.dtype.kind not in "fiu" or values.ndim != 1]
     if strange:
-        raise Misuse(f"{path}: column {', '.join(strange)} does not hold numbers; each feature is a column")
+        raise Misuse(
+            f"{path}: column {', '.join(strange)} does not hold numbers: name a column of ids by --id-column, and remove other columns or "
+            "convert them to numbers"
+        )
     if columns:
         found.arrays["features"] = np.column_stack(list(columns.values()))
     return found

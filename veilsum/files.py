@@ -1,4 +1,4 @@
-"""Private files and folders that survive a power cut."""
+"""Private files and folders, written durably."""
 
 import errno
 import fcntl
@@ -15,11 +15,11 @@ _LONG_BYTES = 1 << 20
 _BLOCK_BYTES = 4096
 _DIRECT = getattr(os, "O_DIRECT", 0)
 _THREAD = threading.local()
-"""Holds a thread's aligned buffer: to map one for each file costs as much as a quarter of its writing."""
+"""Holds each thread's aligned buffer, because mapping one for each file costs a quarter of the time to write it."""
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of mode 0700, and the ones above it, durably; one that exists stays as it is. Raises FileExistsError for a file."""
+    """Make a folder and its parents durably, with mode 0700; existing folders stay unchanged. Raises FileExistsError for a file."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(mode=FOLDER_MODE, exist_ok=True)
@@ -28,7 +28,7 @@ def make_folder(folder: Path) -> None:
 
 
 def make_private(folder: Path) -> Path:
-    """`make_folder`, and mode 0700 for one that exists too. Raises FileExistsError for a file, whose mode stays."""
+    """Make a folder as `make_folder` does, and set mode 0700 if it exists. Raises FileExistsError for a file, whose mode is unchanged."""
     make_folder(folder)
     folder.chmod(FOLDER_MODE)  # mkdir's mode is subject to the umask, and an older folder has its own
     return folder
@@ -44,18 +44,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes | memoryview) -> None:
-    """Replace a file as a whole: after a crash it holds the old bytes or the new ones. Its mode is 0600.
+    """Replace a file atomically, with mode 0600: after a crash it holds either the old or the new bytes.
 
     Raises:
-        OSError: the disk is full, or refuses.
+        OSError: the disk is full, or the write fails.
     """
     _replace(path.parent, {path.name: data})
 
 
 def write_together(folder: Path, files: Mapping[str, bytes | None]) -> None:
-    """Replace files in a folder, as `write_durably`, and remove those of None; the last one is there only once all others are.
+    """Replace files in a folder, as `write_durably` does, and remove those given as None. The last file is written after all others.
 
-    What is there with these bytes already stays as it is: every file got its name after its bytes were on the disk.
+    Files that hold the given bytes already are skipped: a file gets its name only after its bytes are on the disk.
     """
     changed = {name: data for name, data in files.items() if data is None or not _holds(folder / name, data)}
     last = list(files)[-1]
@@ -65,7 +65,7 @@ def write_together(folder: Path, files: Mapping[str, bytes | None]) -> None:
 
 
 def make_durably(path: Path, data: bytes) -> None:
-    """Write a file unless it exists, whole or not at all; the first of several writers wins."""
+    """Write a file atomically unless it exists; the first of several writers wins."""
     temporary = _written_beside(path, data)
     try:
         with suppress(FileExistsError):
@@ -76,7 +76,7 @@ def make_durably(path: Path, data: bytes) -> None:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a file is a temporary one of these functions."""
+    """Whether a name is that of a temporary file of these functions."""
     return name.startswith(".")
 
 
@@ -90,7 +90,7 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def _replace(folder: Path, files: Mapping[str, bytes | memoryview | None]) -> None:
-    """One sync of the folder, whatever the number of files."""
+    """Replace or remove files, with a single sync of the folder."""
     fresh = dict[Path, Path]()
     try:
         for name, data in files.items():
@@ -108,7 +108,7 @@ def _replace(folder: Path, files: Mapping[str, bytes | memoryview | None]) -> No
 
 
 def _written_beside(path: Path, data: bytes | memoryview) -> Path:
-    """Return a temporary file after its bytes are on the disk."""
+    """Write a temporary file, and return its path once the bytes are on the disk."""
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
@@ -126,9 +126,9 @@ def _written_beside(path: Path, data: bytes | memoryview) -> Path:
 
 
 def _written_directly(descriptor: int, content: memoryview) -> int:
-    """Write the whole blocks of a long file past the page cache; how many bytes that were, 0 where the file system refuses.
+    """Write the whole blocks of a long file without the page cache. Returns the number of bytes written; 0 if the file system can't.
 
-    Such a file is rarely read again, and to cache it costs more than to write it: above all on a virtual machine, whose host has to find
+    Such a file is rarely read again, and caching it costs more than writing it, above all on a virtual machine, whose host has to provide
     memory for every page.
     """
     whole, written = len(content) // _BLOCK_BYTES * _BLOCK_BYTES, 0

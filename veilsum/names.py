@@ -7,7 +7,7 @@ from veilsum.protocol.errors import Misuse
 
 
 def _hexadecimal(digits: int, what: str, source: str, text: str) -> str:
-    """Normalise a number of hex digits. Raises Misuse for anything else, an empty text included."""
+    """Normalise `text` of that many hex digits to lower case. Raises Misuse for any other text, including an empty one."""
     if not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", text):
         raise Misuse(f"invalid {what} {text!r}: expected {digits} hex digits; {source}")
     return text.lower()

@@ -1,7 +1,7 @@
-"""Self-contained HTML reports: figures, arrays in and a data URI for `<img src>` out, and the pages that hold them.
+"""Self-contained HTML reports: figures, drawn from arrays as data URIs for `<img src>`, and the pages that hold them.
 
-The palette is distinguishable with any colour vision (Okabe and Ito 2008), and position, shape or a label repeats what colour
-says. Figures are data URIs, not inline SVG: several inline drawings would share one id space.
+The palette is distinguishable with any colour vision (Okabe and Ito 2008), and position, shape or a label repeats the meaning of each
+colour. Figures are data URIs rather than inline SVG, because several inline drawings would share one id space.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6B7280"
 INK, RULE = "#1F2933", "#E3E7EB"
 PALE = "#C5CDD5"
 
-# Any: matplotlib's stubs want a literal of every setting.
+# Typed as Any because matplotlib's stubs expect a literal for every setting.
 _STYLE: dict[Any, Any] = {
     "figure.facecolor": "white",
     "axes.facecolor": "white",
@@ -55,7 +55,7 @@ _STYLE: dict[Any, Any] = {
     "xtick.minor.size": 0,
     "font.size": 10,
     "legend.frameon": False,
-    # Text as outlines, and ids from a fixed salt: the file looks the same everywhere and on every run.
+    # Text as outlines and ids from a fixed salt make the file the same everywhere and on every run.
     "svg.fonttype": "path",
     "svg.hashsalt": "veilsum",
 }
@@ -66,7 +66,7 @@ def drawing(
     size: tuple[float, float], columns: int = 1, width_ratios: tuple[float, ...] | None = None
 ) -> Iterator[tuple[Figure, tuple[Axes, ...]]]:
     """Make an empty figure of `size` inches in the house style, and its axes from left to right."""
-    # Only reports load matplotlib. No pyplot: it would keep figures and choose a window system.
+    # Only reports load matplotlib. pyplot is avoided because it keeps figures and chooses a window system.
     from matplotlib import rc_context  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -90,18 +90,16 @@ def page(package: str, **values: Any) -> str:
     return made.get_template("report.html").render(values)
 
 
-def legend_above(axes: Axes, columns: int = 4) -> None:
-    """Put the legend between title and plot, where it hides nothing."""
+_ABOVE_LEGEND = 31
+"""Points between a title and its axes, with a legend of one row between them."""
+
+
+def legend_above(axes: Axes) -> None:
+    """Put the legend between title and plot, where it hides no data."""
     axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(-0.01, 1),
-        ncols=columns,
-        borderaxespad=0.2,
-        handletextpad=0.4,
-        fontsize=9,
+        loc="lower left", bbox_to_anchor=(-0.01, 1), ncols=5, borderaxespad=0.2, handletextpad=0.4, fontsize=9
     )
-    rows = -(-len(axes.get_legend_handles_labels()[1]) // columns)
-    axes.set_title(axes.get_title(loc="left"), pad=14 + 17 * rows)
+    axes.set_title(axes.get_title(loc="left"), pad=_ABOVE_LEGEND)
 
 
 def duration(seconds: float) -> str:
@@ -174,7 +172,7 @@ def label_distribution(counts: IntArray) -> str:
             ylabel="member",
             title=f"Records of each class at each member (largest disc: {counts.max()})",
         )
-        # At most 30 and 90 tick labels: more would overlap.
+        # At most 30 and 90 tick labels, because more would overlap.
         columns, rows = range(0, classes, -(-classes // 30)), range(0, members, -(-members // 90))
         cells.set_xticks(columns, [str(c) for c in columns])
         cells.set_yticks(rows, [str(k + 1) for k in rows])
@@ -186,7 +184,7 @@ def label_distribution(counts: IntArray) -> str:
 
 
 def _totals(axes: Axes, records: IntArray, label: str, shown: Sequence[str] | None = None) -> None:
-    """Draw a bar of records beside each row of the plot on the left."""
+    """Draw a bar of records next to each row of the plot on the left."""
     bars = axes.barh(range(len(records)), records, color=GREY, height=0.55)
     axes.bar_label(bars, shown, padding=4, fontsize=9)
     axes.set(ylim=(len(records) - 0.4, -0.6), xticks=[], yticks=[])
@@ -233,9 +231,9 @@ _MANY_CLASSES = 60  # more names would overlap
 
 
 def reliability_diagram(confidence: FloatArray, accuracy: FloatArray, records: IntArray) -> str:
-    """Draw accuracy over confidence (Guo et al. 2017, Fig. 1) beside a histogram of confidence.
+    """Draw accuracy over confidence (Guo et al. 2017, Fig. 1) next to a histogram of confidence.
 
-    Each is of shape (B,), of B equal bins of 0..1; empty bins are not drawn.
+    Each argument has shape (B,), for B equal bins of 0..1. Empty bins are not drawn.
     """
     held, bins = records > 0, len(records)
     with drawing((7.2, 3.9), columns=2, width_ratios=(1.15, 1.0)) as (figure, (diagram, sizes)):
@@ -253,15 +251,16 @@ def reliability_diagram(confidence: FloatArray, accuracy: FloatArray, records: I
         diagram.grid(visible=True)
         legend_above(diagram)
         sizes.bar((np.arange(bins) + 0.5) / bins, records, width=0.86 / bins, color=ORANGE)
-        sizes.set(xlim=(0, 1.02), xlabel="confidence", ylabel="records", title="Records by confidence")
+        sizes.set(xlim=(0, 1.02), xlabel="confidence", ylabel="records")
+        sizes.set_title("Records by confidence", pad=_ABOVE_LEGEND)
         sizes.grid(visible=True, axis="y")
         return uri(figure)
 
 
 def class_recalls(recalls: FloatArray, records: IntArray) -> str:
-    """Draw each class's recall in 0..1, (C,), the lowest first, beside its number of records, (C,).
+    """Draw each class's recall in 0..1, (C,), the lowest first, next to its number of records, (C,).
 
-    Classes without records are not drawn, and only the 60 lowest of the others.
+    Only the 60 lowest classes with records are drawn.
     """
     held = np.flatnonzero(records)
     order = held[np.argsort(recalls[held], kind="stable")][:_MANY_CLASSES]

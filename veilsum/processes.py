@@ -1,7 +1,7 @@
-"""Supervise worker processes: replace one that dies, and end all with this process.
+"""Supervise worker processes: replace those that die, and end all of them with this process.
 
-uvicorn's own supervisor starts all workers at once, each on an empty database, keeps replacing workers that can't start, and leaves them
-running if it is killed.
+uvicorn's own supervisor starts all workers at once on an empty database, keeps replacing workers that can't start, and leaves them running
+if it is killed.
 """
 
 import multiprocessing
@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 PAUSE_S = 1.0
-"""Pause before a dead worker is replaced, so that a crash loop keeps no core busy."""
+"""Pause before a dead worker is replaced, so that a crash loop does not keep a core busy."""
 
 Work = Callable[[Callable[[], None]], object]
 
@@ -25,10 +25,10 @@ Work = Callable[[Callable[[], None]], object]
 def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
     """Keep `count` workers running until SIGTERM or SIGINT.
 
-    The first worker starts alone: it creates tables and keys, and its errors should be shown once.
+    The first worker starts alone, so that it creates tables and keys, and its errors are shown once.
 
-    `work` is each worker's importable function, which runs until SIGTERM and calls its argument once it is ready. `started` is called once
-    the first worker is ready.
+    Each worker runs `work`, an importable function that runs until SIGTERM and calls its argument when it is ready. `started` is called
+    when the first worker is ready.
 
     Returns:
         Whether the first worker became ready.
@@ -59,7 +59,7 @@ def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
     except KeyboardInterrupt:
         return True
     finally:
-        # A second signal would leave some workers running, and this process waiting for them.
+        # A second signal would interrupt the cleanup and leave workers running.
         before = [(stop, signal.signal(stop, signal.SIG_IGN)) for stop in (signal.SIGTERM, signal.SIGINT)]
         for process in running:
             process.terminate()
@@ -75,7 +75,7 @@ def _work(work: Work, tell: Connection | None) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process by SIGTERM once its parent has ended, even if that was killed."""
+    """End this process by SIGTERM when its parent ends, even if the parent is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     _end_after(parent.join)
@@ -90,8 +90,8 @@ def _end_after(wait: Callable[[], object]) -> None:
 
 
 if __name__ == "__main__":
-    # python -m veilsum.processes MODULE WORDS does what python -m MODULE WORDS does. Its standard input is a pipe on which nothing is
-    # sent: it ends when the other end is closed, even if the process that held it was killed.
+    # `python -m veilsum.processes MODULE ARGS` runs `python -m MODULE ARGS`. Nothing is sent on its standard input, a pipe: the process
+    # ends when the other end is closed, even if its holder was killed.
     _end_after(partial(os.read, 0, 1))
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""Connections of commands to the coordinator: address, certificates, tokens, and long polls."""
+"""Connections from commands to the coordinator: address, certificates, tokens and long polls."""
 
 import ssl
 import time
@@ -21,9 +21,11 @@ from veilsum.protocol.rest import CohortView, RoundView
 
 PATIENCE_S = 30.0
 PATIENT_S = 900.0
-"""Retry time of a command that waits for members: as long as theirs."""
+"""Retry time of a command that waits for members, equal to a member's."""
 POLL_MIN_S = 1.0
-"""Minimum time between two polls if the coordinator, or a proxy, does not hold long polls."""
+"""Minimum time between two polls if the coordinator or a proxy answers long polls at once."""
+NEWS_AT_ONCE = 8
+"""Number of changes that are followed at once. Then polls are limited to one a second, because a coordinator may show endless changes."""
 
 View = TypeVar("View", CohortView, RoundView)
 
@@ -38,7 +40,7 @@ def operator(
     member: Identity | None = None,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[Operator]:
-    """Open a client with an operator's token, or a signature of the admin or a member. Retries are reported on stderr."""
+    """Open a client that authenticates with an operator's token, or a signature of the admin or a member. Retries are reported on stderr."""
 
     def retries(event: Progress) -> None:
         if event.step is Step.RETRYING:
@@ -62,7 +64,7 @@ def operator(
 
 @contextmanager
 def naming(url: str) -> Iterator[None]:
-    """Add the coordinator's address to errors, and show the SDK's warnings. Raises Misuse for an invalid address."""
+    """Add the coordinator's address to `Unreachable`, and print the SDK's warnings. Raises Misuse for an invalid address."""
     where, tell = shown(url), notes()
     try:
         with warnings.catch_warnings():
@@ -74,7 +76,7 @@ def naming(url: str) -> Iterator[None]:
 
 
 def shown(url: str) -> str:
-    """An address for people, without a password. Raises Misuse for an invalid one."""
+    """Format an address for people, without credentials. Raises Misuse for an invalid address."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -87,7 +89,7 @@ def shown(url: str) -> str:
 
 
 def trust(ca: Path | None) -> bool | str:
-    """The SDK's `verify`: the system's CAs, or the CAs in a PEM file."""
+    """Return the SDK's `verify` argument: the system's CAs, or the CAs in a PEM file. Raises Misuse for an unreadable file."""
     if ca is None:
         return True
     try:
@@ -98,7 +100,7 @@ def trust(ca: Path | None) -> bool | str:
 
 
 def certificate() -> ClientCertificate | None:
-    """The SDK's `cert`: the client certificate from `veilsum --client-cert`."""
+    """Return the SDK's `cert` argument: the client certificate from `veilsum --client-cert`. Raises Misuse if it can't be used."""
     certificate, key = CLIENT.get()
     if certificate is None:
         if key is not None:
@@ -115,21 +117,23 @@ def certificate() -> ClientCertificate | None:
 def changes(look: Callable[[int | None], View]) -> Iterator[View]:
     """Yield a view now, and again after each change of its version.
 
-    `look` fetches the view; with a version, it waits until that changes or a long poll ends.
+    `look` fetches the view. Given a version, it waits until the version changes or the long poll ends.
     """
-    view = look(None)
+    view, paced_s = look(None), 0.0
     while True:
         yield view
         seen = view.version
         while view.version == seen:
             asked_s = time.monotonic()
             view = look(seen)
-            if view.version == seen and time.monotonic() - asked_s < POLL_MIN_S:
+            paced_s = max(paced_s, asked_s - NEWS_AT_ONCE * POLL_MIN_S) + POLL_MIN_S
+            at_once = view.version != seen and paced_s <= asked_s
+            if not at_once and time.monotonic() - asked_s < POLL_MIN_S:
                 time.sleep(POLL_MIN_S)
 
 
 def _token(token: str | None) -> str | None:
-    """The token without surrounding whitespace: a file often ends in a newline."""
+    """Strip whitespace from a token, because a file often ends in a newline. Raises Misuse for invalid characters."""
     stripped = token.strip() if token else None
     if stripped and not (stripped.isascii() and stripped.isprintable()):
         raise Misuse("the operator's token holds invalid characters: copy it again")

@@ -31,15 +31,15 @@ class NotATranscript(Misuse):
 
 
 def upload_of(verdict: Verdict, member: str) -> dict[str, Any]:
-    """Say whether a member's upload was counted, and why."""
+    """Describe whether a member's upload was counted, and why."""
     return {"member": member, "counted": verdict.counted(member), "upload": verdict.standing(member).value}
 
 
 def own_upload(verdict: Verdict, folder: Path) -> dict[str, Any]:
-    """Say whether the upload that this identity sent was counted, by its own evidence.
+    """Describe whether the upload that this identity sent was counted, checked against the identity's own evidence.
 
     Raises:
-        PeerFault: the transcript's member of that name has another key, or the header in the evidence belongs to another attempt.
+        PeerFault: the transcript has another key for this member, or the header in the evidence belongs to another attempt.
     """
     identity = Identity.load(folder)
     if verdict.attempt.roster.key_of(identity.member) != identity.key.public:
@@ -60,7 +60,7 @@ def own_upload(verdict: Verdict, folder: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> Transcript:
-    """Read a transcript's file. Raises NotATranscript if it is not one, or can't be read."""
+    """Read a transcript's file. Raises NotATranscript if it can't be read or is not a transcript."""
     try:
         if path.exists() and not path.is_file():
             raise NotATranscript(f"{path} is not a file")
@@ -76,11 +76,11 @@ def read(path: Path) -> Transcript:
 
 
 def verdict_on(path: Path, pinned: bytes | None) -> Verdict:
-    """Replay a transcript, against the admin's pinned key or, for None, the roster's own.
+    """Replay a transcript against the pinned admin key; None trusts the key in the roster.
 
     Raises:
         NotATranscript: the file is not a transcript.
-        PeerFault: roster, study, cards or opening are invalid, so that nothing can be replayed.
+        PeerFault: roster, study, cards or opening are invalid, so nothing can be replayed.
     """
     transcript = read(path)
     try:
@@ -94,7 +94,7 @@ def verdict_on(path: Path, pinned: bytes | None) -> Verdict:
 
 
 def values_of(verdict: Verdict) -> dict[str, Any]:
-    """A verdict for scripts."""
+    """Convert a verdict to JSON values for scripts."""
     attempt = verdict.attempt
     return {
         "round": round_name(attempt.context),
@@ -119,7 +119,7 @@ def values_of(verdict: Verdict) -> dict[str, Any]:
 
 
 def lines(verdict: Verdict, path: Path) -> dict[str, Any]:
-    """A verdict as names and values for people."""
+    """Convert a verdict to names and values for people."""
     values = values_of(verdict)
     shown = {
         "study": f"{values['study']}, version {values['version']}, period {values['period']}, step {values['step']}",
@@ -143,7 +143,7 @@ def lines(verdict: Verdict, path: Path) -> dict[str, Any]:
 
 
 def rows(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
-    """Tables for people: broken rules, disputes, and refusals, which prove nothing."""
+    """Return tables for people: broken rules, disputes, and refusals, which prove nothing."""
     return {
         "Broken rules": [_row(each) for each in verdict.findings if not each.dispute],
         "Disputes: one of the two parties is wrong": [

@@ -1,4 +1,4 @@
-"""Cohorts, rounds and results as commands print them."""
+"""Format cohorts, rounds and results for the output of commands."""
 
 from typing import Any
 
@@ -36,13 +36,13 @@ def _enrolment(view: CohortView) -> str:
 
 
 def names(parties: Any) -> str:
-    """The first names of a list."""
+    """Join the first names of a list, and count the others."""
     more = len(parties) - _NAMED
     return ", ".join(parties[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def noise(view: NoiseView | None) -> dict[str, Any]:
-    """The privacy guarantee, or a note that the sum is exact."""
+    """Describe the privacy guarantee, or state that the sum is exact."""
     if view is None:
         return {"noise": EXACT}
     return {
@@ -52,7 +52,7 @@ def noise(view: NoiseView | None) -> dict[str, Any]:
 
 
 def show(view: CohortView | RoundView | PreflightView) -> None:
-    """Print a cohort, a round, or a round that could be opened."""
+    """Print a cohort, a round or a preflight."""
     match view:
         case CohortView():
             title, values = "Cohort", _cohort(view)
@@ -140,9 +140,11 @@ def _preflight(view: PreflightView) -> dict[str, Any]:
 
 
 def summary(record: ResultRecord) -> dict[str, Any]:
-    """A signed result as names and values for people."""
+    """Convert a signed result to names and values for people."""
     solution = record.solution
-    ridge = None if solution.ridge is None else f"{solution.ridge:.6g}, chosen by {solution.chosen_by}"
+    chosen = {"gcv": "chosen by GCV", "given": "given by the study"}
+    chosen_by = chosen.get(solution.chosen_by, f"chosen by {solution.chosen_by}")
+    ridge = None if solution.ridge is None else f"{solution.ridge:.6g}, {chosen_by}"
     known = {
         "survivors": [survivor.member for survivor in record.survivors],
         "evicted": record.evicted,
@@ -164,7 +166,7 @@ def summary(record: ResultRecord) -> dict[str, Any]:
 
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is empty."""
+    """Drop empty values."""
     return {name: value for name, value in values.items() if value}
 
 
@@ -191,7 +193,7 @@ def why(view: RoundView) -> str:
 
 
 def advice(view: RoundView) -> str:
-    """The next step for a round that is stuck or ended without a result; empty otherwise."""
+    """Describe the next step for a round that is stuck or ended without a result; empty for other rounds."""
     if view.state == "voiding":
         return (
             f"given up ({why(view)}), and waiting for {names(view.waiting_for)} to sign that nothing was opened. Start `veilsum member "
@@ -214,7 +216,7 @@ _ENDED = {
 
 
 def _to_end(view: RoundView) -> str:
-    """How to end a round past its latest end."""
+    """Describe how to end a round past its latest end."""
     said = f"past the latest end, with {len(view.reported)} of {view.reports_min} reports that nothing was revealed."
     if view.waiting_for:
         said += f" Waiting for {names(view.waiting_for)}: start `veilsum member join` where it does not run."

@@ -1,11 +1,11 @@
-"""A run of a study, from enrolment to its result: what `veilsum operator run` does.
+"""Run a study from enrolment to its result, for `veilsum operator run`.
 
     a round of the run is open? ──▶ follow it to its end
             │ no
-    next step (`next_of`) ──▶ a cohort for it, found or opened ──▶ enrolment ──▶ open the step once enough members are there
-            └──▶ none: the result, or why there is none
+    next step (`next_of`) ──▶ find or open a cohort for it ──▶ enrolment ──▶ open the step when enough members are present
+            └──▶ none: show the result, or why there is none
 
-It keeps no state of its own: started again, it finds the run at the coordinator and goes on.
+It keeps no state: when restarted, it finds the run at the coordinator and continues.
 """
 
 import time
@@ -30,7 +30,7 @@ ATTEMPTS = 8
 PAUSE_S = 5.0
 """Pause before a retry, in seconds."""
 HEARD_S = 120.0
-"""A step is opened once enough members were heard from within this time."""
+"""A step opens only if enough members made a request within this time."""
 _REFUSED_FOR_NOW = frozenset(
     {
         Cause.CONFLICT,
@@ -50,11 +50,11 @@ class Waiting(Protocol):
     """Calls a function that waits, and may end the wait early."""
 
     def __call__(self, work: Callable[[], T], /) -> T:
-        """The call's value."""
+        """Return the result of `work`."""
 
 
 def at_ease(work: Callable[[], T], /) -> T:
-    """Wait as long as it takes."""
+    """Wait without a limit."""
     return work()
 
 
@@ -63,11 +63,12 @@ Told = Callable[[CohortView | RoundView | str], None]
 
 @dataclass(frozen=True)
 class Next:
-    """What a run needs next.
+    """The next action of a run.
 
     Attributes:
-        repeats: context of the certified attempt that it repeats; None for fresh records.
-        last: of a run that is over, its last round.
+        step: the step to open; None if the run is over.
+        repeats: context of the certified attempt that the step repeats; None for fresh records.
+        last: the last round of a run that is over.
     """
 
     step: str | None
@@ -76,9 +77,9 @@ class Next:
 
 
 def next_of(question: Question, period: str, links: Sequence[Link], done: Callable[[str], bool]) -> Next:
-    """Find the first step of a run that has no result: to be opened, or to be repeated where it was certified.
+    """Find the first step of a run without a result: to open it, or to repeat it if it was certified.
 
-    `links` are the federation's chain, and `done` says whether a round has a result.
+    `links` are the federation's chain. `done` returns whether a round has a result.
     """
     own = [
         link for link in links if (link.question, link.period) == (question.digest, period) and link.spends
@@ -100,12 +101,12 @@ def next_of(question: Question, period: str, links: Sequence[Link], done: Callab
 
 @dataclass
 class Following:
-    """How a run is followed.
+    """Follows a run.
 
     Attributes:
-        client: with an operator's token.
+        client: a client with an operator's token.
         tell: called with each change of a cohort or round, and with messages for people.
-        wait: calls its argument; the demo ends it early if a process fails.
+        wait: calls its argument; the demo ends the wait early if a process fails.
         pause: sleeps for a number of seconds.
     """
 
@@ -119,12 +120,12 @@ class Following:
     """Descriptions of failures since the last step with a result."""
 
     def run(self, federation: str, study: StudyView, period: str) -> RoundView:
-        """Enrol, open each step in turn, and follow it to its last round. An attempt without a result is tried again or repeated.
+        """Enrol, open each step in turn, and follow it; return the last round. Attempts without a result are retried or repeated.
 
         Raises:
-            Misuse: `ATTEMPTS` in a row ended without a result.
-            PeerFault: what the coordinator refuses for good.
-            Unreachable: the coordinator is out of reach.
+            Misuse: `ATTEMPTS` attempts in a row ended without a result.
+            PeerFault: the coordinator refuses permanently.
+            Unreachable: the coordinator can't be reached.
         """
         question = read_content(self.client.study(federation, study.study).content).question
         while True:
@@ -143,12 +144,12 @@ class Following:
                 cohort = self._cohort(federation, study, period, found)
                 if self._formed(cohort):
                     self._open(cohort, found.step)
-            except Unreachable as lost:  # it may have been done: the next look tells
+            except Unreachable as lost:  # the request may have succeeded; the next iteration finds out
                 self.tell(f"{lost}. Looking again.")
                 self.pause(PAUSE_S)
 
     def _live(self, federation: str, study: StudyView, period: str) -> RoundView | None:
-        """The run's open round; a federation has at most one."""
+        """Return the run's open round; a federation has at most one."""
         rounds = self.client.federation(federation).rounds
         view = self.client.round(rounds[-1]) if rounds else None
         if view is None or view.ended or (view.spec.name, view.spec.period) != (study.name, period):
@@ -159,7 +160,7 @@ class Following:
         return self.client.round(round_id).state == "done"
 
     def _follow(self, live: RoundView) -> None:
-        """Follow a round to its end, and report what comes next if it has no result."""
+        """Follow a round to its end, and report the next step if it has no result."""
         views = changes(lambda after: self.wait(partial(self.client.round, live.round, after)))
         while not (view := next(views)).ended:
             self.tell(view)
@@ -180,13 +181,13 @@ class Following:
             )
 
     def _failed(self, reason: str, what_next: str) -> None:
-        """Report a failure, and back off: by then, members that left no longer count as present."""
+        """Report a failure, and back off. After the pause, members that left no longer count as present."""
         self._failures.append(reason)
         self.tell(f"{reason} {what_next}")
         self.pause(min(HEARD_S, PAUSE_S * 2 ** (len(self._failures) - 1)))
 
     def _cohort(self, federation: str, study: StudyView, period: str, found: Next) -> CohortView:
-        """The newest cohort in which the step can be opened, or a new one."""
+        """Return the newest cohort in which the step can be opened, or open a cohort."""
         wanted = study.study, period, found.repeats
         for run in reversed(self.client.runs(federation).runs):
             usable = not run.over and run.cohort not in self._outdated
@@ -230,12 +231,10 @@ class Following:
 
 
 def find_study(client: Operator, federation: str, wanted: str) -> StudyView:
-    """Find a published study by its name, or by its hash or the first digits of it.
-
-    The highest version of a name is taken.
+    """Find a published study by its name, its hash, or at least 8 digits of the hash. A name finds its highest version.
 
     Raises:
-        Misuse: no such study, or it is revoked.
+        Misuse: there is no such study, or it is revoked.
     """
     found = client.studies(federation)
     named = [each for each in found if each.name == wanted]
@@ -254,5 +253,5 @@ def find_study(client: Operator, federation: str, wanted: str) -> StudyView:
 
 
 def this_month() -> str:
-    """The default period, for example 2026-11."""
+    """Return the default period, for example 2026-11."""
     return datetime.now(UTC).strftime("%Y-%m")

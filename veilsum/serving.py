@@ -1,4 +1,4 @@
-"""Serve the coordinator in one process or several, as `uvicorn service.app:app` does, with readable errors."""
+"""Serve the coordinator as `uvicorn service.app:app` does, in one process or several, and with readable errors."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ from veilsum.processes import keep
 from veilsum.protocol.errors import Misuse
 
 GRACE_S = 5
-"""Time for other requests at SIGTERM; open long polls end at once."""
+"""Time that requests have to finish at SIGTERM; open long polls end at once."""
 
 
 def run(
@@ -42,14 +42,14 @@ def run(
     quiet: bool,
     started: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Serve until SIGTERM or SIGINT, and call `started` with the address once requests are answered.
+    """Serve until SIGTERM or SIGINT, and call `started` with the address when the coordinator accepts requests.
 
     With `client_ca`, clients need a certificate from one of that file's authorities.
 
     Raises:
         Misuse: the folder is in use, its key is invalid, others may read the folder or a secret, the port is taken, a certificate can't
-            be read, several processes lack a shared database and bucket, the database is unreachable, tracing lacks its libraries, or a setting is
-            invalid.
+            be read, several processes lack a shared database and bucket, the database is unreachable, libraries for tracing are
+            missing, or a setting is invalid.
         OSError: the folder can't be created, or the bucket can't be read.
     """
     settings = Settings() if data_dir is None else Settings(data_dir=data_dir)
@@ -58,7 +58,7 @@ def run(
             "several processes share a database and a bucket: set VEILSUM_DATABASE_URL and VEILSUM_BLOBS_URL"
         )
     _check_tls(certificate, key, client_ca)
-    # The app checks the same when it starts, but uvicorn would show the errors as tracebacks.
+    # The app repeats these checks at its start, but there uvicorn would show errors as tracebacks.
     with worded():
         prepare(settings)
         if settings.database_url is None:
@@ -91,7 +91,7 @@ def run(
 def _serve(
     settings: Settings, listener: socket.socket, tls: dict[str, Any], tell: Callable[[], None], *, quiet: bool
 ) -> bool:
-    """Serve in this process, and return whether it called `tell`. Raises the Misuse or OSError that kept the coordinator from starting."""
+    """Serve in this process, and return whether it called `tell`. Raises the Misuse or OSError that prevented the coordinator's start."""
     # stdout is for the result
     logs.configure(sys.stderr, quiet=quiet)
     app = create_app(settings)
@@ -113,13 +113,13 @@ def _serve(
     ):
         runner.run(server.serve([listener]))
     failure: Exception | None = getattr(app.state, "failure", None)
-    if isinstance(failure, Misuse | OSError):  # the log has type and place of any other error
+    if isinstance(failure, Misuse | OSError):  # the log holds type and place of any other error
         raise failure
     return server.started
 
 
 def _replica(*words: Any, **named: Any) -> None:
-    """Serve in one of several processes, and report why it could not start."""
+    """Serve in one of several processes, and report an error at its start."""
     try:
         _serve(*words, **named)
     except (Misuse, OSError) as error:
@@ -136,7 +136,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            # Modules, routes and models are there for good: the collector looks at them no more, and at a request's some ten times less often.
+            # Modules, routes and models are never freed, so the collector skips them. It looks at requests' objects a tenth as often.
             gc.collect()
             gc.freeze()
             gc.set_threshold(10_000, 20, 20)

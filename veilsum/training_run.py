@@ -1,4 +1,4 @@
-"""The work behind `veilsum train`: experiments under seeds, and their output folders."""
+"""Run the experiments of `veilsum train` for each seed, and write their output folders."""
 
 import fcntl
 import os
@@ -35,16 +35,16 @@ from veilsum.protocol.errors import Misuse
 
 PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
 VALIDATION = 0.15
-"""The share of training records by which a sweep chooses, as in the papers."""
+"""Share of training records in the validation split of a sweep, as in the papers."""
 _SILENCE_S = 10
-_WAIT = timedelta(days=7)  # processes wait for one another's rounds, some longer than torch's 30 minutes
+_WAIT = timedelta(days=7)  # processes wait for each other's rounds, some longer than torch's 30 minutes
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The options of `veilsum train`, whose help describes them, and the experiment that they choose.
+    """The options of `veilsum train`, described in its help, and the experiment that they select.
 
-    With the device `cuda` each process of torchrun takes another GPU.
+    With the device `cuda`, each process of torchrun takes its own GPU.
     """
 
     experiment: str
@@ -70,8 +70,9 @@ class Choices:
 def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     """Run every seed, and summarise the runs.
 
-    With `sweep`, every combination runs first, in folders of `sweep`, and the best one on the validation split is chosen.
-    Each seed has a folder `seed-N` in the output: `run`, from which an interrupted run resumes, `result.json` and `extractor.safetensors`, and with features `member-NN.npz` and `test.npz`.
+    With `sweep`, every combination runs first, in a folder below `sweep`, and the best one on the validation split is chosen. Each seed
+    has an output folder `seed-N` with `run`, from which an interrupted run resumes, `result.json`, `extractor.safetensors` and, with
+    `features`, `member-NN.npz` and `test.npz`.
 
     Raises:
         Misuse: the device is unusable, or some of several seeds diverged; the other seeds' folders are complete.
@@ -120,14 +121,14 @@ def _seeds(
 def _selected(
     choices: Choices, output: Path, hardware: Hardware, tell: Callable[[str], None]
 ) -> tuple[Choices, dict[str, Any]]:
-    """Run every combination of the sweep, and return the choices with the best one, and each one's validation accuracy.
+    """Run every combination of the sweep. Returns the choices with the best combination, and the validation accuracy of each.
 
-    A combination of which a seed diverged is not chosen. The final run trains on the validation split too, unless the
-    experiment has one itself.
+    A combination with a diverged seed is not chosen. The final run also trains on the validation split, unless the experiment has
+    its own.
     """
     held_out = () if choices.loaded.data.validation else (f"data.validation={VALIDATION}",)
     plain = replace(choices, features=False, sweep=())
-    tried = {  # all of them first: an invalid value is refused before any training
+    tried = {  # made before any training, so that an invalid value is refused at once
         settings: replace(plain, changes=(*choices.changes, *settings, *held_out))
         for settings in product(*map(_settings, choices.sweep))
     }
@@ -147,7 +148,7 @@ def _selected(
 
 
 def _settings(sweep: str) -> list[str]:
-    """Split `lr=0.01,0.1` into one setting for each value; a key without a table is one of `training`."""
+    """Split `lr=0.01,0.1` into one setting for each value; a key without a table belongs to `training`."""
     key, equals, values = sweep.partition("=")
     if not key or not equals or not all(values.split(",")):
         raise ConfigError(f"--sweep: got {sweep!r}, expected a key and values such as lr=0.01,0.1")
@@ -156,7 +157,7 @@ def _settings(sweep: str) -> list[str]:
 
 
 def _device(name: str) -> str:
-    """Give each process of torchrun its own GPU, unless the device has a number."""
+    """Return the device, with each process of torchrun on its own GPU unless the device has a number."""
     rank = os.environ.get("LOCAL_RANK")
     return f"cuda:{rank}" if name == "cuda" and rank is not None else name
 
@@ -206,7 +207,7 @@ def _one(
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other commands out of a seed's folder: two would remove each other's snapshots."""
+    """Lock a seed's folder: two commands would remove each other's snapshots. Raises Misuse if it is locked."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         if is_first():
@@ -217,7 +218,7 @@ def alone(folder: Path) -> Iterator[None]:
             f"another process trains in {folder}: wait for its end, or choose another --output"
         ) from None
     except OSError:
-        pass  # some network file systems lock nothing
+        pass  # some network file systems have no locks
     try:
         yield
     finally:
@@ -243,7 +244,7 @@ class _Progress:
         self.began_s = self.told_s = time.monotonic()
 
     def within(self, round_: int, done: int, members: int) -> None:
-        """Report a round in progress, if nothing was reported for a while."""
+        """Report the progress within a round, if there was no report for a while."""
         now_s = time.monotonic()
         if now_s - self.told_s < _SILENCE_S or done == members:
             return
@@ -288,7 +289,7 @@ def _spread(name: str, shares: Sequence[float]) -> dict[str, float]:
 
 
 def write_members(output: Path, classifier: Classifier, data: Dataset, partition: Partition) -> None:
-    """Write each member's features and labels, as `veilsum member join` reads them."""
+    """Write each member's features and labels in the format that `veilsum member join` reads."""
     width = len(str(len(partition.members) - 1))
     for index, rows in enumerate(partition.members):
         write_features(

@@ -1,8 +1,8 @@
-"""Cases that Schemathesis makes of the API document, valid and not, against the whole app: `python -m assurance.apifuzz.run`.
+"""Valid and invalid requests that Schemathesis generates from the API document, against the whole app: `python -m assurance.apifuzz.run`.
 
-Every operation is called as an operator, and as the member that the path names, over things that are there: a round that is open,
-one that is done, a federation, a cohort, a member, a token. No answer may be a 5xx; each has to be declared, as problem details where it
-is a refusal, and to match its schema.
+Every operation is called as an operator, and as the member that the path names, on existing objects: an open round, a finished round, a
+federation, a cohort, a member and a token. No answer may be a 5xx. Each answer must be declared and match its schema, and refusals must
+be problem details.
 """
 
 import argparse
@@ -45,17 +45,17 @@ MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 AnyCase: TypeAlias = Case[Any]
 AnyOperation: TypeAlias = APIOperation[Any, Any, Any, Any]
 KNOWN = 4
-"""Of five cases, so many are about what is there."""
+"""How many of five cases are about existing objects."""
 
 
 @dataclass
 class Target:
-    """A coordinator with something in it.
+    """A coordinator with existing objects to send requests about.
 
     Attributes:
-        known: by path parameter, what is there.
-        statuses: how often each status was answered.
-        faults: what must not be.
+        known: values of path parameters that exist.
+        statuses: number of answers by status.
+        faults: the rules broken.
     """
 
     portal: BlockingPortal
@@ -65,18 +65,18 @@ class Target:
     faults: list[str] = field(default_factory=list)
 
     def send(self, case: AnyCase) -> None:
-        """One case, and what is wrong with its answer."""
+        """Send one case, and record what is wrong with its answer."""
         asked = case.as_transport_kwargs("http://coordinator")
         names = {"method", "url", "headers", "params", "json", "data"}
         request = {
             _renamed(name): value for name, value in asked.items() if name in names and value is not None
         }
-        if cookies := asked.get("cookies"):  # httpx warns of those of one request
+        if cookies := asked.get("cookies"):  # httpx warns of cookies on a single request
             said = "; ".join(f"{name}={value}" for name, value in cookies.items())
             request["headers"] = {**(request.get("headers") or {}), "cookie": said}
         try:
             answer = self.portal.call(lambda: self.server.client.request(**request))
-        except Exception as error:  # noqa: BLE001 - the app's own, or an answer that was not declared
+        except Exception as error:  # noqa: BLE001 - raised by the app, or an undeclared answer
             self._fault(case, _words(error))
             return
         self.statuses[answer.status_code] += 1
@@ -93,7 +93,7 @@ class Target:
 
 
 def _words(error: BaseException) -> str:
-    """What is wrong, without the answer."""
+    """Describe an error without quoting the answer."""
     inner = error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)
     return "; ".join(f"{type(each).__name__}: {str(each)[:300]}" for each in inner)
 
@@ -104,7 +104,7 @@ def _renamed(name: str) -> str:
 
 @contextmanager
 def target(folder: Path) -> Iterator[Target]:
-    """Four members, a round that is done and one that is collecting; nothing waits."""
+    """Set up four members, a finished round and a collecting one; nothing waits for long polls."""
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(running(folder / "data", max_wait_s=0.0)) as server,
@@ -132,7 +132,7 @@ def target(folder: Path) -> Iterator[Target]:
 
 
 def fuzz(at: Target, operation: AnyOperation, mode: GenerationMode, examples: int, seed: int) -> int:
-    """So many cases of one operation; how many there were."""
+    """Send this many cases of an operation; return how many were sent."""
     sent = 0
 
     @hypothesis.seed(seed)
@@ -148,9 +148,9 @@ def fuzz(at: Target, operation: AnyOperation, mode: GenerationMode, examples: in
         nonlocal sent
         if data.draw(st.integers(0, KNOWN)):
             for name in ("Authorization", "Signature"):
-                case.headers.pop(name, None)  # made up; the client has true ones
+                case.headers.pop(name, None)  # generated; the client sends valid ones
         for name, values in at.known.items():
-            # The stream of a round that is open has no end.
+            # The event stream of an open round has no end.
             there = values[:1] if operation.path == rest.ROUND_EVENTS else values
             if name in (case.path_parameters or {}) and data.draw(st.integers(0, KNOWN)):
                 case.path_parameters[name] = data.draw(st.sampled_from(there))
@@ -162,7 +162,7 @@ def fuzz(at: Target, operation: AnyOperation, mode: GenerationMode, examples: in
 
 
 def campaign(folder: Path, examples: int, seed: int, only: str = "") -> dict[str, Any]:
-    """So many valid and so many invalid cases of each operation."""
+    """Send this many valid and as many invalid cases of each operation."""
     begun, cases = time.monotonic(), Counter[str]()
     with target(folder) as at:
         schema = schemathesis.openapi.from_dict(at.server.app.openapi())

@@ -1,4 +1,4 @@
-"""What an attack is: one false message at a known place of a recorded round, or a play of its own."""
+"""Attacks: one false message at a known place of a recorded round, or a play with several steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -56,21 +56,21 @@ SURVIVED = (
     "transcripts doctored",
     "records doctored",
 )
-"""What every implementation must survive; each has an attack at least."""
+"""What every implementation must survive. Each entry has at least one attack."""
 
 M = TypeVar("M", bound=Signed)
 
 
 @dataclass(frozen=True)
 class Attack(ABC):
-    """Something false, and what it meets.
+    """An attack and the refusal that it must meet.
 
     Attributes:
-        name: says what is done.
-        clause: of docs/protocol.md, which stops it.
-        survives: which of `SURVIVED` it is one of.
-        cause: what it is refused for, exactly.
-        parties: whom the refusal names, exactly.
+        name: describes the attack.
+        clause: of docs/protocol.md, which stops the attack.
+        survives: the entry of `SURVIVED`.
+        cause: the exact cause of the refusal.
+        parties: the exact parties that the refusal names.
     """
 
     name: str
@@ -81,22 +81,22 @@ class Attack(ABC):
 
     @abstractmethod
     def run(self) -> PeerFault:
-        """Attack; how it was refused."""
+        """Carry out the attack, and return its refusal."""
 
 
 class Forger:
-    """Everybody's keys in a recorded round, and what was said in it."""
+    """All keys of a recorded round, and its messages."""
 
     def __init__(self, round_: str, attempt: int) -> None:
         self.federation, self.round, self.attempt = played(round_).federation, round_, attempt
 
     def key(self, who: str) -> SigningKey:
-        """A member's, the admin's or the coordinator's."""
+        """Return the key of a member, of "admin" or of "coordinator"."""
         named = {"admin": self.federation.admin, "coordinator": self.federation.coordinator}
         return named.get(who) or self.federation.keys[who]
 
     def again(self, message: M, who: str, **changes: Any) -> M:
-        """The message changed, and signed by this one."""
+        """Change fields of a message, and sign it as `who`."""
         return again(message, self.key(who), **changes)
 
     def said(
@@ -107,7 +107,7 @@ class Forger:
         nth: int = 0,
         attempt: int | None = None,
     ) -> Any:
-        """What was said otherwise."""
+        """Return a recorded message: the `nth` of this type from `source` to `to`."""
         number = self.attempt if attempt is None else attempt
         at = position(self.round, number, source, to, form, nth)
         return message_of(self.round, log_of(played(self.round).document, number)[at][2])
@@ -118,16 +118,16 @@ Make = Callable[[Any, Forger], Struct | bytes]
 
 @dataclass(frozen=True)
 class Shown(Attack):
-    """One message, instead of an honest one.
+    """A false message in the place of an honest one.
 
     Attributes:
-        round: the vector's round.
-        attempt: number in it; -1 while cards are exchanged.
-        source: who says it.
-        to: who hears it.
-        form: which message it stands for; the nth of them.
-        make: the false one, as a message or bytes, from the honest one.
-        after: whether the honest one came before it.
+        round: name of the vector file's round.
+        attempt: its number in the round; -1 while cards are exchanged.
+        source: sender.
+        to: receiver.
+        form: type of the replaced message, of which it is the `nth`.
+        make: makes the false message, or its bytes, from the honest one.
+        after: whether the receiver has already received the honest message.
         now_s: the receiver's clock; None for the round's.
     """
 
@@ -143,19 +143,19 @@ class Shown(Attack):
 
     @property
     def place(self) -> int:
-        """How much of the log its receiver has heard."""
+        """The number of log entries that the receiver has received."""
         found = position(self.round, self.attempt, self.source, self.to, self.form, self.nth)
         return found + self.after
 
     @property
     def honest(self) -> tuple[int, Message]:
-        """The message that it stands for, with its number in the round."""
+        """The honest message, with its number in the round."""
         index: int = log_of(played(self.round).document, self.attempt)[self.place - self.after][2]
         return index, message_of(self.round, index)
 
     @property
     def message(self) -> bytes:
-        """The bytes."""
+        """The bytes of the false message."""
         made = self.make(self.honest[1], Forger(self.round, self.attempt))
         return made if isinstance(made, bytes) else made.to_bytes()  # type: ignore[attr-defined]  # a message
 
@@ -165,7 +165,7 @@ class Shown(Attack):
         return clock(played(self.round).document, self.honest[1]) if self.now_s is None else self.now_s
 
     def run(self) -> PeerFault:
-        """Show it."""
+        """Show the false message to its receiver."""
         data = self.message
         now_s = self.clock_s
         try:
@@ -177,24 +177,23 @@ class Shown(Attack):
         except PeerFault as fault:
             return fault
         if self.form is Freeze and isinstance(answers[0], Refusal):
-            # A decryptor says with its signature why it does not sign.
+            # A decryptor that doesn't sign gives its reason in a signed Refusal.
             return PeerFault(Cause(answers[0].cause), "")
         raise AssertionError(f"{self.name}: answered by {answers}")
 
 
 @dataclass(frozen=True)
 class Decoded(Attack):
-    """Bytes that no decoder takes."""
+    """Bytes that every decoder must refuse."""
 
     data: Callable[[], bytes]
 
     @property
     def message(self) -> bytes:
-        """The bytes."""
         return self.data()
 
     def run(self) -> PeerFault:
-        """Decode them."""
+        """Decode the bytes."""
         try:
             found = parse(self.message)
         except PeerFault as fault:
@@ -204,12 +203,12 @@ class Decoded(Attack):
 
 @dataclass(frozen=True)
 class Played(Attack):
-    """A play of its own; it raises what it met in the end, after what it has shown itself."""
+    """A play with its own steps. It raises the final refusal, after its own assertions."""
 
     play: Callable[[], object]
 
     def run(self) -> PeerFault:
-        """Play it."""
+        """Run the play."""
         try:
             result = self.play()
         except PeerFault as fault:
@@ -229,14 +228,14 @@ class Chapter:
     def add(
         self, name: str, clause: str, survives: str, cause: Cause, make: Make, *parties: str, **where: Any
     ) -> None:
-        """One more."""
+        """Add an attack."""
         self.attacks.append(
             Shown(name, clause, survives, cause, parties, **{**self.shared, **where}, make=make)
         )
 
 
 def patched(message: Message, old: bytes, new: bytes) -> bytes:
-    """The message's bytes with some of them exchanged, which no encoder writes."""
+    """Replace some of a message's bytes by others that no encoder writes."""
     data = message.to_bytes()
     assert data.count(old) >= 1, "nothing to exchange"
     return data.replace(old, new, 1)

@@ -1,4 +1,4 @@
-"""Every attack by its name, each with the clause that stops it and what it is refused for."""
+"""Every attack, with the clause that stops it and the cause of its refusal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Doctored(Attack):
     edit: Callable[[Federation, Entries], object]
 
     def run(self) -> PeerFault:
-        """Show it to an auditor, who names nobody else."""
+        """Show the transcript to an auditor, who must blame the coordinator alone."""
         federation = Federation(self.members)
         federation.run_round()
         try:
@@ -38,7 +38,7 @@ class Doctored(Attack):
 
 
 def transcripts() -> list[Attack]:
-    """Each beginning that does not hold, and each entry that should not stand there."""
+    """Make an attack for each invalid beginning of a transcript, and for each entry that must not be there."""
     coordinator, survives = ("coordinator",), "transcripts doctored"
 
     def beginning(name: str) -> Callable[[Federation, Entries], object]:
@@ -75,7 +75,7 @@ ATTACKS: tuple[Attack, ...] = (
 
 
 def exported() -> list[Json]:
-    """What strangers get of them; with bytes where it is one message."""
+    """Export all attacks to JSON; those with a single message include its bytes."""
     return [_exported(attack) for attack in ATTACKS]
 
 
@@ -100,10 +100,10 @@ def _exported(attack: Attack) -> Json:
 
 
 def _spliced(attack: Shown) -> Json:
-    """The false message as cuts into the honest one, if that is shorter than all of it."""
+    """Export the false message as cuts into the honest one, if they are shorter than the message."""
     index, honest = attack.honest
     kept, false = honest.to_bytes(), attack.message
-    ends = min(64, len(kept), len(false))  # where a signature stands
+    ends = min(64, len(kept), len(false))  # length of a signature at the end
     whole, body = [_cut(kept, false, 0)], [_cut(kept[:-ends], false[:-ends], 0)]
     ending = _cut(kept[-ends:], false[-ends:], len(kept) - ends)
     cuts = min(whole, [*body, ending], key=lambda found: len(str(found)))
@@ -113,7 +113,7 @@ def _spliced(attack: Shown) -> Json:
 
 
 def _cut(kept: bytes, false: bytes, start: int) -> list[Any]:
-    """From where, how much goes, and what comes instead."""
+    """Return the position of a difference, how many bytes are removed, and their replacement in hexadecimal."""
     most = min(len(kept), len(false))
     before = next((i for i in range(most) if kept[i] != false[i]), most)
     behind = next((i for i in range(most - before) if kept[-1 - i] != false[-1 - i]), most - before)

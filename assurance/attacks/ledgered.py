@@ -1,4 +1,4 @@
-"""A simulated federation whose members have real records and real ledgers: what is uploaded comes from reservations."""
+"""A simulated federation whose members have records and real ledgers, and upload the vectors of their reservations."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 DIM = 2
 RECORD_RULES = {"least": 20, "most": 24, "least_per_class": 2, "rows_per_id": 1}
-"""20 rows of three honest members are more than the 50 that a sum needs."""
+"""Three honest members with 20 rows each have more than the 50 rows that a sum needs."""
 QUESTION = {"dim": DIM, "classes": ["a", "b"], "records": RECORD_RULES}
 NOISE = {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "recipe": "sum"}
 Json = dict[str, Any]
 
 
 def whole(**question: Any) -> Json:
-    """A study of twelve members, as JSON."""
+    """Make a study of twelve members, as JSON."""
     content = simulated_content({**simulated_question(12), **QUESTION, **question}, 10**7)
     return content.model_dump(mode="json")
 
@@ -46,7 +46,7 @@ def read(values: Json) -> Content:
 
 
 def refusal(values: Json) -> str | None:
-    """Why the parser refuses a study; None where it takes it."""
+    """Return why the parser refuses a study; None if it accepts it."""
     try:
         read(values)
     except PeerFault as fault:
@@ -55,7 +55,7 @@ def refusal(values: Json) -> str | None:
 
 
 def outcomes(federation: Federation) -> set[Cause]:
-    """For what members refused on the way."""
+    """Return the causes for which members refused messages."""
     return {fault.cause for member, fault in federation.faults if member != "coordinator"}
 
 
@@ -64,13 +64,13 @@ def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class QuickDatabase(StateDatabase):
-    """A database that no plug is pulled on."""
+    """A database without fsync; no test cuts its power."""
 
     synchronous: ClassVar[str] = "OFF"
 
 
 class QuickReservations(Reservations):
-    """An empty ledger in a database of its own."""
+    """A new ledger in its own database."""
 
     def __init__(self, folder: Path) -> None:
         database = QuickDatabase(folder)
@@ -79,20 +79,20 @@ class QuickReservations(Reservations):
 
 
 def rows_of(member: int, first: int = 0, count: int = 24, dim: int = DIM) -> Records:
-    """Records of a member, each with an id that says whose it is; both classes among them."""
+    """Make a member's records, with ids that name the member and with both classes."""
     rng = np.random.default_rng([member, first, dim])
     ids = [f"patient-{member}-{number}" for number in range(first, first + count)]
     return Records(rng.standard_normal((count, dim)), np.arange(count) % 2, ids)
 
 
 class Ledgered(Federation):
-    """Members answer, reserve and compute as the SDK does, in the simulator.
+    """A simulator whose members answer, reserve and compute as the SDK does.
 
     Attributes:
-        data: everything that each member has.
-        ledgers: what each has reserved and spent.
-        declined: members that said no to the last cohort.
-        sent: the vectors that were masked, by context and member.
+        data: all records of each member.
+        ledgers: each member's ledger.
+        declined: members that declined the last cohort.
+        sent: masked vectors, by context and member.
     """
 
     folder: Path
@@ -103,7 +103,7 @@ class Ledgered(Federation):
 
     @classmethod
     def of(cls, folder: Path, members: int, **settings: Any) -> Ledgered:
-        """With a ledger for each member below this folder; nothing is enrolled yet."""
+        """Make a federation with a ledger for each member below this folder, before any enrolment."""
         question = {**QUESTION, **settings.pop("question", {})}
         federation = cls.__new__(cls)
         federation.ledgers, federation.data, federation.declined = {}, {}, set()
@@ -115,11 +115,11 @@ class Ledgered(Federation):
         return federation
 
     def marks(self, member: str) -> Marks:
-        """The names under which a member knows its records."""
+        """Return the keys by which a member recognises its records."""
         return Marks(self.ledgers[member].secret, self.roster.federation)
 
     def answer(self, member: str, period: str, repeats: bytes = NO_CONTEXT) -> Run | None:
-        """A member's yes with its reservation; None for no (§7.2)."""
+        """Return a member's reservation if it says yes; None if it declines (§7.2)."""
         ledger, question = self.ledgers[member], self.content.question
         run = ledger.run(question.digest, period)
         if run is None:
@@ -134,9 +134,9 @@ class Ledgered(Federation):
         return None if run.state is State.DECLINED or run.given_up else run
 
     def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
-        """Form a cohort of those that say yes."""
+        """Form a cohort of the members that say yes."""
         if not self.ledgers:
-            return  # before anybody has records
+            return  # no member has records yet
         self.declined = {member for member in self.ids if self.answer(member, period, repeats) is None}
         before, absent, kept = self.tamper, self.declined, dict(self.phases)
 
@@ -154,7 +154,7 @@ class Ledgered(Federation):
                     self.phases[member] = kept[member]
 
     def own_vector(self, member: str, opened: Opened) -> Vector:
-        """The vector of a member's reservation: an exact one is kept, and sent again."""
+        """Return the vector of a member's reservation. An exact vector is stored, and sent again."""
         spec, ledger = opened.attempt.spec, self.ledgers[member]
         run = ledger.check(opened.attempt)
         name = f"{spec.step}-{'-'.join(map(str, spec.withheld))}"

@@ -1,4 +1,4 @@
-"""Attacks that take more than one message: what they meet in the end, and that nothing of the victim's was to be had before."""
+"""Attacks with more than one message: how each is refused in the end, and that the victim revealed nothing before."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +46,7 @@ from veilsum.protocol.messages import (
 )
 
 # fmt: off
-# A table reads by its rows.
+# The table is easier to read with one row to a line.
 VICTIM = "member-0"
 NOISE = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "sum"}
 REPLAY = "replay across attempts, rounds, cohorts, federations"
@@ -54,14 +54,14 @@ OVERLAPPING = "overlapping rounds, three rounds"
 
 
 def raised(outcome: Outcome) -> object:
-    """Why a round ended without a sum."""
+    """Raise the fault of a round that ended without a sum."""
     if outcome.fault:
         raise outcome.fault
     return outcome
 
 
 def refused(what: Callable[[], object]) -> Cause:
-    """Why it was."""
+    """Return the cause for which a call is refused."""
     try:
         result = what()
     except PeerFault as fault:
@@ -76,14 +76,14 @@ def freezing(members: int = 6, **settings: Any) -> tuple[Federation, Freezing]:
 
 
 def tell(federation: Federation, member: str, message: Message) -> tuple[Message, ...]:
-    """A member's answers; it goes on."""
+    """Give a member a message, store its new phase, and return its answers."""
     phase, answers = federation.ask(member, parse(message.to_bytes()))
     federation.phases[member] = phase
     return answers
 
 
 def secrets_of(federation: Federation, member: str, context: bytes) -> dict[str, bytes]:
-    """r_uv of a member, by neighbour."""
+    """Return a member's seeds r_uv, by neighbour."""
     phase = federation.phases[member]
     ready = phase if isinstance(phase, Ready) else phase.ready  # type: ignore[attr-defined]  # it is in a cohort
     return {pair.peer: bytes(pair.mask_seed(member, context)) for pair in ready.masks}
@@ -93,7 +93,7 @@ def secrets_of(federation: Federation, member: str, context: bytes) -> dict[str,
 
 
 def other_roster() -> object:
-    """The admin's next roster holds a Sybil: whoever is shown it alone is in another cohort."""
+    """The admin's next roster holds a Sybil. A member that alone is shown it is in another cohort."""
     federation = Federation(5)
     sybil = Entry("sybil", SigningKey(b"\x66" * 32).public)
     other = again(federation.roster, federation.admin, number=2, members=(*federation.roster.members, sybil))
@@ -104,7 +104,7 @@ def other_roster() -> object:
 
 
 def other_cards() -> object:
-    """One member is shown another card of a colluder, validly bound: its context is another, and nobody opens its boxes."""
+    """One member is shown a different, validly bound card of a colluder. Its context differs, and no member opens its boxes."""
     federation = Federation(5)
     shown = [each.card for each in federation.cards.shown]
     federation.tamper = lambda sender, message: None if ">" in sender else message
@@ -131,7 +131,7 @@ def other_cards() -> object:
 
 
 def other_terms(**changes: Any) -> Any:
-    """Terms that differ for one member, signed: its upload is of another context, and its masks cancel with nobody's."""
+    """One member gets different signed terms. Its upload has another context, so its masks don't cancel."""
 
     def play() -> object:
         federation = Federation(5)
@@ -154,7 +154,7 @@ def other_terms(**changes: Any) -> Any:
 
 
 def roster_check(who: str, seen: int = 1, **changes: Any) -> Any:
-    """A roster, as a member takes it."""
+    """Show a member a roster."""
 
     def play() -> object:
         federation = Federation(5)
@@ -169,7 +169,7 @@ def roster_check(who: str, seen: int = 1, **changes: Any) -> Any:
 
 
 def sybil_enrols() -> object:
-    """A stranger who gives itself a listed name starts with a key that the roster does not list."""
+    """A stranger takes a listed name, with a key that the roster doesn't list."""
     federation = Federation(5)
     return Enrolled.start(
         VICTIM, federation.roster, federation.study, SigningKey(b"\x66" * 32), counter=0, period="period-0"
@@ -177,7 +177,7 @@ def sybil_enrols() -> object:
 
 
 def lowered_by_leaving_out() -> object:
-    """A quarter of those who came would be fewer colluders: the coordinator leaves out four of eight honest cards."""
+    """The coordinator leaves out four of eight honest cards, so that a quarter of the rest would be fewer colluders."""
     federation = Federation(8)
     enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
     for shown in federation.cards.shown[:4]:
@@ -189,7 +189,7 @@ def lowered_by_leaving_out() -> object:
 
 
 def split(members: int) -> Any:
-    """However honest decryptors are divided between two sets, at most one of them is certified, and with it no other."""
+    """However honest decryptors are split between two sets, at most one set is certified."""
 
     def play() -> object:
         federation, phase = freezing(members)
@@ -214,7 +214,7 @@ def split(members: int) -> Any:
 
 
 def both_secrets() -> object:
-    """b_u from a set with u, u's edges from a set without it: of the two only one gets its votes."""
+    """The coordinator wants b_u from a set with u, and u's edges from a set without it. Only one of the sets gets its votes."""
     federation, phase = freezing(6)
     context, threshold = phase.attempt.context, phase.attempt.quorum.threshold
     headers = tuple(upload.header for upload in phase.uploads.values())
@@ -234,7 +234,7 @@ def both_secrets() -> object:
 
 
 def colluders_shares() -> object:
-    """As many shares of b_u as there are colluders, and all that honest ones reveal for another member, recover nothing."""
+    """The colluders' shares of b_u, and all shares that honest members reveal for another member, recover nothing."""
     federation = Federation(6, drop={0: After.ANNOUNCEMENT})
     shares: list[bytes] = []
 
@@ -260,7 +260,7 @@ def colluders_shares() -> object:
 
 
 def overruled_threshold() -> object:
-    """The coordinator holds one vote too few and waits for nobody: the attempt cannot be certified and ends by erasure."""
+    """The coordinator has one vote too few. The attempt can't be certified, and ends by erasure."""
     federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
     outcome = federation.run_round()
     assert isinstance(outcome.phase, VoidedByErasure)
@@ -272,7 +272,7 @@ def overruled_threshold() -> object:
 
 
 def summed(members: int = 5, **settings: Any) -> Federation:
-    """A federation whose sum is known to everybody."""
+    """Make a federation with a first sum that all members know."""
     federation = Federation(members, **settings)
     assert isinstance(federation.run_round().phase, Recovered)
     federation._tell_ending()
@@ -280,12 +280,12 @@ def summed(members: int = 5, **settings: Any) -> Federation:
 
 
 def victims(federation: Federation) -> object:
-    """What the victim refused first."""
+    """Raise the victim's first refusal."""
     raise next(fault for who, fault in federation.faults if who == VICTIM)
 
 
 def the_same_period() -> object:
-    """Another cohort of the study and period, without one member: the difference of the two sums would be that member's vector."""
+    """Another cohort sums the same period without one member: the difference of the sums would be that member's vector."""
     federation = summed()
     federation.enrol("period-0")
     federation.drop = {4: After.OPENING}
@@ -295,7 +295,7 @@ def the_same_period() -> object:
 
 
 def after_lost() -> object:
-    """After LOST nobody knows what was opened: no fresh sum of the period."""
+    """After LOST it is unknown what was opened, so the period gets no new sum."""
     federation = Federation(5, drop=dict.fromkeys(range(3), After.RECEIPT))
     assert isinstance(federation.run_round().phase, ClosedByAdmin)
     federation.drop = {}
@@ -305,7 +305,7 @@ def after_lost() -> object:
 
 
 def repeated_without(place: int) -> Any:
-    """A cohort that repeats a sum, and leaves a member out."""
+    """A cohort repeats a sum and leaves a member out."""
 
     def play() -> object:
         federation = summed()
@@ -320,7 +320,7 @@ def repeated_without(place: int) -> Any:
 
 
 def repeated_otherwise(**changes: Any) -> Any:
-    """A cohort that repeats a sum under another question."""
+    """A cohort repeats a sum under another question."""
 
     def play() -> object:
         federation = summed()
@@ -335,7 +335,7 @@ def repeated_otherwise(**changes: Any) -> Any:
 
 
 def repeated_period() -> object:
-    """A cohort that repeats a sum as if it were of another period."""
+    """A cohort repeats a sum as if it belonged to another period."""
     federation = summed()
     (context,) = federation.sets
     federation.enrol("period-9", context)
@@ -345,7 +345,7 @@ def repeated_period() -> object:
 
 
 def repeated_void() -> object:
-    """A cohort that repeats an attempt without a sum: nobody was certified."""
+    """A cohort repeats an attempt without a sum, which has no certified set."""
     federation = Federation(5, drop={0: After.ANNOUNCEMENT, 1: After.ANNOUNCEMENT})
     outcome = federation.run_round()
     assert outcome.total is None
@@ -358,7 +358,7 @@ def repeated_void() -> object:
 
 
 def repeated_noise() -> object:
-    """A noisy sum again, with fresh noise over the same records."""
+    """A cohort repeats a noisy sum, with fresh noise over the same records."""
     federation = summed(question={"noise": NOISE, "ring_bits": 48})
     (context,) = federation.sets
     federation.enrol("period-0", context)
@@ -366,7 +366,7 @@ def repeated_noise() -> object:
 
 
 def late_opening() -> object:
-    """The opening of an attempt in which a decryptor revealed, after its latest end: it must not report that it did not."""
+    """A decryptor that revealed in an attempt gets its opening again after the latest end. It must not report that it revealed nothing."""
     federation = summed()
     opening = federation.phase.attempt.opening
     federation.now_s = opening.terms.latest_end_s
@@ -374,7 +374,7 @@ def late_opening() -> object:
 
 
 def study_check(who: str, *, revoked: bool = False, **changes: Any) -> Any:
-    """A study, as a member takes it."""
+    """Show a member a study."""
 
     def play() -> object:
         federation = Federation(5)
@@ -387,7 +387,7 @@ def study_check(who: str, *, revoked: bool = False, **changes: Any) -> Any:
 
 
 def unasked_end() -> object:
-    """A member that uploaded is asked on before it has seen how that ended."""
+    """A member that uploaded gets the next opening before it has seen how the last attempt ended."""
     federation = Federation(5, drop={0: After.UPLOAD})
     assert isinstance(federation.run_round().phase, Recovered)
     federation.now_s += 100_000
@@ -397,7 +397,7 @@ def unasked_end() -> object:
 
 
 def rolled_back() -> object:
-    """A backup from before the upload: it would seal other secrets under the same keys; the coordinator takes no second upload."""
+    """A member restores a backup from before its upload, and would seal other secrets under the same keys. The second upload is refused."""
     federation = Federation(5)
     federation.begin()
     stored: dict[str, bytes] = {}
@@ -421,7 +421,7 @@ def rolled_back() -> object:
 
 
 def stale_keys() -> object:
-    """A backup from before a round opens none of it again: its keys are those of the round that is over."""
+    """A backup from before a round can't open that round again, because its keys belong to the earlier one."""
     federation = Federation(4)
     federation.reach(Freezing)
     stolen = federation.phases[VICTIM].to_bytes()
@@ -432,7 +432,7 @@ def stale_keys() -> object:
 
 
 def crossed(kind: str) -> Any:
-    """Everything that members said in one federation, cohort or attempt, said again in another."""
+    """All messages of one federation, cohort or attempt are replayed in another."""
 
     def play() -> object:
         kept: list[Message] = []
@@ -465,7 +465,7 @@ def crossed(kind: str) -> Any:
 
 
 def void_votes() -> object:
-    """Some are asked for VOID and some shown survivors: there is one certificate at most, and here none."""
+    """Some members are asked for VOID and others shown survivors. At most one certificate can follow, and here none does."""
     federation, phase = freezing(5)
     for member in federation.ids[3:]:
         tell(federation, member, VoidRequest(phase.attempt.context, "cancelled"))
@@ -478,14 +478,14 @@ def void_votes() -> object:
 
 
 def written(**records: float) -> bytes:
-    """A study's content with other limits on records."""
+    """Make a study's content with other limits on records."""
     values = Federation(5).content.model_dump(mode="json")
     values["question"]["records"] |= records
     return rfc8785.dumps(values)
 
 
 def attacks() -> list[Attack]:
-    """All of them."""
+    """Return all attacks of this module."""
     found: list[Attack] = []
 
     def add(name: str, clause: str, survives: str, cause: Cause, play: Any, *parties: str) -> None:

@@ -1,4 +1,4 @@
-"""Attacks on shares, chunks and draws that take more than one message."""
+"""Attacks with more than one message, on shares, chunks and random draws."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +35,7 @@ from veilsum.protocol.proposal import check_proposal
 from veilsum.protocol.shamir import PRIME, ShareError, recover_secrets
 
 # fmt: off
-# A table reads by its rows.
+# The table is easier to read with one row to a line.
 VICTIM = "member-0"
 SMALL = {"dim": 3, "classes": ["a", "b"]}
 """Vectors of 14 elements."""
@@ -46,7 +46,7 @@ SHARES = "wrong, short, non-canonical shares"
 
 
 def dealt(edit: Edit, *, commit: bool = True) -> Any:
-    """member-4 deals this to everybody: they complain, and it leaves the sum."""
+    """member-4 deals false shares to all decryptors: they complain, and it leaves the sum."""
 
     def play() -> object:
         federation = Federation(4)
@@ -67,7 +67,7 @@ def dealt(edit: Edit, *, commit: bool = True) -> Any:
 
 
 def framed_dealer() -> object:
-    """A decryptor complains of a true box: with four members nobody may miss, and both are named."""
+    """A decryptor complains about a true box. Four members can spare none, and both parties are named."""
     federation = Federation(4)
 
     def tamper(sender: str, message: Message) -> Message:
@@ -80,7 +80,7 @@ def framed_dealer() -> object:
 
 
 def lying_edge() -> object:
-    """A member commits to another seed than the one it shares: the edge is disputed."""
+    """A member commits to another seed than it shares, and the edge is disputed."""
     federation = Federation(4)
 
     def tamper(sender: str, message: Message) -> Message:
@@ -93,7 +93,7 @@ def lying_edge() -> object:
 
 
 def too_many_false() -> object:
-    """More dealers deal falsely than may collude: all are named, and there is no sum."""
+    """More dealers deal false shares than may collude: all are named, and there is no sum."""
     federation = Federation(5)
 
     def tamper(sender: str, message: Message) -> Message:
@@ -106,7 +106,7 @@ def too_many_false() -> object:
 
 
 def recovered(change: Any) -> Any:
-    """Shares that honest ones would not give, recovered all the same."""
+    """Recover a sum from shares that honest members would not reveal."""
 
     def play() -> object:
         federation = Federation(5)
@@ -144,7 +144,7 @@ def chunk(index: int, digest: Any = None, length: int = 32, *, announced: bool =
 
 
 def miscounted() -> object:
-    """A colluder holds a class eight times: it would be published though few hold it."""
+    """A colluder claims to hold a class eight times, so that a class with few holders would be published."""
     federation = Federation(4, margin=0)
     vectors = {member: np.zeros(4, np.int64) for member in federation.ids}
     vectors["member-3"][1] = 8
@@ -154,7 +154,7 @@ def miscounted() -> object:
 
 
 def beyond_the_margin() -> object:
-    """The main round's set leaves somebody out whom the indicator round counted, where nobody may miss."""
+    """The sum leaves out a member that the indicator counted, although the margin is zero."""
     federation = Federation(5, margin=0)
     federation.run_round({member: np.ones(4, np.int64) for member in federation.ids})
     federation.disclose()
@@ -165,7 +165,7 @@ def beyond_the_margin() -> object:
 
 
 def partial() -> object:
-    """Uploads that are announced and not whole count for nothing."""
+    """Announced uploads with missing chunks don't count."""
     federation = Federation(5, drop={0: After.ANNOUNCEMENT, 1: After.ANNOUNCEMENT})
     outcome = federation.run_round()
     assert outcome.total is None
@@ -173,7 +173,7 @@ def partial() -> object:
 
 
 def unpacked(change: Any) -> Any:
-    """A chunk that is not packed as it should be, though it was announced like that."""
+    """A chunk is packed wrongly, though it was announced so."""
 
     def play() -> object:
         federation = Federation(4)
@@ -190,7 +190,7 @@ def unpacked(change: Any) -> Any:
 
 
 def isolated() -> object:
-    """The victim's whole neighbourhood on the ring is named as dropped."""
+    """The victim's whole neighbourhood on the ring is reported as dropped."""
     federation, phase = freezing(8)
     attempt = phase.attempt
     sparse = Graph(attempt.members, 2, attempt.manifest.beacon)
@@ -206,7 +206,7 @@ def isolated() -> object:
 
 
 def isolated_in_a_crowd() -> object:
-    """In a sparse cohort of 1,000, the 222 neighbours of the victim are named as dropped, and 778 members stay."""
+    """In a sparse cohort of 1,000, the victim's 222 neighbours are reported as dropped, and 778 members stay."""
     crowd = 1_000
     keys = {f"m-{i:04}": SigningKey(i.to_bytes(32, "little")) for i in range(1, crowd + 1)}
     small, seeds = Federation(3), SeededRandom(201)
@@ -237,7 +237,7 @@ def isolated_in_a_crowd() -> object:
 
 
 def ground() -> object:
-    """Whoever leaves out a card gets another order and another committee, and may state no other than that gives."""
+    """Leaving out a card changes the order and the committee. The coordinator can't name other decryptors than follow from the cards."""
     federation = Federation(5)
     enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
     beacons = set()
@@ -254,7 +254,7 @@ def ground() -> object:
 
 
 def canaries() -> object:
-    """What is said of a refused share holds none of it."""
+    """The text of a refused share's fault contains no part of the share."""
     federation = Federation(5)
     shares: list[bytes] = []
 
@@ -276,12 +276,12 @@ def canaries() -> object:
 
 
 def short(_decryptor: str, shares: bytes) -> bytes:
-    """A share less, and as many bytes: the box is as long as it must be only with its tag."""
+    """Replace a share by zeros, so that the box still has the right length."""
     return bytes(36) + shares[36:]
 
 
 def attacks() -> list[Attack]:
-    """All of them."""
+    """Return all attacks of this module."""
     found: list[Attack] = []
 
     def add(name: str, clause: str, survives: str, cause: Cause, play: Any, *parties: str) -> None:

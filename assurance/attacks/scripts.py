@@ -1,7 +1,7 @@
-"""Plays as scripts: what their receiver was given, and every message that it heard up to the one that it refuses.
+"""Plays as scripts: the inputs of the attacked party, and every message that it receives up to the one that it refuses.
 
-A play runs once more under a recorder. Phases are values, so the steps that led to the phase that refuses are found from it
-backwards, whatever else the play tried.
+A recorder watches a play. Phases are immutable values, so the steps to the refusing phase are found by going backwards from it,
+whatever else the play tries.
 """
 
 import os
@@ -25,21 +25,21 @@ from veilsum.protocol.shamir import PRIME
 
 Json = dict[str, Any]
 NAMES = {"take", "roster", "study", "manifest", "opening", "earlier"}
-"""What of a step is a message."""
+"""Fields of a step that are messages."""
 CHARACTERS_MAX = 50_000
-"""Of messages that a script adds to the file."""
+"""Limit of the messages that a script adds to the file."""
 STAGED = {"a victim whose neighbours are all named as dropped"}
-"""Plays that reach into the receiver."""
+"""Plays that change the receiver's state directly."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happened to a party.
+    """An event of one party.
 
     Attributes:
-        before: its phase; None where it starts here.
-        what: for a script.
-        after: its phase then; None where it refused.
+        before: the party's phase; None if it starts here.
+        what: the step, as a script has it.
+        after: the party's next phase; None if it refused.
         end: how a script may end here, with cause and parties.
     """
 
@@ -51,11 +51,11 @@ class Step:
 
 @dataclass
 class Recorder:
-    """Stands before whatever changes a phase.
+    """Record every call that changes a phase.
 
     Attributes:
         steps: of all parties, in order.
-        drawn: what each upload was made of, by its bytes.
+        drawn: inputs of each upload, by its bytes.
         chunks: by digest.
     """
 
@@ -66,7 +66,7 @@ class Recorder:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Record all that happens in this block."""
+        """Record all steps inside this block."""
         with ExitStack() as stack:
             members = {
                 form
@@ -155,7 +155,7 @@ class Recorder:
                 "opening": attempt.opening,
             }
             what: Json = {"to": "coordinator", "now_s": int(now_s)}
-            # As a proposal that shows it and nobody's header.
+            # As a proposal that contains it, but no headers.
             what |= (
                 {"earlier": Freeze(attempt.context, (), tuple(earlier)).to_bytes().hex()} if earlier else {}
             )
@@ -190,7 +190,7 @@ class Recorder:
         return finish
 
     def script(self, cause: str, parties: tuple[str, ...]) -> list[Step] | None:
-        """All steps to the last that ends like this, from its party's start; None where there is no way back."""
+        """Return all steps of a party from its start to the last one with this end; None if they don't connect."""
         alike = [at for at, step in enumerate(self.steps) if step.end and step.end[1] == cause]
         ends = [at for at in alike if (self.steps[at].end or ())[2:] == (parties,)] or alike
         if not ends:
@@ -224,7 +224,7 @@ def _taping(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exported(attacks: tuple[Attack, ...]) -> Json:
-    """The plays that end in what one party hears, as scripts; a message stands once for all of them."""
+    """Export as scripts the plays that end with one party's messages. Each message is included once."""
     said: dict[str, int] = {}
     return {
         "plays": [each for attack in attacks if (each := _exported(attack, said))],
@@ -255,5 +255,5 @@ def _exported(attack: Attack, said: dict[str, int]) -> Json | None:
 
 
 def _numbered(what: Json, said: dict[str, int]) -> Json:
-    """Messages by their number."""
+    """Replace messages by their numbers."""
     return {n: said.setdefault(each, len(said)) if n in NAMES else each for n, each in what.items()}

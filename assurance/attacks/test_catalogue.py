@@ -1,4 +1,4 @@
-"""Every attack of the catalogue meets exactly what it must."""
+"""Every attack of the catalogue meets exactly the refusal that it must."""
 
 import json
 from collections import Counter

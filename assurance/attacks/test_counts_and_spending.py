@@ -1,4 +1,4 @@
-"""What a coordinator could learn of counts, make members spend, or have summed twice, through whole members, and does not."""
+"""A coordinator tries to learn counts, to make members spend records, or to have records summed twice. Whole members prevent it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def consortium(stage: Stage, tmp_path: Path) -> Iterator[Consortium]:
 
 
 def summed(consortium: Consortium, cohort: str) -> str:
-    """The context of a sum of everybody's."""
+    """Play a round that sums all members' records, and return its context."""
     round_id = consortium.open_round(cohort)
     results = consortium.together(consortium.contributions(round_id))
     assert {type(each) for each in results.values()} == {Result}, results
@@ -51,7 +51,7 @@ def summed(consortium: Consortium, cohort: str) -> str:
 
 
 def asked(consortium: Consortium, member: str, period: str, records: Records) -> bool:
-    """Whether a member enrols in a new cohort of a period; the others stay away."""
+    """Return whether a member enrols in a new cohort of a period that the others stay away from."""
     cohort = consortium.open_cohort(period)
     try:
         for state, _ in consortium.steps(consortium.member(member).enrol(cohort, records)):
@@ -84,12 +84,12 @@ def enrolled(consortium: Consortium, cohort: str, records: Mapping[str, Records]
 def test_answers_for_made_up_periods_do_not_count_records(
     stage: Stage, tmp_path: Path, question: dict[str, Any]
 ) -> None:
-    """A coordinator names periods as it likes: were each yes to hold records of its own, yeses would count them and leave none."""
+    """The coordinator may name any period. If each yes reserved records of its own, the answers would count and use up the records."""
     answers = set()
     for count in (20, 60, 100, 200):
         consortium = Consortium(stage, tmp_path / str(count), question=question)
         answers.add(tuple(asked(consortium, "member-0", f"x{number}", rows(count)) for number in range(6)))
-        # And what was made up takes nothing from the period that is run.
+        # Made-up periods take nothing from a real one.
         assert asked(consortium, "member-0", "real", rows(count))
         assert (runs(consortium)["real"].taken, runs(consortium)["real"].rows) == (
             0,
@@ -106,7 +106,7 @@ def test_records_of_an_open_attempt_are_free_for_no_other_period(consortium: Con
     with pytest.raises(PeerFault, match=r"^outcome-missing:"):
         asked(consortium, "member-0", "p2", rows(100))
     assert set(runs(consortium)) == {"p1"}
-    # Once it is certified its records are spent, whoever asks then.
+    # Once the sum is certified its records are spent, also for later questions.
     results = consortium.together(consortium.contributions(round_id))
     assert {type(each) for each in results.values()} == {Result}
     assert not asked(consortium, "member-0", "p2", consortium.records("member-0"))
@@ -122,11 +122,11 @@ def test_a_run_that_was_summed_is_not_given_up_for_a_newer_period(consortium: Co
     summed(consortium, again)
 
 
-# What is spent for nothing
+# Records spent without a sum
 
 
 def test_a_member_whose_upload_is_left_out_spends_nothing(stage: Stage, tmp_path: Path) -> None:
-    """Too slow, or not wanted: nothing of its upload is ever opened, and it takes its records to the next period."""
+    """Its upload came too late or was left out. It is never opened, and the member uses its records in the next period."""
     consortium = Consortium(stage, tmp_path, members=5)
     round_id = consortium.open_round(consortium.enrol())
     flows = consortium.contributions(round_id)
@@ -148,18 +148,18 @@ def test_a_member_that_hears_late_that_it_was_left_out_spends_nothing(stage: Sta
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
     flows = consortium.contributions(round_id)
-    consortium.run_until(flows.pop("member-4"), "uploads/member-4")  # and no chunk of it
+    consortium.run_until(flows.pop("member-4"), "uploads/member-4")  # without any of its chunks
     consortium.together(flows, stuck=consortium.expiring(round_id))
     assert asked(consortium, "member-4", "p2", consortium.records("member-4"))
     assert not runs(consortium, "member-4")["p1"].records
     consortium.close()
 
 
-# What is summed twice, or of too few
+# Records summed twice, and sums of too few members
 
 
 def test_data_without_ids_shares_no_ledger_with_data_that_has_some(consortium: Consortium) -> None:
-    """The same rows, first without ids: nobody could tell that the ids are of records that were summed."""
+    """The same rows come first without ids, so it can't be known which ids were summed."""
     given = {m: consortium.records(m) for m in consortium.ids}
     bare = {m: Records(each.features, each.labels) for m, each in given.items()}
     cohort = consortium.open_cohort("p1")
@@ -177,7 +177,7 @@ def test_data_that_had_ids_is_not_summed_without(consortium: Consortium) -> None
 
 
 def test_another_extractor_without_the_reserved_rows_is_declined(consortium: Consortium) -> None:
-    """Members that have only newer data would send zeros, and the sum would be the one vector of who has all."""
+    """Members with only newer data would send zeros, and the sum would be the vector of the one member that has all records."""
     context = summed(consortium, consortium.enrol())
     consortium.publish(consortium.make_study({"name": "other"}, extractor="ab" * 32))
     newer = {m: consortium.records(m, "p2") for m in consortium.ids} | {
@@ -192,7 +192,7 @@ def test_another_extractor_without_the_reserved_rows_is_declined(consortium: Con
 def test_a_ledger_that_is_gone_is_not_begun_anew(
     consortium: Consortium, harm: Callable[[Path], object]
 ) -> None:
-    """A file that a full disk or a careless hand emptied would make every record free again."""
+    """A file emptied by a full disk or by accident would make every record free again."""
     summed(consortium, consortium.enrol())
     consortium.close()
     harm(consortium.folder / "member-0/state" / DATABASE)

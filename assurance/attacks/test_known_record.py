@@ -1,6 +1,6 @@
-"""How well a known record can be told to be in an exact sum: what `docs/assurance.md` says of it.
+"""How reliably an attacker can tell that a known record is in an exact sum, as `docs/assurance.md` states.
 
-The attacker has a copy of the record, with its class, and many records of the same population, none of which was summed.
+The attacker has a copy of the record with its class, and many records of the same population that were not summed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFERENCE = 40_000
 
 @cache
 def moved(dim: int, classes: int, rows: int) -> float:
-    """How many deviations apart the test puts records that were summed and others."""
+    """Return how many standard deviations apart the test scores summed records and others."""
     rng = np.random.default_rng(1)
     means = rng.standard_normal((classes, dim))
     directions = rng.standard_normal((dim, dim)) * np.arange(1, dim + 1) ** -0.5
@@ -38,7 +38,7 @@ def moved(dim: int, classes: int, rows: int) -> float:
     within = np.linalg.inv(expected - (centres * (known.counts / REFERENCE)) @ centres.T)
 
     def score(found: Floats, labels: Integers) -> Floats:
-        """The excess of V along the row, and of the class's mean, each by how far it tells."""
+        """Weigh the excess of V along the row, and of the class's mean, by how much each reveals."""
         seen = found @ inverse
         excess = ((seen @ (sums.V / rows - expected)) * seen).sum(axis=1) / (seen * found).sum(axis=1)
         apart = found - centres.T[labels]

@@ -1,4 +1,4 @@
-"""What a coordinator or absent members could make a run lose, and do not (protocol §4.4, §4.9)."""
+"""Attempts of a coordinator or of absent members to make a run lose something, and how they fail (protocol §4.4, §4.9)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from veilsum.protocol.messages import Freeze, Refusal, Vote
 
 
 def test_counts_of_too_few_members_are_not_signed() -> None:
-    """n_min = 4 members would do for a sum; with m = 5 their counts publish no class, and they would be final."""
+    """n_min = 4 members would suffice for a sum. With m = 5 their counts publish no class, and the counts would be final."""
     federation = Federation(5, margin=1)
     federation.reach(Freezing)
     request = of(Freeze, federation.phase.request_for("member-4"))
@@ -28,7 +28,7 @@ def test_counts_of_too_few_members_are_not_signed() -> None:
 
 
 def test_what_was_certified_and_not_revealed_is_summed_again_to_the_last_bit() -> None:
-    """Three of seven decryptors vanish between vote and reveal: no admin is needed, and the same members give the same sum."""
+    """Three of seven decryptors vanish between vote and reveal. Without the admin, the same members give the same sum again."""
     federation = Federation(7, drop=dict.fromkeys(range(3), After.VOTE))
     vectors = federation.vectors("sum")
     failed = federation.run_round(vectors)
@@ -53,7 +53,7 @@ def test_a_coordinator_that_withholds_an_end_stalls_members_and_makes_them_spend
         vanishing = dict.fromkeys(consortium.ids, "chunks/0")
         consortium.together(consortium.contributions(first), vanish=vanishing)
         stage.pass_time(consortium.operator.round(first).spec.latest_end_s)
-        # They report, and are cut off before the answer comes.
+        # They report, and lose the connection before the answer.
         vanishing = dict.fromkeys(consortium.ids, "/answers")
         consortium.together(consortium.contributions(first), vanish=vanishing)
         assert consortium.operator.round(first).state == "erased"

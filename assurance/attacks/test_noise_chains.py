@@ -1,4 +1,4 @@
-"""Attacks on noisy chains: what one record can move, how often it can be charged or used, and what gives a charge back."""
+"""Attacks on noisy chains: how far one record moves a sum, how often it is charged or used, and what refunds a charge."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def noisy(tmp_path: Path, members: int = 5, **noise: Any) -> Ledgered:
 
 
 def charged(federation: Ledgered, member: str) -> float:
-    """The most μ that a record of this member bears."""
+    """Return the largest μ charged to a record of this member."""
     with federation.ledgers[member]._database.read() as database:
         squares = database.execute(
             "SELECT SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"
@@ -57,11 +57,11 @@ def spec_of(content: Content, step: str) -> RoundSpec:
     return RoundSpec(content, bytes(32), "p", step, (), quorum.members, quorum.survivors_min, 1 << 20)
 
 
-# One chain a record and study, and a budget over all
+# One chain for each record and study, and one budget for all studies
 
 
 def test_a_record_enters_one_chain_of_a_study_whatever_the_period(tmp_path: Path) -> None:
-    """The study says what it tells of a record; four periods over one record would tell twice as much."""
+    """The study states what it reveals about a record. Four periods over one record would reveal twice as much."""
     federation = noisy(tmp_path)
     for period, rows in (("p0", 24), ("p1", 0), ("p2", 0)):
         federation.enrol(period)
@@ -77,7 +77,7 @@ def test_a_record_enters_one_chain_of_a_study_whatever_the_period(tmp_path: Path
 
 
 def test_a_member_enters_one_chain_where_it_is_the_unit(tmp_path: Path) -> None:
-    """Records of a later period are the same member's."""
+    """Records of a later period belong to the same member."""
     federation = noisy(tmp_path, unit="member")
     federation.enrol("p0")
     federation.data["member-0"] = rows_of(0, first=100)
@@ -86,7 +86,7 @@ def test_a_member_enters_one_chain_where_it_is_the_unit(tmp_path: Path) -> None:
 
 
 def test_an_exact_runs_records_are_in_no_noisy_sum(tmp_path: Path) -> None:
-    """A cohort that claims to repeat the exact sum makes the member answer for its records; a fresh one would sum them, uncharged."""
+    """A cohort that claims to repeat the exact sum reserves a member's records. A new cohort would sum them without a charge."""
     federation = Ledgered.of(tmp_path, 6)
     federation.enrol("p0")
     assert isinstance(federation.run_round().phase, Recovered)
@@ -106,7 +106,7 @@ def test_an_exact_runs_records_are_in_no_noisy_sum(tmp_path: Path) -> None:
 def test_records_answered_for_under_another_extractor_are_not_summed_once_they_are_free(
     tmp_path: Path,
 ) -> None:
-    """A void attempt is repeated in name only; then its run is given up, and its records may go elsewhere."""
+    """A cohort claims to repeat a void attempt. After its run is given up, the records may be used elsewhere."""
     federation = Ledgered.of(tmp_path, 6)
     federation.enrol("p0")
     voided(federation)
@@ -125,7 +125,7 @@ def test_records_answered_for_under_another_extractor_are_not_summed_once_they_a
 
 
 def voided(federation: Ledgered) -> None:
-    """Play an attempt in which half of the uploads never come, and all decryptors vote for VOID."""
+    """Play an attempt in which half of the uploads never come and all decryptors vote for VOID."""
     late = set(federation.ids[3:])
     federation.tamper = lambda sender, message: (
         None if sender in late and isinstance(message, Upload) else message
@@ -163,7 +163,7 @@ def test_only_a_chain_that_told_nothing_is_refunded(tmp_path: Path, ending: str)
 
 
 def test_a_retry_draws_its_noise_afresh(tmp_path: Path) -> None:
-    """Were it the same noise, or not drawn again, two attempts would differ by their masks alone."""
+    """With the same noise, two attempts would differ by their masks alone."""
     federation = noisy(tmp_path, 6)
     federation.enrol("p0")
     voided(federation)
@@ -179,7 +179,7 @@ def test_a_retry_draws_its_noise_afresh(tmp_path: Path) -> None:
 def test_no_material_lets_an_id_move_a_step_by_more_than_delta(
     statistic: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The centre is one of the rows, and another row's opposite; whitening and weights are huge, tiny or zeros."""
+    """The centre is one of the rows, and the opposite of another; whitening and weights are huge, tiny or zero."""
     noiseless(monkeypatch)
     records = {"least": 1, "most": 6, "least_per_class": 1, "rows_per_id": 2}
     noise = {**NOISE, "recipe": "mean+sum+gradients"}
@@ -213,7 +213,7 @@ def test_no_material_lets_an_id_move_a_step_by_more_than_delta(
 def test_no_member_puts_more_into_the_ring_than_its_most_rows(
     statistic: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows and their opposites leave one block alone, which could be as long as Δ."""
+    """Rows and their opposites cancel in all blocks but one, which could be as long as Δ."""
     noiseless(monkeypatch)
     records = {"least": 1, "most": 8, "least_per_class": 1, "rows_per_id": 1}
     noise = {**NOISE, "unit": "member"}
@@ -229,7 +229,7 @@ def test_no_member_puts_more_into_the_ring_than_its_most_rows(
 
 
 def test_the_fewest_honest_shares_carry_the_noise_of_the_step() -> None:
-    """n_min survivors, `a` of whom know theirs: what is left of every coordinate's variance, less 4, is σ² at least."""
+    """With n_min survivors, `a` of whom know their own noise, the remaining variance of each coordinate, less 4, is at least σ²."""
     for kind in KINDS:
         for recipe in ("sum", "mean+sum"):
             content = read(whole(statistics=[kind], noise={**NOISE, "recipe": recipe}, ring_bits=48))
@@ -241,7 +241,7 @@ def test_the_fewest_honest_shares_carry_the_noise_of_the_step() -> None:
 
 
 def test_no_run_repeats_a_noisy_one(tmp_path: Path) -> None:
-    """Neither itself nor an exact one of another extractor, for members who hold the reservation and see through the chain."""
+    """Neither the noisy question nor an exact one under another extractor, although members hold the reservation and know the chain."""
     federation = noisy(tmp_path)
     federation.enrol("p0")
     assert isinstance(federation.run_round().phase, Recovered)

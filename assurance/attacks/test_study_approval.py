@@ -1,4 +1,4 @@
-"""Attacks on approval: what a member reads and approves is what it takes part in, whatever the coordinator says of it."""
+"""Attacks on approval: a member takes part in exactly what it reads and approves, whatever the coordinator says about it."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ CONTROLS = [
 
 
 def named(name: str, **question: Any) -> Content:
-    """A study under another name."""
+    """Make a study with another name."""
     values = whole(**question)
     values["notes"]["name"] = name
     return read(values)
 
 
 def said(content: Content) -> str:
-    """Everything that a member is told of a study."""
+    """Return the whole explanation of a study that members are shown."""
     return " ".join(sentence for section in explain(content) for sentence in section.sentences)
 
 
 class Shown:
-    """A member to whom the coordinator shows one study, with words of its own about it."""
+    """A member to which the coordinator shows one study, with its own claims about it."""
 
     def __init__(self, content: Content, **lies: Any) -> None:
         words = {
@@ -67,13 +67,13 @@ class Shown:
         return (self.view,)
 
     def study(self, study: str) -> Content:
-        """As `Member.study` returns it: checked against the hash and the study key's signature."""
+        """Return the study as `Member.study` does: checked against its hash and the study key's signature."""
         assert study == self.view.study
         return self.content
 
 
 def approved(folder: Path, shown: Shown, *given: str) -> set[bytes | str]:
-    """What `veilsum member join --approve …` agrees to, and keeps for later runs."""
+    """Return what `veilsum member join --approve …` agrees to, and stores for later runs."""
     policy = Policy(ADMIN, approved=given)
     agreed = _approved(shown, policy, Records([[1.0]], [0]), folder)  # type: ignore[arg-type]
     path = folder / "approvals.json"
@@ -82,7 +82,7 @@ def approved(folder: Path, shown: Shown, *given: str) -> set[bytes | str]:
 
 @pytest.fixture
 def prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a member at a terminal is asked; it always says yes."""
+    """Record what a member at a terminal is asked; it always says yes."""
     asked: list[str] = []
 
     def yes(text: str, **_: Any) -> bool:
@@ -115,7 +115,7 @@ def test_an_approval_is_for_what_was_signed_under_it(tmp_path: Path, by: str) ->
 
 
 def test_a_name_approves_nothing(tmp_path: Path) -> None:
-    """A thief of the study key would sign a study that gives records away under a name that members approved."""
+    """A thief of the study key would sign a study that gives records away, under an approved name."""
     harmless = named("ct-2026")
     with pytest.raises(Misuse, match="expected 64 hexadecimal digits"):
         approved(tmp_path, Shown(harmless), "ct-2026")
@@ -134,7 +134,7 @@ def test_no_text_moves_the_cursor_breaks_a_line_or_turns_around(field: str, cont
 
 
 def test_everything_that_is_approved_is_said() -> None:
-    """Two questions that differ in what is summed, from whom, or for whom, read differently."""
+    """Two questions that differ in what is summed, from whom or for whom have different explanations."""
     changes: tuple[dict[str, Any], ...] = (
         {"classes": ["b", "a"]},
         {"classes": ["a", "c"]},
@@ -169,7 +169,7 @@ def test_everything_that_is_approved_is_said() -> None:
 
 
 def test_the_rows_that_are_promised_are_those_that_are_enforced() -> None:
-    """A sum that leaves classes out rests on what their holders guarantee, which may be far fewer rows than all members have."""
+    """A sum that withholds classes guarantees only their holders' rows, which may be far fewer than all members have."""
     records = {"least": 20, "most": 24, "least_per_class": 9, "rows_per_id": 1}
     question = {"withhold": {"margin": 1}, "members_min": 8, "classes": ["a", "b", "c"], "records": records}
     content = read(whole(**question))
@@ -205,7 +205,7 @@ def test_who_reads_the_sums_and_who_can_break_them_is_said() -> None:
 def test_a_default_draft_gives_a_sum_where_everybody_holds_every_class(
     tmp_path: Path, members: int, dim: int, classes: int
 ) -> None:
-    """Otherwise the count of the classes spends all records, and no sum ever follows."""
+    """Otherwise counting the classes would spend all records, and no sum would follow."""
     path, keys = tmp_path / "study.toml", [f"class-{label}" for label in range(classes)]
     today = datetime.now(UTC).date()
     path.write_text(
@@ -237,7 +237,7 @@ def test_what_members_would_refuse_is_refused_before_it_is_signed() -> None:
         with pytest.raises(Misuse, match="expire"):
             check_signable(content, now_s)
     values = whole()
-    values["notes"]["expires"] = (1 << 53) - 1  # no calendar has this year
+    values["notes"]["expires"] = (1 << 53) - 1  # beyond the years of any calendar
     with pytest.raises(Misuse, match="expires in"):
         check_signable(Content.from_bytes(rfc8785.dumps(values)), 0.0)
 
@@ -250,7 +250,7 @@ def test_a_ridge_that_is_none_is_told_all_that_one_may_be(ridge: Any) -> None:
 
 
 def test_the_coordinators_key_signs_no_study() -> None:
-    """It would choose what is summed."""
+    """The coordinator could then choose what is summed."""
     admin, coordinator = SigningKey(b"a" * 32), SigningKey(b"c" * 32).public.hex()
     with pytest.raises(Misuse, match="must not choose"):
         Draft(number=1, coordinator=coordinator, study_key=coordinator).sign(admin)

@@ -1,4 +1,4 @@
-"""Attacks on studies in more cases than `test_ten_attacks` plays against the service: fields, floors, reveals, ids and charges."""
+"""Attacks on studies, in more cases than `test_ten_attacks` plays against the service: fields, floors, reveals, ids and charges."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def selected(ledger: Reservations, content: Content, data: Records, **budget: Any) -> Selection:
-    """The rows that a run of the study would sum, of records that are free."""
+    """Return the free rows that a run of the study would sum."""
     question, marks = content.question, Marks(ledger.secret, b"f" * 32)
     return select(data, question, marks, partial(ledger.free, question=question, **budget))
 
@@ -45,7 +45,7 @@ def selected(ledger: Reservations, content: Content, data: Records, **budget: An
 
 
 def test_1_too_few_rows_are_refused_at_signing() -> None:
-    """Whatever is signed has 2·dim′ and 50 rows of honest members behind it, and as many numbers as second moments."""
+    """Every signed study has at least 2·dim′ and 50 rows of honest members, and as many numbers as second moments."""
     random, taken = Random(1), 0
     for _ in range(400):
         dim, a = random.choice((1, 2, 8, 30, 64)), random.randint(0, 4)
@@ -76,7 +76,7 @@ def test_1_too_few_rows_are_refused_at_signing() -> None:
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths of all fields, blocks and lists among them."""
+    """Yield the paths of all fields, including blocks and lists."""
     if path:
         yield path
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -85,7 +85,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changes_of(value: Any) -> list[Any]:
-    """Other values that a field could have."""
+    """Return other values for a field."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
@@ -111,7 +111,7 @@ def changed(values: Json, path: tuple[Any, ...], value: Any) -> Json:
 
 
 def vectors_of(content: Content, features: Any, labels: Any) -> list[bytes]:
-    """What members would send at each step, with noise of one seed."""
+    """Return members' vectors at the first and last step, with noise from one seed."""
     question, sizes = content.question, content.question.smallest
     sent = []
     for step in question.steps[:1] + question.steps[-1:]:
@@ -149,7 +149,7 @@ def vectors_of(content: Content, features: Any, labels: Any) -> list[bytes]:
     ],
 )
 def test_5_whatever_changes_a_vector_changes_the_question(question: Json) -> None:
-    """A note or what is made of the sums changes no vector; two studies with other vectors have other questions."""
+    """Notes and `after` change no vector; two studies with different vectors have different questions."""
     values = whole(**question)
     rng = np.random.default_rng(3)
     features, labels = rng.standard_normal((40, 4)), rng.integers(0, 4, 40)
@@ -177,7 +177,7 @@ def test_5_whatever_changes_a_vector_changes_the_question(question: Json) -> Non
 
 
 def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None:
-    """Whatever is asked, in whatever order: an id is in one exact run, or in its repeats under other extractors."""
+    """Whatever questions are asked, and in whatever order, an id is in one exact run, or in its repeats under other extractors."""
     contents = [
         read(whole(**change))
         for change in (
@@ -221,7 +221,7 @@ def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None
 def test_10_one_id_moves_a_noisy_vector_by_no_more_than_delta(
     unit: str, statistic: Json, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the member has more rows than `most`, and ids with more rows than `rows_per_id`."""
+    """This also holds if the member has more rows than `most`, and ids with more rows than `rows_per_id`."""
     noiseless(monkeypatch)
     records = {"least": 1, "most": 12, "least_per_class": 1, "rows_per_id": 3}
     content = read(
@@ -238,7 +238,7 @@ def test_10_one_id_moves_a_noisy_vector_by_no_more_than_delta(
         rng.integers(0, 3, 40),
     )
     features[3] = np.nan
-    features[:12] = features[:1] if np.isfinite(features[0]).all() else 1.0  # rows that point one way add up
+    features[:12] = features[:1] if np.isfinite(features[0]).all() else 1.0  # rows in one direction add up
 
     for step in question.steps:
         spec = RoundSpec(content, bytes(32), "p", step, (), sizes.members, sizes.survivors_min, 1 << 20)

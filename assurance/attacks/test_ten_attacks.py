@@ -1,7 +1,7 @@
-"""The ten attacks on studies, against the real coordinator and SDK members with default policies: none gains anything.
+"""The ten attacks on studies, against the real coordinator and SDK members with default policies. None gains anything.
 
-Compared are the bytes that the coordinator has stored and the requests that members have sent. What takes too many cases for that is in
-`test_study_attacks`.
+The tests compare the bytes that the coordinator stores and the requests that members send. `test_study_attacks` has the attacks that
+need too many cases for this.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ from veilsum.study.vectors import vector
 
 EMPTY = Records(np.zeros((0, DIM)), np.zeros(0), [])
 ASKING = re.compile("/requests/|/answers$")
-"""Paths whose answers say what a member is asked."""
+"""Paths whose answers contain members' requests."""
 ONE_STEP = {**NOISY, "noise": {**NOISY["noise"], "recipe": "sum"}}
 
 
@@ -71,13 +71,13 @@ def summed(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 def new(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
-    """Tables and folders in which something was stored; whatever was there stays as it was."""
+    """Return the tables and folders with new entries; check that old entries are unchanged."""
     assert before.items() <= after.items()
     return {name.split("/")[0] for name in after.keys() - before.keys()}
 
 
 def plain(made: Consortium, data: dict[str, Any]) -> list[int]:
-    """The sum of the vectors of these features and labels, by the question of the last run."""
+    """Return the sum of these vectors without masks, for the last run's question."""
     spec = next(each.spec for each in made.outcomes.values() if isinstance(each, Result))
     total: list[int] = np.sum([vector(spec, *each) for each in data.values()], axis=0).tolist()
     return total
@@ -87,7 +87,7 @@ def plain(made: Consortium, data: dict[str, Any]) -> list[int]:
 
 
 def spoilt(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The study with one change that would let sums give rows back."""
+    """Yield the study with single changes that would let sums give rows back."""
     question, [statistic] = values["question"], values["question"]["statistics"]
     yield {**values, "lattice": "features"}
     for place in ("question", "after", "notes"):
@@ -106,7 +106,7 @@ def spoilt(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_1_what_would_give_rows_back_is_refused_by_everybody(summed: Consortium, stage: Stage) -> None:
-    """By the service; and by members and the second implementation if a coordinator shows it none the less."""
+    """The service refuses it; so do members and the second implementation if a coordinator shows it to them anyway."""
     before, values = stage.stored(), summed.content({"version": 1000}).model_dump(mode="json")
     ReferenceStudy(rfc8785.dumps(values))
     summed.sent["member-0"].clear()
@@ -146,7 +146,10 @@ def test_1_what_would_give_rows_back_is_refused_by_everybody(summed: Consortium,
 def test_2_another_floor_gives_no_second_sum(
     summed: Consortium, stage: Stage, change: dict[str, Any]
 ) -> None:
-    """It would have other survivors, and the difference of the sums be a few members'. Nobody has fresh records, or repeats that question."""
+    """It would have other survivors, and the difference of the sums would reveal a few members.
+
+    Members have no fresh records for it, and refuse it as a repetition.
+    """
     sums, before, first = summed.sums(), stage.stored(), summed.links()[0].context.hex()
     summed.given = {member: summed.records(member) for member in summed.ids}
     summed.revise(**change)
@@ -189,7 +192,7 @@ def test_2_neither_does_another_cohort(
 
 
 def test_2_and_5_a_repetition_is_the_same_sum_whatever_the_notes_say(summed: Consortium) -> None:
-    """Also if data has changed meanwhile: the same vector of everybody, to the bit."""
+    """Even if data has changed meanwhile, all members send the same vectors, bit for bit."""
     summed.revise({"purpose": "Another purpose.", "display": ["L", "R"]})
     summed.given = {member: Records(np.ones((30, DIM)), np.arange(30) % 2) for member in summed.ids}
     summed.play("p1", summed.links()[0].context.hex())
@@ -206,7 +209,7 @@ def test_2_and_5_a_repetition_is_the_same_sum_whatever_the_notes_say(summed: Con
 
 
 def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Stage, tmp_path: Path) -> None:
-    """Its bit decides whether a class is withheld: with and without it, two sums would show the class's few holders."""
+    """Its bit decides whether a class is withheld. Two sums, with and without the class, would reveal its few holders."""
     records = {"least": LEAST, "most": 40, "least_per_class": LEAST, "rows_per_id": 1}
     question = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 5, "records": records}
     with founded(stage, tmp_path, **question) as made:
@@ -222,7 +225,7 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Stage, tmp_pat
             made.play()
         assert (made.refusals(), made.kinds()) == ({Cause.ALREADY_SUMMED}, {"KeyCard"})
         assert made.come_back().state == "erased"
-        # The indicator is repeated over the same members: its new counts are the basis of no other sum.
+        # The indicator is repeated over the same members, and no other sum may rest on its new counts.
         made.play("p1", indicator)
         assert (made.operator.round(indicator[:16]).holders, made.last.holders) == ((5, 5), (4, 5))
         with hostile(made, indicator=bytes.fromhex(made.last.context), withheld=(0,)):
@@ -235,7 +238,7 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Stage, tmp_pat
 
 
 def test_4_later_sums_hold_new_ids_only(stage: Stage, tmp_path: Path) -> None:
-    """Every member changes a record and one withdraws: no record is summed again."""
+    """Every member changes a record and one leaves: no record is summed again."""
     with founded(stage, tmp_path) as made:
         *staying, leaving = made.ids
         made.play()
@@ -245,7 +248,7 @@ def test_4_later_sums_hold_new_ids_only(stage: Stage, tmp_path: Path) -> None:
             features[0] += 1.0
             ids = [key.decode() for key in (*old.keys, *fresh.keys)]
             made.given[member] = Records(features, [*old.labels, *fresh.labels], ids)
-        made.given[leaving] = made.records(leaving)  # it has nothing new
+        made.given[leaving] = made.records(leaving)  # no new records
         made.play("p2")
         assert [type(made.outcomes[member]) for member in made.ids] == [*[Result] * 4, Declined]
         assert made.sums()[1] == plain(made, {member: made.data(member, "p2") for member in staying})
@@ -256,7 +259,7 @@ def test_4_later_sums_hold_new_ids_only(stage: Stage, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [1e-12, 1e-3, "extractor"])
 def test_6_records_extracted_again_add_no_rows(summed: Consortium, stage: Stage, change: Any) -> None:
-    """Slightly otherwise, or by another extractor; in another period and cohort, under another version of the study."""
+    """Features slightly changed, or from another extractor; in another period and cohort, under another version of the study."""
     before, sums, other = stage.stored(), summed.sums(), change == "extractor"
     question: dict[str, Any] = {"extractor": "ab" * 32, "dim": DIM + 1} if other else {}
     summed.revise(**question)
@@ -271,7 +274,7 @@ def test_6_records_extracted_again_add_no_rows(summed: Consortium, stage: Stage,
 
 
 def test_6_another_extractor_sums_the_frozen_set_or_nothing(stage: Stage, tmp_path: Path) -> None:
-    """A repetition over all survivors; a record that is gone or unusable adds nothing, a new one neither."""
+    """A repetition includes all survivors. Missing, unusable and new records add nothing."""
     with founded(stage, tmp_path) as made:
         made.play()
         made.revise(extractor="ab" * 32, dim=DIM + 1)
@@ -293,7 +296,7 @@ def test_6_another_extractor_sums_the_frozen_set_or_nothing(stage: Stage, tmp_pa
 
 
 def poisoned(how: str, period: str) -> Records:  # noqa: C901 - one case a poison
-    """Thirty rows of two classes, one or more of them spoilt."""
+    """Make thirty rows of two classes, at least one of them poisoned."""
     count, rng = 30, np.random.default_rng(7)
     labels: Any = np.arange(count) % len(CLASSES) * 1.0
     features, ids = (
@@ -350,7 +353,7 @@ POISONS = (
 def test_7_poisoned_records_change_no_request(
     stage: Stage, tmp_path: Path, question: dict[str, Any], poisons: tuple[str, ...]
 ) -> None:
-    """Nobody's: method, path, order, headers and lengths are those of a run in which all records are clean."""
+    """Method, path, order, headers and lengths of all requests equal those of a run with clean records."""
     with founded(stage, tmp_path, **question) as made:
 
         def traces(period: str, *kinds: str) -> dict[str, Any]:
@@ -380,7 +383,7 @@ def test_7_poisoned_records_change_no_request(
 def test_8_crashes_at_durable_writes_and_requests_change_no_byte(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
 ) -> None:
-    """Every member stops now and then, before or after a write takes effect or a request is answered, and comes back without data."""
+    """Every member stops at times, before or after a write or an answered request, and restarts without its data."""
     with founded(stage, tmp_path, 4, **question) as made:
         machines = Machines(made, monkeypatch)
         made.play()
@@ -398,10 +401,10 @@ def test_8_crashes_at_durable_writes_and_requests_change_no_byte(
 
 
 class Machines:
-    """Members' machines: each stops now and then, at a durable write or a request, and has lost its data once its card has left.
+    """Members' machines. Each stops at times, at a durable write or a request, and has lost its data once its card is sent.
 
     Attributes:
-        stops: how often they did.
+        stops: how often machines stopped.
         stored: digests of the chunks that the coordinator held when members began to reveal.
     """
 
@@ -450,7 +453,7 @@ class Machines:
 
 @pytest.mark.parametrize("copied", ["before the yes", "before the upload"])
 def test_8_a_restored_copy_has_the_same_vector(stage: Stage, tmp_path: Path, copied: str) -> None:
-    """Whatever history it is shown: the rows it selects, of more than `most`, are those that it selected before."""
+    """Whatever history it is shown, it selects the same rows as before, of more than `most`."""
     with founded(stage, tmp_path) as made:
         (victim, *others), copy = made.ids, tmp_path / "copy"
         folder, rows = made.folder / victim, np.random.default_rng(5).standard_normal((60, DIM))
@@ -492,7 +495,7 @@ def test_8_a_restored_copy_has_the_same_vector(stage: Stage, tmp_path: Path, cop
 def test_9_an_erasure_and_enough_reveals_never_exist_together(
     stage: Stage, tmp_path: Path, silent: int
 ) -> None:
-    """Some stop before they reveal, the others' reveals are kept from the service, and a colluder reports that it made none."""
+    """Some members stop before they reveal, the service gets no reveals of the others, and a colluder reports that it revealed nothing."""
     with founded(stage, tmp_path) as made:
         (first, *others, liar), revealed, replies = made.ids, set[str](), list[httpx.Response]()
         made.silent, made.away = set(made.ids[:silent]), set(made.ids)
@@ -524,7 +527,7 @@ def test_9_an_erasure_and_enough_reveals_never_exist_together(
             return
         assert ended.state == "erased"
         replay(made, first, view, replies)
-        # Nothing was learned of these records: the next attempt sums them.
+        # Nothing was revealed about these records, so the next attempt sums them.
         made.tries = 2
         made.play(resumed=True)
         assert not made.refusals()
@@ -532,7 +535,7 @@ def test_9_an_erasure_and_enough_reveals_never_exist_together(
 
 
 def replay(made: Consortium, member: str, view: RoundView, replies: list[httpx.Response]) -> None:
-    """Show a member once more, after its erasure, what it was asked before, box and certificate: it says nothing."""
+    """After its erasure, show a member its earlier box and certificate again: it answers nothing."""
     shown = httpx.Response(200, content=view.model_copy(update={"state": "revealing"}).model_dump_json())
     for reply in replies:
         asked = list[str]()
@@ -555,9 +558,9 @@ def replay(made: Consortium, member: str, view: RoundView, replies: list[httpx.R
 # 10. Noise
 
 
-@pytest.mark.slow  # test_noise_chains holds each part of it on a simulated service
+@pytest.mark.slow  # test_noise_chains checks each part on a simulated service
 def test_10_charges_stay_within_the_budget_whatever_happens(stage: Stage, tmp_path: Path) -> None:
-    """Over VOID attempts, whole chains, a LOST one and other studies: a record costs what was stated, and never more than its owner gave."""
+    """Over VOID attempts, whole chains, a LOST one and other studies, a record is charged as stated and never beyond its budget."""
     with founded(stage, tmp_path, 4, **ONE_STEP) as made:
         noise = made.content().question.noise
         assert noise is not None
@@ -568,7 +571,7 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Stage, tmp_pa
                 made.on_request = nothing
                 made.operator.cancel(sent.path.split("/")[3], "a test")
 
-        # An attempt that ends VOID costs nothing more; the next one has other noise.
+        # An attempt that ends VOID costs nothing, and the next attempt draws new noise.
         made.on_request, made.tries = cancelling, 2
         made.given = {member: made.records(member) for member in made.ids}
         made.play("p1")
@@ -578,13 +581,13 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Stage, tmp_pa
         first, second = made.vectors[made.ids[0], "p1", "sum"]
         assert not np.array_equal(first, second)
         certified, made.tries = made.links()[-1].context.hex(), 1
-        # Nothing is left for another run over these records, of any kind.
+        # No budget is left for another run over these records, of any kind.
         made.play("p2")
         assert {made.ledger(member)[-1].rows for member in made.ids} == {0}
         made.revise(noise=None)
         made.play("p3")
         assert made.refusals() == {Declined}
-        # New records in a run that the admin gives up: the charge stays, and another study takes no more than is left.
+        # The admin gives up a run over new records: the charge stays, and another study takes no more than what is left.
         made.revise()
         made.given, made.silent = {}, set(made.ids[:3])
         made.play("p4")
@@ -598,7 +601,7 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Stage, tmp_pa
         made.play("p5")
         assert not made.refusals()
         assert whole < max(charges(made)) <= made.policy.mu_budget
-        # A run that is given up before its first step is certified costs nothing.
+        # A run that is given up before its first certified step costs nothing.
         before, made.given, made.on_request = charges(made), {}, cancelling
         made.play("p6")
         assert (made.last.state, charges(made) > before) == ("voided", True)
@@ -616,7 +619,7 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Stage, tmp_pa
 
 
 def charges(made: Consortium) -> set[float]:
-    """What the ledgers have charged to records: √Σμ²."""
+    """Return the ledgers' charges to records: √Σμ²."""
     found = set[float]()
     for path in made.folder.glob(f"*/state/{DATABASE}"):
         with closing(sqlite3.connect(path)) as ledger:

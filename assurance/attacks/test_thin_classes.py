@@ -1,4 +1,4 @@
-"""What a class's sum of random features gives back, and that such a class is withheld."""
+"""What a class's sum of random features reveals, and that such a class is withheld."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DIM, SIZE, ROWS = 16, 256, 3
 
 
 def solved(sums: Floats, phi: RandomFeatures, rows: int, seed: int) -> Floats:
-    """Find rows whose φ add up to `sums`, by Levenberg and Marquardt's method."""
+    """Find rows whose φ add up to `sums`, by the Levenberg–Marquardt method."""
     omega, scale = phi.directions, np.sqrt(2 / phi.size)
 
     def missed(flat: Floats) -> Floats:
@@ -37,7 +37,7 @@ def test_a_class_of_few_rows_would_be_given_back_and_is_withheld() -> None:
     assert np.linalg.norm(found[:, None] - rows, axis=2).min(axis=0) == pytest.approx(
         np.zeros(ROWS), abs=1e-6
     )
-    # Four honest holders of 16 rows have 64, which are 1,024 numbers; a = 3 and r = 3.
+    # Four honest holders with 16 rows each have 64 rows, or 1,024 numbers; a = 3 and r = 3.
     records = {"least": 2_000, "most": 20_000, "least_per_class": 16, "rows_per_id": 1}
     kernel = {"kind": "random-features", "size": SIZE, "bandwidth": 0.7}
     question = content_of(whole(statistics=[kernel], records=records)).question

@@ -1,4 +1,4 @@
-"""Members, false ones among them, send an honest coordinator what it must not take."""
+"""False messages that an honest coordinator must refuse."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.shamir import PRIME
 
 # fmt: off
-# A table reads by its rows.
+# The table is easier to read with one row to a line.
 OTHER = b"\x66" * 32
 REPLAY = "replay across attempts, rounds, cohorts, federations"
 SHARES = "wrong, short, non-canonical shares"
@@ -32,7 +32,7 @@ EQUIVOCATING = "equivocating decryptor"
 
 
 def cards() -> list[Attack]:
-    """By member-1, after member-0's is in."""
+    """Cards of member-1, after member-0's."""
     add = (c := Chapter("member-1", "coordinator", KeyCard, attempt=ENROLMENT)).add
 
     def card(who: str = "member-1", **changes: Any) -> Any:
@@ -58,12 +58,12 @@ def cards() -> list[Attack]:
 
 
 def twin(key: bytes) -> bytes:
-    """The same point: the top bit is ignored (RFC 7748 §5)."""
+    """Return the same point with its top bit flipped, which X25519 ignores (RFC 7748 §5)."""
     return key[:31] + bytes([key[31] ^ 0x80])
 
 
 def uploads() -> list[Attack]:
-    """By member-1, in both rounds."""
+    """Uploads of member-1, in both rounds."""
     add = (c := Chapter("member-1", "coordinator", Upload)).add
 
     def remade(**changes: Any) -> Any:
@@ -107,7 +107,7 @@ def uploads() -> list[Attack]:
 
 
 def receipts() -> list[Attack]:
-    """By member-1."""
+    """Receipts of member-1."""
     add = (c := Chapter("member-1", "coordinator", Receipt)).add
 
     def receipt(who: str = "member-1", **changes: Any) -> Any:
@@ -130,7 +130,7 @@ def receipts() -> list[Attack]:
 
 
 def votes() -> list[Attack]:
-    """By member-1."""
+    """Votes of member-1."""
     add = (c := Chapter("member-1", "coordinator", Vote)).add
 
     def vote(who: str = "member-1", **changes: Any) -> Any:
@@ -156,14 +156,14 @@ def votes() -> list[Attack]:
 
 
 def its_own(form: Any) -> Any:
-    """What the coordinator says itself."""
+    """Return a message of the coordinator's own."""
     if form is VoidRequest:
         return lambda m, _: VoidRequest(m.context, "cancelled")
     return lambda _, f: f.said(form, "coordinator", "member-1")
 
 
 def reveals() -> list[Attack]:
-    """By member-1, whose first run is of member-0's shares: b_u's, then r_uw's for member-4."""
+    """Reveals of member-1. Its first run has shares of member-0's secrets: b_u, then r_uw for member-4."""
     add = (c := Chapter("member-1", "coordinator", Reveal)).add
 
     def reveal(who: str = "member-1", **changes: Any) -> Any:
@@ -203,13 +203,13 @@ def reveals() -> list[Attack]:
 
 
 def bumped(run: bytes, at: int) -> bytes:
-    """One word of the run is one more."""
+    """Add one to a word of the run."""
     word = (int.from_bytes(run[at : at + 4], "little") + 1) % PRIME
     return run[:at] + word.to_bytes(4, "little") + run[at + 4 :]
 
 
 def reports() -> list[Attack]:
-    """By member-2."""
+    """Erasure reports of member-2."""
     add = (c := Chapter("member-2", "coordinator", Erased, "erased")).add
 
     def report(who: str = "member-2", **changes: Any) -> Any:
@@ -227,5 +227,5 @@ def reports() -> list[Attack]:
 
 
 def attacks() -> list[Attack]:
-    """All of them."""
+    """Return all attacks of this module."""
     return [each for group in (cards, uploads, receipts, votes, reveals, reports) for each in group()]

@@ -1,4 +1,4 @@
-"""Bytes that nobody's decoder takes, whatever the phase."""
+"""Bytes that every decoder must refuse, in any phase."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,24 +17,24 @@ from veilsum.protocol.messages import (
 )
 
 # fmt: off
-# A table reads by its rows.
+# The table is easier to read with one row to a line.
 OTHER = b"\x66" * 32
 LEFT, OVER, PATHS = "left-over bytes", "oversized anything", "path tricks in ids"
 
 
 def said(form: type[Message], source: str = "member-1", to: str = "coordinator") -> Message:
-    """A message of the first round."""
+    """Return a message of the first round."""
     found: Message = Forger("complete", 0).said(form, source, to)
     return found
 
 
 def roster() -> Roster:
-    """The round's roster."""
+    """Return the round's roster."""
     return Forger("complete", 0).federation.roster
 
 
 def counted(message: Callable[[], bytes], at: int, count: int) -> Callable[[], bytes]:
-    """The message with another count where a list or a field begins."""
+    """Change the count at the beginning of a list or field."""
 
     def data() -> bytes:
         whole = message()
@@ -44,12 +44,12 @@ def counted(message: Callable[[], bytes], at: int, count: int) -> Callable[[], b
 
 
 def vote_by(name: bytes) -> Callable[[], bytes]:
-    """A vote by somebody whose id is these bytes."""
+    """Make a vote whose member id consists of these bytes."""
     return lambda: patched(said(Vote), b"\x08member-1", bytes([len(name)]) + name)
 
 
 def attacks() -> list[Attack]:
-    """All of them."""
+    """Return all attacks of this module."""
     found: list[Attack] = []
 
     def add(name: str, survives: str, cause: Cause, data: Callable[[], bytes], *parties: str) -> None:
@@ -113,6 +113,6 @@ def attacks() -> list[Attack]:
 
 
 def linked(reason: str = "none", survivors: bytes = OTHER, *, attempt: int = 0) -> bytes:
-    """A Chain with this one Link."""
+    """Make a Chain with this one Link."""
     link = Link(OTHER, 0, attempt, OTHER, "period-0", "sum", bytes(32), OTHER, reason, survivors)
     return bytes((3, 23)) + OTHER + b"\1\0\0\0" + link.encode()

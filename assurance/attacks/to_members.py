@@ -1,4 +1,4 @@
-"""A coordinator, with colluders' keys where that is said, shows an honest member something false."""
+"""False messages of a coordinator, sometimes with colluders' keys, to an honest member."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ from veilsum.protocol.messages import (
 )
 
 # fmt: off
-# A table reads by its rows.
+# The table is easier to read with one row to a line.
 OTHER = b"\x66" * 32
 VICTIM = "member-0"
 CARDS = "other cards or roster for one victim"
@@ -44,7 +44,7 @@ FRAMING = "a dealer framing a decryptor and the reverse"
 
 
 def in_context(made: Any) -> Any:
-    """That message, for the attempt it is shown in."""
+    """Move a message to the context of the attempt in which it is shown."""
     return lambda m, _: replace(made, context=m.context)
 
 
@@ -53,14 +53,14 @@ LATE_S = 1_086_400.0
 
 
 def bound(cards: Cards, shown: list[KeyCard]) -> Cards:
-    """These cards under a root that binds them."""
+    """Return these cards under a root that binds them."""
     return Cards(
         replace(cards.manifest, cards_root=cards_tree(shown).root), tuple(Shown(card, ()) for card in shown)
     )
 
 
 def recarded(cards: Cards, forger: Forger, member: str, **keys: Any) -> Cards:
-    """With another card of a colluder, validly signed and bound."""
+    """Replace a colluder's card by another, validly signed and bound."""
     shown = [card.card for card in cards.shown]
     place = cards.manifest.place[member]
     shown[place] = forger.again(shown[place], member, **keys)
@@ -68,7 +68,7 @@ def recarded(cards: Cards, forger: Forger, member: str, **keys: Any) -> Cards:
 
 
 def shrunk(cards: Cards, forger: Forger, gone: str) -> Cards:
-    """A cohort without this member, by the rules."""
+    """Form a valid cohort without this member."""
     enrolling = Enrolling(forger.federation.roster, forger.federation.study, 0, "period-0")
     for shown in cards.shown:
         if shown.member != gone:
@@ -78,17 +78,17 @@ def shrunk(cards: Cards, forger: Forger, gone: str) -> Cards:
 
 
 def keyed(point: str) -> Any:
-    """A colluder's card with this mask key."""
+    """Return a colluder's card with this mask key."""
     return lambda m, f: recarded(m, f, "member-5", mask_key=bytes.fromhex(point))
 
 
 def stated(**numbers: Any) -> Any:
-    """The manifest with other numbers."""
+    """Change numbers in the manifest."""
     return lambda m, _: replace(m, manifest=replace(m.manifest, **numbers))
 
 
 def elsewhere(counter: int, period: str, repeats: bytes) -> Any:
-    """The manifest of another cohort of roster and study."""
+    """Return the manifest of another cohort with the same roster and study."""
 
     def make(cards: Cards, forger: Forger) -> Cards:
         federation = forger.federation
@@ -372,7 +372,7 @@ def evictions() -> list[Attack]:
     add("a holder twice", "§3", "duplicate indices", Cause.MALFORMED,
         lambda m, _: patched(m, m.proofs[0].holders[1].encode(), m.proofs[0].holders[0].encode()))
     add_false("a dealer let back in", lambda m, _: replace(m, proofs=()))
-    c.attacks[-1] = replace(c.attacks[-1], after=True)  # type: ignore[call-arg]  # it is shown
+    c.attacks[-1] = replace(c.attacks[-1], after=True)  # type: ignore[call-arg]  # shown after the honest message
     return c.attacks
 
 
@@ -426,6 +426,6 @@ def disclosures() -> list[Attack]:
 
 
 def attacks() -> list[Attack]:
-    """All of them."""
+    """Return all attacks of this module."""
     groups = (cards, openings, deliveries, proposals, certificates, evictions, losses, disclosures)
     return [each for group in groups for each in group()]

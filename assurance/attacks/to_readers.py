@@ -1,4 +1,4 @@
-"""A coordinator signs records that do not follow from what was signed."""
+"""Signed records of a coordinator that contradict the round."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Recorded(Attack):
-    """A signed record of a vector's round that does not follow."""
+    """A signed record that doesn't follow from its round."""
 
     doctoring: Doctoring
 
     def run(self) -> PeerFault:
-        """Show it to who took part."""
+        """Show the record to a member of the round."""
         try:
             read(self.doctoring.case["input"])
         except PeerFault as fault:
@@ -69,7 +69,7 @@ DOCTORED: tuple[tuple[str, str, int, Callable[[Json], Json]], ...] = (
 
 
 def attacks() -> list[Attack]:
-    """All are refused as result-mismatch."""
+    """Return the attacks, all refused as result-mismatch."""
     return [
         Recorded(
             doctoring.name,

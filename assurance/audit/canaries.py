@@ -1,7 +1,7 @@
-"""Hundreds of canaries in one full-size noisy sum, half of them in it: μ from one release instead of thousands.
+"""Hundreds of canaries in one full-size noisy sum, half of them included: an estimate of μ from one release instead of thousands.
 
-After Steinke, Nasr and Jagielski (2023): each canary is in or out by a coin of its own, and orthonormal rows do not disturb each other,
-so one release scores them all as well as a release each would. 512 scores tell μ to a tenth; a few releases to a few percent.
+After Steinke, Nasr and Jagielski (2023): each canary is included at random, and orthonormal rows don't disturb each other, so one release
+scores all canaries as well as separate releases would. 512 scores estimate μ to a tenth; a few releases, to a few percent.
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ from veilsum.study.promise import mechanism_of
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-RECORDS = 40  # of each member beside the canaries
+RECORDS = 40  # of each member, without canaries
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """Releases of (V, U) with half of the canaries in each, among exactly n_min survivors, of whom `a` add no noise.
+    """Releases of (V, U) with half of the canaries each, among exactly n_min survivors, `a` of whom add no noise.
 
     Attributes:
         dim: l, at least as many as canaries.
         classes: C.
-        count: canaries, an even number.
-        bug: what is done to the honest members' shares.
+        count: number of canaries, even.
+        bug: changes the honest members' shares.
     """
 
     dim: int
@@ -69,7 +69,7 @@ class Canaries:
 
     @cached_property
     def _variances(self) -> Floats:
-        """(elements,) of the noise on the sum as it is: an attacker knows it, bug and all."""
+        """(elements,) variances of the noise that is really on the sum: an attacker knows them, including the bug."""
         release = self.mechanism.release
         found = np.zeros(release.layout.elements)
         for own in self.bug([self.mechanism.shares] * self.mechanism.honest):
@@ -78,26 +78,26 @@ class Canaries:
                 block += share.variance
                 if isinstance(part.block, SymmetricBlock):
                     block[part.diagonal] += share.diagonal - share.variance
-        floor: Floats = np.maximum(found, 1.0)  # where there is no noise at all
+        floor: Floats = np.maximum(found, 1.0)  # in case there is no noise
         return floor
 
     def scores(self, seed: int, release: int) -> tuple[Floats, Floats]:
-        """Of one release: (count/2,) scores of the canaries that are out of it, and of those that are in."""
+        """Return the (count/2,) scores of a release's excluded canaries, and those of its included ones."""
         chosen = np.random.default_rng([seed, release]).permutation(self.count)
         out, inside = chosen[: self.count // 2], chosen[self.count // 2 :]
         own = exact(self.spec, self.rows[inside], self.labels[inside])
         vectors = [self.others[0] + own, *self.others[1:]]
         total = masked_sums(self.mechanism, self.bug, vectors, 1, seed, release)[0]
-        # What the attacker knows is taken off: all but which canaries there are.
+        # Subtract what the attacker knows: everything but which canaries are included.
         known = self.mechanism.release.layout.unflatten((total - sum(self.others)) / self._variances)
         V, lattice = known["V"], self.mechanism.lattice
-        A = (V + np.diag(V.diagonal())) / 2  # zᵀAz takes each element of the triangle once
+        A = (V + np.diag(V.diagonal())) / 2  # so that zᵀAz uses each element of the triangle once
         found = np.einsum("il,il->i", self.rows @ A, self.rows) * lattice.unit(2)
         found += np.einsum("il,li->i", self.rows, known["U"][:, self.labels]) * lattice.unit(1)
         return found[out], found[inside]
 
     def estimate(self, releases: int, seed: int) -> Estimate:
-        """μ̂ from so many releases, each with coins of its own."""
+        """Estimate μ̂ from this many releases, each with its own random choice of canaries."""
         scored = [self.scores(seed, release) for release in range(releases)]
         without, having = (np.concatenate(each) for each in zip(*scored, strict=True))
         return estimate_mu(without, having)

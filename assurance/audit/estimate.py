@@ -1,8 +1,8 @@
-"""An estimate of μ from an attacker's view, to compare with the μ that was promised.
+"""An estimate of μ from an attacker's view, to compare with the promised μ.
 
-An attacker who knows everything except whether one record, the canary, is in the sum decides best by the likelihood ratio, which for
-Gaussian noise is linear: Σ Δ_i·x_i/σ_i². Over many releases with and without the canary, its means lie μ standard deviations apart. A bound
-on ε by counting hits (Clopper, Pearson 1934) is far too loose to see noise that is short by half; this sees a few percent.
+An attacker that knows everything except whether one record, the canary, is in the sum decides best by the likelihood ratio. For Gaussian
+noise it is linear: Σ Δ_i·x_i/σ_i². Over many releases with and without the canary, its means lie μ standard deviations apart. A bound
+on ε by counting hits (Clopper, Pearson 1934) is far too loose to detect noise that is short by half; this detects a few percent.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.calibration.rows import Floats
 
-_QUANTILE = 2.58  # a sound mechanism is blamed once in 200 audits
+_QUANTILE = 2.58  # a correct mechanism fails one audit in 200
 _ABOVE, _BELOW = 1.005, 0.95
 
 
@@ -25,9 +25,9 @@ class Estimate:
     error: float
 
     def fault(self, promised: float) -> str | None:
-        """What is wrong with a mechanism that promised this μ; None if nothing shows.
+        """Return what is wrong with a mechanism that promised this μ; None if nothing shows.
 
-        Too little noise: μ̂ − 2.58 standard errors exceed 1.005·μ. Too much: μ̂ + 2.58 of them are below 0.95·μ, accuracy given away.
+        Too little noise: μ̂ − 2.58 standard errors exceed 1.005·μ. Too much, which wastes accuracy: μ̂ + 2.58 of them are below 0.95·μ.
         """
         if self.mu - _QUANTILE * self.error > _ABOVE * promised:
             return f"too little noise: μ̂ = {self.mu:.3f} ± {self.error:.3f} where {promised:.3f} was promised"
@@ -37,16 +37,16 @@ class Estimate:
 
 
 def estimate_mu(without: Floats, having: Floats) -> Estimate:
-    """μ̂ from the distinguisher's scores of releases without and with the canary.
+    """Estimate μ̂ from the distinguisher's scores of releases without and with the canary.
 
-    The difference of means over the pooled standard deviation s; its error is √(2/n + μ̂²/4n) for n scores of each.
+    μ̂ is the difference of means over the pooled standard deviation s; its error is √(2/n + μ̂²/4n) for n scores of each.
 
     Args:
         without: (n,) scores, n ≥ 2.
         having: (n,) scores.
 
     Raises:
-        ShapeMismatch: another shape, or fewer than two scores each.
+        ShapeMismatch: if the shapes differ, or there are fewer than two scores of each.
     """
     if without.shape != having.shape or without.ndim != 1 or without.size < 2:
         raise ShapeMismatch(f"scores have shapes {without.shape} and {having.shape}; pass (n,) each, n ≥ 2")

@@ -1,7 +1,7 @@
-"""A noisy sum from feature rows to the lifted total, thousands of times, with a canary in it or not.
+"""A noisy sum from feature rows to the lifted total, thousands of times, with or without a canary.
 
-Everything between is what a member and the coordinator do: the vector of a noisy study, each member's share of the noise, the ring,
-pairwise masks, the sum, the centred lift. Vectors of many releases stand one after the other, so that one pass
+All steps between are those of members and the coordinator: the vector of a noisy study, each member's share of the noise, the ring,
+pairwise masks, the sum, the centred lift. Vectors of many releases are concatenated, so that one pass
 over members serves them all.
 """
 
@@ -28,11 +28,11 @@ from veilsum.study.vectors import vector
 DIM, CLASSES = 16, 2
 MEMBERS, COLLUDERS = 4, 1
 RECORDS = 6  # of each member
-RELEASES = 200  # at a time
+RELEASES = 200  # in one batch
 PILOT = 100
 NOISE = {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "recipe": "sum"}
 V, U = 0, 1
-"""Parts of the vector."""
+"""Indices of the vector's parts."""
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ Bug = Callable[[Shares], Shares]
 def spec_of(
     dim: int = DIM, classes: int = CLASSES, kind: str = "ffc", recipe: str = "sum", step: str = "sum"
 ) -> RoundSpec:
-    """A step of a noisy study of four members, all of whom must survive, and of whom one colludes."""
+    """Make a step of a noisy study with four members, all of whom must survive and one of whom colludes."""
     statistic: dict[str, Any] = {"kind": kind, **({"bias": False} if kind == "ffc" else {})}
     question = simulated_question(MEMBERS, colluders=COLLUDERS) | {
         "dim": dim,
@@ -58,13 +58,13 @@ def spec_of(
 
 
 def exact(spec: RoundSpec, rows: Any, labels: Any, material: Any = None) -> Integers:
-    """A member's vector before noise is added."""
+    """Return a member's vector before noise."""
     with patch.object(Mechanism, "add_noise", lambda *_: None):
         return vector(spec, rows, labels, material)
 
 
 def variances(part: int, factor: float, diagonal_factor: float | None = None) -> Bug:
-    """Scale the variances of one part in everybody's shares."""
+    """Make a bug that scales the variances of one part in all shares."""
     on = factor if diagonal_factor is None else diagonal_factor
 
     def changed(place: int, share: Share) -> Share:
@@ -92,15 +92,15 @@ BUGS: dict[str, Bug] = {
     "a member without its share": lambda shares: [*silent(shares[:1]), *shares[1:]],
     "no noise on U": variances(U, 0),
 }
-"""What went wrong with the shares, five times, as it has gone wrong elsewhere."""
+"""Five errors in the shares, as they have happened elsewhere."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Sums over exactly n_min survivors, of whom `a` add no noise: what is promised is promised there.
+    """Sums over exactly n_min survivors, `a` of whom add no noise: the case for which μ is promised.
 
     Attributes:
-        bug: what is done to the honest members' shares.
+        bug: changes the honest members' shares.
     """
 
     bug: Bug = unchanged
@@ -110,9 +110,9 @@ class Pipeline:
         return mechanism_of(spec_of())
 
     def member(self, index: int, *, canary: bool) -> Integers:
-        """A member's exact vector; the first honest one may hold the canary, of class 1.
+        """Return a member's exact vector; the first honest member's may contain the canary, of class 1.
 
-        The canary is a row that the lattice holds exactly, with as much off the diagonal of zzᵀ as can be.
+        The canary is a row that the lattice represents exactly, with the largest possible off-diagonal part of zzᵀ.
         """
         rng = np.random.default_rng(index)
         rows, labels = rng.standard_normal((RECORDS, DIM)), rng.integers(0, CLASSES, RECORDS)
@@ -121,12 +121,12 @@ class Pipeline:
         return exact(spec_of(), rows, labels)
 
     def sums(self, releases: int, *, canary: bool, seed: int, batch: int = 0) -> Integers:
-        """(releases, elements): the lifted totals."""
+        """Return the (releases, elements) lifted totals."""
         vectors = [self.member(index, canary=canary) for index in range(MEMBERS)]
         return masked_sums(self.mechanism, self.bug, vectors, releases, seed, batch, canary)
 
     def scores(self, releases: int, *, canary: bool, seed: int) -> Floats:
-        """(releases,) of the best distinguisher for the canary: an attacker knows the noise, bug and all."""
+        """Return the (releases,) scores of the best distinguisher for the canary. The attacker knows the noise, including the bug."""
         difference = self.member(0, canary=True) - self.member(0, canary=False)
         weights = difference / self.variances
         found = []
@@ -137,29 +137,29 @@ class Pipeline:
 
     @cached_property
     def variances(self) -> Floats:
-        """(elements,) of the noise on the sum as it is, from releases that are used for nothing else."""
+        """(elements,) variances of the noise that is really on the sum, from releases that are used for nothing else."""
         sums = self.sums(PILOT, canary=False, seed=0, batch=-1)
         release = self.mechanism.release
-        # One variance each: off the diagonal, on it, U.
+        # One variance each for V's off-diagonal elements, its diagonal, and U.
         parts = np.zeros(release.layout.elements, np.int64)
         parts[release.parts[V].diagonal] = 1
         parts[release.layout.slices["U"]] = 2
         found = np.array([sums[:, parts == part].var(axis=0).mean() for part in range(3)])
-        floor: Floats = np.maximum(found, 1.0)  # where there is no noise at all
+        floor: Floats = np.maximum(found, 1.0)  # in case there is no noise
         return floor[parts]
 
 
 def masked_sums(
     mechanism: Mechanism, bug: Bug, vectors: Sequence[Integers], releases: int, *words: int
 ) -> Integers:
-    """(releases, elements): noise added, masked, summed, lifted; the last `a` members add no noise.
+    """Add noise, mask, sum and lift; return (releases, elements). The last `a` members add no noise.
 
     Args:
-        mechanism: of `MEMBERS`, all of them in the sum.
-        bug: what is done to the honest members' shares.
-        vectors: the members' exact ones.
-        releases: of the same vectors, each with noise of its own.
-        words: what noise and masks follow from.
+        mechanism: of `MEMBERS` members, all in the sum.
+        bug: changes the honest members' shares.
+        vectors: the members' exact vectors.
+        releases: how many, each with noise of its own.
+        words: seed of noise and masks.
     """
     shares = [*bug([mechanism.shares] * mechanism.honest), *silent([mechanism.shares] * COLLUDERS)]
     ring = Ring(48)
@@ -181,13 +181,13 @@ def masked_sums(
 def add_noise(
     mechanism: Mechanism, shares: tuple[Share, ...], values: Integers, releases: int, source: SeededRandom
 ) -> None:
-    """Add a member's noise to its vector of so many releases, one after the other, with these shares instead of its own."""
+    """Add a member's noise to its vector in each release, with these shares instead of its own."""
     if not any(share.variance or share.diagonal for share in shares):
         return
-    # The sampler draws some noise at least: a step, among thousands.
+    # The sampler needs a variance of at least 1: one step, among thousands.
     drawn = tuple(Share(max(1, share.variance), max(1, share.diagonal)) for share in shares)
     many = _repeated(mechanism, releases)
-    vars(many)["shares"] = drawn * releases  # a cached property, which a bug changes
+    vars(many)["shares"] = drawn * releases  # a cached property, overridden by the bug
     many.add_noise(values, source)
 
 
@@ -197,7 +197,7 @@ def _seed(*words: int) -> bytes:
 
 @cache
 def _repeated(mechanism: Mechanism, times: int) -> Mechanism:
-    """The same blocks over and over, under names of their own."""
+    """Repeat the mechanism's blocks, with a new name for each copy."""
     parts = tuple(
         WeightedBlock(replace(part.block, name=f"{part.block.name}.{number}"), part.degree, part.weight)
         for number in range(times)

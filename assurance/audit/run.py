@@ -1,7 +1,7 @@
 """The audit of the noise: `make audit`.
 
-20,000 small releases with a canary and as many without go through the whole integer pipeline, then 48 of full size with a random half
-of 512 canaries each. In both μ̂ must be what was promised; then the same with each of five bugs in the shares, and each must be flagged.
+20,000 small releases with a canary and as many without pass through the whole integer pipeline, then 48 full-size releases with a random
+half of 512 canaries each. In both audits μ̂ must match the promised μ, and each of five bugs in the shares must be flagged.
 Exit status 1 otherwise.
 """
 
@@ -19,18 +19,18 @@ from assurance.audit.pipeline import BUGS, Bug, Pipeline, unchanged
 from assurance.reports import report
 
 Audit = Callable[[Bug, int], tuple[Estimate, float]]
-"""μ̂ and the μ that was promised, by the bug and the seed."""
+"""Maps a bug and a seed to μ̂ and the promised μ."""
 
 
 def repeated(bug: Bug, seed: int, releases: int = 20_000) -> tuple[Estimate, float]:
-    """One canary in many small releases, or not."""
+    """Audit many small releases, with and without one canary."""
     pipeline = Pipeline(bug)
     without, having = (pipeline.scores(releases, canary=canary, seed=seed) for canary in (False, True))
     return estimate_mu(without, having), pipeline.mechanism.mu_round
 
 
 def full_size(bug: Bug, seed: int) -> tuple[Estimate, float]:
-    """Many canaries in a few releases of l = 1280, C = 100."""
+    """Audit a few releases of l = 1280, C = 100 with many canaries."""
     canaries = Canaries(1280, 100, 512, bug)
     return canaries.estimate(48, seed), canaries.mechanism.mu_round
 

@@ -1,4 +1,4 @@
-"""The audit in small: what `make audit` does with 20,000 releases."""
+"""A small version of `make audit`, which makes 20,000 releases."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Bugs in the noise of every step's vector: the best distinguisher for one record flags each, and the mechanism as it is passes."""
+"""Bugs in the noise of every step's vector: the best distinguisher for one record flags each bug, and passes the correct mechanism."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ STEPS = {
     "gradient": ("ffc", "mean+sum+gradients", "gradient-1"),
 }
 RELEASES, APART = 2_000, 0.1
-"""Six standard errors of a deviation, 1/√(2·2,000) of it; the smallest bug, two of three shares, shows as 22 percent."""
+"""`APART` is six standard errors of μ, each 1/√(2·2,000) of it. The smallest bug, two of three shares, shows as 22 percent."""
 MATERIAL = {"centre": np.zeros(DIM), "whitening": np.eye(DIM), "weights": np.zeros((DIM, CLASSES))}
 
 
 @cache
 def posed(name: str) -> tuple[Mechanism, Any]:
-    """The mechanism of 3 honest members of 4, and what one record of length 1 adds to the sum."""
+    """Return the mechanism of 3 honest members of 4, and what a record of length 1 adds to the sum."""
     kind, recipe, step = STEPS[name]
     spec = spec_of(DIM, CLASSES, kind, recipe, step)
     material = MATERIAL if spec.takes_material else None
@@ -36,7 +36,7 @@ def posed(name: str) -> tuple[Mechanism, Any]:
 
 
 def variances(mechanism: Mechanism, shares: tuple[Share, ...]) -> Any:
-    """(elements,) of one share."""
+    """Return the (elements,) variances of one share."""
     found = np.empty(mechanism.release.layout.elements)
     places = mechanism.release.layout.slices.values()
     for part, place, share in zip(mechanism.release.parts, places, shares, strict=True):
@@ -47,7 +47,7 @@ def variances(mechanism: Mechanism, shares: tuple[Share, ...]) -> Any:
 
 
 def seen(name: str, members: list[tuple[Share, ...]]) -> float:
-    """μ of sums whose members draw these shares: the record's shift divided by the standard deviation of the noise."""
+    """Return μ of sums with these members' shares: the record's shift in standard deviations of the noise."""
     mechanism, record = posed(name)
     weights = record / np.maximum(sum(variances(mechanism, own) for own in members), 1.0)
     scores = np.zeros(RELEASES)
@@ -59,7 +59,7 @@ def seen(name: str, members: list[tuple[Share, ...]]) -> float:
 
 
 def scaled(mechanism: Mechanism, factor: float, *, diagonal: float | None = None) -> tuple[Share, ...]:
-    """Its shares with other variances."""
+    """Return the mechanism's shares with scaled variances."""
     found = []
     for part, share in zip(mechanism.release.parts, mechanism.shares, strict=True):
         symmetric = isinstance(part.block, SymmetricBlock)

@@ -1,7 +1,7 @@
-"""A proxy between members and a coordinator that loses, repeats, delays, starves and cuts what passes, by a seed.
+"""A proxy between members and a coordinator that loses, repeats, delays, slows and cuts messages, driven by a seed.
 
-It speaks as much HTTP/1.1 as it takes to know where a request ends. What happens to a request follows from the seed, its line and how
-often that line has come, so that the same seed does the same to the same requests whatever else goes on.
+It speaks just enough HTTP/1.1 to know where a request ends. A request's fault follows from the seed, its request line and how often that
+line has come, so the same seed does the same to the same requests, independent of everything else.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from enum import StrEnum
 from random import Random
 
 STARVED_BYTES = 3
-"""That come one by one before the rest does."""
+"""Bytes that are sent one by one before the rest."""
 HELD_BEHIND, HELD_S = 3, 0.5
-"""A held request waits for so many others to pass it, or so long where none come."""
+"""A held request waits until this many others have passed it, or for this long."""
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 _ENDED = (ConnectionError, asyncio.IncompleteReadError)
 
 
 class Fault(StrEnum):
-    """What may become of a request."""
+    """A fault that may happen to a request."""
 
     LOST_REQUEST = "lost request"
     LOST_ANSWER = "lost answer"
@@ -37,17 +37,17 @@ class Fault(StrEnum):
 
 
 class Proxy:
-    """Listens on a port of its own for one coordinator.
+    """Listen on a separate port, for one coordinator.
 
     Args:
-        port: the coordinator's, on this machine.
-        seed: of what happens.
-        rate: the share of requests that something happens to.
-        second_s: between two bytes of what starves.
+        port: the coordinator's port on this machine.
+        seed: of the faults.
+        rate: the share of requests with a fault.
+        second_s: time between two bytes of a starved message.
 
     Attributes:
-        done: how often each fault was done.
-        passed: how many requests came.
+        done: how often each fault happened.
+        passed: number of requests.
     """
 
     def __init__(self, port: int, seed: int, rate: float, second_s: float = 1.0) -> None:
@@ -74,7 +74,7 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._keep(task)
-        with suppress(*_ENDED, asyncio.CancelledError):  # by `running`, at the end of all
+        with suppress(*_ENDED, asyncio.CancelledError):  # cancelled by `running` at its end
             while await self._exchange(reader, writer):
                 pass
         writer.close()
@@ -84,7 +84,7 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and what becomes of it; whether the connection lives on."""
+        """Handle one request and its fault; return whether the connection stays open."""
         head = await reader.readuntil(b"\r\n\r\n")
         length = _LENGTH.search(head)
         body = await reader.readexactly(int(length[1])) if length else b""
@@ -99,14 +99,14 @@ class Proxy:
         answer = await self._answered(fault, request, chance)
         if answer is None:
             if chance.random() < 0.5:
-                writer.transport.abort()  # a reset, not an end
+                writer.transport.abort()  # a reset, not a regular end
             return False
         return await self._deliver(fault, answer, writer, chance)
 
     async def _answered(
         self, fault: Fault | None, request: tuple[bytes, bytes], chance: Random
     ) -> bytes | None:
-        """What the coordinator says, to one copy or the other; None where nothing is to come back."""
+        """Return the coordinator's answer, to one copy or the other; None if no answer is to come back."""
         match fault:
             case Fault.LOST_REQUEST:
                 return None
@@ -134,7 +134,7 @@ class Proxy:
         until = self.passed + HELD_BEHIND
         with suppress(TimeoutError):
             async with asyncio.timeout(HELD_S):
-                while self.passed < until:  # noqa: ASYNC110 - whoever passes tells nobody
+                while self.passed < until:  # noqa: ASYNC110 - no event to await
                     await asyncio.sleep(0.01)
 
     async def _later(self, request: tuple[bytes, bytes], after_s: float) -> None:
@@ -145,13 +145,13 @@ class Proxy:
     async def _ask(
         self, request: tuple[bytes, bytes], *, cut: int | None = None, starved: bool = False
     ) -> bytes:
-        """The coordinator's answer to a request of its own connection, or to the beginning of one."""
+        """Send a request, or the beginning of one, on a new connection, and return the coordinator's answer."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             head, body = request
             data = (head + body)[:cut]
             if starved:
-                # Of the body where there is one: the head is done by then, and the coordinator waits for what it announces.
+                # If there is a body, starve only the body: the coordinator has read the head by then, and waits for the announced rest.
                 start = len(head) if body else 0
                 writer.write(data[:start])
                 await self._starve(writer, data[start : start + STARVED_BYTES])
@@ -165,8 +165,8 @@ class Proxy:
     async def _deliver(
         self, fault: Fault | None, answer: bytes, writer: asyncio.StreamWriter, chance: Random
     ) -> bool:
-        """Hand an answer on, or part of it; whether the connection lives on."""
-        # The coordinator was asked to close its end; this one stays open.
+        """Pass on an answer or part of it; return whether the connection stays open."""
+        # The coordinator was asked to close its connection; the member's stays open.
         answer = re.sub(rb"(?i)\r\nconnection: close", b"", answer, count=1)
         match fault:
             case Fault.CUT_ANSWER:

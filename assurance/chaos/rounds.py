@@ -1,6 +1,6 @@
-"""Rounds of real members through the proxy: the sum is held against plain sums.
+"""Rounds of real members through the proxy. The sum is compared with the plain sum.
 
-a round ──▶ enrol ──▶ contribute, one of them killed and started again, or gone for good ──▶ the coordinator's sum
+a round ──▶ enrol ──▶ contribute, with a member killed and restarted or gone for good ──▶ the coordinator's sum
 """
 
 import asyncio
@@ -26,21 +26,21 @@ from veilsum.study.vectors import vector
 
 DIM, CLASSES, ROWS = 4, 3, 50
 PAUSE_S = 0.1
-"""Longest that a member waits before it tries again; its own patience would make rounds of minutes."""
+"""Longest pause before a member retries. With the default, rounds would take minutes."""
 WITHIN_S = 300.0
 SHORT = {"enrol": 3600, "upload": 10, "answer": 10}
-"""Windows where somebody stays away for good; the operator extends a phase that waits for others, too."""
+"""Windows for a round with a member that stays away. The operator extends a phase that also waits for others."""
 LOOK_S, EXTEND_S = 1.0, 10.0
 
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a round.
+    """How a round went.
 
     Attributes:
-        summed: the members in the sum.
-        restarted: who was killed and started again; "" for nobody.
-        gone: who vanished for good; "" for nobody.
+        summed: members in the sum.
+        restarted: the member that was killed and restarted; "" for none.
+        gone: the member that vanished for good; "" for none.
     """
 
     summed: tuple[str, ...]
@@ -49,20 +49,20 @@ class Played:
 
 
 def records_of(index: int) -> Records:
-    """A member's own."""
+    """Make a member's records."""
     rng = np.random.default_rng(index)
     return Records(rng.normal(size=(ROWS, DIM)), rng.integers(CLASSES, size=ROWS))
 
 
 class Federation:
-    """Members on disk and an operator who asks the coordinator itself; members go through the proxy.
+    """Members on disk, which go through the proxy, and an operator that asks the coordinator directly.
 
     Args:
-        url: the coordinator's own address.
-        proxy: what members are told it is.
+        url: the coordinator's address.
+        proxy: the proxy for members.
         folder: for members' identities.
-        seed: of who is killed when.
-        members: how many.
+        seed: decides which member is killed, and when.
+        members: number of members.
     """
 
     def __init__(self, url: str, proxy: Proxy, folder: Path, seed: int, members: int) -> None:
@@ -71,11 +71,11 @@ class Federation:
         self.operator = Operator(url, TOKEN)
 
     async def round(self) -> Played:
-        """Play one, within `WITHIN_S`.
+        """Play a round, within `WITHIN_S`.
 
         Raises:
-            AssertionError: the sum is another than the plain one, members disagree, or one that stayed is not in it.
-            TimeoutError: it does not end.
+            AssertionError: if the sum isn't the plain one, members disagree, or a member that stayed is missing from the sum.
+            TimeoutError: if the round doesn't end.
         """
         async with asyncio.timeout(WITHIN_S):
             gone = self.chance.choice(self.ids) if self.chance.random() < 0.25 else ""
@@ -121,11 +121,11 @@ class Federation:
             await live.enrol(cohort, records_of(self.ids.index(member)))
 
     async def _extend(self, round_id: str, gone: str) -> None:
-        """Until the end: nobody who is there is left behind because the machine is busy."""
+        """Extend phases until the round's end, so that a busy machine drops no present member."""
         while not (view := await asyncio.to_thread(self.operator.round, round_id)).ended:
             near = view.deadline_s is not None and view.deadline_s < time.time() + EXTEND_S / 2
             if near and set(view.waiting_for) - {gone}:
-                with suppress(PeerFault):  # it has moved on
+                with suppress(PeerFault):  # the phase has ended meanwhile
                     await asyncio.to_thread(self.operator.extend, round_id, time.time() + EXTEND_S)
             await asyncio.sleep(LOOK_S)
 
@@ -139,7 +139,7 @@ class Federation:
                 return None
 
     async def _killed(self, member: str, round_id: str, *, again: bool) -> Result | None:
-        """Cancelled at any await is killed: the next one has the folder alone to go by."""
+        """Kill a member's contribution by cancelling it at any await. The next one has only the folder to continue from."""
         running = asyncio.create_task(self._contribute(member, round_id))
         await asyncio.wait([running], timeout=self.chance.uniform(0.0, 2.0))
         running.cancel()

@@ -1,4 +1,4 @@
-"""Rounds through a network that fails: `python -m assurance.chaos.run`. Every one has to end in the exact sum of whoever is in it."""
+"""Rounds through a failing network: `python -m assurance.chaos.run`. Each must end in the exact sum of its survivors."""
 
 import argparse
 import asyncio
@@ -15,13 +15,13 @@ from assurance.reports import report
 from tests.support.serving import Process
 
 MEMBERS, ABREAST = 6, 8
-"""Of a round; and rounds at a time, each of a federation and a proxy of its own, all of one coordinator."""
+"""Members of a round, and parallel rounds. Each round has its own federation and proxy; all share one coordinator."""
 
 
 async def play(
     process: Process, folder: Path, seed: int, rate: float, *, members: int = MEMBERS, second_s: float = 1.0
 ) -> tuple[Played, Proxy]:
-    """One round under a seed; raises as `Federation.round`."""
+    """Play one round with a seed. Raises as `Federation.round`."""
     (where := folder / str(seed)).mkdir()
     async with Proxy(process.port, seed, rate, second_s).running() as proxy:
         federation = Federation(f"http://127.0.0.1:{process.port}", proxy, where, seed, members)
@@ -32,7 +32,7 @@ async def play(
 
 
 async def campaign(rounds: int, first_seed: int, rate: float, abreast: int, limit_s: float) -> dict[str, Any]:
-    """So many rounds with successive seeds, or as many as the time takes."""
+    """Play this many rounds with successive seeds, or as many as the time allows."""
     begun, faults = time.monotonic(), list[str]()
     done, requests, played = Counter[Fault](), 0, list[Played]()
     seeds = iter(range(first_seed, first_seed + rounds))

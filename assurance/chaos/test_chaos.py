@@ -1,4 +1,4 @@
-"""A short run of `make chaos`: six rounds without members that never return, on a clock that runs faster."""
+"""A short run of `make chaos`: six rounds, without members that vanish for good, and with faster timing."""
 
 import asyncio
 from pathlib import Path

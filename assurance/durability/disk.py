@@ -1,7 +1,7 @@
-"""A disk that forgets: what a folder holds after a power cut, given the calls that a process made.
+"""A disk that forgets unsynced data: what a folder contains after a power cut, given a process's system calls.
 
-Only what was synced stays: a file's bytes from fsync or fdatasync of the file on, a name from fsync of its folder on. That is what POSIX
-promises and less than most file systems keep; `materialise` can also keep any part of the rest.
+Only synced data stays: a file's bytes after fsync or fdatasync of the file, a name after fsync of its folder. POSIX promises this much, and
+most file systems keep more; `materialise` can also keep any part of the rest.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 @dataclass(eq=False)
 class File:
-    """Its synced bytes, and the changes since."""
+    """A file's synced bytes, and later changes."""
 
     synced: bytearray = field(default_factory=bytearray)
     pending: list[Callable[[bytearray], None]] = field(default_factory=list)
@@ -21,7 +21,7 @@ class File:
 
 @dataclass(eq=False)
 class Folder:
-    """Its names as processes see them, those that are synced, and the changes since: each from names to what they stand for, or None."""
+    """A folder's names as processes see them, its synced names, and the changes since, which map names to nodes or None."""
 
     names: "dict[str, Node]" = field(default_factory=dict)
     synced: "dict[str, Node]" = field(default_factory=dict)
@@ -32,25 +32,25 @@ Node: TypeAlias = File | Folder
 
 
 class Disk:
-    """Everything under one folder, which itself is synced."""
+    """A folder's whole tree. The folder itself is synced."""
 
     def __init__(self) -> None:
         self.top = Folder()
 
     def find(self, path: PurePosixPath) -> Node | None:
-        """What stands there now."""
+        """Return the current node at a path."""
         node: Node | None = self.top
         for part in path.parts:
             node = node.names.get(part) if isinstance(node, Folder) else None
         return node
 
     def make(self, path: PurePosixPath, node: Node) -> Node:
-        """A new name."""
+        """Add a name."""
         self._change(path.parent, {path.name: node})
         return node
 
     def move(self, old: PurePosixPath, new: PurePosixPath) -> None:
-        """Within a folder in one step; the two steps of another move may be torn apart."""
+        """Rename a node: in one step within a folder; otherwise in two steps, which a power cut may separate."""
         node = self.find(old)
         if old.parent == new.parent:
             self._change(old.parent, {old.name: None, new.name: node})
@@ -59,7 +59,7 @@ class Disk:
             self._change(old.parent, {old.name: None})
 
     def remove(self, path: PurePosixPath) -> None:
-        """A name less."""
+        """Remove a name."""
         self._change(path.parent, {path.name: None})
 
     def _change(self, where: PurePosixPath, change: "dict[str, Node | None]") -> None:
@@ -69,18 +69,18 @@ class Disk:
         _rename(folder.names, change)
 
     def materialise(self, into: Path, chance: Random | None = None) -> Path:
-        """Write what a power cut now leaves.
+        """Write what a power cut would leave now.
 
         Args:
-            into: a folder that is not there yet.
-            chance: of every change that is not synced, whether it stays all the same; None where nothing does.
+            into: a new folder.
+            chance: decides for each unsynced change whether it survives; None if none does.
         """
         _write(self.top, into, chance)
         return into
 
 
 def sync(node: Node, count: int) -> None:
-    """The first so many changes are on the disk."""
+    """Sync the first `count` changes."""
     if isinstance(node, File):
         for altered in node.pending[:count]:
             altered(node.synced)

@@ -1,8 +1,8 @@
-"""Nothing is acknowledged before it is on the disk: `python -m assurance.durability.run`.
+"""Check that nothing is acknowledged before it is on disk: `python -m assurance.durability.run`.
 
-A coordinator's process plays a round under strace. Its calls are replayed on a disk that forgets what is not synced; for each answer of
-2xx to what is sent once, nothing of theirs may be unsynced when it leaves, and a coordinator that starts on what a power cut would
-leave at that moment has to know what was acknowledged.
+A coordinator's process plays a round under strace. Its calls are replayed on a disk that forgets unsynced data. When a 2xx answer to a
+message that is sent only once leaves, all its data must be synced, and a coordinator started on what a power cut would leave then must
+know what was acknowledged.
 """
 
 import argparse
@@ -29,28 +29,28 @@ ACKNOWLEDGED = re.compile(
     r"/v1/(?:federations/[0-9a-f]+/(?:roster|studies/[0-9a-f]+)|cohorts/[0-9a-f]+/cards/[^/]+"
     r"|rounds/[0-9a-f]+/(?:uploads/[^/]+(?:/chunks/\d+)?|answers))"
 )
-"""What is sent once: the roster and the study, cards, announcements, chunks, answers."""
+"""Requests that are sent only once: roster, study, cards, announcements, chunks, answers."""
 SHOWN_AT = re.compile(r"^.*?(?=/cards/|/answers$|/chunks/|$)")
-"""Where what was sent there is seen afterwards."""
+"""Prefix of a request's path at which its effect can be seen afterwards."""
 OURS = re.compile(r"coordinator\.sqlite3(-wal)?|blobs/uploads/.*|\./")
-"""Where that is kept; what goes on by itself, such as adding up, writes elsewhere."""
+"""Files with the effects of such requests. Background work, such as adding up, writes elsewhere."""
 CARELESS = ("fsync", "fdatasync", "folders")
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A power cut just before an answer left: what was acknowledged by then, and the folder that it leaves."""
+    """A power cut just before an answer left: the answer, and the folder that the cut leaves."""
 
     answer: Answer
     folder: Path
 
 
 async def record(folder: Path, members: int) -> Path:
-    """Play a round under strace; the file of its calls, beside the folder `data`."""
+    """Play a round under strace; return the file of its calls, next to the folder `data`."""
     trace = folder / "trace"
     (folder / "data").mkdir(mode=0o700)
     party = Party(tuple(f"m-{index}" for index in range(members)))
-    # uvloop reads and writes sockets as it does files; asyncio's calls say which is which.
+    # uvloop reads and writes sockets like files; asyncio's calls can be told apart.
     environment = {"VEILSUM_RESUME_GRACE_S": "0", "UVICORN_LOOP": "asyncio"}
     process = Process(folder / "data", environment, command(trace))
     server: Any = process
@@ -67,7 +67,7 @@ async def record(folder: Path, members: int) -> Path:
 def cuts(
     trace: Path, root: Path, into: Path, *, every: int = 1, chance: Random | None = None, deaf: str = ""
 ) -> list[Cut]:
-    """Every so many of the answers that acknowledge something, each with what a power cut leaves."""
+    """Return every n-th acknowledging answer, each with what a power cut leaves."""
     into.mkdir()
     replay, found, number = Replay(root, frozenset({deaf})), list[Cut](), 0
     for answer in replay.run(trace):
@@ -79,7 +79,7 @@ def cuts(
 
 
 def early(found: Sequence[Cut]) -> list[str]:
-    """Answers that left before what they acknowledge was synced."""
+    """Return answers that left before their data was synced."""
     return [
         f"{cut.answer.method} {cut.answer.path}: {', '.join(ours)} not synced"
         for cut in found
@@ -88,7 +88,7 @@ def early(found: Sequence[Cut]) -> list[str]:
 
 
 async def forgotten(cut: Cut) -> str | None:
-    """What a coordinator that starts on the folder has forgotten of the answer; None for nothing."""
+    """Return what a coordinator that starts on the folder has forgotten; None if nothing."""
     try:
         async with running(cut.folder) as server:
             [path] = SHOWN_AT.findall(cut.answer.path)
@@ -105,19 +105,19 @@ async def forgotten(cut: Cut) -> str | None:
                 shown_cards = not cut.answer.body.startswith(b"{")  # once the cohort is formed
                 gone = gone or member not in view["cards"] or (shown_cards and view["state"] != "formed")
             return f"{cut.answer.method} {cut.answer.path}: {now.text[:200]}" if gone else None
-    except Exception as error:  # noqa: BLE001 - it does not even start
+    except Exception as error:  # noqa: BLE001 - it doesn't even start
         return f"{cut.answer.method} {cut.answer.path}: {type(error).__name__}: {error}"
     finally:
-        shutil.rmtree(cut.folder, ignore_errors=True)  # what it was deleting when it was stopped, it deletes
+        shutil.rmtree(cut.folder, ignore_errors=True)  # it continues a deletion that was interrupted
 
 
 async def lost(found: Sequence[Cut]) -> list[str]:
-    """What is forgotten of all these answers."""
+    """Return what is forgotten after all these cuts."""
     return [text for cut in found if (text := await forgotten(cut)) is not None]
 
 
 async def campaign(folder: Path, members: int, seeds: int) -> dict[str, Any]:
-    """The round, the order of its syncs, the power cuts; and what the same search finds where one kind of sync is left out."""
+    """Record a round, check its syncs and power cuts, then repeat the check with each kind of sync left out."""
     begun = time.monotonic()
     trace = await record(folder, members)
     found = cuts(trace, folder / "data", folder / "cuts")

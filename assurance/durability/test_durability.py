@@ -1,4 +1,4 @@
-"""The quick part of `make durability`, and the disk that forgets by itself."""
+"""The quick part of `make durability`, and tests of the forgetful disk."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ from tests.support.servers import lacking
 from tests.support.simulator import of
 
 SENDING = re.compile(r"/(?:[0-9a-f]{64}|m-\d|\d)$")
-"""What a path ends in, after the name of what is sent."""
+"""End of a path, after the name of what is sent."""
 
 
 @pytest.mark.slow
@@ -27,7 +27,7 @@ async def test_nothing_is_acknowledged_before_it_is_on_the_disk(tmp_path: Path) 
     assert sent.pop("answers") >= 12, "4 receipts, votes and reveals, and what they repeat"
     assert sent == {"roster": 1, "studies": 1, "cards": 4, "uploads": 4, "chunks": 4}
     assert early(found) == []
-    last_of_each = dict(zip(kinds, found, strict=True))  # the card that forms the cohort among them
+    last_of_each = dict(zip(kinds, found, strict=True))  # including the card that forms the cohort
     assert await lost(list(last_of_each.values())) == []
     for sync_call in ("fsync", "fdatasync", "folders"):
         careless = cuts(trace, tmp_path / "data", tmp_path / sync_call, every=6, deaf=sync_call)
@@ -35,7 +35,7 @@ async def test_nothing_is_acknowledged_before_it_is_on_the_disk(tmp_path: Path) 
 
 
 def test_a_file_that_is_moved_into_place_stays_only_by_three_syncs(tmp_path: Path) -> None:
-    """Its bytes by its own, its name by its folder's, and that folder's name by the one above."""
+    """One for the file's bytes, one for its name in the folder, and one for the folder's own name."""
     disk = Disk()
     folder = disk.make(PurePosixPath("folder"), Folder())
     file = of(File, disk.make(PurePosixPath("folder/.new"), File()))

@@ -1,6 +1,6 @@
-"""What a coordinator's process asked of the system, by strace: writes, syncs, names, requests that came and answers that left.
+"""A coordinator process's system calls from strace: writes, syncs, renames, incoming requests and outgoing answers.
 
-strace's lines ──▶ Call, begun and ended ──▶ Replay: a `Disk` moved call by call, and each answer with the disk as it was when it left
+strace's lines ──▶ Call, begun and ended ──▶ Replay: a `Disk` updated call by call, and each answer with the disk's state when it left
 """
 
 import re
@@ -20,11 +20,11 @@ _RESULT = re.compile(r"(.*)\) += (-?\d+)(?: .*)?")
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _UNFINISHED = " <unfinished ...>"
 _VOLATILE = ("-shm",)
-"""SQLite's index of its write-ahead log, mapped into memory and made anew after a crash."""
+"""SQLite's index of the write-ahead log, which is mapped into memory and rebuilt after a crash."""
 
 
 def command(output: Path) -> tuple[str, ...]:
-    """What a process is run under, so that its calls are written to a file."""
+    """Return a command prefix that writes a process's calls to a file."""
     return (
         *("strace", "--follow-forks", "--seccomp-bpf", "--quiet=all", "-xx", "-s", str(1 << 20)),
         *("-e", f"trace={TRACED}", "-o", str(output)),
@@ -33,7 +33,7 @@ def command(output: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Call:
-    """A system call: its arguments as strace writes them, its strings' bytes, and what it returned; None while it goes on."""
+    """A system call: its arguments as strace writes them, its strings' bytes, and its result; None while it runs."""
 
     pid: int
     name: str
@@ -50,7 +50,7 @@ class Call:
 
     @property
     def numbers(self) -> list[str]:
-        """The arguments beside strings."""
+        """The arguments that aren't strings."""
         return [each.strip() for each in _STRING.sub("", self.arguments).split(",")]
 
     @property
@@ -59,12 +59,12 @@ class Call:
 
 
 def calls(lines: Iterator[str]) -> Iterator[Call]:
-    """Each call that succeeded twice: as it begins, with no result, and as it ends."""
+    """Yield each successful call twice: at its start without a result, and at its end."""
     begun: dict[int, str] = {}
     for line in lines:
         matched = _LINE.match(line.rstrip("\n"))
         if matched is None:
-            continue  # a signal, or the process's end
+            continue  # a signal or the process's end
         pid, name, said = int(matched[1]), matched[2], matched[3]
         if said.endswith(_UNFINISHED):
             begun[pid] = said.removesuffix(_UNFINISHED)
@@ -84,14 +84,14 @@ def calls(lines: Iterator[str]) -> Iterator[Call]:
 
 @dataclass
 class Answer:
-    """An answer as it left.
+    """An answer when it left.
 
     Attributes:
         method: of its request.
         path: of its request.
         status: the HTTP status.
-        unsynced: files with changes and folders with new names that a power cut would take, when its first byte left.
-        head, body: as far as they were sent.
+        unsynced: files with changes and folders with new names that a power cut would lose when the answer's first byte left.
+        head, body: the parts sent so far.
     """
 
     method: str
@@ -103,7 +103,7 @@ class Answer:
 
     @property
     def version(self) -> int:
-        """The version of the round that it tells of, by its header."""
+        """The round's version in the answer's header."""
         found = re.search(rb"(?i)\r\n%b: *(\d+)" % rest.VERSION_HEADER.encode(), self.head)
         assert found is not None, self
         return int(found[1])
@@ -111,11 +111,11 @@ class Answer:
 
 @dataclass
 class Replay:
-    """A trace, call by call.
+    """Replay a trace call by call.
 
     Args:
         root: the data folder.
-        deaf: names of sync calls, or "folders", that the disk is to ignore: what a careless writer would have left out.
+        deaf: names of sync calls, or "folders", that the disk ignores, as if a careless writer had left them out.
     """
 
     root: Path
@@ -128,7 +128,7 @@ class Replay:
     _answering: dict[int, Answer] = field(default_factory=dict)
 
     def run(self, trace: Path) -> Iterator[Answer]:
-        """Each answer just before it leaves: `disk` is as it was then. Its body is there once the next one is."""
+        """Yield each answer just before it leaves, with `disk` in its state then. Its body is complete when the next answer is yielded."""
         with trace.open() as lines:
             for call in calls(lines):
                 if call.result is None:
@@ -245,11 +245,11 @@ class Replay:
                 raise AssertionError(f"{call.name} of {path} is not modelled")
 
     def _second(self, call: Call) -> PurePosixPath:
-        """The new name."""
+        """Return the new name of a rename."""
         return PurePosixPath(call.strings[1].decode()).relative_to(self.root)
 
     def _path(self, call: Call) -> PurePosixPath | None:
-        """Below the root; None for what lies outside."""
+        """Return a path relative to the root; None if it is outside."""
         if not call.strings:
             return None
         named = PurePosixPath(call.strings[0].decode())

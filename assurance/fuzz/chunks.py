@@ -1,4 +1,4 @@
-"""Chunks: packed elements, which carry no signature but the digest that their member announced."""
+"""Fuzzing of chunks: packed elements, which are authenticated only by the digest that their member announced."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,7 +14,7 @@ from veilsum.protocol.packing import PackingError, add_packed, pack, unpack
 from veilsum.protocol.ring import Ring
 
 HEADER_BYTES = 3
-"""Of a decoder's input: the width of an element, then how many there are."""
+"""Header of a decoder's input: the width of an element, then the number of elements."""
 
 
 def fire(
@@ -28,17 +28,17 @@ def fire(
     *,
     copied: bool,
 ) -> None:
-    """Mutants of one chunk at the phase that checks it; only the bytes that were announced there may pass.
+    """Send mutants of a chunk to the phase that checks it. Only the announced bytes may pass.
 
     Args:
-        phase: is collecting.
-        member: whose chunk it is.
-        index: of the chunk.
-        spool: every chunk so far, by member and index.
-        mutator: draws.
-        tally: counts.
-        count: how many mutants.
-        copied: an announcement was changed and signed again, so that it may hold the digests of another's chunks.
+        phase: the collecting phase.
+        member: the chunk's member.
+        index: the chunk's index.
+        spool: all chunks so far, by member and index.
+        mutator: makes the mutants.
+        tally: counts the results.
+        count: number of mutants.
+        copied: whether an announcement was changed and signed again, and may contain digests of another chunk.
     """
     bits, draw = phase.attempt.ring.bits, mutator.random
     for _ in range(count):
@@ -57,16 +57,16 @@ def fire(
 def accepted(
     tally: Tally, what: str, data: bytes, action: Callable[[], object], refusal: type[Exception]
 ) -> bool:
-    """Whether the action went through."""
+    """Return whether the action succeeded."""
     return tally.call(what, data, lambda: (action(),), (refusal,)) is not None
 
 
 def check_packed(data: bytes, bits: int, elements: int) -> None:
-    """Bytes are refused by whoever reads them, or say the same to all, and are what packing writes.
+    """Check that bytes are refused by all readers, or read alike by all and written alike by packing.
 
     Raises:
-        PackingError: no encoder writes them.
-        AssertionError: two readers differ.
+        PackingError: if no encoder writes these bytes.
+        AssertionError: if two readers differ.
     """
     ring = Ring(bits)
     total = np.full(elements, ring.mask, ring.dtype)
@@ -84,14 +84,14 @@ def check_packed(data: bytes, bits: int, elements: int) -> None:
 
 
 def read_packed(data: bytes) -> None:
-    """A decoder's input: a width, a count and packed bytes."""
+    """Read a decoder's input: a width, a count and packed bytes."""
     if len(data) < HEADER_BYTES:
         raise PackingError("there is no width")
     check_packed(data[HEADER_BYTES:], 8 + data[0] % 57, int.from_bytes(data[1:HEADER_BYTES], "little"))
 
 
 def packed_seeds() -> tuple[bytes, ...]:
-    """One for each width, of as many elements as that."""
+    """Return one seed for each width, with as many elements as the width has bits."""
     seeds = []
     for bits in range(8, 65):
         words = Ring(bits).to_ring(np.arange(bits) - 4)

@@ -1,4 +1,4 @@
-"""Everything that reads a peer's or the disk's bytes, each with inputs to begin from and what it may raise."""
+"""All decoders of bytes from peers or disk, each with seed inputs and the exceptions that it may raise."""
 
 import json
 import re
@@ -32,14 +32,14 @@ VALUES: tuple[Any, ...] = (*STRINGS, *NUMBERS, None, True, False, [], {}, [[[]]]
 
 @dataclass(frozen=True)
 class Decoder:
-    """One way in.
+    """A decoder to fuzz.
 
     Attributes:
-        name: of the form.
-        form: the struct, where it is one of ours.
-        read: decodes, and raises AssertionError where the value is written otherwise than it was read.
-        refusals: the exceptions that say that the bytes are bad.
-        seeds: what it takes.
+        name: of the format.
+        form: the struct, if it is one of ours.
+        read: decodes; raises AssertionError if the value would be written differently.
+        refusals: the exceptions by which it refuses bad bytes.
+        seeds: valid inputs.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Decoder:
     seeds: tuple[bytes, ...]
 
     def mutant(self, data: bytes, mutator: Mutator) -> bytes:
-        """By fields where the bytes still decode, and half the time of JSON by its tree; else by bytes."""
+        """Mutate by fields if the bytes decode, half of the JSON by its tree, and the rest by bytes."""
         if self.form is not None:
             try:
                 return mutator.message(self.form.from_bytes(data))[1]
@@ -61,14 +61,14 @@ class Decoder:
         return mutator.bytes(data)
 
     def feed(self, data: bytes, tally: Tally) -> None:
-        """Decode once, by the rules."""
+        """Decode once, under the oracle's rules."""
         tally.messages[self.name] += 1
         if tally.call(self.name, data, lambda: (self.read(data),), self.refusals) is not None:
             tally.causes["accepted"] += 1
 
 
 def decoders(seed: int = 0) -> tuple[Decoder, ...]:
-    """All of them, with seeds from simulated rounds; forms that no round shows are drawn field by field."""
+    """Return all decoders, with seeds from simulated rounds. Types that no round contains are drawn field by field."""
     recorder = Recorder()
     for number in range(6):
         scenario, rounds = scenario_of(seed + number)
@@ -90,9 +90,9 @@ def decoders(seed: int = 0) -> tuple[Decoder, ...]:
 
 
 def _of_form(form: type[Headed], seeds: tuple[bytes, ...]) -> Decoder:
-    """A message's, a stored phase's, or another's."""
+    """Make the decoder of a message, a stored phase or another struct."""
     if form in MemberPhase.forms.values():
-        refusals = (PeerFault, Misuse)  # Misuse: no phase's kind
+        refusals = (PeerFault, Misuse)  # Misuse: not a phase's kind
         return Decoder(f"stored {form.__name__}", form, _read_phase, refusals, seeds)
     read = _message_reader(form) if form in Message.forms.values() else _reader(form)
     return Decoder(form.__name__, form, read, (PeerFault,), seeds)
@@ -108,7 +108,7 @@ def _seeds(
 
 
 def _headed() -> list[type[Headed]]:
-    """Every form that stands alone: messages, stored phases, and whatever else has a version and a kind."""
+    """Return every standalone type: messages, stored phases, and others with a version and a kind."""
     return [form for form in forms() if issubclass(form, Headed) and hasattr(form, "kind")]
 
 
@@ -127,7 +127,7 @@ def _message_reader(form: type[Headed]) -> Callable[[bytes], object]:
         try:
             alone = form.from_bytes(data)
         except PeerFault as fault:
-            # whoever does not know the kind beforehand refuses the same bytes
+            # a reader that doesn't know the kind beforehand refuses the same bytes
             try:
                 other = parse(data)
             except PeerFault:
@@ -157,7 +157,7 @@ def _read_content(data: bytes) -> object:
 
 
 def _contents() -> tuple[bytes, ...]:
-    """Studies of every kind."""
+    """Return studies of every kind."""
     noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}
     features = {"kind": "random-features", "size": 8, "bandwidth": 1.5}
     changes: tuple[dict[str, Any], ...] = (
@@ -190,7 +190,7 @@ def _model_reader(model: type[rest.Model]) -> Callable[[bytes], object]:
 
 
 def _dumped(value: object) -> bytes:
-    """As compact and in order as a study wants it; JSON models take any order."""
+    """Dump compactly with sorted keys, as studies require; JSON models accept any order."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -213,7 +213,7 @@ def _mutated_json(value: Any, random: Random) -> Any:
 
 
 def _instance(schema: dict[str, Any], random: Random, root: dict[str, Any] | None = None) -> Any:
-    """A value that a JSON schema allows, or nearly."""
+    """Return a value that a JSON schema allows, or nearly."""
     root = root or schema
     if "$ref" in schema:
         return _instance(root["$defs"][schema["$ref"].split("/")[-1]], random, root)
@@ -244,7 +244,7 @@ def _instance(schema: dict[str, Any], random: Random, root: dict[str, Any] | Non
 
 
 def pool_of(everything: tuple[Decoder, ...]) -> Pool:
-    """The values in all seeds."""
+    """Collect the values of all seeds."""
     pool = Pool()
     for decoder in everything:
         if decoder.form is not None:
@@ -255,7 +255,7 @@ def pool_of(everything: tuple[Decoder, ...]) -> Pool:
 
 
 def campaign(seed: int, inputs: int) -> Tally:
-    """Mutate every form's seeds in turn, and mutants once more a third of the time."""
+    """Mutate the seeds of each type in turn; a third of the mutants are mutated again."""
     tally, random, everything = Tally(), Random(seed), decoders(seed)
     mutator = Mutator(random, pool_of(everything))
     for number in range(inputs):

@@ -1,9 +1,9 @@
-"""The same mutators and rules under libFuzzer's guidance: atheris keeps what reaches new edges of `protocol`.
+"""The same mutators and rules, guided by libFuzzer: atheris keeps inputs that reach new edges of `protocol`.
 
     python -m assurance.fuzz.guided (decoders | stages) RUNS SEED TALLY
 
-An input is two bytes that say which decoder or stage, one that says whether a signature was made again, and the message.
-The tally is written at the last run, since libFuzzer ends the process.
+An input is two bytes that select the decoder or stage, one byte that says whether a signature was made again, and the message.
+The tally is written at the last run, because libFuzzer ends the process.
 """
 
 import sys
@@ -25,7 +25,7 @@ with atheris.instrument_imports(include=["veilsum.protocol", "veilsum.calibratio
 Target = tuple[
     Callable[[int, int, bytes], None], Callable[[int, bytes, Random], tuple[bytes, bool]], list[bytes]
 ]
-"""Runs an input, mutates one, and what to begin from."""
+"""A target: a function that runs an input, one that mutates an input, and the seed inputs."""
 HEADER_BYTES = 3
 STAGES_EACH = 10
 

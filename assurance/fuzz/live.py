@@ -1,9 +1,9 @@
-"""Simulated rounds in which every message is first mutated many times, and now and then replaced by what was accepted.
+"""Simulated rounds in which every message is first mutated many times, and sometimes replaced by an accepted mutant.
 
-Every `receive` of a party in `protocol` passes through here, whatever its phase: mutants of the message are put into the phase first
-(a phase is a value: the round does not notice), then the message itself, or one of those mutants that were
-taken. So the round goes on from states that no honest run reaches, and must end in the exact sum or a clean fault. Before each chunk its
-mutants are refused.
+The module intercepts every `receive` of a party in `protocol`. It puts mutants of the message into the phase first (phases are immutable,
+so the round isn't affected), then the message itself or an accepted mutant. The round thus continues from states
+that no honest run reaches, and must end in the exact sum or a clean fault. Mutants of each chunk must be refused before the
+chunk itself.
 """
 
 import importlib
@@ -33,26 +33,26 @@ from veilsum.protocol.study import SUM_STEP
 
 CHUNK_ELEMENTS = 8
 SMALL = {"dim": 3, "classes": ["a", "b"]}
-"""Vectors of fourteen elements."""
+"""A question with vectors of fourteen elements."""
 RESIGNED_SHARE = 0.8
-"""Of the mutants that have a signature to make again."""
+"""Share of the signed mutants whose signature is made again."""
 REPLACED_SHARE = 0.02
-"""Of the messages with a mutant that was taken: few, so that rounds come far."""
+"""Share of the messages that are replaced by an accepted mutant: few, so that rounds get far."""
 
 Deliver = Callable[[Any, Message, tuple[Any, ...]], Any]
 
 
 ADMITTING = ("receive", "check_chunk")
-"""What takes a peer's bytes: a message, a chunk."""
+"""Methods that accept a peer's bytes: a message or a chunk."""
 
 
 def parties() -> list[tuple[type, str]]:
-    """Every class in `protocol` that takes a peer's bytes, with the method."""
+    """Return every class in `protocol` that accepts a peer's bytes, with the method."""
     return [(form, name) for form in forms() for name in ADMITTING if name in vars(form)]
 
 
 def forms() -> list[type]:
-    """Every class in `protocol`, by module and name."""
+    """Return every class in `protocol`, by module and name."""
     modules = [
         importlib.import_module(m.name) for m in pkgutil.walk_packages(protocol.__path__, "veilsum.protocol.")
     ]
@@ -66,7 +66,7 @@ def forms() -> list[type]:
 
 @contextmanager
 def interposed(deliver_: Deliver, chunk: Callable[[Any, str, int], None]) -> Iterator[None]:
-    """Let `deliver_` stand before whatever is admitted, and `chunk` before a chunk; what they call goes straight through."""
+    """Call `deliver_` in place of `receive`, and `chunk` before each chunk check. Calls from inside them are not intercepted."""
     originals = {party: vars(party[0])[party[1]] for party in parties()}
     inside = False
 
@@ -96,21 +96,21 @@ def interposed(deliver_: Deliver, chunk: Callable[[Any, str, int], None]) -> Ite
 
 
 class Watched(Federation):
-    """A federation that a recorder knows before the first card is sent."""
+    """A federation that its recorder knows before the first card is sent."""
 
     def __init__(self, recorder: "Recorder", **values: Any) -> None:
         recorder.signers = Signers(self)
         super().__init__(**values)
 
     def attempt_once(self) -> Outcome:
-        """One attempt over its own vectors; an indicator is disclosed."""
+        """Run one attempt with vectors of its own; disclose it if it is an indicator."""
         outcome = self.run_round()
         if isinstance(outcome.phase, Recovered) and outcome.phase.attempt.spec.indicator:
             self.disclose()
         return outcome
 
     def repeat_once(self) -> Outcome | None:
-        """Repeat the last sum that was certified; None where there is none."""
+        """Repeat the last certified sum; return None if there is none."""
         certified = [link for link in self.links if link.step == SUM_STEP and link.context in self.sets]
         if not certified:
             return None
@@ -121,13 +121,13 @@ class Watched(Federation):
 
 @dataclass(frozen=True)
 class Ending:
-    """How an attempt went, and the vectors that were summed in it."""
+    """An attempt's outcome and its vectors."""
 
     outcome: Outcome
     vectors: Mapping[str, Any]
 
     def exact(self, survivors: tuple[str, ...]) -> Any:
-        """What the sum over these must be."""
+        """Return the exact sum over these survivors."""
         return np.sum([self.vectors[member] for member in survivors], axis=0)
 
 
@@ -135,11 +135,11 @@ Outcomes = list[Ending]
 
 
 class Recorder:
-    """Runs scenarios and keeps each message with the phase it was for; `Live` also mutates them.
+    """Run scenarios and record each message with its phase. `Live` also mutates the messages.
 
     Attributes:
-        pool: values of every message seen.
-        stages: as they were met.
+        pool: values of all messages.
+        stages: in order.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Recorder:
         self.signers: Signers
 
     def deliver(self, phase: Any, message: Message, rest: tuple[Any, ...]) -> Any:
-        """Note the message, then let it through."""
+        """Record the message, then deliver it."""
         self.pool.add(message)
         self.signers.learn(message)
         stage = Stage(phase, message, rest, None, self.signers)
@@ -161,10 +161,10 @@ class Recorder:
         return after
 
     def chunk(self, phase: Any, member: str, index: int) -> None:
-        """Before a chunk is checked; there is no message to note."""
+        """Called before a chunk is checked; records nothing."""
 
     def run(self, scenario: dict[str, Any], rounds: int) -> Outcomes:
-        """Run rounds of a scenario; a fault that stops even the enrolment ends it."""
+        """Run rounds of a scenario; stop at a fault that prevents enrolment."""
         outcomes: Outcomes = []
         with (
             patch.object(round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS),
@@ -181,7 +181,7 @@ class Recorder:
 
 
 def scenario_of(seed: int) -> tuple[dict[str, Any], int]:
-    """Members, losses and restarts drawn from a seed, and how many rounds."""
+    """Draw members, dropouts and restarts from a seed, and the number of rounds."""
     random = Random(seed)
     members = random.choice((3, 4, 5, 5, 6, 6))
     lost = random.choice((0, 0, 1, 2))
@@ -195,7 +195,7 @@ def scenario_of(seed: int) -> tuple[dict[str, Any], int]:
 
 
 def apart(stage: Stage) -> Stage:
-    """The stage with a shelf of its own: a mutant that is taken lies on no other's."""
+    """Return the stage with its own copy of the shelf, so that an accepted mutant affects no other stage."""
     setting: Any = getattr(stage.phase, "setting", None)
     if not isinstance(getattr(setting, "shelf", None), MemoryShelf):
         return stage
@@ -205,11 +205,11 @@ def apart(stage: Stage) -> Stage:
 
 
 class Live(Recorder):
-    """Mutates on the way.
+    """Mutate messages on the way.
 
     Args:
         seed: fixes every scenario and every mutation.
-        mutants: of each message.
+        mutants: number of mutants of each message.
     """
 
     def __init__(self, seed: int, mutants: int) -> None:
@@ -221,13 +221,13 @@ class Live(Recorder):
         self.signed: dict[tuple[object, ...], object] = {}
 
     def deliver(self, phase: Any, message: Message, rest: tuple[Any, ...]) -> Any:
-        """Fire the mutants; go on with the message, or rarely with a mutant that was taken."""
+        """Try the mutants; then deliver the message, or rarely an accepted mutant."""
         self._check_vote(message)
         try:
             return super().deliver(phase, message, rest)
         finally:
             taken = self._fire(self.stages.pop())
-            # another opening is another vector to seal, which the simulator does not have
+            # a mutated opening needs another vector, which the simulator doesn't have
             if taken and not isinstance(message, Opening) and self.random.random() < REPLACED_SHARE:
                 self.replaced = True
                 return self.random.choice(taken)  # noqa: B012 - the mutant takes the message's place, fault or not
@@ -243,12 +243,12 @@ class Live(Recorder):
         return taken
 
     def chunk(self, phase: Any, member: str, index: int) -> None:
-        """Fire mutants of a chunk at the phase that is about to check it."""
+        """Try mutants of a chunk on the phase that is about to check it."""
         spool = self.federation.spool
         fire(phase, member, index, spool, self.mutator, self.tally, self.mutants, copied=self.replaced)
 
     def campaign(self, messages: int) -> Tally:
-        """Run seeded scenarios until that many mutants were delivered."""
+        """Run seeded scenarios until this many mutants were delivered."""
         seed = self.random.randrange(1 << 30)
         while self.tally.delivered < messages:
             seed += 1
@@ -260,7 +260,7 @@ class Live(Recorder):
                     self._check(ending)
                 if len(outcomes) < rounds:
                     self.tally.rounds["stopped at enrolment"] += 1
-            except Exception as error:  # noqa: BLE001 - the round itself fell over
+            except Exception as error:  # noqa: BLE001 - the round itself failed
                 place = place_of(error)
                 self.tally.violation(
                     f"a round of seed {seed}: {place}: {error}", b"", key=f"a round: {place}"
@@ -268,7 +268,7 @@ class Live(Recorder):
         return self.tally
 
     def _check_vote(self, message: Any) -> None:
-        """Whoever signs an outcome of a context signs no other."""
+        """Check that no party signs two outcomes of one context."""
         if hasattr(message, "signature") and hasattr(message, "outcome"):
             place = (type(message), message.context, message.member)
             if self.signed.setdefault(place, message.outcome) != message.outcome:
@@ -285,14 +285,14 @@ class Live(Recorder):
             if not isinstance(outcome.fault, PeerFault):
                 self.tally.violation(f"a round ended {outcome.phase} without a fault", b"")
             return
-        # a mutant of an upload may have cost its dealer its place: it is certified, evicted and not summed
+        # a mutated upload may cause its dealer to be certified, evicted and left out of the sum
         summed = getattr(outcome.phase, "summed", outcome.survivors)
         if not np.array_equal(outcome.total, ending.exact(summed)):
             self.tally.violation(f"the sum over {summed} is not exact", b"")
 
 
 def mutated(stage: Stage, message: Message, mutator: Mutator) -> tuple[bytes, bool]:
-    """A mutant of a message for this stage, and whether a signature in it was made again."""
+    """Return a mutant of a message for this stage, and whether a signature in it was made again."""
     changed, data = mutator.message(message)
     if changed is not None and mutator.random.random() < RESIGNED_SHARE:
         resigned = stage.signers.resign(changed, stage.message)
@@ -302,7 +302,7 @@ def mutated(stage: Stage, message: Message, mutator: Mutator) -> tuple[bytes, bo
 
 
 def largest(seed: int, top: int = rest.MAX_MESSAGE_BYTES - (1 << 12)) -> Tally:
-    """Every form at every kind of phase with each of its lists and byte strings as long as they may be, signed and not."""
+    """Try every message type on every kind of phase, with each list and byte string at its maximum length, signed and unsigned."""
     recorder, tally, kept = Recorder(), Tally(), dict[str, Stage]()
     for number in range(8):
         scenario, rounds = scenario_of(seed + number)

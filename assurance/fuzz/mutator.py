@@ -1,4 +1,4 @@
-"""Mutations that know the form of what they change: a value's fields by their codecs, or the bytes it travels as."""
+"""Mutations by structure: of a value's fields, through their codecs, or of its encoded bytes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -10,14 +10,14 @@ from veilsum.protocol.codec import Bytes, Codec, Fixed, Headed, Many, Name, Stru
 from veilsum.protocol.errors import Misuse, PeerFault
 
 KEPT = 48
-"""Values of each codec that a pool remembers."""
+"""How many values of each codec a pool keeps."""
 
 NAMES = ("", "a", "-", "none", "coordinator", "Member-0", "a" * 64, "a" * 65, "../x", "a\0b", "é")
 COUNTS = (0, 1, 2, 0xFF, 0x7FFFFFFF, 0xFFFFFFFF)
 
 
 def parts(value: Struct) -> Iterator[Struct]:
-    """The struct and every struct inside it."""
+    """Yield the struct and all structs inside it."""
     yield value
     for name, codec in value.codecs.items():
         held = getattr(value, name)
@@ -29,7 +29,7 @@ def parts(value: Struct) -> Iterator[Struct]:
 
 
 def encode(value: Headed) -> bytes:
-    """As `to_bytes`, but without its rules: disorder, repeats and names outside their domain reach the wire."""
+    """Encode as `to_bytes`, but without its checks, so that disorder, duplicates and invalid names reach the wire."""
     return bytes((value.version, value.kind)) + _fields(value)
 
 
@@ -55,13 +55,13 @@ def _encoded(codec: Codec, value: Any) -> bytes:
 
 
 class Pool:
-    """Values seen on the wire, by codec: what is true elsewhere is the best lie here."""
+    """Values seen on the wire, by codec. A value that is true elsewhere makes the best lie."""
 
     def __init__(self) -> None:
         self._values: dict[Codec, dict[Any, None]] = defaultdict(dict)
 
     def add(self, value: Struct) -> None:
-        """Remember every field in it, at every depth."""
+        """Add all fields of a struct, at every depth."""
         for part in parts(value):
             for name, codec in part.codecs.items():
                 self._keep(codec, getattr(part, name))
@@ -76,23 +76,23 @@ class Pool:
             del known[next(iter(known))]
 
     def like(self, codec: Codec) -> list[Any]:
-        """What has travelled under this codec."""
+        """Return the values seen with this codec."""
         return list(self._values.get(codec, ()))
 
 
 class Mutator:
-    """Draws mutations from one seeded stream.
+    """Draw mutations from a seeded stream.
 
     Args:
         random: makes every choice.
-        pool: values to splice in.
+        pool: values to insert.
     """
 
     def __init__(self, random: Random, pool: Pool) -> None:
         self.random, self.pool = random, pool
 
     def message(self, value: Headed) -> tuple[Headed | None, bytes]:
-        """One to three mutations: the changed value where it is still one, and its bytes."""
+        """Mutate a message one to three times; return the changed value, if it still is one, and its bytes."""
         if self.random.random() < 0.15:
             return None, self.bytes(encode(value))
         changed: Any = value
@@ -100,12 +100,12 @@ class Mutator:
             changed = self.struct(changed)
         try:
             return changed, encode(changed)
-        except Misuse:  # a codec that is new here refuses what it cannot write
+        except Misuse:  # the codec refuses a value that it can't write
             return None, self.bytes(encode(value))
 
     def struct(self, value: Struct) -> Struct:
-        """The struct with one field, at any depth, changed."""
-        # inside lists and structs are most of the fields, and most of the checks
+        """Change one field of a struct, at any depth."""
+        # lists and structs contain most of the fields, and most of the checks
         weights = [3 if isinstance(codec, Many | type) else 1 for _, codec in value.codecs.items()]
         name, codec = self.random.choices(tuple(value.codecs.items()), weights)[0]
         return replace(value, **{name: self._field(codec, getattr(value, name))})  # type: ignore[type-var]  # every subclass is a dataclass
@@ -172,7 +172,7 @@ class Mutator:
         return value[:-1] + self.random.choice("abc-0123456789")
 
     def bytes(self, data: bytes) -> bytes:
-        """One to four changes to a byte string: bits, lengths, holes, repeats, endings."""
+        """Change a byte string in one to four places: bits, lengths, gaps, duplicates, endings."""
         changed = bytearray(data)
         for _ in range(self.random.randint(1, 4)):
             at = self.random.randrange(len(changed) + 1)
@@ -194,7 +194,7 @@ class Mutator:
 
 
 def inflated(value: Struct, top: int) -> Iterator[Struct]:
-    """The struct with one list or byte string, at any depth, as long as its codec allows and `top` bytes hold."""
+    """Yield the struct with one list or byte string, at any depth, as long as its codec and `top` bytes allow."""
     for name, codec in value.codecs.items():
         held = getattr(value, name)
         match codec:
@@ -216,7 +216,7 @@ def inflated(value: Struct, top: int) -> Iterator[Struct]:
 
 
 def _numbered(item: Any, number: int) -> Any:
-    """The item under a name or value that ascends with its number; itself where it has none."""
+    """Return the item with a name or value that rises with `number`; unchanged if it has neither."""
     if isinstance(item, Struct):
         nested = [name for name, codec in item.codecs.items() if isinstance(codec, type)]
         for name in [name for name, _ in item.codecs.items() if name == "member"] or nested[:1]:
@@ -228,7 +228,7 @@ def _numbered(item: Any, number: int) -> Any:
 
 
 def sample(form: type[Headed], mutator: Mutator) -> Headed | None:
-    """A value of a form that no simulated round has shown: drawn field by field until one decodes."""
+    """Draw values of a type field by field until one decodes, for types that no simulated round contains."""
     for _ in range(400):
         try:
             return form.from_bytes(encode(_drawn(form, mutator)))  # type: ignore[arg-type]  # a Headed draws a Headed

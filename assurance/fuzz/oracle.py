@@ -1,4 +1,4 @@
-"""What must hold whatever comes in, and the tally of a campaign."""
+"""The rules that must hold for any input, and a campaign's tally."""
 
 import json
 import traceback
@@ -18,20 +18,20 @@ from veilsum.protocol.member.base import MemberPhase
 from veilsum.protocol.messages import Message, parse
 
 SLOW_S = 1.0
-"""No message may keep a party busy longer, in seconds of processor time."""
+"""Longest processor time that a message may cost a party."""
 
 
 @dataclass
 class Tally:
-    """Counts of a campaign, and what broke a rule, each once for each place in the code.
+    """Counts of a campaign, and broken rules, one for each place in the code.
 
     Attributes:
-        messages: mutants by what they were made from.
-        causes: how they were refused, by cause; "accepted" and "no-change" where they were not.
-        rounds: how live rounds ended, and how many went on from a mutant.
+        messages: mutants by the type of their original.
+        causes: refusals by cause; "accepted" and "no-change" for mutants that weren't refused.
+        rounds: endings of live rounds, and how many rounds continued from a mutant.
         delivered: mutants that were put into a phase.
-        resigned: those of them with a signature made again, by what they were made from.
-        slowest_s: processor time of the slowest call, and `slowest` what it was.
+        resigned: delivered mutants with a new signature, by the type of their original.
+        slowest_s: processor time of the slowest call; `slowest` names it.
         violations: by place, the first message that broke a rule there.
     """
 
@@ -47,13 +47,13 @@ class Tally:
     def call(
         self, what: str, data: bytes, action: Callable[[], Any], allowed: tuple[type[Exception], ...]
     ) -> Any:
-        """Run `action`; None where it raised what it may, or what it may not: that is a violation."""
+        """Run `action`; return None if it raised. An exception that isn't allowed is a violation."""
         started = process_time()
         try:
             return action()
         except allowed as fault:
             self.causes[fault.cause.value if isinstance(fault, PeerFault) else type(fault).__name__] += 1
-        except Exception as error:  # noqa: BLE001 - any other exception is what is looked for
+        except Exception as error:  # noqa: BLE001 - any other exception is a finding
             self.violation(
                 f"{what}: {place_of(error)}: {str(error)[:200]}", data, key=f"{what}: {place_of(error)}"
             )
@@ -66,11 +66,11 @@ class Tally:
         return None
 
     def violation(self, what: str, data: bytes, key: str = "") -> None:
-        """Keep the first of its kind."""
+        """Keep the first violation with this key."""
         self.violations.setdefault(key or what, f"{what} <- {data.hex()}")
 
     def add(self, other: "Tally") -> None:
-        """Count another campaign in."""
+        """Add another campaign's tally."""
         self.messages += other.messages
         self.causes += other.causes
         self.rounds += other.rounds
@@ -81,30 +81,30 @@ class Tally:
         self.violations = {**other.violations, **self.violations}
 
     def to_json(self) -> str:
-        """For another process."""
+        """Serialise for another process."""
         return json.dumps(vars(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote."""
+        """Read what `to_json` wrote."""
         values = json.loads(text)
         counters = {name: Counter(values[name]) for name in ("messages", "causes", "rounds", "resigned")}
         return cls(**{**values, **counters})
 
 
 def place_of(error: Exception) -> str:
-    """An exception's class and where it was raised."""
+    """Return an exception's class and where it was raised."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A message on its way: the phase that is about to take it, what else it is given, and the phase that followed.
+    """A message in delivery: the phase that is about to receive it, the other arguments, and the next phase.
 
     Attributes:
-        after: what came of the message as it was; None where it was refused.
-        signers: who may sign in this simulation.
+        after: result of the unchanged message; None if it was refused.
+        signers: keys of this simulation.
     """
 
     phase: Any
@@ -115,16 +115,16 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """Phase and message by their classes."""
+        """The classes of the phase and the message."""
         return f"{type(self.phase).__name__} < {type(self.message).__name__}"
 
     def admit(self, message: Message) -> Any:
-        """What the phase makes of a message."""
+        """Return the phase's result for a message."""
         return self.phase.receive(message, *self.rest)
 
 
 def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
-    """Put `data` into the stage's phase; the phase and messages that follow where it was taken and changed something."""
+    """Put `data` into the stage's phase; return the next phase and messages if it was accepted and changed something."""
 
     def receive() -> tuple[Message, Any]:
         message = parse(data)
@@ -154,7 +154,7 @@ def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
 
 
 def phase_of(result: Any) -> Any:
-    """The phase of a member's step, or of the coordinator's answer."""
+    """Return the phase in a member's or the coordinator's result."""
     return result[0] if isinstance(result, tuple) else result
 
 
@@ -163,15 +163,15 @@ def _unsigned(part: Struct) -> Struct:
 
 
 def forgeries(stage: Stage, message: Headed) -> list[str]:
-    """What in an accepted message its alleged author never signed."""
+    """Return parts of an accepted message that their alleged author never signed."""
     honest = set(parts(stage.message))
-    # another signature under honest words says nothing new: where only the words count, it is not looked at
+    # another signature on an honest text reveals nothing new: where only the text counts, the signature isn't checked
     words = {_unsigned(part) for part in honest if signed(part)}
     found = []
     for part in set(parts(message)) - honest:
         if signed(part) and _unsigned(part) not in words and not stage.signers.genuine(part):
             found.append(f"a forged {type(part).__name__}")
-        # what hangs below an honest header by its roots is signed with it
+        # the roots in an honest header also sign what is below them
         if getattr(part, "header", None) in honest:
             found.append(f"a {type(part).__name__} that its header does not cover")
     if getattr(message, "votes", ()) and message.outcome != getattr(stage.message, "outcome", None):  # type: ignore[attr-defined]  # whatever has votes has an outcome

@@ -1,7 +1,7 @@
 """Fuzz the protocol: `make fuzz`.
 
-Four campaigns share one mutator and one set of rules: live rounds and decoders under a plain seeded engine, then decoders and stored
-stages of rounds under atheris, which mutates on from whatever reached new code. Exit status 1 if any rule was broken.
+Four campaigns share one mutator and one set of rules: live rounds and decoders with a plain seeded engine, then decoders and recorded
+stages of rounds with atheris, which continues from inputs that reach new code. Exit status 1 if any rule was broken.
 """
 
 # ruff: noqa: T201 - a command prints
@@ -23,13 +23,13 @@ from assurance.fuzz.oracle import Tally
 from assurance.reports import report
 
 MUTANTS = 40
-"""Of each message of a live round."""
+"""Number of mutants of each message in a live round."""
 SHARES = {"live rounds": 0.38, "decoders": 0.05, "guided decoders": 0.07, "guided stages": 0.5}
-"""Two in five of what goes into phases are signed again, which is to be three in ten of all."""
+"""Shares of the messages. At least three in ten mutants must be signed again, so two in five of those put into phases are."""
 
 
 def guided(which: str, runs: int, seed: int) -> tuple[Tally, int]:
-    """A campaign under atheris in a process of its own, and how many edges it reached."""
+    """Run a campaign under atheris in a process of its own; return its tally and the number of edges that it reached."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "tally.json"
         command = [sys.executable, "-m", "assurance.fuzz.guided", which, str(runs), str(seed), str(output)]

@@ -1,4 +1,4 @@
-"""Who signed what in a simulated round, and how a cheat signs again what it has changed."""
+"""The signers of messages in a simulated round, and new signatures for what a cheat has changed."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,12 +13,12 @@ from veilsum.protocol.sealing import commitment_tree
 
 
 def signed(part: Struct) -> bool:
-    """Whether the struct carries a signature of its own."""
+    """Return whether the struct carries its own signature."""
     return any(name == "signature" for name, _ in part.codecs.items())
 
 
 def keys_in(owner: object) -> dict[str, SigningKey]:
-    """Every signing key that an object holds, by attribute or by id."""
+    """Return every signing key that an object has, by attribute or by id."""
     found: dict[str, SigningKey] = {}
     for name, held in vars(owner).items():
         if isinstance(held, SigningKey):
@@ -29,7 +29,7 @@ def keys_in(owner: object) -> dict[str, SigningKey]:
 
 
 class Signers:
-    """Knows every key of a simulation. Ed25519 is deterministic: whoever signs the same again has signed it."""
+    """All keys of a simulation. Ed25519 is deterministic, so a signature can be checked by signing again."""
 
     def __init__(self, owner: object) -> None:
         self._owner = owner
@@ -37,13 +37,13 @@ class Signers:
         self._genuine: dict[Struct, bool] = {}
 
     def learn(self, message: Struct) -> None:
-        """Note who signs this form of message, and that what is in it is genuine."""
+        """Record which key signs this message type, and that the signatures in it are genuine."""
         for part in parts(message):
             if signed(part):
                 self.genuine(part)
 
     def genuine(self, part: Struct) -> bool:
-        """Whether one of the keys has made the struct's signature."""
+        """Return whether one of the keys made the struct's signature."""
         known = self._genuine.get(part)
         if known is None:
             known = any(self._made(key, part) == part for key in self._candidates(part))
@@ -52,7 +52,7 @@ class Signers:
         return known
 
     def resign(self, value: Headed, original: Headed) -> Headed | None:
-        """The changed message with every signature in it made again by its right party; None if nothing was signed."""
+        """Sign every changed part again with the right key; return None if nothing was signed."""
         kept = set(parts(original))
         remade = self._resigned(value, kept)
         return remade if remade != value else None  # type: ignore[return-value]  # a Headed stays one
@@ -74,7 +74,7 @@ class Signers:
         return (key and self._made(key, value)) or value
 
     def _with_roots(self, upload: Upload) -> Upload:
-        """A cheat's announcement is whole: its header signs the roots of what it carries."""
+        """Recompute the roots that the header signs, so that a cheat's announcement is consistent."""
         if not (upload.chunk_digests and upload.boxes):
             return upload
         roots: dict[str, Any] = {
@@ -102,6 +102,6 @@ class Signers:
         values = {name: getattr(part, name) for name, _ in part.codecs.items() if name != "signature"}
         try:
             remade: Struct = type(part).make(key, **values)  # type: ignore[attr-defined]  # whatever is signed is made
-        except Misuse:  # what no encoder writes, no verifier gets to see
+        except Misuse:  # no encoder writes it, so no verifier receives it
             return None
         return remade

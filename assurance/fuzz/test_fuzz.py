@@ -1,4 +1,4 @@
-"""A short run of `make fuzz`, by the plain engine."""
+"""A short run of `make fuzz` with the plain engine."""
 
 from assurance.fuzz import decoders
 from assurance.fuzz.live import Live

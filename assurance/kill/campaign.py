@@ -1,4 +1,4 @@
-"""Rounds one after another on the same stores, while the processes that serve them are killed and started again."""
+"""Rounds one after another on the same stores, while the processes that serve them are killed and restarted."""
 
 import asyncio
 import itertools
@@ -29,24 +29,24 @@ from tests.support.serving import TOKEN
 from veilsum.protocol import rest, round_spec
 from veilsum.protocol.audit import START, AuditPage, follow
 
-# Not the coordinator alone: each process runs the main module anew, and is to find there what that imports.
+# Not only the coordinator: each process runs the main module again, and should find its imports loaded.
 CONTEXT.set_forkserver_preload(["assurance.kill.campaign"])
 NO_WORK = ("migrat", "forget", "keys.", "tokens.", "sweep", "nonces.", "Leases.", "audit.")
-"""Points of a process that begins, asks for work or notes who asked."""
+"""Points of a process that starts, looks for work or writes the audit log."""
 CLEAR_S = 40.0
-"""What a dead process was to delete, another deletes within this time."""
+"""Time within which another process finishes a dead process's deletions."""
 LIVES = 2.0
-"""A process that is killed at any time lives for up to so many times of what a start takes."""
+"""Longest life of a process that is killed at any time, in multiples of a start."""
 EVERY_FEW_S = (3.0, 12.0)
 
 
 def replicas_on(stores: Mapping[str, Any], where: Path, count: int) -> list[Replica]:
-    """Processes still to be started on the same stores, each with a folder of its own."""
+    """Make replicas on the same stores, not yet started, each with its own folder."""
     values = {
         "operator_token": TOKEN,
         "resume_grace_s": 0.0,
         "coordinator_key": "5e" * 32,
-        # The load of a whole consortium comes from one address here.
+        # A whole consortium's load comes from one address here.
         "address_requests_per_s": 1e6,
         "caller_requests_per_s": 1e6,
         **stores,
@@ -66,11 +66,11 @@ class Campaign:
 
     Attributes:
         plays: the games, in turn.
-        faults: what went against the promises.
-        expected: what came out of the first game of each kind.
-        rotten: how rounds ended on whose storage bits flipped.
-        start_s: from a process's start to its first answer, when nobody is killed.
-        gaps_s: from a kill until a request was acknowledged, by whichever process, and no other kill between them.
+        faults: broken promises.
+        expected: the outcome of the first game of each kind.
+        rotten: endings of rounds with flipped bits in storage.
+        start_s: time from a process's start to its first answer, without kills.
+        gaps_s: time from a kill to the next acknowledged request, by any process, without another kill between them.
     """
 
     replicas: list[Replica]
@@ -84,13 +84,13 @@ class Campaign:
 
     @property
     def damage(self) -> Counter[str]:
-        """Bits that flipped, and finds of that, by the kind of blob."""
+        """Flipped bits and their detections, by kind of blob."""
         path = self.replicas[0].log.with_name(DAMAGE)
         return Counter(path.read_text("ascii").splitlines() if path.exists() else ())
 
     @property
     def flips(self) -> int:
-        """How many bits flipped."""
+        """Number of flipped bits."""
         return sum(count for what, count in self.damage.items() if what.startswith("flipped"))
 
     @asynccontextmanager
@@ -115,10 +115,10 @@ class Campaign:
             yield members, client
 
     async def run(self, fates: Fates, enough: "Enough", title: str) -> dict[str, Any]:
-        """Games until it is enough.
+        """Play games until `enough`.
 
         Returns:
-            What `killed` counts by label, and how long it took to go on.
+            The counts of `killed` by label, and the times to recovery.
         """
         begun, first = time.monotonic(), len(self.gaps_s)
         fleet = Fleet(self.replicas, fates, fates.killed)
@@ -126,7 +126,7 @@ class Campaign:
         while not enough(games, fleet, calm):
             async with self._playing(fleet) as (members, client):
                 calm_before = calm
-                # After a calm one with new processes: those of before may all have died at what was due.
+                # After a calm game, start new processes: the earlier ones may have died at all due points already.
                 while (calm == calm_before or not enough.calm) and not enough(games, fleet, calm):
                     games, before = games + 1, fleet.killed.total()
                     await self._game(fleet, members, client)
@@ -167,7 +167,7 @@ class Campaign:
             self.faults.append(f"game {self.games}: {', '.join(sorted(game.lost))} lost")
 
     async def end(self) -> None:
-        """Nothing is left of any round, and the audit log's chain holds."""
+        """Check that all rounds are cleaned up, and that the audit log's chain holds."""
         fleet = Fleet(self.replicas, Doom)
         async with self._playing(fleet) as (_, client):
             blobs, end = blobs_of(Settings(**self.replicas[0].values)), time.monotonic() + CLEAR_S
@@ -189,7 +189,7 @@ class Campaign:
 
 
 def _pauses(log: Path, deaths_s: list[float]) -> Iterator[float]:
-    """From each kill to the next durable point of a round's work, by whichever process, where there was no other kill between them."""
+    """Yield the time from each kill to the next durable point of a round's work, by any process, if no other kill came between them."""
     worked = [
         float(at_s)
         for at_s, _, label in (line.split(" ", 2) for line in log.read_text("ascii").splitlines())
@@ -212,11 +212,11 @@ class Enough:
     """When a campaign may end.
 
     Attributes:
-        calm: after so many games in a row in which nobody died, each with new processes.
-        kills: after so many, and
-        rounds: after so many, and
-        done: once this says so.
-        by_s: at this time of the monotonic clock in any case.
+        calm: after this many games in a row without a death, each with new processes.
+        kills: after this many kills, and
+        rounds: this many rounds, and
+        done: once this returns True.
+        by_s: in any case at this monotonic time.
     """
 
     def __init__(
@@ -239,14 +239,14 @@ class Enough:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of it.
+    """The size of a pair's campaigns.
 
     Attributes:
-        times: at each label.
+        times: kills at each label.
         random: kills at any time.
         rounds: of three replicas, one of which is killed every few seconds.
-        flips: of bits in stored chunks and kept sums.
-        limit_s: of each part of a pair.
+        flips: of bits in stored chunks and sums.
+        limit_s: time limit of each campaign.
         plays: the games, in turn.
     """
 
@@ -258,12 +258,12 @@ class Plan:
     plays: tuple[type[Game], ...] = GAMES
 
     def end_s(self) -> float:
-        """Of a part that begins now."""
+        """The end of a campaign that starts now, in monotonic time."""
         return time.monotonic() + self.limit_s
 
 
 async def campaigns(pair: str, plan: Plan, folder: Path, servers: Servers | None) -> dict[str, Any]:
-    """Every campaign on a pair of stores, in the order of what each finds most easily."""
+    """Run all campaigns on a pair of stores, ordered by what each finds most easily."""
     found: dict[str, Any] = {}
     stores = await servers.settings(folder) if servers is not None else {}
     campaign = Campaign(replicas_on(stores, folder, 1 if servers is None else 2), plays=plan.plays)
@@ -292,9 +292,9 @@ async def campaigns(pair: str, plan: Plan, folder: Path, servers: Servers | None
 
 
 def on_pair(pair: str, plan: Plan) -> dict[str, Any]:
-    """Every campaign on a pair of stores that are made for it."""
+    """Run all campaigns on a new pair of stores."""
     os.environ.update(CREDENTIALS)
-    round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS  # tests put it back
+    round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS  # tests restore it
     warm_up()
     with tempfile.TemporaryDirectory() as folder:
         if pair == "embedded":

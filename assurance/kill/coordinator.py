@@ -1,6 +1,7 @@
-"""A coordinator process that dies by SIGKILL at labelled points: just before or just after what it makes durable, and between the steps of a file's writing.
+"""A coordinator process that dies by SIGKILL at labelled points: just before or after durable writes, and within the writing of a file.
 
-Of rounds whose members' names say so, bits flip in stored chunks and kept sums. The points are put around the two storage interfaces and the journal here; the product knows nothing of them.
+In rounds whose members have certain names, bits flip in stored chunks and sums. The points are inserted here, around the two storage
+interfaces and the journal; the product knows nothing about them.
 """
 
 import os
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import alembic.command  # noqa: F401 - here, before processes are forked, and not in each of them
+import alembic.command  # noqa: F401 - imported once, before processes are forked
 import uvicorn
 import uvicorn.lifespan.on
 import uvicorn.loops.auto
@@ -31,18 +32,18 @@ from tests.support.replicas import Points
 from veilsum.protocol import round_spec
 from veilsum.protocol.messages import parse
 
-create_app()  # and so with what is made once
+create_app()  # fills caches before the fork
 
 CHUNK_ELEMENTS = 8
-"""So that small vectors have several chunks."""
+"""Elements of a chunk, so that small vectors have several chunks."""
 EVEN = 0.5
-"""The chance to die at a point that is due."""
+"""Chance of dying at a due point."""
 ROTTEN = "rot-"
-"""How the members of a round are named whose chunks and sums do not stay what they were."""
+"""Prefix of member names in rounds with flipped bits."""
 ROT = 0.2
-"""The chance that a bit flips in such a blob once it is stored."""
+"""Chance that a bit flips in a blob of such a round after it was stored."""
 DAMAGE = "damage"
-"""A file beside the log of points: a line for each flip, and for each blob that was found damaged."""
+"""A file next to the log of points, with a line for each flip, and for each blob that was found damaged."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Fate:
     """Where a process dies by itself.
 
     Attributes:
-        spared: labels at which it does not; None for all.
-        seed: of the coin that it tosses at each other one.
+        spared: labels at which it doesn't die; None for all.
+        seed: of the coin tossed at each other label.
     """
 
     spared: frozenset[str] | None = None
@@ -59,7 +60,7 @@ class Fate:
 
 
 def dying(fate: Fate) -> Callable[[str], None]:
-    """Toss a coin at each point that is due, and die where it says so."""
+    """Toss a coin at each due point, and die accordingly."""
     coin, lock = random.Random(fate.seed), threading.Lock()
 
     def at(label: str) -> None:
@@ -71,10 +72,10 @@ def dying(fate: Fate) -> Callable[[str], None]:
 
 
 def watch_commits(points: Points, form: type[Any]) -> None:
-    """A point before each commit, and one after it, by the name of who asks for it."""
+    """Pass a point before and after each commit, named after the caller."""
     true = form.write
 
-    async def write(database: Any, work: Callable[[Any], Any], *at_least_s: float) -> Any:
+    async def write(database: Any, work: Callable[[Any], Any]) -> Any:
         asking = work.__qualname__.partition(".<locals>")[0]
         label = f"commit of {work.__module__.removeprefix('service.')}.{asking}"
 
@@ -83,7 +84,7 @@ def watch_commits(points: Points, form: type[Any]) -> None:
             points.passed(f"before {label}")
             return found
 
-        found = await true(database, passing, *at_least_s)
+        found = await true(database, passing)
         points.passed(f"after {label}")
         return found
 
@@ -91,10 +92,10 @@ def watch_commits(points: Points, form: type[Any]) -> None:
 
 
 class Rot:
-    """Flips bits in stored chunks and kept sums of a round that is to suffer it.
+    """Flip bits in stored chunks and sums of the rounds chosen for it.
 
     Args:
-        damage: gets a line for each flip and each find. Several processes may share it.
+        damage: gets a line for each flip and each detection. Several processes may share it.
     """
 
     def __init__(self, damage: Path) -> None:
@@ -132,7 +133,7 @@ class Rot:
 
 
 def _kinds(following: Iterable[Event]) -> list[str]:
-    """What the journal is to store."""
+    """Return labels of what the journal is about to store."""
     return sorted({f"append of {_kind(event)}" for event in following})
 
 
@@ -141,7 +142,7 @@ def _kind(event: Event) -> str:
 
 
 def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: Path, fate: Fate) -> None:
-    """Serve until killed, and say nothing."""
+    """Serve without output, until killed."""
     silence = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(silence, descriptor)

@@ -1,4 +1,4 @@
-"""One federation of four, from its roster to a head, through whatever happens to the coordinator's processes."""
+"""A game: one federation of four members, from its roster to a head, whatever happens to the coordinator's processes."""
 
 import asyncio
 import hashlib
@@ -18,11 +18,11 @@ from tests.support.serving import Clock, Server
 from veilsum.protocol.identity import SigningKey
 
 WITHIN_S = 300.0
-"""A game's longest time, kills and all."""
+"""Time limit of a game, kills included."""
 
 
 class Unhurried(Server):
-    """Of coordinators whose clock nobody sets, and whose objects are elsewhere."""
+    """A server of coordinators whose clock isn't controlled, and whose objects are in other processes."""
 
     async def pass_time(self, view: Mapping[str, Any]) -> None:
         waiting = {"after": view["version"], "wait_s": 1.0}
@@ -36,12 +36,12 @@ class Unhurried(Server):
 
 @dataclass
 class Game:
-    """Plays it to its end.
+    """Play a federation to its end.
 
     Attributes:
-        number: another federation each time; the same records.
-        lost: acknowledged chunks that were gone after a kill.
-        ends: how rounds ended on whose storage bits flipped.
+        number: names the federation; the records are always the same.
+        lost: acknowledged chunks that were missing after a kill.
+        ends: endings of rounds with flipped bits in storage.
     """
 
     number: int
@@ -52,10 +52,10 @@ class Game:
     ends: Counter[str] = field(default_factory=Counter)
 
     async def play(self) -> tuple[bytes, ...]:
-        """The files that must come out alike.
+        """Return the files that must be the same in every game.
 
         Raises:
-            AssertionError: it does not come to an end, or not to a sum of everybody.
+            AssertionError: if the game doesn't end, or its sum lacks a member.
         """
         party = Party(
             tuple(f"m-{index}" for index in range(4)),
@@ -85,7 +85,7 @@ class Game:
         return await self.files(round_id)
 
     async def files(self, round_id: str) -> tuple[bytes, ...]:
-        """The head and the sum of a round that is done."""
+        """Return the head and the sum of a finished round."""
         results = [
             await self.client.get(f"/v1/rounds/{round_id}/result/{name}") for name in ("weights", "sums")
         ]
@@ -93,7 +93,7 @@ class Game:
         return tuple(result.content for result in results)
 
     async def _look(self, server: Server, round_id: str) -> None:
-        """Whether what was acknowledged is still there; nobody is asked once the sum is known."""
+        """Check that acknowledged chunks are still there; they aren't needed once the sum is known."""
         gone = await self.members.lost(self.client, round_id)
         if gone and (await server.view(round_id))["state"] == "collecting":
             self.lost.update(gone)
@@ -103,9 +103,9 @@ class Game:
         return hashlib.sha256(f"game {self.number}".encode()).digest()
 
     async def opened(self, party: Party, server: Server, **request: Any) -> str:
-        """The id of a round that was opened now, or before a kill."""
+        """Return the id of a round that was opened now, or before a kill."""
         answer = await party.try_round(server, **request)
-        if answer.status_code == 409:  # opened before, and the answer got lost
+        if answer.status_code == 409:  # it was opened before, and the answer was lost
             found = (await self.client.get(f"/v1/federations/{party.federation}")).json()["rounds"]
             return str(found[-1])
         assert answer.status_code == 201, answer.text

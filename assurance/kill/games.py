@@ -1,4 +1,4 @@
-"""Further games, as few and as small as reach what the first one leaves out: other ends, counts, chains, combinations."""
+"""Further games, as small and few as possible, that reach what the first leaves out: other endings, counts, chains and combinations."""
 
 import asyncio
 import hashlib
@@ -18,15 +18,15 @@ from veilsum.protocol.messages import Message, Opening, Refusal, Upload, Vote
 
 SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 8, "answer": 2}}
 LIFETIME_S = 14.0
-"""Of a round that is lost: its latest end comes soon."""
+"""Lifetime of a round that gets lost, so that its latest end comes soon."""
 DAMAGED: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 30, "answer": 10}}
 DAMAGED_S = 60.0
-"""Lifetime of a round that may be damaged once decryptors have signed: VOID then lacks votes, and the attempt ends by erasure."""
+"""Lifetime of a round that may be damaged after decryptors signed: VOID then lacks votes, and the attempt ends by erasure."""
 NOISY: dict[str, Any] = {"noise": {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}}
 
 
 class Late(Party):
-    """Its uploads may come after their window, or after the round was given up for damage: then they are refused, and how it ends is looked at."""
+    """A party whose uploads may be refused: they come too late, or after the round was given up for damage."""
 
     async def _upload(self, server: Server, round_id: str, member: str, opening: Opening) -> bool:
         try:
@@ -38,7 +38,7 @@ class Late(Party):
 
 
 class Longer(Game):
-    """What further games share."""
+    """Base of the further games."""
 
     def party(self) -> Party:
         return Party(SIX, seed=self.number, admin_seed=self.admin_seed)
@@ -52,13 +52,13 @@ class Longer(Game):
         raise NotImplementedError
 
     async def post(self, path: str, *settled: int, **body: Any) -> Any:
-        """An answer of success, or one that says it was done before the kill."""
+        """Post until success, or until the answer says that it was done before a kill."""
         answer = await self.client.post(path, json=body)
         assert answer.status_code < 300 or answer.status_code in settled, answer.text
         return answer.json()
 
     async def done(self, party: Party, server: Server) -> str:
-        """The next round of the run, of everybody."""
+        """Play the run's next round, with all members in the sum."""
         round_id = await self.opened(party, server)
         view = await party.play(server, round_id, within_s=WITHIN_S)
         assert view["state"] == "done", view
@@ -66,7 +66,7 @@ class Longer(Game):
 
 
 class Ends(Longer):
-    """Extended and cancelled, VOID; LOST and closed by the admin; and a sum in the end."""
+    """An extended and cancelled round, VOID; a LOST one, closed by the admin; and a sum at the end."""
 
     def party(self) -> Party:
         return Late(SIX, seed=self.number, admin_seed=self.admin_seed)
@@ -95,7 +95,7 @@ class Ends(Longer):
         while True:
             round_id = await self.opened(party, server, lifetime_s=LIFETIME_S)
             view = await party.play(server, round_id, within_s=WITHIN_S)
-            if view["state"] != "voided":  # kills took its short windows
+            if view["state"] != "voided":  # kills used up its short windows
                 break
             await party.next_period(server)
         assert view["state"] == "erasing", view
@@ -128,7 +128,7 @@ class Liars(Longer):
         return await self.files(round_id)
 
     def _refusing(self, party: Party, member: str, message: Message) -> Message:
-        """What a member answers; of m-2, a refusal in its vote's place."""
+        """Return a member's answer; m-2's vote becomes a refusal."""
         if member != "m-2" or not isinstance(message, Vote):
             return message
         key = party.keys[member]
@@ -136,7 +136,7 @@ class Liars(Longer):
 
 
 class Counts(Longer):
-    """A run that withholds rare classes, then another, so that the first one's disclosure is deleted."""
+    """A run that withholds rare classes, then another, so that the first run's disclosure is deleted."""
 
     def party(self) -> Party:
         question = {**WITHHOLDING, "members_min": 5}
@@ -157,18 +157,18 @@ class Counts(Longer):
 
 
 class Chain(Longer):
-    """A noisy run of two steps, of which the second rests on what the first has summed."""
+    """A noisy run of two steps, the second of which rests on the first one's sum."""
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         party = Party(SIX, question=NOISY, seed=self.number, admin_seed=self.admin_seed)
         await party.begin(server)
         await self.done(party, server)
         await party.check_result(server, await self.done(party, server))
-        return ()  # noise is fresh each time
+        return ()  # noise is fresh in each game
 
 
 class Periods(Longer):
-    """Two runs, both combined; a token made and revoked, a look at readiness."""
+    """Two runs and their combination; a token that is made and revoked; a readiness check."""
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         party = self.party()
@@ -186,7 +186,7 @@ class Periods(Longer):
 
 
 class Rotten(Longer):
-    """Bits flip in what is stored: rounds come to the plain sum or end for that alone, until one comes to it."""
+    """Bits flip in storage. Rounds give the plain sum or end because of the damage, until one gives the sum."""
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         ids = tuple(f"{ROTTEN}{index}" for index in range(4))
@@ -209,5 +209,5 @@ GAMES: tuple[type[Game], ...] = (Game, Ends, Liars, Counts, Chain, Periods, Rott
 
 
 def outcome(files: tuple[bytes, ...]) -> str:
-    """What must come out, whoever dies; short, for a report."""
+    """Return a short digest of the files, which must not depend on kills."""
     return hashlib.sha256(b"".join(hashlib.sha256(each).digest() for each in files)).hexdigest()

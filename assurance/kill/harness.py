@@ -1,4 +1,4 @@
-"""Coordinators that are started again whenever they are killed."""
+"""Coordinators that are restarted whenever they are killed."""
 
 import asyncio
 import random
@@ -14,12 +14,12 @@ from assurance.kill.coordinator import Fate
 from tests.support.replicas import Replica, points_of
 
 FEW = 0.12
-"""At which part of the labels a process may die, while all are due."""
+"""The share of labels at which a process may die, while all are due."""
 
 
 @dataclass(frozen=True)
 class Doom:
-    """What befalls one process: it dies at a point, or is killed from outside after a while."""
+    """The end planned for a process: death at a point, or a kill from outside after some time."""
 
     fate: Fate = field(default_factory=Fate)
     after_s: float | None = None
@@ -27,13 +27,13 @@ class Doom:
 
 @dataclass
 class Fleet:
-    """Replicas, each of which a supervisor starts again as soon as it is dead.
+    """Replicas, each restarted by a supervisor as soon as it is dead.
 
     Attributes:
-        dooms: what is to befall each process when it starts.
-        killed: how often one died at a point, by its label, and how often at `RANDOM` times.
-        faults: a process that ended by itself.
-        deaths_s: when each was killed, by the monotonic clock.
+        dooms: the planned end of each process, at its start.
+        killed: number of deaths by label, and of kills at `RANDOM` times.
+        faults: processes that ended by themselves.
+        deaths_s: monotonic times of the kills.
     """
 
     replicas: list[Replica]
@@ -46,7 +46,7 @@ class Fleet:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Running for as long as the block lasts; all are killed at its end."""
+        """Run all replicas during the block, and kill them at its end."""
         keeping = [asyncio.create_task(self._keep(replica)) for replica in self.replicas]
         try:
             yield
@@ -79,7 +79,7 @@ class Fleet:
 
 
 async def _exited(process: Any, within_s: float | None) -> bool:
-    """Whether it ended in this time."""
+    """Return whether the process ended within this time."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(process.sentinel, ended.set)
     try:
@@ -93,20 +93,20 @@ async def _exited(process: Any, within_s: float | None) -> bool:
 
 
 def _last_point(replica: Replica) -> tuple[str, float]:
-    """Where a process died, and when."""
+    """Return where a process died, and when."""
     found = points_of(replica.log, replica.process.pid)
     return (found[-1][1], found[-1][0]) if found else ("its start", time.monotonic())
 
 
 @dataclass
 class Fates:
-    """Dooms by a seed: points first, then any time.
+    """Plan dooms from a seed: at points first, then at any time.
 
     Attributes:
-        killed: how often one died already, by label; the fleet counts.
-        times: how often to die at each label; at one where nobody has died yet, always.
-        among_s: between which times after its start a process is killed from outside; None for never.
-        recovered: how often somebody was answered after a kill. Where nobody was since the last one, as on a busy machine, the next
+        killed: number of deaths so far by label, counted by the fleet.
+        times: deaths wanted at each label. At a label without deaths, the process always dies.
+        among_s: range of times after its start at which a process is killed from outside; None for never.
+        recovered: how often a request was answered after a kill. If none was since the last kill, as on a busy machine, the next
             process lives longer.
     """
 
@@ -122,7 +122,7 @@ class Fates:
     def __call__(self) -> Doom:
         if self.times:
             due = sorted(label for label, count in self.killed.items() if count < self.times)
-            # A few at first: who died at each point of its start would never come to a round.
+            # Few labels at first: a process that dies at each point of its start would never reach a round.
             chance = max(FEW, 1 - len(due) / max(1, len(self.killed)))
             chosen = {label for label in due if self._random.random() < chance}
             return Doom(Fate(frozenset(self.killed) - chosen, self._random.getrandbits(64)))

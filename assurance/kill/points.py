@@ -1,4 +1,4 @@
-"""Where the service makes something durable, as its source has it, and what of it no game reaches."""
+"""Points where the service makes something durable, found in its source, and those that no game reaches."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -22,30 +22,30 @@ FILES: dict[str, tuple[str, ...]] = {
     "summing.Summing.forget": ("delete of sums",),
     "telemetry.readiness.checks_of.blobs": ("put of readiness", "delete of readiness"),
 }
-"""Who writes and deletes files, and the labels of those."""
+"""Functions that write and delete files, with the labels of their points."""
 EXCEPTIONS = {
     "commit of access.tokens.Tokens.start": "only where no token is configured; one that was shown and not kept opens nothing"
 }
-"""Labels that no game reaches, and why that is borne."""
+"""Labels that no game reaches, and why that is acceptable."""
 ON_SERVERS = {f"commit of scheduler.Leases.{name}" for name in ("_renew", "_take", "held")}
-"""Labels that only processes with a common database reach."""
+"""Labels reached only by processes with a common database."""
 
 READING_AGAIN = {"append of damaged", "commit of summing.Summing.begin_again"}
-"""Labels that only a process reaches which reads what was stored before its start, and finds it damaged."""
+"""Labels reached only by a process that finds damage in what was stored before its start."""
 
 
 def commits() -> set[str]:
-    """A label for each function that writes to the database."""
+    """Return a label for each function that writes to the database."""
     return {f"commit of {name}" for name in _functions(_commits)}
 
 
 def writers() -> set[str]:
-    """Functions that put or delete files."""
+    """Return the functions that put or delete files."""
     return set(_functions(_writes))
 
 
 def appends() -> set[str]:
-    """A label for each kind of event, and of message, in a round's journal."""
+    """Return a label for each kind of event, and of message, in a round's journal."""
     kinds = {
         str(call.args[1].value)
         for _, tree in _modules()
@@ -58,7 +58,7 @@ def appends() -> set[str]:
 
 
 def reachable() -> set[str]:
-    """Every label that a game has to reach."""
+    """Return every label that a game must reach."""
     files = {label for labels in FILES.values() for label in labels}
     return (commits() | files | appends()) - set(EXCEPTIONS)
 
@@ -86,12 +86,12 @@ def _functions(chosen: Callable[[ast.Call], bool]) -> Iterator[str]:
 
 
 def _commits(call: ast.Call) -> bool:
-    """Called on the database."""
+    """Whether a call is `write` of the database."""
     return isinstance(call.func, ast.Attribute) and call.func.attr == "write" and _of(call.func) == "database"
 
 
 def _of(function: ast.Attribute) -> str:
-    """The last name of what it is called on."""
+    """Return the last name of the object whose method is called."""
     owner = function.value
     name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
     return name.lstrip("_")
@@ -102,7 +102,7 @@ def _called(call: ast.Call) -> str:
 
 
 def _writes(call: ast.Call) -> bool:
-    """Called on `blobs`, or given to a thread."""
+    """Whether a call puts or deletes blobs, directly or in a thread."""
     return any(
         isinstance(each, ast.Attribute) and each.attr in {"put", "delete"} and _of(each) == "blobs"
         for each in (call.func, *call.args)

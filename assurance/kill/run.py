@@ -1,8 +1,8 @@
-"""Kill coordinators at every durable point, many times, and at any time: `python -m assurance.kill.run`.
+"""Kill coordinators many times at every durable point, and at any time: `python -m assurance.kill.run`.
 
-The same head must come out of every round bit for bit, and nothing acknowledged be lost; bits that flip in stored chunks and sums are in no
-signed sum. Rounds follow one another in the same stores: a
-process on SQLite and files, two on PostgreSQL and S3, then three. Whoever dies is started again at once, as a supervisor would.
+Every round must give the same head bit for bit, nothing acknowledged may be lost, and no signed sum may contain flipped bits of stored
+chunks and sums. Rounds follow one another on the same stores: one
+process on SQLite and files, two on PostgreSQL and S3, then three. A killed process is restarted at once, as a supervisor would.
 """
 
 import argparse

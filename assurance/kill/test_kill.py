@@ -16,7 +16,7 @@ from veilsum.protocol import round_spec
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the coordinators have them."""
+    """Use the coordinators' chunk size."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS)
 
 

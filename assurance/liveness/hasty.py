@@ -1,4 +1,4 @@
-"""`uvicorn service.app:app`, with attempts that are open for a minute instead of an hour."""
+"""`uvicorn service.app:app`, with attempts of a minute instead of an hour."""
 
 from service import coordinator
 

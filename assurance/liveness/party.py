@@ -1,4 +1,4 @@
-"""A process that can be killed, stopped, cut off, and started again."""
+"""A process that can be killed, stopped, disconnected and restarted."""
 
 import asyncio
 import os
@@ -14,23 +14,23 @@ from assurance.outages.cable import Cable
 from veilsum.demo.coordinator import child_environment
 
 LONGEST_S = {"kill": 12.0, "stop": 30.0, "cut": 25.0, "silence": 25.0}
-"""How long a fault lasts at most: until a process is started again, goes on, or reaches the coordinator again."""
+"""Longest duration of a fault: until the process is restarted, continues, or reaches the coordinator again."""
 
 
 @dataclass(eq=False)
 class Party:
-    """A coordinator, an operator or a member.
+    """A process of a coordinator, an operator or a member.
 
     Args:
-        name: what reports call it.
+        name: used in reports.
         folder: its working directory, with its `log`.
         words: arguments of Python.
-        environment: beside this process's own.
-        cable: its way to the coordinator; None for the coordinator.
+        environment: variables in addition to this process's own.
+        cable: its connection to the coordinator; None for the coordinator.
 
     Attributes:
-        gone: not started, or killed.
-        lock: one fault at a time.
+        gone: whether it is not started or was killed.
+        lock: allows one fault at a time.
     """
 
     name: str
@@ -56,16 +56,16 @@ class Party:
 
     @property
     def code(self) -> int | None:
-        """How it ended by itself; None where it has not."""
+        """Exit status if it ended by itself; otherwise None."""
         return None if self.gone else self._popen.poll()
 
     def over(self) -> bool:
-        """Whether it ended by itself."""
+        """Return whether it ended by itself."""
         return self.code is not None
 
     @property
     def said(self) -> str:
-        """How it ended, and the end of its log."""
+        """Its exit status and the end of its log."""
         return f"{self.name}: {self.code}\n{(self.folder / 'log').read_text(errors='replace')[-4000:]}"
 
     def kill(self) -> None:
@@ -75,7 +75,7 @@ class Party:
             self._popen.wait()
 
     async def suffer(self, kind: str, seconds: float) -> None:
-        """Do it, and undo it after so long; nothing where the process is gone, or has ended by itself."""
+        """Apply a fault, and undo it after some time. Does nothing if the process is killed or has ended."""
         async with self.lock:
             if self.gone or self.code is not None:
                 return
@@ -96,7 +96,7 @@ class Party:
                 self.cable.pulled = self.cable.silent = False
 
     async def suffer_something(self, chance: Random) -> str:
-        """One fault; its kind."""
+        """Apply a random fault; return its kind."""
         kind = chance.choice([*LONGEST_S] if self.cable else ["kill", "stop"])
         await self.suffer(kind, chance.uniform(0.0, LONGEST_S[kind]))
         return kind

@@ -1,7 +1,7 @@
-"""Federations of real processes that are killed, stopped and cut off: `python -m assurance.liveness.run`.
+"""Federations of real processes that are killed, stopped and disconnected: `python -m assurance.liveness.run`.
 
-A coordinator, `veilsum operator run`, and five or six `veilsum member join`. Every run has to end by itself: in the exact sum of its
-survivors, or, where too many members never come back, without one and with their records accounted for.
+A coordinator, `veilsum operator run`, and five or six `veilsum member join`. Every run must end by itself: in the exact sum of its
+survivors, or, if too many members never come back, without a sum and with their records accounted for.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from assurance.reports import report
 
 
 async def play(folder: Path, seed: int) -> tuple[World, str]:
-    """One run under a seed, and what broke."""
+    """Play a run with a seed; return it with the rule that it broke, if any."""
     world, broken = World(folder / str(seed), seed), ""
     try:
         await world.play()
@@ -29,7 +29,7 @@ async def play(folder: Path, seed: int) -> tuple[World, str]:
 
 
 async def campaign(folder: Path, runs: int, first_seed: int, abreast: int, limit_s: float) -> dict[str, Any]:
-    """So many runs with successive seeds, or as many as the time takes."""
+    """Play this many runs with successive seeds, or as many as the time allows."""
     begun, played, faults = time.monotonic(), list[World](), list[str]()
     seeds = iter(range(first_seed, first_seed + runs))
 

@@ -1,4 +1,4 @@
-"""The short part of `make liveness`: a run of each kind."""
+"""A short run of `make liveness`: one run of each kind."""
 
 import asyncio
 from pathlib import Path

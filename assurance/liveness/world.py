@@ -1,4 +1,4 @@
-"""A federation of processes, from its first study to the end of a run, with what must hold whatever happens to it."""
+"""A federation of processes, from its first study to the end of a run, and what must hold whatever happens."""
 
 import asyncio
 import time
@@ -37,21 +37,21 @@ ROWS, LABELS, STUDY = 50, 3, "simulated"
 WINDOWS = {"enrol": 40, "upload": 12, "answer": 6}
 KINDS = ("at random", "absent", "away", "lost", "given up")
 FAULTS_S = 60.0
-"""In which faults begin."""
+"""Time in which faults begin."""
 WITHIN_S, LEARNED_S = 900.0, 240.0
-"""From the last fault to the end of the run, and from there until every member has learned of it."""
+"""Longest time from the last fault to the run's end, and from there until every member has learned of it."""
 LOOK_S = 0.3
 
 
 class World:
-    """A coordinator, an operator and members. What happens to them follows from the seed, as far as processes do.
+    """A coordinator, an operator and members. Faults follow from the seed, as far as the timing of processes allows.
 
     Attributes:
-        kind: what happens beside random faults: a member comes late or never; too many go away for a while to decrypt; they never come
-            back; or everybody gives the run up afterwards and sums the records in another period.
+        kind: what happens in addition to random faults: a member comes late or never; too many members leave for a while to decrypt; they
+            never come back; or all members give the run up afterwards and sum the records in another period.
         ended: "result", or how the last round ended.
         steps: how each attempt ended.
-        faults: how many of each.
+        faults: number of faults by kind.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -65,7 +65,7 @@ class World:
         self.names = tuple(f"m-{index}" for index in range(self.chance.choice((5, 6))))
 
     async def play(self) -> None:
-        """Run it to its end. Raises AssertionError for what must hold and does not."""
+        """Play a run to its end. Raises AssertionError if something that must hold doesn't."""
         async with AsyncExitStack() as stack:
             await self._begin(stack)
             async with asyncio.TaskGroup() as faults:
@@ -172,10 +172,10 @@ class World:
 
     async def _give_up(self) -> None:
         """Have every member give up a run that certified nothing, so that the next period can use its records."""
-        await asyncio.sleep(20.0)  # members learn of it
+        await asyncio.sleep(20.0)  # members learn of its end
         for party in self.members.values():
             async with party.lock:
-                if not Store(party.folder).ledger.runs():  # it has not been in this run
+                if not Store(party.folder).ledger.runs():  # it was not in this run
                     continue
                 party.kill()
                 words = f"-m veilsum member ledger . --give-up {STUDY} --period {self.period}".split()
@@ -188,7 +188,7 @@ class World:
         self.period = "second"
 
     async def _until(self, holds: Callable[[RoundView], bool]) -> RoundView:
-        """The newest round, once it is so."""
+        """Wait until the newest round meets a condition, and return it."""
         found: list[RoundView] = []
 
         def look() -> bool:
@@ -200,7 +200,7 @@ class World:
         return found[0]
 
     async def _wait(self, holds: Callable[[], Any], within_s: float, party: Party) -> None:
-        """Until it holds; meanwhile no process ends by itself but an operator's with its result."""
+        """Wait for a condition. Meanwhile no process may end by itself, except an operator's with its result."""
         until = time.monotonic() + within_s
         while not await asyncio.to_thread(holds):
             ended = [each for each in (self.coordinator, *self.members.values()) if each.over()]
@@ -214,7 +214,7 @@ class World:
         if self.kind == "lost":
             view = await self._until(lambda view: view.ended or view.state == "erasing")
             lost = Lost.make(load_admin(self.folder / "admin"), context=bytes.fromhex(view.context))
-            with suppress(PeerFault):  # it has ended by now
+            with suppress(PeerFault):  # it has ended meanwhile
                 await asyncio.to_thread(self.client.close_lost, view.round, lost)
             self.ended = (await self._until(lambda view: view.ended)).state
             self.operator.kill()
@@ -233,13 +233,13 @@ class World:
                 await self._wait(partial(self._informed, name), LEARNED_S, party)
 
     def _informed(self, name: str) -> bool:
-        """Whether a member has saved every result that it was counted in."""
+        """Return whether a member has saved every result in which it was counted."""
         own = self.folder / "members" / name / "results" / STUDY
         counted = [view.spec.period for view in self.sums if name in view.survivors]
         return all(Result.saved_in(own / period) for period in counted)
 
     def _check(self) -> None:
-        """Sums are those of their survivors' rows, and every ledger says what the chain says."""
+        """Check that sums are those of their survivors' rows, and that every ledger agrees with the chain."""
         links = self.client.chain(self.federation).links
         for view in self.sums:
             found = [*self.folder.glob(f"members/*/results/{STUDY}/{view.spec.period}")]
@@ -257,7 +257,7 @@ class World:
                 spent = any(link.period == run.period and self._spends(name, link) for link in links)
                 summed = any(run.period == view.spec.period and name in view.survivors for view in self.sums)
                 wrong = not spent if run.state is State.SPENT else summed
-                if wrong or (run.period != self.period and run.records):  # given up: free
+                if wrong or (run.period != self.period and run.records):  # free after it was given up
                     raise AssertionError(f"{name}'s ledger and the chain differ: {run}, {links}")
         self._check_vectors()
 
@@ -266,11 +266,11 @@ class World:
         return certified or link.reason == LOST_REASON
 
     def _check_vectors(self) -> None:
-        """A reservation's vectors never change."""
+        """Check that a reservation's vectors never change."""
         for name in self.names:
             kept = list[tuple[int, str, bytes]]()
             database = StateDatabase(self.folder / "members" / name / "state")
-            with suppress(OSError), database.read() as opened:  # locked, where its writer was stopped
+            with suppress(OSError), database.read() as opened:  # locked if its writer was stopped
                 kept = opened.execute("SELECT run, name, sha256 FROM vector").fetchall()
             for run, made_for, digest in kept:
                 if self._digests.setdefault((name, run, made_for), digest) != digest:

@@ -1,4 +1,4 @@
-"""Who may be named for the end of an attempt under an honest coordinator, and how its transcript must read."""
+"""Whom the end of an attempt may blame under an honest coordinator, and what its transcript must show."""
 
 from collections.abc import Collection
 
@@ -11,9 +11,9 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.replay import COORDINATOR, replay
 
 DISPUTES = {Cause.EDGE_DISAGREEMENT, Cause.BOX_REFUSED}
-"""One of two is false: nobody can tell which."""
+"""Causes that name two parties, one of whom is false: it can't be known which."""
 ABSENCE = {Cause.QUORUM_LOST, Cause.SURVIVORS_TOO_FEW, Cause.INDICATOR_MISMATCH}
-"""Names who did not answer, which loses no one their name."""
+"""Causes that name members that didn't answer, which is not a wrong."""
 
 
 def check_end(
@@ -23,17 +23,17 @@ def check_end(
     tampered: Collection[str] = (),
     late: Collection[str] = (),
 ) -> str:
-    """The sum is exact, or the end is clean; in words, how it ended.
+    """Check that the sum is exact or the end clean; return a description of the end.
 
     Args:
-        federation: after the attempt.
+        federation: its state after the attempt.
         outcome: how it ended.
-        liars: who may be named for anything.
-        tampered: whose messages were changed on their way: refusing one names its sender.
-        late: whose message of an earlier attempt came in this one: it is refused to its sender, who did nothing wrong.
+        liars: members that may be blamed for anything.
+        tampered: members whose messages were changed in transit: refusing such a message names its sender.
+        late: members whose message of an earlier attempt arrived in this one. It is refused to its sender, who did nothing wrong.
 
     Raises:
-        AssertionError: another sum, an end without a fault, or an honest party that is named as false.
+        AssertionError: if the sum is wrong, an end has no fault, or an honest party is blamed.
     """
     phase = of(Ended, outcome.phase)
     check_named(outcome.fault, {*liars, *tampered})
@@ -57,16 +57,16 @@ def check_end(
 
 
 def check_named(fault: PeerFault | None, liars: Collection[str]) -> None:
-    """A fault names liars, or both sides of a dispute, or who was silent."""
+    """Check that a fault names only liars, both sides of a dispute, or silent members."""
     if fault and fault.cause not in DISPUTES | ABSENCE:
         strangers = set(fault.parties) - {*liars, "operator"}
         assert not strangers, f"{fault} names {sorted(strangers)}"
 
 
 def check_transcript(federation: Federation, liars: Collection[str], tampered: Collection[str] = ()) -> None:
-    """Whoever replays the transcript finds liars and disputes, and nothing else.
+    """Check that replaying the transcript finds liars and disputes, and nothing else.
 
-    A decryptor that was shown a proposal that was changed on its way refuses it, and disputes with the coordinator.
+    A decryptor refuses a proposal that was changed in transit, which is a dispute with the coordinator.
     """
     verdict = replay(federation.transcript, federation.roster.federation)
     for finding in verdict.findings:

@@ -1,4 +1,4 @@
-"""A batch of runs of a machine, from its number alone: what `run` and the tests have in common."""
+"""A batch of runs of a machine, reproducible from its number. Shared by `run` and the tests."""
 
 import io
 from collections import Counter
@@ -20,16 +20,16 @@ STEPS_A_RUN = 100
 
 @dataclass(frozen=True)
 class Batch:
-    """What one batch did.
+    """The results of a batch.
 
     Attributes:
         part: a machine's name.
-        number: fixes it.
-        steps: that it took.
-        receives: messages taken or refused.
+        number: the batch's seed.
+        steps: number of steps.
+        receives: messages accepted or refused.
         seconds: of processor time.
-        reached: how often what was reached.
-        violations: what broke, as far down as it could be shrunk.
+        reached: how often each state of interest was reached.
+        violations: broken rules, each with a program that was shrunk if asked for.
     """
 
     part: str
@@ -42,13 +42,13 @@ class Batch:
 
 
 def run_batch(part: str, number: int, runs: int, *, shrink: bool = False) -> Batch:
-    """So many runs of a machine, each of at most `STEPS_A_RUN` steps.
+    """Run a machine this many times, each with at most `STEPS_A_RUN` steps.
 
     Args:
         part: a machine's name.
-        number: fixes the batch.
-        runs: of the machine.
-        shrink: look for a shorter program where one breaks a rule; minutes, maybe.
+        number: the batch's seed.
+        runs: number of runs.
+        shrink: look for a shorter program that breaks the rule, which may take minutes.
     """
     TALLY.clear()
     started = process_time()
@@ -59,13 +59,13 @@ def run_batch(part: str, number: int, runs: int, *, shrink: bool = False) -> Bat
 
 
 def _machine(part: str, number: int, how: settings) -> str:
-    """Run one machine from a seed of its own; the program that breaks it, or nothing."""
+    """Run one machine from its own seed; return the program that breaks it, or an empty text."""
     form: type[RuleBasedStateMachine] = type(part.title(), (MACHINES[part],), {})
     heard = io.StringIO()
     try:
         with redirect_stdout(heard):
             run_state_machine_as_test(seed(number)(form), settings=how)
-    except Exception as error:  # noqa: BLE001 - whatever a run raises is what is looked for
+    except Exception as error:  # noqa: BLE001 - any exception of a run is a finding
         notes = "\n".join(getattr(error, "__notes__", ()))
         return f"batch {number}: {type(error).__name__}: {error}\n{notes}"
     return ""

@@ -1,4 +1,4 @@
-"""Federations that have enrolled already, made once: phases are values, so every run of a machine begins with the same ones."""
+"""Enrolled federations, made once: phases are immutable, so every run of a machine starts from the same ones."""
 
 import copy
 import hashlib
@@ -21,7 +21,7 @@ MARGIN = 1
 
 @dataclass(frozen=True)
 class Shape:
-    """How large a federation is, `a`, and whose places the admin nominates to decrypt."""
+    """A federation's size, `a`, and the places of the nominated decryptors."""
 
     members: int
     colluders: int
@@ -37,7 +37,7 @@ SHAPES = (
     Shape(6, 1, (2, 3, 4, 5)),
 )
 SMALL = {"dim": DIM, "classes": ["a", "b"]}
-"""Vectors of nine elements."""
+"""A question with vectors of nine elements."""
 ANOTHER = {"extractor": hashlib.sha256(b"another").hexdigest(), "dim": 3}
 STUDIES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -50,12 +50,12 @@ STUDIES: dict[str, dict[str, Any]] = {
         "ring_bits": 48,
     },
 }
-"""What differs from the plain study's question."""
+"""Differences from the plain study's question."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which cohort over fresh records: its study, period, and the number of its roster."""
+    """A cohort over fresh records: its study, period, and its roster's number."""
 
     study: str
     period: str = "p0"
@@ -79,11 +79,11 @@ PLACES = (
 
 @dataclass(frozen=True)
 class Cohort:
-    """What everybody begins with: the manifest with its cards, and each member between rounds.
+    """A formed cohort: the manifest with its cards, and each member between rounds.
 
     Attributes:
         study: a key of `STUDIES`.
-        ready: by member that took the manifest.
+        ready: phases by member, of members that accepted the manifest.
     """
 
     study: str
@@ -96,7 +96,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Cast:
-    """The parties' keys, their studies and rosters."""
+    """The parties' keys, studies and rosters."""
 
     federation: Federation
     studies: dict[str, Study]
@@ -104,18 +104,16 @@ class Cast:
 
     @property
     def keys(self) -> dict[str, SigningKey]:
-        """By member."""
         return self.federation.keys
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The members, in order."""
         return self.federation.ids
 
 
 @cache
 def cast(shape: Shape) -> Cast:
-    """The federation of this shape, before anything was enrolled."""
+    """Return the federation of this shape before any enrolment."""
     federation = Federation(
         shape.members,
         seed=shape.members,
@@ -141,15 +139,15 @@ def form(
     repeated: tuple[Survivor, ...] = (),
     histories: dict[str, History] | None = None,
 ) -> Cohort:
-    """Form a cohort of these members; those that refuse the manifest stay out.
+    """Form a cohort of these members. Members that refuse the manifest stay out.
 
     Args:
         shape: of the federation.
-        place: which study, period and roster.
-        members: who sends a card.
+        place: the study, period and roster.
+        members: those that send a card.
         repeats: context of the attempt that the run repeats.
-        repeated: its certified set.
-        histories: what members know; an empty one where a member stands not there.
+        repeated: the certified set of that attempt.
+        histories: members' histories; empty for members without an entry.
 
     Raises:
         PeerFault: cohort-too-small.
@@ -188,16 +186,16 @@ def form(
 
 @lru_cache(maxsize=256)
 def fresh(shape: Shape, place: Place, members: tuple[str, ...]) -> Cohort:
-    """A cohort over fresh records, made once."""
+    """Return a cohort over fresh records, which is made once."""
     return form(shape, place, members)
 
 
 class Mutable:
-    """What a machine changes as it goes; everything else it holds is a value."""
+    """State that a machine changes; all else that it holds is immutable."""
 
 
 def fork(value: Any) -> Any:
-    """A copy whose changes do not show in the original."""
+    """Return a copy that shares no mutable state with the original."""
     if isinstance(value, defaultdict):
         return defaultdict(value.default_factory, {key: fork(each) for key, each in value.items()})
     if isinstance(value, Counter | set):

@@ -1,4 +1,4 @@
-"""What one honest member has stored: a phase for each cohort, and one history for all of them."""
+"""Stored state of one honest member: a phase for each cohort, and one history for all cohorts."""
 
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +9,7 @@ from veilsum.protocol.member.attempting import Attempting
 
 @dataclass(frozen=True)
 class Stored:
-    """A phase; and, to know what must be gone, every key the member ever held by sequence number, and every share."""
+    """A phase, with all keys by sequence number and all shares that the member ever held, to check that they are deleted."""
 
     phase: MemberPhase
     keys: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
@@ -17,13 +17,13 @@ class Stored:
 
 
 class Disk(Mutable):
-    """Keys and places only move forward; what belongs to a round that is over is gone from the stored bytes.
+    """A member's storage. Keys and places only move forward, and secrets of finished rounds are gone from the stored bytes.
 
     Attributes:
-        member: whose it is.
-        stored: by cohort that the member is in.
-        searched: how often secrets were looked for in the bytes.
-        roster: number of the newest roster that it has seen.
+        member: its id.
+        stored: by cohort of the member.
+        searched: how often the bytes were searched for secrets.
+        roster: number of the newest roster that the member has seen.
     """
 
     def __init__(self, member: str) -> None:
@@ -32,17 +32,17 @@ class Disk(Mutable):
         self.history = History()
 
     def enrol(self, cohort: int, phase: MemberPhase) -> None:
-        """Begin another cohort, knowing what the member knows."""
+        """Enter another cohort, with the member's history."""
         phase = phase.knowing(self.history)
         self.stored[cohort] = _storing(Stored(phase), phase)
         self.roster = max(self.roster, ready_of(phase).roster.number)
 
     def phase(self, cohort: int) -> MemberPhase:
-        """What is stored."""
+        """Return the stored phase."""
         return self.stored[cohort].phase
 
     def hold(self, cohort: int, phase: MemberPhase) -> None:
-        """Store a phase, and what it has learned for the member's other cohorts."""
+        """Store a phase, and share what it learned with the member's other cohorts."""
         known = self.stored[cohort]
         if phase is known.phase:
             return
@@ -62,7 +62,7 @@ class Disk(Mutable):
                     self.stored[other] = replace(held, phase=held.phase.knowing(self.history))
 
     def restart(self, cohort: int) -> MemberPhase:
-        """Load what is stored: it is the same."""
+        """Load the stored phase, which must be unchanged."""
         before = self.phase(cohort)
         loaded = load_phase(before.to_bytes())
         assert loaded == before, f"{self.member} is restored to another phase"
@@ -84,14 +84,14 @@ def _storing(known: Stored, phase: MemberPhase) -> Stored:
 
 
 def ready_of(phase: MemberPhase) -> Ready:
-    """The keys inside a phase."""
+    """Return the keys inside a phase."""
     ready = phase if isinstance(phase, Ready) else phase.ready  # type: ignore[attr-defined]  # all others hold one
     assert isinstance(ready, Ready)
     return ready
 
 
 def shares_of(phase: MemberPhase) -> tuple[bytes, ...]:
-    """The shares of everybody's secrets that a phase holds."""
+    """Return all shares that a phase holds."""
     if isinstance(phase, Attempting):
         own = (bytes(phase.own_shares),) if phase.own_shares else ()
         return (*own, *(bytes(dealt.shares) for dealt in phase.held()))

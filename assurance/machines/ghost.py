@@ -1,7 +1,7 @@
-"""What the coordinator and the colluders know from all that honest members have released, and what they must never know.
+"""What the coordinator and colluders know from everything that honest members released, and what they must never know.
 
-The ghost sees what no party sees: who signed what, which shares have left whose hands, which certificates are true. It rests on
-nothing of `protocol` but the layout of messages, and counts for itself what protocol §4.3, §4.6, §4.7, §4.9 and §12 promise.
+The ghost sees what no party sees: who signed what, which shares were released by whom, and which certificates are true. It uses nothing of
+`protocol` but the layout of messages, and checks independently what protocol §4.3, §4.6, §4.7, §4.9 and §12 promise.
 """
 
 from collections import Counter, defaultdict
@@ -24,24 +24,24 @@ from veilsum.protocol.messages import (
 
 Context = bytes
 Record = tuple[str, int]
-"""An honest member's, by its number."""
+"""An honest member's record: the member and the record's number."""
 
 
 class Ghost(Mutable):
-    """Counts votes and shares.
+    """Count votes and shares, and check the protocol's promises.
 
     Attributes:
-        liars: members who collude with the coordinator: all they hold is known, and they sign anything.
+        liars: members that collude with the coordinator. All they hold is known, and they sign anything.
         attempts: by context.
-        uploads: each honest member's, by context and member; `rows` holds everybody's by digest.
-        receipts, votes, erased: what honest members signed, once a context.
-        revealed: the outcomes that honest members made a reveal for, by context and member.
-        delivered: digests of the uploads whose boxes each member looked into, by context and member.
+        uploads: of honest members, by context and member; `rows` holds all uploads by digest.
+        receipts, votes, erased: messages that honest members signed, one for each context.
+        revealed: outcomes for which honest members revealed, by context and member.
+        delivered: digests of the uploads whose boxes each member opened, by context and member.
         shown: outcomes of true certificates that each member was shown.
-        shares: places of the decryptors whose share of a dealer's secret is out, by context, dealer and index.
-        records: of each upload of an honest member: the numbers of those it is computed from, by context and member.
+        shares: places of the decryptors whose share of a dealer's secret was released, by context, dealer and index.
+        records: numbers of the records behind each honest upload, by context and member.
         sums: sets of honest members whose sum can be computed, by context.
-        reached: how often something worth reaching was reached.
+        reached: how often each state of interest was reached.
     """
 
     def __init__(self, liars: Iterable[str]) -> None:
@@ -62,13 +62,13 @@ class Ghost(Mutable):
         self.reached: Counter[str] = Counter()
 
     def threshold_met(self, context: Context, outcome: bytes) -> bool:
-        """Whether a certificate on this outcome can be assembled: colluders vote for everything."""
+        """Return whether a certificate on this outcome can be assembled. Colluders vote for everything."""
         attempt = self.attempts[context]
         voters = self.votes[context][outcome] | self.liars & set(attempt.decryptors)
         return len(voters) >= attempt.quorum.threshold
 
     def genuine(self, certificate: Certificate) -> bool:
-        """Whether a threshold of decryptors did sign what the certificate says."""
+        """Return whether a threshold of decryptors signed what the certificate says."""
         attempt = self.attempts[certificate.context]
         votes, outcome = self.votes[certificate.context][certificate.outcome], certificate.outcome
         voters = {
@@ -80,11 +80,11 @@ class Ghost(Mutable):
         return len(voters & set(attempt.decryptors)) >= attempt.quorum.threshold
 
     def certified(self, context: Context) -> list[bytes]:
-        """Outcomes on which a certificate can be assembled; one at most."""
+        """Return the outcomes on which a certificate can be assembled: at most one."""
         return [outcome for outcome in self.votes[context] if self.threshold_met(context, outcome)]
 
     def take(self, member: str, message: Message) -> None:
-        """Note what an honest member has released, and check that it may."""
+        """Record a message that an honest member released, and check that it was allowed to."""
         if isinstance(message, Upload):
             self._upload(member, message)
         elif isinstance(message, Receipt):
@@ -113,7 +113,7 @@ class Ghost(Mutable):
         self.check_closed(context)
 
     def check_closed(self, context: Context) -> None:
-        """VOID by votes opens nothing, nor does VOID by erasure."""
+        """Check that neither VOID by votes nor VOID by erasure reveals anything."""
         for outcome in self.certified(context):
             survivors = self.sets.get(outcome)
             if survivors is None:
@@ -130,7 +130,7 @@ class Ghost(Mutable):
             assert len(told | liars) < quorum.threshold, "an Erasure and a sum of one context can be had"
 
     def erasure(self, context: Context, reports: Iterable[Erased]) -> bool:
-        """Whether members take these reports for the end of an attempt."""
+        """Return whether members accept these reports as the end of an attempt."""
         held = {each.member for each in reports if self.erased.get((context, each.member), each) == each}
         return len(held) >= self.attempts[context].quorum.erasures_min
 
@@ -142,7 +142,7 @@ class Ghost(Mutable):
         self.check_closed(report.context)
 
     def _reveal(self, member: str, reveal: Reveal) -> None:
-        """Exactly what §4.7 gives for a certificate that this member was shown, each share as it was dealt."""
+        """Check a reveal: exactly what §4.7 requires for a certificate that the member was shown, each share as it was dealt."""
         context, attempt = reveal.context, self.attempts[reveal.context]
         assert (context, member) not in self.erased, f"{member} revealed after its report"
         self.revealed[context, member] = reveal.outcome
@@ -178,10 +178,10 @@ class Ghost(Mutable):
         return len(self.shares[context][dealer, index] | colluding) >= attempt.quorum.threshold
 
     def _readable(self, context: Context) -> Iterator[frozenset[str]]:
-        """Sets of honest members whose vectors' sum is no longer masked, as small as they can be read.
+        """Yield the smallest sets of honest members whose sum of vectors is no longer masked.
 
-        `u` whose b_u is known is masked by the edges that are not; so only whole components of those edges can be
-        read, and none that has an edge to somebody whose b is not known.
+        A member whose b_u is known is still masked by its unknown edges. So only whole components of those edges are
+        readable, and only if every member's b is known.
         """
         attempt = self.attempts[context]
         honest = [member for member in attempt.members if member not in self.liars]
@@ -205,7 +205,7 @@ class Ghost(Mutable):
                 yield frozenset(component)
 
     def _learn(self, context: Context) -> None:
-        """Nothing but the sum of the certified honest survivors can be read, ever."""
+        """Check that only the sum of the certified honest survivors is ever readable."""
         readable = list(self._readable(context))
         if not readable:
             return
@@ -221,7 +221,7 @@ class Ghost(Mutable):
             self._check_records(context)
 
     def _check_periods(self, context: Context) -> None:
-        """Over fresh records a step of a question and period has one sum, ever (§4.3, clause 7)."""
+        """Check that a step of a question and period has one sum over fresh records, ever (§4.3, clause 7)."""
         attempt = self.attempts[context]
         if attempt.repeats:
             self.reached["repeated sum"] += 1
@@ -236,7 +236,7 @@ class Ghost(Mutable):
         )
 
     def _check_records(self, context: Context) -> None:
-        """All exact sums that hold a record are over the same members, and one question for each extractor (§12, theorem 1)."""
+        """Check that all exact sums with a record have the same members, and one question for each extractor (§12, theorem 1)."""
         attempt = self.attempts[context]
         for other, honest in self.sums.items():
             if other == context or not self._shared(context, other):
@@ -256,7 +256,7 @@ class Ghost(Mutable):
             assert withheld[0] == withheld[1], "two exact sums of one record leave out different classes"
 
     def _shared(self, one: Context, other: Context) -> set[Record]:
-        """Records that both sums hold."""
+        """Return the records that both sums contain."""
         return self._held(one) & self._held(other)
 
     def _held(self, context: Context) -> set[Record]:
@@ -265,5 +265,5 @@ class Ghost(Mutable):
 
 
 def step_of(attempt: Attempt) -> tuple[bytes, str, str]:
-    """Which step of which question and period."""
+    """Return an attempt's question, period and step."""
     return attempt.question.digest, attempt.manifest.period, attempt.terms.step

@@ -1,4 +1,4 @@
-"""A coordinator that does as it likes, with `a` colluders, against honest members, over attempts, rounds and cohorts."""
+"""A coordinator without rules and `a` colluders against honest members, over attempts, rounds and cohorts."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -25,7 +25,7 @@ from veilsum.protocol.messages import (
 )
 
 WHO = st.integers(0, 11)
-"""A member; from half on, all of them."""
+"""A member; in the upper half of the range, all members."""
 WHICH = st.sampled_from((0, 0, 0, 0, 1, 1, 2, 3))
 """An attempt, a chain or a document: 0 is the newest."""
 MOSTLY_ALL = st.sampled_from((11, 11, 11, 0, 1, 2, 3, 4))
@@ -34,10 +34,10 @@ ALL = (1 << 8) - 1
 SUBSET = st.sampled_from(
     (*[ALL] * 8, *(ALL ^ 1 << one for one in range(7)), *(ALL ^ 5 << one for one in range(5)), 3)
 )
-"""Members, a bit each: mostly all, or all but one or two."""
+"""Sets of members as bits: mostly all, or all but one or two."""
 OPENED = precondition(lambda self: self.world.scenes)
 TWO_OPEN, SUMMED, COUNTED, REPEATED = 6, 7, 8, 9
-"""Beginnings: after so many steps of a round, and four more."""
+"""Prologues beyond the steps of a round."""
 LATER = (SUMMED, COUNTED, COUNTED, REPEATED, REPEATED)
 SCENES_MAX = 8
 REASONS = ("survivors-too-few", "cancelled")
@@ -45,10 +45,10 @@ REASONS = ("survivors-too-few", "cancelled")
 
 @cache
 def prologue(shape: Shape, liars: frozenset[str], stage: int, kind: int) -> World:
-    """What has gone without malice before: nothing, an upload each, their receipts, their votes, a round, a second opening.
+    """Play honestly up to a stage: nothing, uploads, receipts, votes, a round, or a second opening.
 
-    And last: two cohorts of one study and period open at once, and nobody has uploaded yet; or the plain study's sum is certified;
-    or an indicator is; or a sum that is being repeated under another extractor. `kind` is how the colluders' first uploads are dealt.
+    The later stages: two open cohorts of one study and period without uploads; a certified sum of the plain study; a certified indicator;
+    a sum that is being repeated under another extractor. `kind` is how the colluders deal their first uploads.
     """
     world = World(shape, liars, kind)
     if stage == TWO_OPEN:
@@ -89,7 +89,7 @@ def enter(world: World, scene: Scene) -> None:
 
 
 def go_on(world: World, members: Iterable[str], subset: int, which: int = 0, patience: bool = True) -> None:  # noqa: FBT001, FBT002 - drawn
-    """Ask of members what is next in one of the attempts, as an honest coordinator would."""
+    """Take members to their next step in one of the attempts, as an honest coordinator would."""
     if not world.scenes:
         return
     scene = world.scenes[-1 - which % len(world.scenes)]
@@ -101,7 +101,7 @@ def go_on(world: World, members: Iterable[str], subset: int, which: int = 0, pat
 
 
 def _serve(world: World, scene: Scene, member: str, subset: int, *, patience: bool = True) -> None:
-    """Ask one member."""
+    """Take one member to its next step."""
     if scene.cohort not in world.disks[member].stored:
         return
     phase = world.disks[member].phase(scene.cohort)
@@ -124,7 +124,7 @@ def _serve(world: World, scene: Scene, member: str, subset: int, *, patience: bo
 
 
 class Hostile(RuleBasedStateMachine):
-    """Every rule is something that the coordinator, a colluder, the admin, a clock or a crash does."""
+    """A machine whose rules are actions of the coordinator, a colluder, the admin, a clock or a crash."""
 
     @initialize(
         shape=st.sampled_from(SHAPES),
@@ -146,7 +146,7 @@ class Hostile(RuleBasedStateMachine):
 
     @invariant()
     def count(self) -> None:
-        """A step was made."""
+        """Count a step."""
         TALLY.steps += 1
 
     def _cohort(self, number: int) -> int:
@@ -154,7 +154,7 @@ class Hostile(RuleBasedStateMachine):
 
     @rule(place=st.sampled_from((*PLACES[:-1], *PLACES)), without=st.integers(0, 11))
     def form(self, place: Place, without: int) -> None:
-        """Form a cohort of any study and period, perhaps without somebody, and open its run."""
+        """Form a cohort of any study and period, perhaps without one member, and open its run."""
         world = self.world
         cohort = world.form(place, self._some(without)[0] if without < len(world.honest) else "")
         if cohort is not None and len(world.scenes) < SCENES_MAX:
@@ -162,7 +162,7 @@ class Hostile(RuleBasedStateMachine):
 
     @rule(which=WHICH, study=st.sampled_from(("", "", "", *STUDIES)), twist=st.sampled_from((0, 0, 0, 1)))
     def repeat(self, which: int, study: str, twist: int) -> None:
-        """Form a cohort that repeats a certified attempt, in its own study or another."""
+        """Form a cohort that repeats a certified attempt, in the same study or another."""
         world = self.world
         if not world.sets:
             return
@@ -181,7 +181,7 @@ class Hostile(RuleBasedStateMachine):
         rests=st.sampled_from((0, 0, 0, 1, 2, 3)),
     )
     def open(self, cohort: int, which: int, step: int, rests: int) -> None:
-        """Open another attempt, after any history that it can show, at any step, resting on any indicator."""
+        """Open another attempt, with any history that the coordinator can show, at any step, resting on any indicator."""
         world = self.world
         if world.cohorts and len(world.scenes) < SCENES_MAX:
             chain = world.chains[-1 - which % len(world.chains)]
@@ -200,13 +200,13 @@ class Hostile(RuleBasedStateMachine):
     @OPENED
     @rule(who=MOSTLY_ALL, which=WHICH, subset=SUBSET, patience=st.sampled_from((True, True, False)))
     def nudge(self, who: int, which: int, subset: int, patience: bool) -> None:  # noqa: FBT001 - drawn
-        """Go on as an honest coordinator would: runs that only deviate do not come far."""
+        """Continue as an honest coordinator would: runs that only deviate don't get far."""
         go_on(self.world, self._some(who), subset, which, patience)
 
     @OPENED
     @rule(who=NEARLY_ALWAYS_ALL, subset=SUBSET)
     def march(self, who: int, subset: int) -> None:
-        """The same in every attempt that has not ended, a different set proposed in each."""
+        """Continue every attempt that has not ended, with a different proposal in each."""
         for number, scene in enumerate(self.world.scenes):
             if not any(map(self.world.closes, scene.documents)):
                 for member in self._some(who):
@@ -214,19 +214,19 @@ class Hostile(RuleBasedStateMachine):
 
     @rule(who=WHO, cohort=st.integers(0, 5))
     def upload(self, who: int, cohort: int) -> None:
-        """A member that waited uploads now."""
+        """Have members that waited upload."""
         for member in self._some(who):
             self.world.upload(member, self._cohort(cohort))
 
     @rule(who=MOSTLY_ALL, cohort=st.integers(0, 5))
     def recount(self, who: int, cohort: int) -> None:
-        """Disclose an indicator to somebody."""
+        """Disclose an indicator to members."""
         for member in self._some(who):
             self.world.recount(member, self._cohort(cohort))
 
     @rule(who=MOSTLY_ALL, number=st.integers(0, 3), sure=st.integers(0, 3))
     def give_up(self, who: int, number: int, sure: int) -> None:
-        """Members give a run up."""
+        """Have members give up a run."""
         if not sure:
             for member in self._some(who):
                 self.world.give_up(member, number)
@@ -234,7 +234,7 @@ class Hostile(RuleBasedStateMachine):
     @OPENED
     @rule(liar=st.integers(0, 1), which=WHICH, kind=st.integers(0, 3))
     def scheme(self, liar: int, which: int, kind: int) -> None:
-        """A colluder uploads, truly or not, and not for the first time perhaps."""
+        """Have a colluder upload, honestly or not, and possibly again."""
         scene, liars = self._scene(which), sorted(self.world.ghost.liars)
         if sum(len(scene.uploads.get(each, ())) for each in liars) < 4:
             self.world.scheme(liars[liar % len(liars)], scene, kind)
@@ -242,7 +242,7 @@ class Hostile(RuleBasedStateMachine):
     @OPENED
     @rule(who=WHO, which=WHICH, subset=SUBSET, variant=st.integers(0, 3))
     def deliver(self, who: int, which: int, subset: int, variant: int) -> None:
-        """Show boxes: of some dealers, of the colluders' one upload or the other."""
+        """Show boxes of some dealers, with either of a colluder's uploads."""
         scene = self._scene(which)
         for member in self._some(who):
             self.world.tell(member, scene.cohort, deliveries(scene, member, subset, variant))
@@ -256,7 +256,7 @@ class Hostile(RuleBasedStateMachine):
         twist=st.sampled_from((0, 0, 0, 0, 1, 2, 3, 4)),
     )
     def freeze(self, who: int, which: int, subset: int, variant: int, twist: int) -> None:
-        """Propose a set, with what the attempt rests on, or forged."""
+        """Propose a set, together with the set that the attempt rests on, or a forged one."""
         scene = self._scene(which)
         proposal = self.world.propose(scene, chosen(scene, subset, variant), twist)
         for member in self._some(who):
@@ -274,7 +274,7 @@ class Hostile(RuleBasedStateMachine):
     @OPENED
     @rule(who=MOSTLY_ALL, which=WHICH, patience=st.integers(0, 3))
     def ask(self, who: int, which: int, patience: int) -> None:
-        """Ask for reports, perhaps after the latest end."""
+        """Ask for erasure reports, perhaps after the latest end."""
         scene = self._scene(which)
         if not patience:
             self.world.now_s = max(self.world.now_s, scene.attempt.terms.latest_end_s)
@@ -284,7 +284,7 @@ class Hostile(RuleBasedStateMachine):
     @OPENED
     @rule(which=WHICH, outcome=WHICH, twist=st.integers(0, 8))
     def certify(self, which: int, outcome: int, twist: int) -> None:
-        """Assemble a certificate on something that was put to the vote, from whatever votes there are."""
+        """Assemble a certificate on a proposed outcome, from the votes that exist."""
         scene = self._scene(which)
         outcomes = list(scene.outcomes)
         if outcomes:
@@ -295,7 +295,7 @@ class Hostile(RuleBasedStateMachine):
     @OPENED
     @rule(which=WHICH, subset=SUBSET, told=st.sampled_from((0, 1, 1, 1, 2, 3)))
     def lose(self, which: int, subset: int, told: int) -> None:
-        """Close an attempt by as many reports as the coordinator passes on, and the colluders' own; or have the admin close it."""
+        """Close an attempt by some of the reports and the colluders' own, or by the admin."""
         world, scene = self.world, self._scene(which)
         if not told:
             world.close(scene, Lost.make(cast(world.shape).federation.admin, context=scene.context))
@@ -307,7 +307,7 @@ class Hostile(RuleBasedStateMachine):
     @OPENED
     @rule(who=WHO, which=WHICH, document=WHICH, across=st.integers(0, 7))
     def show(self, who: int, which: int, document: int, across: int) -> None:
-        """Show what closes an attempt, in its own cohort or in the other."""
+        """Show an attempt's closing document, in its own cohort or in another."""
         scene = self._scene(which)
         if scene.documents:
             shown = scene.documents[-1 - document % len(scene.documents)]
@@ -323,7 +323,7 @@ class Hostile(RuleBasedStateMachine):
         more=st.sampled_from((False, False, True)),
     )
     def evict(self, who: int, which: int, dealer: int, index: int, more: bool) -> None:  # noqa: FBT001 - drawn
-        """Show proofs that one dealer, or two, are false: of a false one, or forged."""
+        """Show proofs that one or two dealers are false: true proofs or forged ones."""
         scene = self._scene(which)
         names = sorted(scene.uploads, key=lambda name: (name not in self.world.ghost.liars, name))
         accused = {names[(dealer + each) % len(names)] for each in range(1 + more)} if names else set()
@@ -335,7 +335,7 @@ class Hostile(RuleBasedStateMachine):
 
     @rule(who=WHO, number=st.integers(0, 255), across=st.integers(0, 3))
     def replay(self, who: int, number: int, across: int) -> None:
-        """Show anybody anything that anybody was shown before, in any cohort."""
+        """Replay any earlier message to any member, in any cohort."""
         if self.world.sent:
             cohort, message = self.world.sent[-1 - number % len(self.world.sent)]
             for member in self._some(who):
@@ -343,13 +343,13 @@ class Hostile(RuleBasedStateMachine):
 
     @rule(who=WHO, cohort=st.integers(0, 5))
     def crash(self, who: int, cohort: int) -> None:
-        """A member restarts."""
+        """Restart members."""
         for member in self._some(who):
             self.world.crash(member, self._cohort(cohort))
 
     @rule(who=WHO, cohort=st.integers(0, 5), settle=st.booleans())
     def look(self, who: int, cohort: int, settle: bool) -> None:  # noqa: FBT001 - drawn
-        """A member looks at its clock, or learns that the result is out."""
+        """Let members look at their clocks, or learn that the result is out."""
         for member in self._some(who):
             if settle:
                 self.world.settle(member, self._cohort(cohort))
@@ -358,7 +358,7 @@ class Hostile(RuleBasedStateMachine):
 
     @rule(eighths=st.integers(0, 2))
     def wait(self, eighths: int) -> None:
-        """Time passes, up to a quarter of a round's."""
+        """Let time pass, up to a quarter of a round."""
         self.world.now_s += eighths * LIFE_S // 8
 
     def teardown(self) -> None:
@@ -370,7 +370,7 @@ class Hostile(RuleBasedStateMachine):
 
 
 def chosen(scene: Scene, subset: int, variant: int) -> list[Upload]:
-    """One upload of each member in the subset, in order of member: of a colluder's any."""
+    """Return one upload of each member in the subset, ordered by member; any upload of a colluder."""
     return [
         uploads[-1 - variant % len(uploads)]
         for place, member in enumerate(scene.attempt.members)
@@ -379,7 +379,7 @@ def chosen(scene: Scene, subset: int, variant: int) -> list[Upload]:
 
 
 def deliveries(scene: Scene, member: str, subset: int, variant: int) -> Deliveries:
-    """The boxes for a member; a stranger to decrypting is shown somebody's."""
+    """Return the boxes for a member; a member that isn't a decryptor gets another's."""
     place = scene.attempt.decryptor_place.get(member, 0)
     return Deliveries(
         scene.context,
@@ -392,7 +392,7 @@ def deliveries(scene: Scene, member: str, subset: int, variant: int) -> Deliveri
 
 
 def proof(scene: Scene, upload: Upload, index: int) -> Proof:
-    """That the dealer is false, from its own dealing where the coordinator knows it."""
+    """Prove that a dealer is false, from its dealing if the coordinator knows it."""
     attempt: Attempt = scene.attempt
     trees, dealt = scene.trees[upload.header.digest], scene.dealt[upload.header.digest]
     holders = []

@@ -1,4 +1,4 @@
-"""What a lying member sends an honest coordinator instead of what the rules have it send."""
+"""Lies: what a lying member sends to an honest coordinator in place of its true message."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ def twice(_federation: Federation, message: Message, _random: Random) -> Lies:
 
 
 def false_edges(federation: Federation, upload: Message, random: Random) -> Lies:
-    """Commit to other mask seeds with some neighbours than they do."""
+    """Commit to other mask seeds than some neighbours do."""
     assert isinstance(upload, Upload)
     commitments = list(upload.secret_commitments)
     for index in random.sample(range(1, len(commitments)), random.randint(1, len(commitments) - 1)):
@@ -31,7 +31,7 @@ def false_edges(federation: Federation, upload: Message, random: Random) -> Lies
 
 
 def false_boxes(federation: Federation, upload: Message, random: Random) -> Lies:
-    """Seal boxes that some decryptors cannot open."""
+    """Seal boxes that some decryptors can't open."""
     assert isinstance(upload, Upload)
     share = random.random()
     boxes = tuple(box if random.random() < share else random.randbytes(len(box)) for box in upload.boxes)
@@ -39,7 +39,7 @@ def false_boxes(federation: Federation, upload: Message, random: Random) -> Lies
 
 
 def false_deal(federation: Federation, upload: Message, random: Random) -> Lies:
-    """Deal shares of other secrets, committed to as they are dealt."""
+    """Deal shares of other secrets, with matching commitments."""
     assert isinstance(upload, Upload)
     attempt = federation.phase.attempt
     indices = random.sample(range(1 + attempt.manifest.degree), random.randint(1, 3))
@@ -47,7 +47,7 @@ def false_deal(federation: Federation, upload: Message, random: Random) -> Lies:
 
 
 def mixed_deal(federation: Federation, upload: Message, random: Random) -> Lies:
-    """Deal some decryptors shares of one secret, others of another."""
+    """Deal some decryptors shares of one secret, and others shares of another."""
     assert isinstance(upload, Upload)
     attempt = federation.phase.attempt
     other = other_secrets(attempt)
@@ -56,7 +56,7 @@ def mixed_deal(federation: Federation, upload: Message, random: Random) -> Lies:
 
 
 def uncommitted_deal(federation: Federation, upload: Message, _random: Random) -> Lies:
-    """Deal shares that miss their commitments."""
+    """Deal shares that don't match their commitments."""
     assert isinstance(upload, Upload)
     return (redeal(federation, upload, other_secrets(federation.phase.attempt), commit=False),)
 
@@ -68,13 +68,13 @@ def second_upload(federation: Federation, upload: Message, random: Random) -> Li
 
 
 def misshapen(_federation: Federation, upload: Message, _random: Random) -> Lies:
-    """Leave a chunk out."""
+    """Leave out a chunk."""
     assert isinstance(upload, Upload)
     return (replace(upload, chunk_digests=upload.chunk_digests[1:]),)
 
 
 def complaints(federation: Federation, receipt: Message, random: Random) -> Lies:
-    """Complain about boxes that were good."""
+    """Complain about good boxes."""
     assert isinstance(receipt, Receipt)
     share = random.random()
     accused = {dealer for dealer in receipt.dealers if random.random() < share}
@@ -97,7 +97,7 @@ def second_receipt(federation: Federation, receipt: Message, random: Random) -> 
 
 
 def other_vote(federation: Federation, vote: Message, random: Random) -> Lies:
-    """Sign something else."""
+    """Sign another outcome."""
     assert isinstance(vote, Vote)
     outcome = random.choice((random.randbytes(32), void_hash(vote.context, "cancelled")))
     return (again(vote, federation.keys[vote.member], outcome=outcome),)
@@ -111,7 +111,7 @@ def second_vote(federation: Federation, vote: Message, random: Random) -> Lies:
 
 
 def refusal(federation: Federation, vote: Message, random: Random) -> Lies:
-    """Refuse, for no reason or one that blames others."""
+    """Refuse without a reason, or with one that blames others."""
     assert isinstance(vote, Vote)
     cause = random.choice(("policy-refused", "survivors-invalid", "repeat-mismatch", "none", "share-invalid"))
     return (
@@ -127,7 +127,7 @@ def refusal_and_vote(federation: Federation, vote: Message, random: Random) -> L
 
 
 def false_share(federation: Federation, reveal: Message, random: Random) -> Lies:
-    """Reveal another share of one secret."""
+    """Reveal a wrong share of one secret."""
     assert isinstance(reveal, Reveal)
     runs = list(reveal.runs)
     at = random.randrange(len(runs))
@@ -136,21 +136,21 @@ def false_share(federation: Federation, reveal: Message, random: Random) -> Lies
 
 
 def short_reveal(federation: Federation, reveal: Message, random: Random) -> Lies:
-    """Leave a run, or a share of one, out."""
+    """Leave out a run, or a share of one."""
     assert isinstance(reveal, Reveal)
     runs = random.choice((reveal.runs[1:], (reveal.runs[0][36:], *reveal.runs[1:])))
     return (again(reveal, federation.keys[reveal.member], runs=runs),)
 
 
 def other_evictions(federation: Federation, reveal: Message, random: Random) -> Lies:
-    """Claim to know that others are evicted, or fewer."""
+    """Claim that other members are evicted, or fewer."""
     assert isinstance(reveal, Reveal)
     evicted = tuple(sorted(random.sample(federation.ids, random.randint(0, 2))))
     return (again(reveal, federation.keys[reveal.member], evicted=evicted),)
 
 
 def other_report(federation: Federation, report: Message, random: Random) -> Lies:
-    """Report another reveal than it sent, or none."""
+    """Report another reveal than was sent, or none."""
     assert isinstance(report, Erased)
     return (again(report, federation.keys[report.member], revealed=random.choice((bytes(32), b"\x66" * 32))),)
 
@@ -175,12 +175,12 @@ LIES: dict[type[Message], tuple[Liar, ...]] = {
 
 
 def lie(federation: Federation, message: Message, random: Random) -> tuple[str, Lies]:
-    """Some lie in the place of a message, by its name; a message that nobody lies about is sent as it is."""
+    """Replace a message by a random lie, and return the lie's name. Messages without a known lie stay unchanged."""
     liars = LIES.get(type(message))
     if liars is None:
         return "truth", (message,)
     liar = random.choice(liars)
     try:
         return liar.__name__.replace("_", " "), liar(federation, message, random)
-    except PeerFault:  # an upload with boxes that it has spoilt itself cannot be dealt again
+    except PeerFault:  # an upload whose boxes the liar spoilt can't be dealt again
         return "truth", (message,)

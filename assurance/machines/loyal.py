@@ -1,4 +1,4 @@
-"""An honest coordinator over a network that loses, repeats, delays and garbles, with up to `a` members that lie and others that come and go."""
+"""An honest coordinator on a network that loses, repeats, delays and garbles, with up to `a` liars and other members that come and go."""
 
 import copy
 from functools import cache
@@ -21,23 +21,23 @@ from veilsum.protocol.messages import NO_CONTEXT, Message, Opening, parse
 from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP
 
 PASSES_MAX = 12
-"""More questions than any attempt asks of a member, one phase after the other."""
+"""More than the number of requests that an attempt makes to a member."""
 WHO = st.integers(0, 11)
 LARGER = (Shape(3, 0), Shape(9, 2, (0, 2, 4, 6)), Shape(12, 3), Shape(12, 3, (0, 1, 3, 5, 7, 9, 11)))
 
 
 class Rounds(Federation):
-    """A federation that keeps how each attempt ended, and tells members who were away.
+    """A federation that remembers how each attempt ended, and tells members that were away.
 
     Attributes:
-        endings: by context: what closed the attempt, and what else its members must be shown.
+        endings: by context, the message that closed the attempt, and what else its members must be shown.
     """
 
     endings: dict[bytes, tuple[Message, ...]]
 
     @classmethod
     def of(cls, shape: Shape, seed: int, *, withholding: bool = False) -> "Rounds":
-        """As enrolled, with random bytes of its own."""
+        """Copy an enrolled federation, with its own random bytes."""
         federation = copy.copy(enrolled(shape, MARGIN if withholding else None))
         federation.__class__ = cls
         assert isinstance(federation, cls)
@@ -47,7 +47,7 @@ class Rounds(Federation):
         return federation
 
     def catch_up(self, member: str) -> None:
-        """Hear how the attempts ended that this member was in."""
+        """Tell a member how its attempts ended."""
         if isinstance(self.phases[member], Enrolled):
             self._tell(member, self.cards)
         phase = self.phases[member]
@@ -62,10 +62,10 @@ class Rounds(Federation):
                     self._tell(member, message)
 
     def _tell_ending(self) -> None:
-        """Whoever is there hears it from `catch_up`."""
+        """Do nothing: `catch_up` tells the members."""
 
     def keep_ending(self, context: bytes) -> None:
-        """Remember how the last attempt ended, for whoever has not heard it."""
+        """Remember how the last attempt ended, for members that missed it."""
         assert self.ending is not None
         shown: tuple[Message, ...] = ()
         if isinstance(self.phase, Recovered) and self.phase.attempt.spec.indicator:
@@ -74,14 +74,14 @@ class Rounds(Federation):
         self.endings[context] = (self.ending, *shown)
 
     def vectors(self, step: str | None = None) -> dict[str, Vector]:
-        """In an indicator everybody holds every class, so that the sum has something to publish."""
+        """Make vectors; in an indicator every member holds every class, so that the sum has something to publish."""
         vectors = super().vectors(step)
         if (step or self.next_step()) == INDICATOR_STEP:
             return {member: np.ones_like(vector) for member, vector in vectors.items()}
         return vectors
 
     def begin_next(self, *, anew: bool = False) -> None:
-        """Open the next attempt, in a new period where the run can go no further, or is to begin anew."""
+        """Open the next attempt, in a new period if the run can't continue or is to start again."""
         withholding = self.content.question.withhold is not None
         if self.next_step() is None or self._stuck() or (anew and withholding):
             for member in self.phases:
@@ -91,7 +91,7 @@ class Rounds(Federation):
         self.begin()
 
     def _stuck(self) -> bool:
-        """Whether the run's sum was refused (too few rows stand behind its classes), or nobody knows the counts it rests on."""
+        """Return whether the run's sum was refused (too few rows behind its classes), or no member knows the counts that it rests on."""
         if self.content.question.withhold is None or self.next_step() != SUM_STEP:
             return False
         last = self.links[-1]
@@ -101,7 +101,7 @@ class Rounds(Federation):
 
 @cache
 def enrolled(shape: Shape, margin: int | None) -> Federation:
-    """A federation whose first cohort has formed."""
+    """Return a federation whose first cohort has formed."""
     least = shape.colluders + 3 + (margin or 0)
     return Federation(
         shape.members,
@@ -114,16 +114,16 @@ def enrolled(shape: Shape, margin: int | None) -> Federation:
 
 
 class Loyal(RuleBasedStateMachine):
-    """The coordinator's phases against members' phases, message by message.
+    """A machine of the coordinator's phases against members' phases, message by message.
 
     Attributes:
-        federation: everybody; its `phase` is the coordinator's.
-        liars: at most `a`.
-        away: members that hear nothing.
-        asked: questions on their way, with whom they are for.
-        answers: answers on their way, with who sent them.
-        late: whose message came in another attempt than it was meant for.
-        tampered: members whose messages, or those to them, were changed on their way.
+        federation: all parties; its `phase` is the coordinator's.
+        liars: at most `a` members.
+        away: members that receive nothing.
+        asked: requests in transit, with their members.
+        answers: answers in transit, with their senders.
+        late: members whose message arrived in another attempt than it was meant for.
+        tampered: members with a message from or to them that was changed in transit.
     """
 
     @initialize(
@@ -153,7 +153,7 @@ class Loyal(RuleBasedStateMachine):
         return isinstance(self.federation.phase, Ended)
 
     def _hear(self, member: str, message: Message, deceit: int) -> list[tuple[str, Message]]:
-        """What a member answers, and what a liar answers instead."""
+        """Return a member's answers, or a liar's lies in their place."""
         federation = self.federation
         if member in self.away:
             return []
@@ -190,14 +190,14 @@ class Loyal(RuleBasedStateMachine):
 
     @rule(who=WHO, deceit=st.integers(0, 1 << 16))
     def serve(self, who: int, deceit: int) -> None:
-        """Ask a member, and take its answer at once."""
+        """Ask a member, and deliver its answer at once."""
         if asked := self._request(who):
             for answer in self._hear(*asked, deceit):
                 self._arrive(*answer)
 
     @rule(lost=st.integers(0, 63), deceit=st.integers(0, 1 << 16))
     def serve_all(self, lost: int, deceit: int) -> None:
-        """Ask everybody, and take the answers; some are lost on their way back."""
+        """Ask all members, and deliver their answers; some are lost."""
         for who in range(len(self.federation.ids)):
             if asked := self._request(who):
                 for answer in self._hear(*asked, deceit):
@@ -206,14 +206,14 @@ class Loyal(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def ask(self, who: int) -> None:
-        """Ask a member over a slow line."""
+        """Ask a member over a slow connection."""
         if asked := self._request(who):
             self.asked.append(asked)
 
     @precondition(lambda self: self.asked)
     @rule(which=st.integers(0, 7), again=st.booleans(), deceit=st.integers(0, 1 << 16))
     def hear(self, which: int, again: bool, deceit: int) -> None:  # noqa: FBT001 - drawn
-        """A question comes to its member, perhaps not for the last time; the answer is on its way."""
+        """Deliver a request to its member, possibly again later; the answer is then in transit."""
         asked = self.asked[which % len(self.asked)]
         if not again:
             self.asked.remove(asked)
@@ -222,7 +222,7 @@ class Loyal(RuleBasedStateMachine):
     @precondition(lambda self: self.answers)
     @rule(which=st.integers(0, 7), again=st.booleans())
     def arrive(self, which: int, again: bool) -> None:  # noqa: FBT001 - drawn
-        """An answer comes to the coordinator, perhaps not for the last time."""
+        """Deliver an answer to the coordinator, possibly again later."""
         answer = self.answers[which % len(self.answers)]
         if not again:
             self.answers.remove(answer)
@@ -231,7 +231,7 @@ class Loyal(RuleBasedStateMachine):
     @precondition(lambda self: self.asked or self.answers)
     @rule(which=st.integers(0, 7))
     def lose(self, which: int) -> None:
-        """A message is lost."""
+        """Lose a message."""
         for line in (self.asked, self.answers):
             if line:
                 line.pop(which % len(line))
@@ -239,7 +239,7 @@ class Loyal(RuleBasedStateMachine):
     @precondition(lambda self: self.asked or self.answers)
     @rule(which=st.integers(0, 7), bit=st.integers(0, 1 << 16))
     def garble(self, which: int, bit: int) -> None:
-        """A bit of a message changes on its way; a message that does not parse any more is lost."""
+        """Flip a bit of a message in transit. A message that no longer parses is lost."""
         line = self.answers or self.asked
         member, message = line.pop(which % len(line))
         data = bytearray(message.to_bytes())
@@ -254,7 +254,7 @@ class Loyal(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def crash(self, who: int) -> None:
-        """A member restarts, and sends again what it had sent."""
+        """Restart a member, which sends its last messages again."""
         member = self.federation.ids[who % len(self.federation.ids)]
         phase = load_phase(self.federation.phases[member].to_bytes())
         assert phase == self.federation.phases[member]
@@ -263,18 +263,18 @@ class Loyal(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def vanish(self, who: int) -> None:
-        """A member goes away, or comes back."""
+        """Have a member leave or come back."""
         self.away ^= {self.federation.ids[who % len(self.federation.ids)]}
 
     @rule(who=WHO)
     def come_back(self, who: int) -> None:
-        """A member comes back."""
+        """Bring a member back."""
         self.away -= {self.federation.ids[who % len(self.federation.ids)]}
 
     @precondition(lambda self: not self._ended)
     @rule(early=st.integers(0, 9))
     def expire(self, early: int) -> None:
-        """The phase's time is up: mostly after all that could be said was said."""
+        """Let the phase's time run out, mostly after all possible messages."""
         if early:
             self.serve_all(0, 0)
         waits = self.federation.phase.deadline_s is None
@@ -290,7 +290,7 @@ class Loyal(RuleBasedStateMachine):
     @precondition(lambda self: not self._ended)
     @rule(sure=st.integers(0, 7))
     def cancel(self, sure: int) -> None:
-        """The operator gives the attempt up."""
+        """Have the operator cancel the attempt."""
         if not sure:
             federation = self.federation
             federation.phase = federation._moved(federation.phase.cancel(federation.now_s, "a test"))
@@ -298,7 +298,7 @@ class Loyal(RuleBasedStateMachine):
     @precondition(lambda self: self._ended)
     @rule()
     def next(self) -> None:
-        """The admin closes what is lost; members that are there hear the end; another attempt opens."""
+        """Have the admin close a lost attempt, tell present members of the end, and open another attempt."""
         self._finish()
         self._open()
 
@@ -308,7 +308,7 @@ class Loyal(RuleBasedStateMachine):
         ids = federation.ids
         if isinstance(federation.phase, Erasing):
             TALLY.reached["erasing"] += 1
-        # `drop` keeps those who are away from reporting, and from hearing the end
+        # `drop` keeps absent members from reporting, and from learning the end
         federation.drop = {ids.index(member): After.CARD for member in self.away}
         outcome = federation.finish()
         federation.drop = {}
@@ -316,7 +316,7 @@ class Loyal(RuleBasedStateMachine):
         TALLY.reached[check_end(federation, outcome, self.liars, self.tampered, self.late)] += 1
 
     def _drive(self, deceit: int = 0) -> None:
-        """Everybody is back and honest members keep the rules: the attempt ends, whatever went before."""
+        """Bring all members back; honest members follow the rules, and the attempt must end, whatever happened before."""
         self.away.clear()
         for _ in range(PASSES_MAX):
             if self._ended:
@@ -324,18 +324,18 @@ class Loyal(RuleBasedStateMachine):
             before = self.federation.phase
             self.serve_all(0, deceit)
             if isinstance(before, Erasing) and self.federation.phase is before:
-                return  # too many have revealed for the others' reports: the admin closes it
+                return  # too many members revealed for the others' reports: the admin closes the attempt
             if self.federation.phase is before:
                 self._expire()
         raise AssertionError(f"the attempt is {self.federation.phase.name} and does not end")
 
     @invariant()
     def count(self) -> None:
-        """A step was made."""
+        """Count a step."""
         TALLY.steps += 1
 
     def teardown(self) -> None:
-        """The attempt ends; and now and then a good round is run after it, with a sum."""
+        """End the attempt; sometimes play a good round after it, which must give a sum."""
         if not hasattr(self, "federation"):
             return
         self._drive()
@@ -345,12 +345,12 @@ class Loyal(RuleBasedStateMachine):
         self._open(anew=True)
         quorum, members = self.federation.phase.attempt.quorum, len(self.federation.ids)
         lying = len({*self.liars}.intersection(self.federation.manifest.decryptors))
-        # Each liar costs one honest member at most (§12).
+        # Each liar costs at most one honest member (§12).
         spare = members - 2 * len(self.liars) >= quorum.survivors_min
         calm = spare and quorum.decryptors - lying >= quorum.threshold
         self._drive(self.deceit if calm else 0)
         phase, honest = self.federation.phase, set(self.federation.ids) - set(self.liars)
-        # A liar may have spoilt its own state, and a small cohort needs everybody.
+        # A liar may have spoilt its own state, and a small cohort needs all members.
         if calm or len(honest) >= quorum.survivors_min:
             assert isinstance(phase, Recovered), f"a good round ended {phase.name}: {phase}"
             assert (calm and self.deceit) or honest <= set(phase.summed)

@@ -1,4 +1,4 @@
-"""One honest member's ledger in memory, as docs/protocol.md §7 has it: who may upload what, where, and for which records."""
+"""An honest member's ledger in memory, after docs/protocol.md §7: which uploads it allows, and for which records."""
 
 from dataclasses import dataclass, field, replace
 
@@ -8,21 +8,21 @@ from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.study import SUM_STEP, Question
 
 Run = tuple[bytes, str]
-"""A question's digest, and a period."""
+"""A question's digest and a period."""
 SPENDING = frozenset({NO_REASON, "lost"})
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """The records of a run.
+    """The reserved records of a run.
 
     Attributes:
-        records: numbers of them; none where the answer was no.
+        records: their numbers; empty if the answer was no.
         noisy: whether its sums carry noise.
-        spent: for ever.
-        given_up: whether nothing more of it is opened.
+        spent: whether they are spent for ever.
+        given_up: whether the run opens no more attempts.
         summed: context of the first sum that was certified or lost.
-        ended: attempts under it, each with the reason of its end, or an empty one.
+        ended: attempts of the run, each with the reason of its end, or an empty one.
     """
 
     records: frozenset[int]
@@ -34,7 +34,7 @@ class Reservation:
 
 
 class Records(Mutable):
-    """What a member has reserved. It holds two records."""
+    """A member's reservations of its two records."""
 
     def __init__(self) -> None:
         self.runs: dict[Run, Reservation] = {}
@@ -43,7 +43,7 @@ class Records(Mutable):
         self.extractors: dict[bytes, str] = {}
 
     def answer(self, question: Question, period: str) -> bool:
-        """Whether it takes part over fresh records: its first answer stands (§7.2)."""
+        """Return whether the member takes part over fresh records. Its first answer stands (§7.2)."""
         run = (question.digest, period)
         self.extractors[question.digest] = question.extractor
         if run not in self.runs:
@@ -58,9 +58,9 @@ class Records(Mutable):
         return all(each.noisy and noisy for each in holding) and self.kind.get(record, noisy) == noisy
 
     def again(self, context: bytes, question: Question, period: str) -> bool:
-        """Whether it repeats an attempt: it holds the reservation, and this is the extractor's one question (§7.3)."""
+        """Return whether it repeats an attempt: it holds the reservation, and this is the extractor's one question (§7.3)."""
         held = self.runs.get(self.run_of.get(context, (b"", "")))
-        # Its end may stand only in the opening to come.
+        # The opening to come may be the first message with the attempt's end.
         if held is None or held.summed not in {NO_CONTEXT, context} or held.given_up:
             return False
         digests = {digest for (digest, _), each in self.runs.items() if each is held}
@@ -70,7 +70,7 @@ class Records(Mutable):
         return self.runs.setdefault((question.digest, period), held) is held
 
     def may_open(self, attempt: Attempt) -> bool:
-        """Whether the reservation bears this attempt, which it then holds (§7.3)."""
+        """Return whether the reservation allows this attempt, and record the attempt if so (§7.3)."""
         run = (attempt.question.digest, attempt.manifest.period)
         held = self.runs.get(run)
         if held is None or not held.records or held.given_up:
@@ -83,7 +83,7 @@ class Records(Mutable):
         return True
 
     def ended(self, link: Link) -> None:
-        """An attempt ended like this; the first end stays."""
+        """Record how an attempt ended; the first end stays."""
         run = self.run_of.get(link.context)
         if run is None or self.runs[run].ended[link.context]:
             return
@@ -101,7 +101,7 @@ class Records(Mutable):
         self._let_go(run)
 
     def give_up(self, run: Run) -> None:
-        """Open nothing more of a run."""
+        """Open no more attempts of a run."""
         self._change(run, given_up=True)
         self._let_go(run)
 
@@ -113,5 +113,5 @@ class Records(Mutable):
     def _change(self, run: Run, **changes: object) -> None:
         held = self.runs[run]
         changed = replace(held, **changes)  # type: ignore[arg-type]  # fields of it
-        # A repeated run under another extractor has the reservation of the first.
+        # A repeated run under another extractor shares the reservation of the first.
         self.runs.update({each: changed for each, other in self.runs.items() if other is held})

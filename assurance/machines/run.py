@@ -1,7 +1,7 @@
 """The long run of the state machines: `make slow`.
 
-Batches are drawn from consecutive numbers and run in processes of their own, so that a batch that breaks a rule can be run again by
-its number. Exit status 1 if any rule was broken.
+Batches have consecutive numbers and run in separate processes, so that a batch that breaks a rule can be rerun by its number. Exit status 1
+if any rule was broken.
 """
 
 # ruff: noqa: T201 - a command prints
@@ -20,15 +20,15 @@ from assurance.machines.campaign import Batch, run_batch
 from assurance.reports import report
 
 SHARES = {"hostile": 0.7, "loyal": 0.3}
-"""Of the steps."""
+"""Shares of the steps."""
 RUNS = {"hostile": 100, "loyal": 60}
-"""In a batch: enough to go deep, few enough to forget what the engine remembers of them."""
+"""Runs in a batch: enough to go deep, and few enough that the engine's memory of them is dropped in time."""
 
 
 def campaign(
     pool: ProcessPoolExecutor, processes: int, part: str, wanted: int, first: int
 ) -> Iterator[Batch]:
-    """Batches of one part until they have made that many steps."""
+    """Yield batches of one machine until they have made this many steps."""
     numbers, done = count(first), 0
     waiting: set[Future[Batch]] = set()
     while done < wanted:

@@ -1,4 +1,4 @@
-"""What machines and rounds count, over all that one process runs."""
+"""Counts of machines and rounds in one process."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ class Tally:
 
     Attributes:
         steps: rules that were carried out.
-        receives: messages that an honest party took or refused.
-        reached: how often something worth reaching was reached.
+        receives: messages that an honest party accepted or refused.
+        reached: how often each state of interest was reached.
     """
 
     steps: int = 0
@@ -19,9 +19,9 @@ class Tally:
     reached: Counter[str] = field(default_factory=Counter)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset the counts."""
         self.steps, self.receives, self.reached = 0, 0, Counter()
 
 
 TALLY = Tally()
-"""This process's."""
+"""This process's counts."""

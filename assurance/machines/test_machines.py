@@ -1,4 +1,4 @@
-"""A short run of `make slow`, and what the campaign has found."""
+"""A short run of `make slow`, and regressions that the campaign found."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import ErasureRequest
 
 BATCHES_MAX = 100
-"""A batch ends with the first rule that it breaks, mostly after seconds, though not always this one: as many are run as it takes."""
+"""Limit of batches. A batch ends with the first rule that it breaks, usually after seconds but not always this rule, so several may run."""
 
 
 def test_a_hostile_coordinator() -> None:
@@ -48,14 +48,14 @@ def test_an_honest_coordinator() -> None:
     raise AssertionError(f"never reached: {wanted - reached.keys()}")
 
 
-# What was found
+# Regressions
 
 
 def test_regression_two_cohorts_open_at_once() -> None:
     """A member that has two openings before it uploads to either refuses the second upload.
 
-    The links of neither hold the other, so both sums were certified, over sets a member apart, and their difference was its vector:
-    no colluder was needed.
+    Neither opening's links included the other attempt, so both sums were certified, over sets that differed by one member: their difference
+    was its vector. No colluder was needed.
     """
     world = fork(hostile.prologue(SHAPES[0], frozenset({"member-4"}), hostile.TWO_OPEN, 0))
     first, second = world.scenes
@@ -75,9 +75,9 @@ def test_regression_two_cohorts_open_at_once() -> None:
 
 
 def test_regression_an_opening_replayed_after_the_latest_end() -> None:
-    """A decryptor that revealed does not enter the attempt again by its opening, and then report that it did not reveal.
+    """A decryptor that revealed must not reenter the attempt by its opening, and then report that it revealed nothing.
 
-    With a threshold of reveals the sum was known, and with q such reports the attempt counted as VOID: its records were summed again.
+    A threshold of reveals made the sum known, yet with q such reports the attempt counted as VOID, and its records were summed again.
     """
     world = fork(hostile.prologue(SHAPES[0], frozenset({"member-4"}), hostile.SUMMED, 0))
     (scene,) = world.scenes
@@ -91,7 +91,7 @@ def test_regression_an_opening_replayed_after_the_latest_end() -> None:
 
 
 def test_regression_a_message_of_the_attempt_before() -> None:
-    """What a restarted member sends again may come in the next attempt: it is refused to its sender, and the end names nobody."""
+    """A restarted member's repeated message may arrive in the next attempt. It is refused to its sender, and the end blames no member."""
     run = Loyal()
     run.begin(shape=SHAPES[0], first=False, seed=0)
     member = run.federation.ids[0]

@@ -1,4 +1,4 @@
-"""Honest members in the hands of a hostile coordinator: every message they get is of its making, every answer it keeps."""
+"""Honest members against a hostile coordinator, which makes every message they receive and keeps every answer."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -50,12 +50,12 @@ Chain = tuple[Link, ...]
 
 
 class Scene(Mutable):
-    """An attempt as the coordinator has it.
+    """An attempt, as the coordinator knows it.
 
     Attributes:
-        uploads: by member, every one that it ever made: colluders may make several.
-        outcomes: what somebody was asked to sign, with the survivors, or the reason for VOID.
-        documents: certificates and Erasures, true or not, and the admin's Lost.
+        uploads: by member, all uploads it ever made: colluders may make several.
+        outcomes: what members were asked to sign, with the survivors or the reason for VOID.
+        documents: certificates and Erasures, true or false, and the admin's Lost.
     """
 
     def __init__(self, attempt: Attempt, cohort: int) -> None:
@@ -68,35 +68,35 @@ class Scene(Mutable):
 
     @property
     def context(self) -> bytes:
-        """The attempt's."""
+        """The attempt's context."""
         return self.attempt.context
 
     @property
     def chain(self) -> Chain:
-        """The history that its opening shows."""
+        """The history that the opening shows."""
         return self.attempt.opening.links
 
     def add(self, upload: Upload, dealt: Sequence[bytes] = ()) -> None:
-        """Keep an upload, and what its dealer dealt where the coordinator knows."""
+        """Store an upload, and what its dealer dealt if the coordinator knows it."""
         self.uploads.setdefault(upload.header.member, []).append(upload)
         self.trees[upload.header.digest] = Trees.of(upload)
         self.dealt[upload.header.digest] = list(dealt)
 
 
 class World(Mutable):
-    """Everybody's state, and all that was ever sent.
+    """All parties' state, and all messages ever sent.
 
     Attributes:
         shape: of the federation.
-        kind: how colluders deal, see `scheme`, where nobody says otherwise.
-        honest: members that keep the rules.
-        disks, records: what each of them has stored, and reserved.
-        cohorts: those that were formed.
+        kind: how colluders deal by default, see `scheme`.
+        honest: members that follow the rules.
+        disks, records: each honest member's storage and reservations.
+        cohorts: formed cohorts.
         scenes: attempts that the coordinator opened.
-        chains: histories that it may show: each but the empty one ends in an attempt that it can prove closed.
+        chains: histories that the coordinator may show: each is empty or ends in an attempt that it can prove closed.
         sets: survivors by context, of every attempt for which it can show a certificate.
-        sent: every message that it has shown to anybody, with its cohort.
-        given: every message that an honest member has released.
+        sent: every message shown to a member, with its cohort.
+        given: every message that an honest member released.
     """
 
     def __init__(self, shape: Shape, liars: frozenset[str], kind: int) -> None:
@@ -116,14 +116,14 @@ class World(Mutable):
         self.made, self.receives = 0, 0
 
     def random(self) -> SeededRandom:
-        """Fresh bytes."""
+        """New random bytes."""
         self.made += 1
         return SeededRandom(self.made)
 
     # What the coordinator and the colluders make
 
     def form(self, place: Place, without: str = "") -> int | None:
-        """Form a cohort of all members that say yes; its number, or None where they are too few."""
+        """Form a cohort of all members that say yes; return its number, or None if they are too few."""
         if place.study not in cast(self.shape).studies or len(self.cohorts) >= COHORTS_MAX:
             return None
         study, roster = cast(self.shape).studies[place.study], cast(self.shape).rosters[place.roster]
@@ -146,7 +146,7 @@ class World(Mutable):
         return self._enrolled(lambda: fresh(self.shape, place, tuple(coming)))
 
     def repeat(self, context: bytes, study: str, twist: int = 0) -> int | None:
-        """Form a cohort that repeats an attempt, with its members or, twisted, without one of them."""
+        """Form a cohort that repeats an attempt, with its members or, if twisted, without one of them."""
         survivors = self.sets.get(context, ())
         attempt = self.ghost.attempts[context]
         if not survivors or study not in cast(self.shape).studies or len(self.cohorts) >= COHORTS_MAX:
@@ -188,13 +188,13 @@ class World(Mutable):
         return len(self.cohorts) - 1
 
     def open(self, cohort: int, chain: Chain, step: int = 0, rests: int = 0) -> Scene:
-        """Sign the opening that goes on from a chain.
+        """Sign an opening that continues a chain.
 
         Args:
             cohort: its number.
             chain: the history to show.
-            step: 0 for the one that is due; else another of the study's.
-            rests: 0 for the indicator that is due; else another attempt, and other classes.
+            step: 0 for the next step; otherwise another step of the study.
+            rests: 0 for the right indicator; otherwise another attempt and other classes.
         """
         formed = self.cohorts[cohort]
         opening = Opening.make(
@@ -253,7 +253,7 @@ class World(Mutable):
         )
 
     def scheme(self, liar: str, scene: Scene, kind: int) -> Upload | None:
-        """A colluder's upload: `kind` 1 deals shares of another b, 2 of all others, 3 a box that does not open."""
+        """Make a colluder's upload: `kind` 1 deals shares of another b, 2 of all other secrets, 3 a box that doesn't open."""
         ready, opening = self.cohorts[scene.cohort].ready.get(liar), scene.attempt.opening
         if ready is None or opening.terms.step not in scene.attempt.question.steps:
             return None
@@ -287,7 +287,7 @@ class World(Mutable):
         return sealing.finish(cast(self.shape).keys[member])
 
     def certificate(self, scene: Scene, outcome: bytes, twist: int = 0) -> Certificate:
-        """Assemble one from votes that honest members have signed and the colluders' own; `twist` forges more."""
+        """Assemble a certificate from honest members' votes and the colluders' own; `twist` adds forged votes."""
         keys, context = cast(self.shape).keys, scene.context
         survivors, reason = scene.outcomes[outcome]
         liars = sorted(self.ghost.liars & set(scene.attempt.decryptors))
@@ -302,13 +302,13 @@ class World(Mutable):
         return Certificate(context, survivors, reason, tuple(votes[member] for member in sorted(votes)))
 
     def _forged(self, scene: Scene, outcome: bytes, twist: int) -> list[Vote]:
-        if twist == 1:  # on another outcome of this context
+        if twist == 1:  # votes on another outcome of this context
             return [vote for vote in self.votes() if vote.context == scene.context]
-        if twist == 2:  # of another context
+        if twist == 2:  # votes of another context
             return self.votes()
-        if twist == 3:  # for this outcome, under a signature for another
+        if twist == 3:  # votes for this outcome with a signature for another
             return [replace(vote, context=scene.context, outcome=outcome) for vote in self.votes()]
-        if twist == 4:  # in others' names, signed by a colluder
+        if twist == 4:  # votes in others' names, signed by a colluder
             key = cast(self.shape).keys[min(self.ghost.liars)]
             return [
                 Vote.make(key, context=scene.context, member=member, outcome=outcome)
@@ -317,11 +317,11 @@ class World(Mutable):
         return []
 
     def votes(self) -> list[Vote]:
-        """Every vote that an honest member has signed."""
+        """Return every vote that an honest member signed."""
         return [message for message in self.given if isinstance(message, Vote)]
 
     def propose(self, scene: Scene, uploads: Sequence[Upload], twist: int = 0) -> Freeze:
-        """Put a set to the vote, with the set that the attempt rests on, or a forged one."""
+        """Propose a set, together with the set that the attempt rests on, or a forged one."""
         survivors = tuple(Survivor.of(upload.header) for upload in uploads)
         if survivors:
             outcome = survivors_hash(scene.context, survivors)
@@ -335,16 +335,16 @@ class World(Mutable):
         true = self.sets.get(earlier_context(scene.attempt), ())
         if twist == 1:
             return ()
-        if twist == 2:  # without one
+        if twist == 2:  # without one member
             true = true[1:]
-        if twist == 3:  # this very proposal
+        if twist == 3:  # the proposal itself
             true = survivors
-        if twist == 4:  # of whatever was certified first
+        if twist == 4:  # the first certified set
             true = next(iter(self.sets.values()), ())
         return (SurvivorSet(true),) if true else ()
 
     def reports(self, scene: Scene, told: int) -> dict[str, Erased]:
-        """By decryptor: those that honest members have signed, and the colluders' of what suits them."""
+        """Return reports by decryptor: those that honest members signed, and the colluders', with whatever suits them."""
         keys, signed = cast(self.shape).keys, self.ghost.erased
         reports = {m: signed[scene.context, m] for m in self.honest if (scene.context, m) in signed}
         for liar in self.ghost.liars & set(scene.attempt.decryptors):
@@ -354,7 +354,7 @@ class World(Mutable):
         return reports
 
     def close(self, scene: Scene, document: Closing) -> None:
-        """Keep how an attempt ended, and the chain that says so, if others can be made to believe it."""
+        """Record how an attempt ended, and its chain, if members would accept it."""
         if document not in scene.documents:
             scene.documents.append(document)
         if self.closes(document):
@@ -365,7 +365,7 @@ class World(Mutable):
                 self.sets[scene.context] = document.survivors
 
     def closes(self, document: Closing) -> bool:
-        """Whether members take this for the end of an attempt."""
+        """Return whether members accept a document as the end of an attempt."""
         if isinstance(document, Erasure):
             return self.ghost.erasure(document.context, document.reports)
         return isinstance(document, Lost) or self.ghost.genuine(document)
@@ -373,7 +373,7 @@ class World(Mutable):
     # What honest members do
 
     def tell(self, member: str, cohort: int, message: Message) -> tuple[Message, ...]:
-        """Let a member take a message into one of its cohorts, and keep what it answers."""
+        """Give a member a message in one of its cohorts, and keep its answers."""
         if cohort not in self.disks[member].stored:
             return ()
         self.sent.append((cohort, message))
@@ -397,15 +397,15 @@ class World(Mutable):
         return replies
 
     def _check_roster(self, member: str, cohort: int, message: Message) -> None:
-        """The driver's check: an opening counts under the newest roster that the member has seen (§4.3, clause 10)."""
+        """Check what the driver checks: an opening counts only under the newest roster that the member has seen (§4.3, clause 10)."""
         if isinstance(message, Opening) and self.cohorts[cohort].roster.number < self.disks[member].roster:
             raise PeerFault(Cause.ROSTER_ROLLBACK, "a newer roster was seen", ["coordinator"])
 
     def _learn(self, member: str, message: Message, phase: MemberPhase) -> None:
-        """Note in its ledger how attempts ended: a certificate of a set is no end before a link says so (§4.9)."""
+        """Record in the member's ledger how attempts ended. A survivors' certificate is no end until a link confirms it (§4.9)."""
         history = self.disks[member].history
         ends = [link for link in history.settled if link.reason != NO_REASON]
-        # An opening that comes too late was taken for erasing alone: its links were not checked.
+        # A late opening is accepted for erasing only: its links were not checked.
         if isinstance(message, Opening) and isinstance(phase, Attempting):
             ends += message.links
         for link in ends:
@@ -418,7 +418,7 @@ class World(Mutable):
                 self.ghost.shown[message.context, member].add(message.outcome)
 
     def upload(self, member: str, cohort: int) -> None:
-        """Let a member make its upload, if an attempt is open, it has made none, and its ledger allows it."""
+        """Let a member upload if an attempt is open, it has made no upload, and its ledger allows it."""
         if cohort not in self.disks[member].stored:
             return
         opened = self.disks[member].phase(cohort)
@@ -444,31 +444,31 @@ class World(Mutable):
         self.release(member, replies)
 
     def recount(self, member: str, cohort: int) -> None:
-        """Let a member recount an indicator whose sum can be had: what it counts is true."""
+        """Let a member recount an indicator whose sum is readable; it gets the true counts."""
         phase = self.disks[member].stored[cohort].phase if cohort in self.disks[member].stored else None
         if not isinstance(phase, Closed) or phase.attempt.context not in self.ghost.sums:
             return
         if phase.attempt.spec.indicator and not phase.certificate.void:
-            holders = (len(phase.staying),) * CLASSES  # everybody holds every class
+            holders = (len(phase.staying),) * CLASSES  # every member holds every class
             evicted = tuple(dealer.member for dealer in phase.evicted)
             counted = Counted(phase.attempt.context, holders, phase.staying, evicted)
             self.ghost.reached["indicator recounted"] += 1
             self.disks[member].hold(cohort, phase.knowing(phase.history.with_count(counted)))
 
     def give_up(self, member: str, number: int) -> None:
-        """Let a member's owner give up one of its runs."""
+        """Let a member give up one of its runs."""
         ledger = self.records[member]
         if ledger.runs:
             ledger.give_up(list(ledger.runs)[number % len(ledger.runs)])
 
     def release(self, member: str, messages: Iterable[Message]) -> None:
-        """A message has left: the ghost checks that it may."""
+        """Release messages: the ghost checks that each is allowed."""
         for message in messages:
             self.ghost.take(member, message)
             self.given.append(message)
 
     def crash(self, member: str, cohort: int) -> None:
-        """Restart from the stored bytes: the same phase, which sends the very same again, or nothing."""
+        """Restart from the stored bytes: the phase is unchanged, and repeats its messages."""
         if cohort not in self.disks[member].stored:
             return
         loaded = self.disks[member].restart(cohort)
@@ -482,7 +482,7 @@ class World(Mutable):
             self.disks[member].hold(cohort, self.disks[member].phase(cohort).lapse(self.now_s))
 
     def settle(self, member: str, cohort: int) -> None:
-        """Let a member learn that the result is out."""
+        """Tell a member that the result is out."""
         phase = self.disks[member].stored[cohort].phase if cohort in self.disks[member].stored else None
         if isinstance(phase, Closed):
             self.disks[member].hold(cohort, phase.settled())

@@ -1,4 +1,4 @@
-"""Checks the models of the secure sum exhaustively with Spin, then removes each rule and demands a counterexample.
+"""Check the models of the secure sum exhaustively with Spin, then remove each rule and demand a counterexample.
 
     python -m assurance.model.check                      everything; writes runs/model-check.json
     python -m assurance.model.check --show VOTE_ONCE     the steps of the counterexample for one rule
@@ -28,7 +28,7 @@ TIMEOUT_S = 600
 
 
 class CheckError(Exception):
-    """A model does not hold, a rule's removal goes unnoticed, or a search was not finished."""
+    """A model's property fails, a rule's removal goes undetected, or a search was not finished."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Search:
     """One configuration of one model.
 
     Attributes:
-        name: as assurance/model/README.md has it.
-        model: the file, without its suffix.
-        constants: its macros.
-        eventually: search for runs that never end (LTL), not only for states that break an assertion or are stuck.
-        long: worth an optimising compiler; what stops early is compiled for longer than it runs.
+        name: as in assurance/model/README.md.
+        model: the file's name without its suffix.
+        constants: macros.
+        eventually: search for runs that never end (LTL), not only for states that violate an assertion or get stuck.
+        long: whether an optimised build pays off. For searches that stop early, it takes longer than the search.
     """
 
     name: str
@@ -50,25 +50,25 @@ class Search:
     long: bool = False
 
     def without(self, rule: str) -> "Search":
-        """The same, with one rule removed."""
+        """Return this search with one rule removed."""
         return Search(self.name, self.model, {**self.constants, f"RULE_{rule}": 0}, self.eventually)
 
     def witness(self, number: int) -> "Search":
-        """The same, with one end declared impossible that a model worth anything reaches."""
+        """Return this search with an end declared impossible that a meaningful model reaches."""
         return Search(self.name, self.model, {**self.constants, "WITNESS": number})
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        states: stored, in all where nothing was violated.
-        transitions: taken.
+        states: stored states; all states if nothing was violated.
+        transitions: taken transitions.
         depth: longest run without a repetition, in steps.
-        memory_mib: used.
-        seconds: of the search, without compiling.
-        violated: the property, or None.
+        memory_mib: used memory.
+        seconds: duration of the search, without compiling.
+        violated: the violated property, or None.
     """
 
     states: int
@@ -125,7 +125,7 @@ RULES: dict[str, tuple[Search, str]] = {
 """Each rule with the search that must fail without it, and the property that fails."""
 
 IN_DEPTH = {"OWN_UPLOAD": ATTEMPT}
-"""Rules that a single other one makes unnecessary here: without them the model still holds."""
+"""Rules that a single other rule makes redundant here: without them the model still holds."""
 
 WITNESSES: dict[str, tuple[Search, int]] = {
     "the retry of a VOID attempt gives the sum of all": (RETRY, 1),
@@ -136,11 +136,11 @@ WITNESSES: dict[str, tuple[Search, int]] = {
     "an attempt ends in VOID": (ANY_TIME, 9),
     "an attempt ends in Lost": (ANY_TIME, 10),
 }
-"""What the full models do reach: a model in which nothing happens would keep every property."""
+"""Ends that the full models must reach: a model in which nothing happens would keep every property."""
 
 
 def missing_tools() -> list[str]:
-    """Programs that are needed and not there."""
+    """Return the required programs that are missing."""
     return [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
 
 
@@ -157,15 +157,15 @@ def _defines(search: Search) -> list[str]:
 
 @contextmanager
 def searched(search: Search) -> Iterator[tuple[Path, Found]]:
-    """Compile a search and run it; the folder holds the model and the trail, if there is one."""
+    """Compile a search and run it; the folder holds the model, and the trail if there is one."""
     with tempfile.TemporaryDirectory(prefix="model-") as name:
         folder = Path(name)
         model = f"{search.model}.pml"
         for source in (model, "rules.h"):
             shutil.copy(HERE / source, folder)
         _run(folder, "spin", *_defines(search), "-a", model)
-        # Every state is stored whole: neither bitstate hashing nor hash compaction. What the processes share is all they
-        # have, so that partial-order reduction would find nothing to leave out.
+        # Every state is stored whole: no bitstate hashing, no hash compaction. The processes share their whole
+        # state, so partial-order reduction would have no effect.
         options = ["-DNOREDUCE", f"-DMEMLIM={MEMORY_MIB}"]
         options += [] if search.eventually else ["-DSAFETY", "-DNOCLAIM"]
         _run(folder, "gcc", "-O1" if search.long else "-O0", "-w", *options, "-o", "pan", "pan.c")
@@ -177,10 +177,10 @@ def searched(search: Search) -> Iterator[tuple[Path, Found]]:
 
 
 def read_report(search: Search, report: str, seconds: float) -> Found:
-    """Read what the verifier printed.
+    """Read the verifier's report.
 
     Raises:
-        CheckError: the search stopped short of the whole state space without a counterexample.
+        CheckError: if the search stopped early without a counterexample.
     """
 
     def number(pattern: str) -> float:
@@ -205,10 +205,10 @@ def read_report(search: Search, report: str, seconds: float) -> Found:
 
 
 def check(search: Search, violated: str | None) -> Found:
-    """Run a search and demand that it violates this property, or none.
+    """Run a search, and demand that it violates this property, or none.
 
     Raises:
-        CheckError: it comes to something else.
+        CheckError: if the result differs.
     """
     with searched(search) as (_, found):
         if found.violated != violated:
@@ -219,7 +219,7 @@ def check(search: Search, violated: str | None) -> Found:
 
 
 def check_all() -> dict[str, object]:
-    """Every search, every removal, every witness, as runs/model-check.json has them."""
+    """Run every search, removal and witness; return the content of runs/model-check.json."""
     full, removed, in_depth, witnesses = [], [], [], []
     for search in FULL:
         found = check(search, None)
@@ -254,7 +254,7 @@ def _say(what: str, found: Found) -> None:
 
 
 def show(rule: str) -> None:
-    """Print the steps of the counterexample that a rule's removal leaves."""
+    """Print the counterexample that a rule's removal allows."""
     search, _ = RULES[rule]
     with searched(search.without(rule)) as (folder, found):
         report = _run(folder, "spin", *_defines(search.without(rule)), "-t", f"{search.model}.pml")
@@ -263,7 +263,7 @@ def show(rule: str) -> None:
 
 
 def main() -> int:
-    """Check everything, or show one counterexample; the exit status is 1 where something does not hold."""
+    """Check everything, or show one counterexample; return exit status 1 if something fails."""
     parser = argparse.ArgumentParser(description="Check the models of the secure sum with Spin.")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="where to write the figures")
     parser.add_argument("--show", choices=sorted(RULES), metavar="RULE", help="print a counterexample")

@@ -1,11 +1,11 @@
 /* Whether an attempt ends, with a coordinator that keeps to the protocol: its phases as in protocol/coordinator.
  *
- * Members 0, 1 and 2 keep to the protocol too. Member 3 is the one that may miss: it vanishes whenever it likes, refuses,
- * complains falsely, with an upload of its own or without, or deals falsely. The network loses LOSSES messages and repeats one; one member is restarted. A
- * message that the coordinator refuses changes nothing, so that whoever sends such is silent. The coordinator asks
- * until it has its answer; a lost question is one that is asked again, so only answers are lost here.
+ * Members 0, 1 and 2 follow the protocol too. Only member 3 may fail: it vanishes at any moment, refuses,
+ * complains falsely, with or without an upload of its own, or deals falsely. The network loses LOSSES messages and repeats
+ * one; one member is restarted. A message that the coordinator refuses changes nothing, so its sender counts as silent.
+ * The coordinator repeats a request until it is answered, so only answers can be lost here.
  *
- * PATIENT: time runs out only where nothing else can happen, but for the grace of protocol 4.5; otherwise at any moment.
+ * PATIENT: time runs out only if nothing else can happen, except for the grace of protocol 4.5; otherwise at any moment.
  */
 #include "rules.h"
 
@@ -40,27 +40,27 @@
 #define COMPLAINS     1 /* about dealer 0, falsely */
 #define DEALS_BADLY   2 /* a box for member 0 that fails its checks */
 #define DEALS_FALSELY 3 /* shares that pass every check and make no secret */
-#define STAYS_AWAY    4 /* complains as well, and uploads nothing */
+#define STAYS_AWAY    4 /* also complains, and uploads nothing */
 byte fault;             /* of member 3 */
 bool gone;              /* member 3 has vanished */
 
 /* The coordinator. */
 byte phase = COLLECTING;
 byte uploads, receipts, disputed, survivors, votes, refusals, spent, voids, reveals, reports;
-byte told;              /* who is known to have revealed, once the latest end of a certified attempt has passed */
+byte told;              /* members known to have revealed, after the latest end of a certified attempt */
 bool certified;
-bool starved;           /* member 0 holds no share of dealer 3, who stays in the sum */
+bool starved;           /* member 0 holds no share of dealer 3, which stays in the sum */
 byte counted_twice;     /* votes, for the model without a rule */
 bool evicted;
 
-/* The members: what each signed, and the one answer of each that is on its way. */
+/* The members: what each signed, and its one answer in transit. */
 byte given[4], answer[4];
-byte made;              /* who has made a reveal, sent or not */
+byte made;              /* members that have made a reveal, sent or not */
 byte copy, copy_from;
 byte losses = LOSSES, copies = 1, restarts = 1;
 byte kind_, open_;
 #if !RULE_ANSWER_AGAIN
-byte heard[4];          /* what each was asked last */
+byte heard[4];          /* the last request to each */
 #endif
 
 bool P2_a_certificate_has_t_votes = true;
@@ -69,8 +69,8 @@ bool unreached = true; /* what the checker asks for to see that it can happen */
 
 #define WITH(set, m) ((set) | (1 << (m)))
 
-/* The next phase. What it has no use for is forgotten, so that states that differ in nothing else are one: an answer that
- * no later phase takes changes nothing when it comes, and a member that is still sending it is one that answers late. */
+/* The next phase. Answers that no later phase accepts or reads are forgotten, so that states that differ only in these are
+ * one: such an answer changes nothing when it arrives, and a member that is still sending it only answers late. */
 #define KEPT(kind, to) ((((to) == VOIDING && (kind) == VOTE) || \
     (((to) == FREEZING || (to) == REVEALING) && (kind) == RECEIPT)) * (kind))
 inline move(to) {
@@ -110,8 +110,8 @@ inline still_possible() {
   open_ = 0
 }
 
-/* protocol 4.5: a lone complaint drops its dealer, and each that stays has t clean receipts; where that leaves too few, the
- * word of who cannot stand in the sum does not count. */
+/* protocol 4.5: a lone complaint drops its dealer, and each dealer that stays has t clean receipts. If too few would stay,
+ * complaints of members that can't be in the sum don't count. */
 #define UNDISPUTED (uploads & ~disputed)
 #define ANYWAY (RULE_DISPUTES_AMONG_SURVIVORS && SIZE(UNDISPUTED) < N_MIN && !IN(uploads, 3) && SIZE(receipts) > T)
 #define MAY_PROPOSE (SIZE(receipts) >= T && \
@@ -147,7 +147,7 @@ inline expire() {
   fi
 }
 
-/* protocol 4.7: with t runs of each dealer the secrets are rebuilt; a dealer that proves false is evicted. */
+/* protocol 4.7: with t runs of each dealer the secrets are rebuilt; a dealer that is proved false is evicted. */
 inline recover() {
   if
   :: SIZE(reveals) < T || (starved && SIZE(reveals & ~1) < T)
@@ -165,7 +165,7 @@ inline receive(m, kind) {
   :: phase == COLLECTING && kind == UPLOAD ->
      uploads = WITH(uploads, m);
      if
-     :: uploads == (fault == STAYS_AWAY -> ALL - 8 : ALL) -> move(CHECKING) /* for 3 the time is up */
+     :: uploads == (fault == STAYS_AWAY -> ALL - 8 : ALL) -> move(CHECKING) /* member 3's time is up */
      :: else
      fi
   :: phase == CHECKING && kind == RECEIPT ->
@@ -221,7 +221,7 @@ inline receive(m, kind) {
   fi
 }
 
-/* What the coordinator asks of a member now, and what it answers; 0 where there is nothing to say. */
+/* The coordinator's current request to a member, and the member's answer; 0 if there is none. */
 #define ASKED(m) ( \
     (phase == COLLECTING && !IN(uploads, m) && !(m == 3 && fault == STAYS_AWAY)) * UPLOAD + \
     ((phase == CHECKING || (RULE_LATE_RECEIPTS && (phase == FREEZING || phase == REVEALING))) && \
@@ -278,13 +278,13 @@ proctype Clock() {
   do
 #if PATIENT
   :: atomic { timeout && phase < LOST -> d_step { expire() } }
-  /* The grace after a threshold of receipts is over when it is, whoever may be on its way. Not while a false box is
-   * still to be found: a dealer that stays in the sum with too few honest holders can starve it (protocol 12). */
+  /* The grace after a threshold of receipts may end at any time, even with receipts in transit. But not while a false box
+   * may still be found: a dealer that stays in the sum with too few honest holders can starve it (protocol 12). */
   :: d_step { phase == CHECKING && MAY_PROPOSE && (fault != DEALS_BADLY || IN(receipts, 0)) -> propose() }
 #else
   :: d_step { phase < LOST -> expire() }
 #endif
-  /* The operator gives up an Erasure that one more decryptor would have to come back for. */
+  /* The operator gives up an Erasure that needs one more decryptor to come back. */
   :: atomic { RULE_CERTIFIED_IS_CLOSED && timeout && phase == LOST && certified -> d_step { move(FAILED) } }
   od
 }

@@ -7,7 +7,7 @@
 #ifndef RULE_N_MIN /* 4.6: At least n_min survivors, for signing and in a certificate. */
 #define RULE_N_MIN 1
 #endif
-#ifndef RULE_VOTE_ONCE /* 4.6: One survivor set a context. */
+#ifndef RULE_VOTE_ONCE /* 4.6: One survivor set for each context. */
 #define RULE_VOTE_ONCE 1
 #endif
 #ifndef RULE_VOID_EXCLUSIVE /* 4.6: VOID or a set, not both. */
@@ -16,19 +16,19 @@
 #ifndef RULE_STORE_BEFORE_SENDING /* 4: What was signed is stored before it leaves. */
 #define RULE_STORE_BEFORE_SENDING 1
 #endif
-#ifndef RULE_OWN_UPLOAD /* 4.6: Its own upload stands there as it was sent. */
+#ifndef RULE_OWN_UPLOAD /* 4.6: The member's own upload is in it as it was sent. */
 #define RULE_OWN_UPLOAD 1
 #endif
-#ifndef RULE_SHOWN_UPLOADS /* 4.6: Every other one is an upload that was delivered and signed. */
+#ifndef RULE_SHOWN_UPLOADS /* 4.6: Every other upload in it was delivered and signed. */
 #define RULE_SHOWN_UPLOADS 1
 #endif
 #ifndef RULE_CERTIFICATE_THRESHOLD /* 4.6: t votes. Without: one less. */
 #define RULE_CERTIFICATE_THRESHOLD 1
 #endif
-#ifndef RULE_CERTIFICATE_DISTINCT /* 4.6: Of different decryptors. */
+#ifndef RULE_CERTIFICATE_DISTINCT /* 4.6: The votes are of different decryptors. */
 #define RULE_CERTIFICATE_DISTINCT 1
 #endif
-#ifndef RULE_CERTIFICATE_ONE_OUTCOME /* 4.6: On the outcome that the certificate spells out. */
+#ifndef RULE_CERTIFICATE_ONE_OUTCOME /* 4.6: The votes are on the certificate's outcome. */
 #define RULE_CERTIFICATE_ONE_OUTCOME 1
 #endif
 #ifndef RULE_CONTEXT_BINDING /* 4.3: A vote counts in its own context only. */
@@ -37,37 +37,37 @@
 #ifndef RULE_REVEAL_AFTER_CERTIFICATE /* 4.7: Shares are revealed on a certificate, not on a proposal. */
 #define RULE_REVEAL_AFTER_CERTIFICATE 1
 #endif
-#ifndef RULE_DUE_FROM_CERTIFICATE /* 4.7: Which shares follows from the certified set, not from a request. */
+#ifndef RULE_DUE_FROM_CERTIFICATE /* 4.7: Which shares are due follows from the certified set, not from a request. */
 #define RULE_DUE_FROM_CERTIFICATE 1
 #endif
 #ifndef RULE_PROOF_SHARES_COMMITTED /* 4.7: An eviction proof's shares are those that the dealer committed to. */
 #define RULE_PROOF_SHARES_COMMITTED 1
 #endif
-#ifndef RULE_PROOF_HOLDERS /* 4.7: There are t of them, of different decryptors. */
+#ifndef RULE_PROOF_HOLDERS /* 4.7: A proof has t shares, of different decryptors. */
 #define RULE_PROOF_HOLDERS 1
 #endif
-#ifndef RULE_PROOF_MISSES /* 4.7: What they recover misses the dealer's commitment. */
+#ifndef RULE_PROOF_MISSES /* 4.7: The secret they recover doesn't match the dealer's commitment. */
 #define RULE_PROOF_MISSES 1
 #endif
-#ifndef RULE_RESULT_FROM_CERTIFICATE /* 4.8: A result is over the certified set, less who was proved false. */
+#ifndef RULE_RESULT_FROM_CERTIFICATE /* 4.8: A result is over the certified set, without members proved false. */
 #define RULE_RESULT_FROM_CERTIFICATE 1
 #endif
 #ifndef RULE_VOID_BY_CERTIFICATE /* 4.9: VOID closes an attempt by certificate, not by the coordinator's word. */
 #define RULE_VOID_BY_CERTIFICATE 1
 #endif
-#ifndef RULE_RETRY_AFTER_VOID /* 4.3: Who signed in an attempt opens the next only when it knows the VOID. */
+#ifndef RULE_RETRY_AFTER_VOID /* 4.3: A member that signed in an attempt opens the next only when it knows the VOID. */
 #define RULE_RETRY_AFTER_VOID 1
 #endif
-#ifndef RULE_CLOSED_IS_FINAL /* 4.9: After VOID, by votes or by erasure, no certificate is taken. */
+#ifndef RULE_CLOSED_IS_FINAL /* 4.9: After VOID, by votes or by erasure, no certificate is accepted. */
 #define RULE_CLOSED_IS_FINAL 1
 #endif
-#ifndef RULE_REPORT_IS_FINAL /* 4.9: Who erased, and reports that, reveals no more. */
+#ifndef RULE_REPORT_IS_FINAL /* 4.9: A decryptor that reported its erasure reveals no more. */
 #define RULE_REPORT_IS_FINAL 1
 #endif
 #ifndef RULE_REPORT_TELLS /* 4.9: A report says whether its decryptor made a reveal. */
 #define RULE_REPORT_TELLS 1
 #endif
-#ifndef RULE_BEHIND_IS_REFUSED /* 4.3: A place that is behind is not opened again, not even too late. */
+#ifndef RULE_BEHIND_IS_REFUSED /* 4.3: An earlier place is never opened again. */
 #define RULE_BEHIND_IS_REFUSED 1
 #endif
 #ifndef RULE_ERASURE_QUORUM /* 4.9: q reports that nothing was revealed. Without: one less. */
@@ -87,19 +87,19 @@
 #ifndef RULE_DROP_DISPUTED /* 4.5: A disputed dealer is dropped. Without: a complaint voids the attempt. */
 #define RULE_DROP_DISPUTED 1
 #endif
-#ifndef RULE_LATE_RECEIPTS /* 4.5: Who comes after the proposal is handed its boxes, signs and reveals. */
+#ifndef RULE_LATE_RECEIPTS /* 4.5: A late decryptor gets its boxes after the proposal, signs and reveals. */
 #define RULE_LATE_RECEIPTS 1
 #endif
-#ifndef RULE_DISPUTES_AMONG_SURVIVORS /* 4.5: Where too few would stay, only disputes among who can stay count. */
+#ifndef RULE_DISPUTES_AMONG_SURVIVORS /* 4.5: If too few would stay, only disputes among members that can stay count. */
 #define RULE_DISPUTES_AMONG_SURVIVORS 1
 #endif
 #ifndef RULE_EVICT /* 4.7: A dealer proved false is evicted. Without: the attempt fails. */
 #define RULE_EVICT 1
 #endif
-#ifndef RULE_LOST_IS_CLOSED /* 4.9: The admin closes what has no certificate. */
+#ifndef RULE_LOST_IS_CLOSED /* 4.9: The admin closes an attempt without a certificate. */
 #define RULE_LOST_IS_CLOSED 1
 #endif
-#ifndef RULE_CERTIFIED_IS_CLOSED /* 4.9: The coordinator closes what is certified and can't be erased. */
+#ifndef RULE_CERTIFIED_IS_CLOSED /* 4.9: The coordinator closes a certified attempt that can't be erased. */
 #define RULE_CERTIFIED_IS_CLOSED 1
 #endif
 #ifndef RULE_REPORT_IN_ANY_PHASE /* 4.9: A decryptor reports whatever its phase. Without: only where it holds boxes. */

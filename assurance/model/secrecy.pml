@@ -1,15 +1,15 @@
 /* What a hostile coordinator can obtain from one round of the secure sum: its first attempt and the retry.
  *
- * Members 0, 1 and 2 are honest; member 3 colludes with the coordinator. All four decrypt. A member is what it is in
- * protocol/member: a value that takes a message, stores its next phase and answers. Who gets which message when is the
- * coordinator's to choose, so every loss, repetition, delay, replay and equivocation is among the runs: nothing limits
- * their number. What has been signed once stays known. The colluder signs everything.
+ * Members 0, 1 and 2 are honest; member 3 colludes with the coordinator. All four decrypt. As in protocol/member, a member
+ * is a value that receives a message, stores its next phase and answers. The coordinator chooses which member gets which
+ * message when, so the runs include every loss, repetition, delay, replay and equivocation, without limit. What was signed
+ * once stays known. The colluder signs everything.
  *
  * A rule is a macro, 1 unless the checker sets it to 0. assurance/model/README.md says what is left out and why that is sound.
  */
 #include "rules.h"
 
-#define N_MIN 3      /* survivors at least: max(a + h_min, (n + a) / 2 + 1) with h_min = 2 */
+#define N_MIN 3      /* fewest survivors: max(a + h_min, (n + a) / 2 + 1) with h_min = 2 */
 #if RULE_2T_ABOVE_L_PLUS_A
 #define T 3          /* of shares and of votes: (L + a) / 2 + 1 */
 #else
@@ -27,18 +27,18 @@
 #define FORGED 32
 #define VOID   64
 #define ERASED 128
-#define NOTHING 128  /* reported by who made no reveal */
+#define NOTHING 128  /* reported by a decryptor that made no reveal */
 
 #define IN(set, u) (((set) >> (u)) & 1)
 #define SIZE(set)  (IN(set, 0) + IN(set, 1) + IN(set, 2) + IN(set, 3))
 #define HONEST(set) ((set) & 7)
 #define IS_SET(o)  ((o) && !((o) & (VOID | ERASED)))
-/* The forged and the small come first: they stand there for the models without a rule, and are found sooner. */
+/* Forged and small sets come first: they matter only in models without a rule, and are found sooner so. */
 #define SETS(X) X(7|FORGED) X(11|FORGED) X(13|FORGED) X(15|FORGED) \
     X(1) X(2) X(3) X(4) X(5) X(6) X(8) X(9) X(10) X(12) \
     X(7) X(11) X(13) X(14) X(15) X(11|SECOND) X(13|SECOND) X(14|SECOND) X(15|SECOND)
 
-/* Of member d in attempt c stands at AT(c, d). */
+/* AT(c, d) is the index of member d in attempt c. */
 #define AT(c, d) (3 * (c) + (d))
 byte at[3];          /* the attempt that a member is in: 0, or 1 for the retry */
 byte vote[6];        /* the outcome it signed */
@@ -70,7 +70,7 @@ short shares[6];     /* secrets of which it revealed its share, by the bits belo
 #define OF(c, d) (CERTIFIED(c, sent[AT(c, d)]) * sent[AT(c, d)])
 #define TOO(c, d) (CERTIFIED(c, sent_too[AT(c, d)]) * sent_too[AT(c, d)])
 
-/* What a member takes for a certificate of attempt c on o. */
+/* What a member accepts as a certificate of attempt c on o. */
 #define VOTES_ELSEWHERE(c, o) ((!RULE_CONTEXT_BINDING) * (VOTES(1 - (c), o) - 1))
 #define ANY_VOTES(c) (1 + (sent[AT(c, 0)] > 0) + (sent[AT(c, 1)] > 0) + (sent[AT(c, 2)] > 0))
 #define CERTIFICATE(c, o) (VOTES(c, o) + VOTES_ELSEWHERE(c, o) >= T \
@@ -80,7 +80,7 @@ short shares[6];     /* secrets of which it revealed its share, by the bits belo
     || (!RULE_REVEAL_AFTER_CERTIFICATE && (o) != VOID))
 #define LARGE_ENOUGH(o) (!RULE_N_MIN || SIZE(o) >= N_MIN)
 
-/* Properties, checked as soon as what they speak of changes. What else stands here is 0 between two steps. */
+/* Properties, checked whenever their variables change. All other variables here are 0 between two steps. */
 bool P1_one_secret_of_a_member = true;
 bool P2_reveals_follow_a_certificate = true;
 bool P3_one_certificate = true;
@@ -120,7 +120,7 @@ inline check_votes(c) {
   set_ = 0; other_ = 0; i_ = 0
 }
 
-/* protocol 4.9: whoever takes it for the end of attempt c counts the colluder's report too. */
+/* protocol 4.9: a member that accepts it as the end of attempt c counts the colluder's report too. */
 #define ERASURE(c) (1 + (report[AT(c, 0)] == NOTHING) + (report[AT(c, 1)] == NOTHING) + (report[AT(c, 2)] == NOTHING) >= Q)
 #define REVEALS(c) (1 + (shares[AT(c, 0)] != 0) + (shares[AT(c, 1)] != 0) + (shares[AT(c, 2)] != 0))
 inline check_erasure(c) {
@@ -161,8 +161,8 @@ inline check_shares(c) {
   open_ = 0
 }
 
-/* Stored and sent in one step: between the two a crash is but a message that is kept back. Without the rule it is
- * sent first, and stored by a step of its own. */
+/* Stored and sent in one step: a crash between the two equals a message that is held back. Without the rule it is
+ * sent first, and stored in a separate step. */
 inline store(m) {
 #if RULE_STORE_BEFORE_SENDING
   stored_vote[m] = vote[m];
@@ -220,8 +220,8 @@ inline reveal(o, due) {
 #define CERTIFY(o) :: MAY_CLOSE(o) -> o_ = o
 #define ASK(o) :: !ERASED_HERE && !RULE_DUE_FROM_CERTIFICATE && IS_SET(closed[HERE]) && SIZE(o) >= N_MIN -> o_ = o
 
-/* A proof holds t committed shares of one of the dealer's secrets that miss its commitment. Of a secret that
- * was revealed the coordinator knows them; of an honest dealer's they don't miss it. */
+/* A proof has t committed shares of one of the dealer's secrets that don't match its commitment. The coordinator knows the
+ * shares of revealed secrets; an honest dealer's shares match. */
 #define KNOWN(e) (1 + ((shares[AT(at[me], 0)] & B(e)) > 0) + ((shares[AT(at[me], 1)] & B(e)) > 0) \
     + ((shares[AT(at[me], 2)] & B(e)) > 0))
 #define PROVED(e) (e == 3 || !RULE_PROOF_SHARES_COMMITTED || (!RULE_PROOF_HOLDERS && KNOWN(e) >= T - 1) \
@@ -229,7 +229,7 @@ inline reveal(o, due) {
 #define MAY_EVICT(e) (!ERASED_HERE && IS_SET(closed[HERE]) && IN(closed[HERE], e) && !IN(evicted[HERE], e) && PROVED(e))
 #define EVICT(e) :: MAY_EVICT(e) -> o_ = e
 
-/* protocol 4.8: a member takes a result only over the set of the certificate, less who is proved false. */
+/* protocol 4.8: a member accepts a result only over the certificate's set, without members proved false. */
 #define MAY_TAKE(set) (IS_SET(closed[HERE]) && (!RULE_RESULT_FROM_CERTIFICATE || (set) == (closed[HERE] & 15) || \
     ((set) == (closed[HERE] & 7) && IN(closed[HERE], 3))))
 #define RESULT(set) :: MAY_TAKE(set) -> o_ = set
@@ -259,7 +259,7 @@ proctype Member(byte me) {
      assert(P6_nothing_after_the_end);
      closed[HERE] = VOID; store(HERE) }
   :: d_step { vote[HERE] && !SIGNED(at[me], me, vote[HERE]) && !sent_too[HERE] -> send() }
-  /* protocol 4.9: after the latest end, which may have come, it erases and reports; q reports end the attempt for others. */
+  /* protocol 4.9: after the latest end, which may come at any time, it erases and reports; q reports end the attempt for others. */
 #if REPORTS
   :: d_step { at[me] < REPORTS && !report[HERE] && closed[HERE] != VOID && closed[HERE] != ERASED ->
      report[HERE] = (IS_SET(closed[HERE]) && RULE_REPORT_TELLS -> closed[HERE] : NOTHING);
@@ -274,13 +274,13 @@ proctype Member(byte me) {
      closed[HERE] = 0; store(HERE) }
 #endif
 #if ATTEMPTS == 2
-  /* protocol 4.3: on to the retry only where it knows how the first attempt ended, or signed nothing in it. */
+  /* protocol 4.3: on to the retry only if it knows how the first attempt ended, or signed nothing in it. */
   :: d_step { at[me] == 0 && (closed[me] == VOID || (!vote[me] && !report[me] && !closed[me]) ||
        (!RULE_RETRY_AFTER_VOID && closed[me] != ERASED)) ->
      printf("member %d opens the retry\n", me);
      at[me] = 1 }
 #endif
-  /* A restart, from what it stored last: without the rule that is not all it has said. */
+  /* A restart from the last stored state, which without the rule lacks some of what it sent. */
 #if !RULE_STORE_BEFORE_SENDING
   :: d_step {
      printf("member %d stores what it has said\n", me);

@@ -1,6 +1,6 @@
-"""Every way in which decryptors can end an attempt after its latest end, for small committees (protocol §4.9).
+"""All ways in which decryptors of small committees can end an attempt after its latest end (protocol §4.9).
 
-Counted first, for every threshold that a committee may have; then played, with what members really answer and what the coordinator makes of it.
+The tests first count them, for every possible threshold of a committee, then play them with real members' reports and the real coordinator.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ SLOW = pytest.mark.slow
 
 
 def committees() -> Iterator[tuple[int, int, int, int]]:
-    """L, a_D, t and q of every committee in which t decryptors can be had."""
+    """Yield L, a_D, t and q of every committee that has t decryptors."""
     for decryptors in SIZES:
         for colluders in range(decryptors):
             threshold = (decryptors + colluders) // 2 + 1
@@ -38,9 +38,9 @@ def committees() -> Iterator[tuple[int, int, int, int]]:
 
 
 def splits(decryptors: int, colluders: int) -> Iterator[tuple[int, int, int, int]]:
-    """Honest decryptors that revealed, and of those and of the others how many come back; how many of the colluders lie.
+    """Yield how many honest decryptors revealed, how many of these and of the others return, and how many colluders lie.
 
-    Votes take no part in it: a decryptor votes or not whatever it does later.
+    Votes don't matter: later actions of a decryptor don't depend on them.
     """
     honest = decryptors - colluders
     for revealed in range(honest + 1):
@@ -57,11 +57,11 @@ def test_an_erasure_and_a_sum_never_exist_together(
     decryptors: int, colluders: int, threshold: int, needed: int
 ) -> None:
     for revealed, _told, silent, lying in splits(decryptors, colluders):
-        # a colluder that reports nothing revealed may have revealed all the same
+        # a colluder that reports no reveal may have revealed all the same
         erased_ = silent + lying >= needed
         summed = revealed + colluders >= threshold
         assert not (erased_ and summed), (revealed, silent, lying)
-    # one report fewer would not do
+    # one report fewer is not enough
     assert any(
         silent + lying >= needed - 1 and revealed + colluders >= threshold
         for revealed, _told, silent, lying in splits(decryptors, colluders)
@@ -83,14 +83,14 @@ def test_honest_decryptors_that_revealed_nothing_end_an_attempt_by_themselves(
 
 @dataclass(frozen=True)
 class Stage:
-    """An attempt past its latest end, and what each decryptor reports of it.
+    """An attempt after its latest end, and each decryptor's possible reports.
 
     Attributes:
-        certified: the coordinator's phase with a certificate, and too few reveals to know of any.
-        bare: its phase without one.
-        reveals: by decryptor, for a coordinator that a reveal still reached in time.
+        certified: the coordinator's phase with a certificate, and without reveals.
+        bare: the coordinator's phase without a certificate.
+        reveals: by decryptor, for a coordinator that still gets a reveal in time.
         silent: reports of decryptors that never saw a certificate.
-        told: of decryptors that made a reveal.
+        told: reports of decryptors that revealed.
     """
 
     federation: Federation
@@ -103,13 +103,13 @@ class Stage:
 
 
 def allowed() -> Iterator[tuple[int, int]]:
-    """L and a_D of every committee that the rules allow: two nominees, or everybody."""
+    """Yield L and a_D of every allowed committee: two nominees, or all members."""
     yield 2, 0
     yield from ((members, a) for members in range(3, 10) for a in range(members // 4, members - 2))
 
 
 def stage(decryptors: int, colluders: int) -> Stage:
-    """Decryptors answer up to the votes; each then makes the report of one that voted or not, and of one that revealed."""
+    """Take decryptors up to their votes. Each then reports in two ways: without a reveal, whether or not it voted, and with one."""
     nominees = () if decryptors > 2 else (0, 1)
     federation = Federation(max(3, decryptors), colluders=colluders, decryptors=nominees)
     freezing = federation.reach(Freezing)
@@ -156,7 +156,7 @@ def test_every_split_of_vote_reveal_lie_and_return_ends_as_it_must(members: int,
     assert (quorum.decryptors, quorum.decryptor_colluders) == (members, colluders)
     honest, needed = members - colluders, quorum.erasures_min
     for revealed, told, silent, lying in splits(members, colluders):
-        # Honest ones first: those that revealed, then the others. Colluders revealed; the rest of them say so or stay away.
+        # Honest decryptors come first: those that revealed, then the others. All colluders revealed; some admit it, the others stay away.
         quiet = list(at.silent[revealed : revealed + silent]) + list(at.silent[honest : honest + lying])
         for owning in (0, colluders - lying):
             loud = list(at.told[:told]) + list(at.told[honest + lying : honest + lying + owning])
@@ -167,7 +167,7 @@ def test_every_split_of_vote_reveal_lie_and_return_ends_as_it_must(members: int,
                     assert revealed + colluders < quorum.threshold  # too few shares for the sum
                     end.attempt.check_erasure(end.closing)
                 elif members - len(loud) < needed:
-                    assert isinstance(end, Failed)  # a repeat may follow, and no admin is needed
+                    assert isinstance(end, Failed)  # a repeat may follow, without the admin
                 else:
                     assert isinstance(end, Erasing)
                     assert end.waiting_for()  # an absent decryptor can still end it
@@ -195,7 +195,7 @@ def test_reveals_that_came_in_time_give_the_sum_a_repeat_or_an_erasure(members: 
 
 
 def test_a_false_report_of_a_reveal_costs_no_more_than_a_repeat() -> None:
-    """Colluders can say that they revealed; the certified attempt is then closed, and its records are not lost."""
+    """Colluders can claim that they revealed. The certified attempt is then closed, and its records are not lost."""
     at = stage(6, 1)
     liar = erased(at.federation, "member-0", revealed=at.revealing.certificate.outcome)
     end = of(Failed, received(at.certified, [liar, *at.told[1:3]]))

@@ -1,4 +1,4 @@
-"""The quick part of `make model-check`: the smallest search, two rules removed, and that the page names every rule."""
+"""A short part of `make model-check`: the smallest search, the removal of two rules, and a check that the page names every rule."""
 
 import os
 import re

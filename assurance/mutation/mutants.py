@@ -1,4 +1,4 @@
-"""Mutants of a module: each a small change to its syntax tree that some test should notice."""
+"""Mutants of a module: small changes to its syntax tree that some test should detect."""
 
 import ast
 import copy
@@ -31,30 +31,22 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitXor: ast.BitAnd,
 }
-FAULTS = {
-    "PeerFault",
-    "Misuse",
-    "ShareError",
-    "PackingError",
-    "TruncatedError",
-    "LeftOverBytesError",
-    "PaddingError",
-}
-"""Exceptions whose words are for people: the cause and the parties are mutated, the sentence is not."""
+FAULTS = {"PeerFault", "Misuse", "ShareError", "PackingError"}
+"""Exceptions with texts for people: causes and parties are mutated, the sentences are not."""
 LEFT_OUT = {"tags.py", "causes.py", "errors.py", "rest.py", "simulator.py"}
-"""Tables of names, texts and JSON models, where changing an entry changes the spec and not the code; and a tool of the tests."""
+"""Modules without mutants: names, texts and JSON models, where a change would change the specification, and a tool of the tests."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change.
+    """One change to a module.
 
     Attributes:
-        path: of the module, from the root of the project.
-        line: where, from 1.
-        operator: what kind of change.
-        before: the source line, stripped; `after`: the same line changed.
-        node: the place in the order of `ast.walk`; `variant`: which of the operator's changes there.
+        path: of the module, from the project's root.
+        line: its line, from 1.
+        operator: the kind of change.
+        before: the source line, stripped; `after`: the changed line.
+        node: index of the changed node in `ast.walk`; `variant`: index among the operator's changes of that node.
     """
 
     path: str
@@ -67,7 +59,7 @@ class Mutant:
 
 
 def mutants_of(root: Path, path: Path) -> list[Mutant]:
-    """All mutants of one module, in order."""
+    """Return all mutants of a module, in order."""
     if path.name in LEFT_OUT:
         return []
     source = path.read_text("utf-8")
@@ -90,7 +82,7 @@ def mutants_of(root: Path, path: Path) -> list[Mutant]:
 
 
 def apply(root: Path, mutant: Mutant) -> ast.Module:
-    """The module's tree with the mutant in it."""
+    """Return the module's tree with the mutant applied."""
     tree = ast.parse((root / mutant.path).read_text("utf-8"))
     target = next(node for place, node in enumerate(ast.walk(tree)) if place == mutant.node)
     _, changed = list(_changes(target))[mutant.variant]
@@ -105,7 +97,7 @@ def apply(root: Path, mutant: Mutant) -> ast.Module:
 
 
 def _spared(tree: ast.Module) -> set[ast.AST]:
-    """What no test can or should see: docstrings, words in errors, imports, types that are not read at run time."""
+    """Return nodes that tests can't or shouldn't check: docstrings, texts of errors, imports, types that aren't read at run time."""
     spared: set[ast.AST] = set()
     for node in ast.walk(tree):
         match node:
@@ -116,7 +108,7 @@ def _spared(tree: ast.Module) -> set[ast.AST]:
             case ast.arg(annotation=ast.AST() as types) | ast.FunctionDef(returns=ast.AST() as types):
                 spared.update(ast.walk(types))
             case ast.Call(func=ast.Name(id=name), args=words) if name in FAULTS:
-                # the order of a fault's parts is its constructor's, its sentence is for people
+                # the constructor sets the order of a fault's parts, and its sentence is for people
                 spared.add(node)
                 spared.update(
                     one for word in words if not isinstance(word, ast.List) for one in ast.walk(word)

@@ -1,12 +1,12 @@
-"""Mutation testing of the protocol, or of the calibration: `make mutation`.
+"""Mutation testing of the protocol or the calibration: `make mutation`.
 
-Draws mutants of a package by seed and runs, for each, the tests that reach its line, quickest first, until one fails. Every
-mutant lives in a fork of a process that has pytest and the libraries loaded but nothing of ours: there the
-mutated module is imported in place of the true one, so that every name bound from it is the mutant's. A hang is a kill. Exit
+Draws mutants of a package by seed. For each, it runs the tests that reach its line, fastest first, until one fails. Every
+mutant runs in a fork of a process that has loaded pytest and the libraries, but none of our modules. The fork imports the
+mutated module in place of the true one, so every name imported from it is the mutant's. A hang counts as killed. Exit
 status 1 below the floor.
 
-mutmut 3 leaves decorated functions and class bodies alone, which is where this code keeps its properties and wire limits;
-cosmic-ray starts an interpreter a mutant and knows no test by line.
+mutmut 3 skips decorated functions and class bodies, which contain this code's properties and wire limits;
+cosmic-ray starts an interpreter for each mutant, and doesn't select tests by line.
 """
 
 # ruff: noqa: T201 - a command prints
@@ -50,7 +50,7 @@ SUITES = {
     ),
     "veilsum/calibration": ("tests/calibration",),
 }
-"""What tests each package."""
+"""Test paths of each package."""
 PRELOADED = (
     "numpy",
     "hypothesis",
@@ -70,14 +70,14 @@ QUIET = (
     ),  # hypothesis is loaded before pytest could rewrite it
 )
 TESTS_S = 15.0
-"""Most seconds of tests, as they take unmutated, that are spent on one mutant."""
+"""Limit of the tests run for one mutant, in seconds that they take unmutated."""
 HUNG, BROKEN = "timeout", 70
 ASLEEP = 10
-"""So many times its limit of processor time a mutant may take by the clock: it hangs without working."""
+"""Wall-clock limit of a mutant in multiples of its processor time limit, for mutants that hang without working."""
 
 
 class Timing:
-    """Notes how long each test took."""
+    """Record each test's duration."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -87,7 +87,7 @@ class Timing:
 
 
 class Chosen:
-    """Runs the tests named, in their order, and no others."""
+    """Run the named tests in their order, and no others."""
 
     def __init__(self, tests: list[str]) -> None:
         self._place = {test: place for place, test in enumerate(tests)}
@@ -97,7 +97,7 @@ class Chosen:
 
 
 class Injected(SourceFileLoader):
-    """Loads a module from code that is not its file's."""
+    """Load a module from other code than its file's."""
 
     def __init__(self, name: str, path: str, code: CodeType) -> None:
         super().__init__(name, path)
@@ -109,7 +109,7 @@ class Injected(SourceFileLoader):
 
 
 class Finder:
-    """Finds one module as its mutant."""
+    """Find one module as its mutant."""
 
     def __init__(self, mutant: Mutant, tree: ast.Module) -> None:
         self._name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -125,7 +125,7 @@ class Finder:
 
 
 def forked(action: Callable[[], int], output: str = os.devnull) -> int:
-    """Run `action` in a child of its own process group, with its words in a file; its process id."""
+    """Run `action` in a child with its own process group, and its output in a file; return the child's process id."""
     child = os.fork()
     if child:
         return child
@@ -136,7 +136,7 @@ def forked(action: Callable[[], int], output: str = os.devnull) -> int:
         for stream in (0, 1, 2):
             os.dup2(words, stream)
         status = action()
-    except BaseException:  # noqa: BLE001 - whatever it is, this process ends here
+    except BaseException:  # noqa: BLE001 - the process ends here in any case
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -145,7 +145,7 @@ def forked(action: Callable[[], int], output: str = os.devnull) -> int:
 
 
 def baseline(folder: Path, package: str) -> tuple[dict[str, float], CoverageData]:
-    """Run a package's unmutated suites once: seconds by test, and which tests reach each line."""
+    """Run a package's unmutated tests once; return seconds by test, and which tests reach each line."""
     (folder / "coveragerc").write_text(f"[run]\nsource = {package}\n")
     os.environ["COVERAGE_FILE"] = str(folder / "coverage")
 
@@ -168,9 +168,9 @@ def baseline(folder: Path, package: str) -> tuple[dict[str, float], CoverageData
 
 
 def tests_for(mutant: Mutant, seconds: dict[str, float], data: CoverageData) -> list[str]:
-    """The tests that reach the mutant's line, the module's own first, then by how quick they are.
+    """Return the tests that reach the mutant's line: the module's own first, then the fastest.
 
-    A line that runs on import is reached by whatever reaches the module.
+    A line that runs on import counts as reached by all tests that reach the module.
     """
     reached = data.contexts_by_lineno(str(ROOT / mutant.path))
     contexts = [context for context in reached.get(mutant.line, ()) if context]
@@ -187,7 +187,7 @@ def tests_for(mutant: Mutant, seconds: dict[str, float], data: CoverageData) -> 
 
 
 def tried(mutant: Mutant, tests: list[str], tree: ast.Module | None = None) -> int:
-    """In a child: pytest's status for the tests with the mutant in place; the module's own file alone first."""
+    """In a child: run the tests with the mutant in place, the module's own file first; return pytest's status."""
     sys.meta_path.insert(0, Finder(mutant, tree or apply(ROOT, mutant)))
     sys.dont_write_bytecode = True
     own = [test for test in tests if test.startswith(own_tests(mutant))]
@@ -200,31 +200,31 @@ def tried(mutant: Mutant, tests: list[str], tree: ast.Module | None = None) -> i
 
 
 def own_tests(mutant: Mutant) -> str:
-    """The file of tests that mirrors the mutant's module."""
+    """Return the test file that mirrors the mutant's module."""
     path = Path(mutant.path).relative_to("veilsum")
     return str("tests" / path.with_name(f"test_{path.name}"))
 
 
 def limited(cpu_s: float, action: Callable[[], int]) -> int:
-    """In a child: `action` within so much processor time, however busy the machine is."""
+    """In a child: run `action` with a limit of processor time, which doesn't depend on the machine's load."""
     most = math.ceil(cpu_s)
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
     return action()
 
 
 def end_of(status: int) -> str:
-    """What a child's status says of its mutant; SystemExit where the child itself went wrong."""
+    """Return the mutant's end from a child's status. Raises SystemExit if the child itself failed."""
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGXCPU:
         return HUNG
     if code == BROKEN:
         raise SystemExit("a mutant could not be made or tried")
-    # 5, no test was found, is no kill; 2 and 4 are what a module that cannot be imported gives
+    # 5 (no tests found) is no kill; 2 and 4 mean that the module can't be imported
     return "survived" if code in {0, 5} else "killed"
 
 
 def control(mutant: Mutant, tests: list[str]) -> None:
-    """The true module, put in place as mutants are, passes."""
+    """Check that the true module, loaded like a mutant, passes its tests."""
     tree = ast.parse((ROOT / mutant.path).read_text("utf-8"))
     _, status = os.waitpid(forked(partial(tried, mutant, tests, tree)), 0)
     if end_of(status) != "survived":
@@ -234,7 +234,7 @@ def control(mutant: Mutant, tests: list[str]) -> None:
 def verdicts(
     work: list[tuple[Mutant, list[str]]], seconds: dict[str, float], workers: int
 ) -> dict[Mutant, str]:
-    """Each mutant's end: "killed", "timeout" or "survived"."""
+    """Return each mutant's end: "killed", "timeout" or "survived"."""
     waiting, running, ends = list(reversed(work)), dict[int, tuple[Mutant, float]](), dict[Mutant, str]()
     while waiting or running:
         while waiting and len(running) < workers:
@@ -265,7 +265,7 @@ def verdicts(
 
 
 def equivalent() -> Callable[[Mutant], bool]:
-    """Whether a mutant stands in the list of those that mean the same."""
+    """Return a function that tells whether a mutant is listed as equivalent."""
     text = (Path(__file__).parent / "equivalent.toml").read_text("utf-8")
     listed = {
         (one["path"], one["before"], one.get("after"))
@@ -291,7 +291,7 @@ def main() -> None:
     started = monotonic()
     for name in PRELOADED:
         importlib.import_module(name)
-    # the same examples every time, no failure by the clock of a busy machine, nothing left on disk
+    # the same examples every time, no failures from a busy machine's clock, nothing left on disk
     settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
     paths = sorted(
         p

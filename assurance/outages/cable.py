@@ -1,4 +1,4 @@
-"""A port that leads to a database or a coordinator, and can be pulled, or fall silent."""
+"""A port that forwards to a database or a coordinator, and can be disconnected or silenced."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,15 +7,15 @@ from urllib.parse import urlsplit
 
 
 class Cable:
-    """What connects to `port` is connected to a server.
+    """Forward connections on `port` to a server.
 
     Args:
-        url: the server's.
+        url: the server's address.
 
     Attributes:
-        url: the same server, through the cable.
-        pulled: whoever connects is sent away.
-        silent: nothing arrives as long as it is set, and nobody is told.
+        url: the server's address through the cable.
+        pulled: whether new connections are refused.
+        silent: while set, nothing is forwarded, without an error.
     """
 
     def __init__(self, url: str) -> None:
@@ -46,7 +46,7 @@ class Cable:
         self.cut()
 
     def cut(self) -> None:
-        """End every connection."""
+        """Abort every connection."""
         for writer in tuple(self._writers):
             writer.transport.abort()
 
@@ -56,20 +56,20 @@ class Cable:
             return
         try:
             far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
-        except OSError:  # nobody is there
+        except OSError:  # the server is not there
             writer.transport.abort()
             return
         ends = {writer, far_writer}
         self._writers |= ends
         with suppress(OSError, asyncio.CancelledError):
             await asyncio.gather(self._flow(reader, far_writer), self._flow(far_reader, writer))
-        for end in ends:  # one has failed: the other must not wait for it
+        for end in ends:  # one end has failed: the other must not wait for it
             end.transport.abort()
         self._writers -= ends
 
     async def _flow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
-            await self._speaks.wait()  # what was sent into the silence comes after it, as TCP repeats it
+            await self._speaks.wait()  # TCP resends what the silence held up
             writer.write(data)
             await writer.drain()
         writer.close()

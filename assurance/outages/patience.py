@@ -1,4 +1,4 @@
-"""A round through outages, and what must come out in spite of everything."""
+"""A round through outages, and what must result in spite of them."""
 
 import asyncio
 import time
@@ -14,11 +14,11 @@ from tests.support.replicas import Patient
 from tests.support.serving import Process
 
 Strike = Callable[[int], Awaitable["asyncio.Task[None] | None"]]
-"""Does harm after so many acknowledged requests, or not; gives what mends it again, under way."""
+"""Called with the number of acknowledged requests; may cause a fault, and returns the running task that repairs it."""
 
 
 async def endure(process: Process, strike: Strike, within_s: float) -> dict[str, Any]:
-    """Four members' round with a process that is struck again and again: nothing acknowledged is lost, the sum is exact; its figures."""
+    """Play four members' round on a process that fails again and again; check that nothing is lost and the sum exact; return figures."""
     party, server, begun = (
         Party(tuple(f"m-{index}" for index in range(4))),
         cast("Any", process),
@@ -34,14 +34,14 @@ async def endure(process: Process, strike: Strike, within_s: float) -> dict[str,
         acknowledged += 1
         if label.startswith("chunk"):
             gone = await transport.lost(process.client, round_id)
-            # As long as the coordinator takes chunks.
+            # Only while the coordinator accepts chunks.
             assert not gone or (await server.view(round_id))["state"] != "collecting", gone
         if (task := await strike(acknowledged)) is not None:
             mending.append(task)
 
     try:
         await process.start()
-        transport.refused.clear()  # nobody answers before the start
+        transport.refused.clear()  # no process answers before the start
         transport.longest_s = 0.0
         round_id = await party.begun(server)
         party.on_ack = on_ack
@@ -62,7 +62,7 @@ async def endure(process: Process, strike: Strike, within_s: float) -> dict[str,
 
 
 async def check_sum(party: Party, server: Any, round_id: str) -> None:
-    """The published sum is the plain one of whoever is certified."""
+    """Check that the published sum is the certified members' plain sum."""
     view = await server.view(round_id)
     assert view["state"] == "done", view
     sums = await server.client.get(f"/v1/rounds/{round_id}/result/sums")

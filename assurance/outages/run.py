@@ -1,4 +1,4 @@
-"""`make outages`: every test of this folder, and what each of them counted, in one file."""
+"""`make outages`: run every test of this folder, and write their figures to one file."""
 
 import argparse
 from pathlib import Path
@@ -10,10 +10,10 @@ from assurance.reports import report
 
 
 class Figures:
-    """A plugin that keeps what came of each test.
+    """A plugin that collects each test's figures.
 
     Attributes:
-        found: by the test's name.
+        found: by test name.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""A replica that stands still by SIGSTOP in the middle of a work it holds the lease for, once, whichever of several comes there first.
+"""A replica that is stopped by SIGSTOP in work for which it holds the lease. It happens once, to the first replica that gets there.
 
-Ranges are short, leases too, and all replicas go by one clock that a file sets ahead, so that much is there to race for.
+Ranges and leases are short, and all replicas use one clock that a file sets ahead, so that there is much to race for.
 """
 
 import os
@@ -30,7 +30,7 @@ BATCH = 2
 
 
 class FileClock(Clock):
-    """The real time, set ahead by a file."""
+    """The real time plus an offset from a file."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class FileClock(Clock):
 
 
 def stopping(folder: Path, stop: str) -> Callable[[str], None]:
-    """Stop this process at a point if no other has been stopped yet: the file `stopped` is there then."""
+    """Stop this process at a point, unless another was stopped before, which the file `stopped` records."""
 
     def at(label: str) -> None:
         if label == f"before {stop}":

@@ -1,4 +1,4 @@
-"""A coordinator whose clock jumps by an hour or a day and back: members are told so, no sum goes wrong, and the next attempt works."""
+"""A coordinator's clock jumps by an hour or a day and back. Members are told, no sum is wrong, and the next attempt works."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ async def test_a_clock_that_jumps_and_comes_back(
         clock.ahead_s = 0.0
         server.coordinator.scheduler.wake()
         if (await server.view(round_id))["state"] == "erasing":
-            # Members report no erasure before the latest end by their own clocks: it comes for them, too.
+            # Members report no erasure before the latest end by their own clocks, so these must reach it too.
             clock.ahead_s = 2 * HOUR_S
         view = await party.play(server, round_id)
         if view["state"] == "erasing":
@@ -54,7 +54,7 @@ async def test_a_clock_that_jumps_and_comes_back(
 async def test_what_was_forgotten_is_not_taken_again_where_the_clock_is_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever kept a member's request of an hour ago waits for such a clock."""
+    """An attacker that kept a member's request for an hour waits for such a clock."""
     monkeypatch.setattr(nonces, "FORGET_EVERY_S", 0.0)
     party, clock = Party(tuple(f"m-{index}" for index in range(4))), Clock()
     async with running(tmp_path / "data", clock) as server:
@@ -62,7 +62,7 @@ async def test_what_was_forgotten_is_not_taken_again_where_the_clock_is_set_back
         clock.ahead_s = -HOUR_S
         kept = await server.client.get(path)
         clock.ahead_s = 0.0
-        for _ in range(2):  # with the next requests the older ones' nonces go
+        for _ in range(2):  # the next requests delete the old nonces
             assert (await server.client.get(path)).status_code == 200
         clock.ahead_s = -HOUR_S
         async with client_of(server.app, {}) as whoever:

@@ -1,4 +1,4 @@
-"""PostgreSQL that drops its connections, and a network to it that is cut: refused while it is gone, and the round goes on."""
+"""PostgreSQL drops its connections, or its network is cut. Requests are refused meanwhile, and the round continues."""
 
 import asyncio
 from collections.abc import Callable

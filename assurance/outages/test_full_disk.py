@@ -1,4 +1,4 @@
-"""A disk that is full again and again: what cannot be stored is refused, what was acknowledged stays, and the round goes on."""
+"""A disk fills up again and again. What can't be stored is refused, acknowledged data stays, and the round continues."""
 
 import asyncio
 import errno
@@ -16,12 +16,12 @@ from tests.support.servers import lacking
 from tests.support.serving import Process
 
 FULL_S, MOST = 0.6, 30
-"""How long the disk is full, and how often: members that ask again and again would keep it so for good."""
+"""How long the disk stays full, and how often it fills up: members' retries could otherwise keep it full for ever."""
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of its own of 16 MB."""
+    """Mount a file system of 16 MB, and return its folder."""
     folder = tmp_path / "disk"
     folder.mkdir(mode=0o700)
     mounted = subprocess.run(
@@ -38,7 +38,7 @@ def fill(folder: Path) -> Path:
     with filler.open("wb", buffering=0) as file:
         free = os.statvfs(folder)
         file.write(bytes(free.f_bavail * free.f_frsize))
-        # More than once: the coordinator may have given something free meanwhile.
+        # More than once, because the coordinator may free space meanwhile.
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
             deque((file.write(bytes(1 << 16)) for _ in itertools.count()), maxlen=0)
     return filler
@@ -52,7 +52,7 @@ async def test_a_full_disk_loses_nothing_and_the_round_goes_on(
     (small / "data").mkdir(mode=0o700)
     process = Process(small / "data", {"VEILSUM_RESUME_GRACE_S": "0"})
     process.log.close()
-    process.log = (small.parent / "log").open("ab")  # elsewhere: this is about the data
+    process.log = (small.parent / "log").open("ab")  # on another disk: this test is about the data
     emptying: asyncio.Task[None] | None = None
     outages = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""Two replicas after one lease: what they race for is done once, and who stood still while it ran out changes nothing afterwards."""
+"""Two replicas compete for one lease. The work is done once, and a process that was stopped past its lease changes nothing afterwards."""
 
 import asyncio
 import itertools
@@ -43,11 +43,11 @@ NOTES = (
         for table in TABLES
     ),
 )
-"""The database itself keeps what is ever written, whoever writes it."""
+"""Database triggers that record every write, of any process."""
 
 
 class OneHot(Party):
-    """Member `i` holds forty times the `i`-th unit vector: who is counted twice, or not at all, is seen in the sum."""
+    """Member `i` holds forty times the `i`-th unit vector, so that the sum shows who is missing or counted twice."""
 
     def records(self, member: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         place = self.ids.index(member)
@@ -57,7 +57,7 @@ class OneHot(Party):
 
 @asynccontextmanager
 async def started(folder: Path, values: dict[str, Any], stop: str) -> AsyncIterator[list[Replica]]:
-    """Two processes on the same stores; one of them may be stopped."""
+    """Start two processes on the same stores; one of them may be stopped."""
     found = [
         Replica(stopping.serve, {**values, "data_dir": folder / str(number)}, CREDENTIALS, folder / "points")
         for number in range(2)
@@ -74,7 +74,7 @@ async def started(folder: Path, values: dict[str, Any], stop: str) -> AsyncItera
 
 @dataclass
 class Door:
-    """What the driver needs of a server; time passes for every replica."""
+    """What the driver needs of a server, with one clock for all replicas."""
 
     folder: Path
     clock: Clock
@@ -108,7 +108,7 @@ async def query(url: str, statement: str, *more: str) -> list[Any]:
 
 
 async def written(url: str) -> list[tuple[str, str, Any, Any]]:
-    """All that was ever written to the tables of rounds, in order."""
+    """Return every write to the tables of rounds, in order."""
     rows = await query(url, 'SELECT "of", op, old, new FROM deeds ORDER BY number')
     return [
         (row["of"], row["op"], *(json.loads(row[side]) if row[side] else None for side in ("old", "new")))
@@ -117,7 +117,7 @@ async def written(url: str) -> list[tuple[str, str, Any, Any]]:
 
 
 def check_once(deeds: list[tuple[str, str, Any, Any]], round_id: str, survivors: list[str]) -> None:
-    """Every piece of work was done exactly once."""
+    """Check that every piece of work was done exactly once."""
     events = [new for of, op, _, new in deeds if (of, op) == ("events", "INSERT")]
     assert [event["number"] for event in events] == list(range(len(events)))
     assert max(Counter((event["kind"], event["body"]) for event in events).values()) == 1
@@ -128,7 +128,7 @@ def check_once(deeds: list[tuple[str, str, Any, Any]], round_id: str, survivors:
             parts.setdefault(new["part"], []).append((new["done"], json.loads(new["members"])))
     assert sorted(parts) == list(range(max(parts) + 1))
     assert len(parts) > 2
-    # But for ranges that are leased to the process that stands still until the uploads are all in.
+    # Except ranges leased to the stopped process, which stands still until all uploads are in.
     assert any(len(kept) > 1 for kept in parts.values()), "uploads were added before the freeze"
     for kept in parts.values():
         *masked, (done, members) = kept
@@ -145,7 +145,7 @@ def check_once(deeds: list[tuple[str, str, Any, Any]], round_id: str, survivors:
 
 
 async def cleared(blobs: Blobs, url: str) -> None:
-    """Wait until nothing lies there that is not to stay, and the database says so."""
+    """Wait until all temporary blobs are deleted, and the database says so."""
     async with asyncio.timeout(40):
         while any(blobs.names(folder) for folder in ("uploads", "sums")):  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.1)
@@ -169,7 +169,7 @@ async def test_two_after_one_lease(
     record_property: Callable[[str, object], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No process stands still, or one does at the first such point, and comes back once the other has ended the round."""
+    """No process is stopped, or one at the first such point, which continues after the other has ended the round."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", stopping.CHUNK_ELEMENTS)
     stores = await servers.settings(tmp_path)
     url, clock = stores["database_url"], Clock()

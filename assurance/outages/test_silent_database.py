@@ -1,10 +1,9 @@
-"""A database that keeps its connections open and says nothing: who asks is told so in time, and served once it speaks again."""
+"""A database keeps its connections open but doesn't answer. Clients get a refusal in time, and are served again afterwards."""
 
 import asyncio
-import threading
 import time
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, text
@@ -13,10 +12,6 @@ from assurance.outages.cable import Cable
 from service.storage import dialects
 from service.storage.dialects import Postgres
 from tests.support.servers import Servers
-
-
-def wait(released: threading.Event) -> None:
-    assert released.wait(60)
 
 
 def one(connection: Connection) -> int:
@@ -32,13 +27,14 @@ async def test_nobody_waits_for_ever(
     async with Cable((await servers.settings(tmp_path))["database_url"]).laid() as cable:
         database = Postgres(cable.url)
         await database.start()
-        holds, released = asyncio.Event(), threading.Event()
+        holds, released = asyncio.Event(), asyncio.Event()
 
         def hold(connection: Connection) -> None:
-            """Whose rollback goes into the silence, too."""
+            """Hold a connection whose rollback gets no answer either."""
             one(connection)
             holds.set()
-            database.blocking(connection, partial(wait, released))
+            driver: Any = connection.connection.dbapi_connection
+            driver.run_async(lambda _: released.wait())
 
         listening = asyncio.create_task(database.listen(lambda _: None))
         holding = asyncio.create_task(database.read(hold))
@@ -48,7 +44,7 @@ async def test_nobody_waits_for_ever(
         told = await asyncio.wait_for(asyncio.gather(holding, *asked, return_exceptions=True), 20)
         released.set()
         assert [type(each) for each in told] == [TimeoutError] * 9
-        with pytest.raises(OSError):  # noqa: PT011 - by its own look, or by another's word
+        with pytest.raises(OSError):  # noqa: PT011 - detected by its own check, or through another error
             await asyncio.wait_for(listening, 20)
         cable.silent = False
         end = time.monotonic() + 20

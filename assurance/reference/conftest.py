@@ -14,13 +14,13 @@ __all__ = ["fake_ring", "remembered"]
 
 @pytest.fixture(autouse=True)
 def _chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put back what `Lockstep` sets."""
+    """Restore what `Lockstep` sets."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", round_spec.CHUNK_ELEMENTS)
 
 
 @pytest.fixture
 def fake_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cohort on a ring of four neighbours, one of two in a row may be lost. Real rings begin at some 700 members."""
+    """Put every cohort on a ring of four neighbours, where one of two in a row may drop out. Real rings start at about 700 members."""
     theirs, ours = sizing.size, study.sizes
 
     def size(*args: Any, **kwargs: Any) -> Sizes:

@@ -1,4 +1,4 @@
-"""The coordinator of the secure sum (§4): what it admits, asks, and computes. It keeps no deadlines."""
+"""The coordinator of the secure sum (§4): what it accepts, asks and computes. It keeps no deadlines."""
 
 from collections import Counter, defaultdict
 from functools import partial, reduce
@@ -14,7 +14,7 @@ WORK_MAX = 10**6  # branchings times disputed pairs
 
 
 def matching(edges: Any, ranked: list[str]) -> set[str]:
-    """Both ends of disjoint edges: each member with the first of its neighbours that is left."""
+    """Return both ends of disjoint edges: each member with its first free neighbour."""
     taken = set[str]()
     for member in ranked:
         free = [each for each in ranked if {member, each} in edges and not taken & {member, each}]
@@ -23,7 +23,7 @@ def matching(edges: Any, ranked: list[str]) -> set[str]:
 
 
 def search(edges: Any, ranked: list[str], fewer: int, left: int, *, once: bool = False) -> Any:
-    """The first of the smallest results with fewer members; whether the branchings were enough (§4.5, rules 2 to 4)."""
+    """Return the first of the smallest results below `fewer` members, and whether the branchings sufficed (§4.5, rules 2 to 4)."""
     best, branches = None, [set[str]()]
     while branches and left >= 0 and not (once and best):
         gone = branches.pop()
@@ -39,7 +39,7 @@ def search(edges: Any, ranked: list[str], fewer: int, left: int, *, once: bool =
 
 
 def least_cover(edges: Any, ranked: list[str], liars: int, most: int) -> set[str]:
-    """The first of the smallest; with too few branchings, the best so far or a matching (§4.5, rules 3, 4)."""
+    """Return the first of the smallest covers; with too few branchings, the best so far or a matching (§4.5, rules 3, 4)."""
     best = search(edges, ranked, len(ranked), most, once=True)[0] or {*ranked}
     found, whole = search(edges, ranked, min(len(best), liars + 1), most)
     if whole and not found:
@@ -48,7 +48,7 @@ def least_cover(edges: Any, ranked: list[str], liars: int, most: int) -> set[str
 
 
 class Coordinator(Party):
-    """The coordinator of one cohort; what it knows of the federation's other cohorts is in `known`."""
+    """The coordinator of one cohort; `known` holds what it knows of the federation's other cohorts."""
 
     def on_keycard(self, said: Any) -> None:  # §4.2
         demand(said.expires >= self.study.expires, "card-expired")
@@ -59,14 +59,14 @@ class Coordinator(Party):
         agree(X25519PrivateKey.generate(), said.box_key)
         cards[said.member] = said
 
-    def gather(self) -> None:  # the manifest of those who came
+    def gather(self) -> None:  # the manifest of the members that sent cards
         names = tuple(sorted(self.cards))
         self.leaves = tuple(encode(self.cards[name]) for name in names)
         m = M.Manifest(self.cohort, self.roster_hash, *self.run, names, root(self.leaves), 0, 0, 0, 0, 0, ())
         self.settle(M.Manifest(*m[:8], *computed(self.roster, self.study, m)))
         self.next = (0, 0)
 
-    def show(self, member: str) -> bytes:  # its Cards: all, or in a large cohort those that it needs, by paths
+    def show(self, member: str) -> bytes:  # its Cards: all, or in a large cohort the ones it needs, with paths
         names, near = self.m.members, {member, *secrets(self.m, member)[1:], *self.places}
         near = {*names} if member in self.places else near
         paths = {v: tree(self.leaves, i)[1] if len(near) < len(names) else () for i, v in enumerate(names) if v in near}
@@ -124,7 +124,7 @@ class Coordinator(Party):
         demand(self.reports.setdefault(said.member, said) == said, "conflict", said.member)
 
     def dropped(self, conflicts: Any, complaints: Any) -> set[str]:
-        """For disputes: a conflict joins two dealers, a complaint is (dealer, decryptor) (§4.5)."""
+        """Return the dealers to drop: a conflict joins two dealers, a complaint is (dealer, decryptor) (§4.5)."""
         edges = {*conflicts, *map(frozenset, complaints)}
         ends = Counter(each for edge in edges for each in edge)
         gone = {each for each, count in ends.items() if count > self.study.a}
@@ -158,7 +158,7 @@ class Coordinator(Party):
         parties = {each for pair in (*conflicts, *complaints) for each in pair}
         vouched = tuple(survivor(self.uploads[v].header) for v in whole if clean[v] >= t)
         staying = vouched
-        if self.fresh and self.earlier:  # under an indicator: those that it counted
+        if self.fresh and self.earlier:  # under an indicator: members that it counted
             counted = {each.member for each in self.earlier[0].survivors} - {*self.terms.evicted}
             staying = tuple(each for each in vouched if each.member in counted)
         try:
@@ -192,7 +192,7 @@ class Coordinator(Party):
         return True
 
     def certify(self, reason: str = "none") -> bytes:
-        """The Certificate for the survivors or for VOID, which closes the attempt."""
+        """Return the Certificate for the survivors or for VOID, and close the attempt."""
         survivors = self.survivors if reason == "none" else ()
         chosen = outcome(self.context, reason, survivors)
         votes = tuple(self.votes[d] for d in sorted(self.votes) if self.votes[d].outcome == chosen)
@@ -213,7 +213,7 @@ class Coordinator(Party):
         self.close("lost")
 
     def close(self, reason: str) -> None:
-        """The attempt enters the chain (§4.9)."""
+        """Add the attempt to the chain (§4.9)."""
         sequence, attempt = self.place
         retry = reason not in {"none", "erased", "lost"} and attempt < 7 and self.now < self.terms.latest_end
         self.next = (sequence, attempt + 1) if retry else (sequence + 1, 0)
@@ -234,7 +234,7 @@ class Coordinator(Party):
                 demand(self.commit_share(v, d, i, share) == row[i], "share-invalid", d)
                 self.shares[v, i][d] = share
 
-    def result(self) -> bytes | list[int]:  # the sum, or the Evictions that must come first (§4.7, §4.8)
+    def result(self) -> bytes | list[int]:  # the sum, or the Evictions that must precede it (§4.7, §4.8)
         proofs, total, entries = dict(self.proofs), [0] * self.elements, []
         for v, indices in self.owed(self.survivors, self.evicted).items():
             (header, digests, commits, *_), leaves, seeds = self.uploads[v], self.committed(v), dict[int, bytes]()
@@ -258,7 +258,7 @@ class Coordinator(Party):
         return encode(M.Evictions(self.context, tuple(proofs[v] for v in self.evicted)))
 
     def disclose(self) -> bytes:
-        """What an indicator's sum was made of (§8.2); of any other step this would open every vector."""
+        """Return the parts of an indicator's sum (§8.2). For any other step this would reveal every vector."""
         demand(self.terms.step == "indicator", "wrong-phase")
         return encode(M.Disclosure(self.context, self.entries))
 

@@ -1,4 +1,4 @@
-"""Dealers that deal wrong, in both implementations alike."""
+"""False dealings, made alike in both implementations."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,12 +17,12 @@ from veilsum.protocol.attempt import Attempt
 
 @dataclass(frozen=True)
 class Lie:
-    """What a dealer does wrong in its next upload.
+    """A dealer's fault in its next upload.
 
     Attributes:
-        kind: "dealing" (shares of another secret), "range" (of none), "row" (a decryptor's row misses its shares) or "edge"
-            (commits to another seed than its neighbour).
-        place: which secret, decryptor or neighbour, counted round.
+        kind: "dealing" (shares of another secret), "range" (shares of an invalid secret), "row" (a decryptor's row doesn't match its
+            shares) or "edge" (a commitment to another seed than the neighbour's).
+        place: index of the secret, decryptor or neighbour, modulo their number.
     """
 
     kind: str
@@ -31,7 +31,7 @@ class Lie:
 
 @contextmanager
 def lying(lie: Lie | None, attempt: Attempt, twin: reference.Member) -> Iterator[None]:
-    """For one upload, let both implementations deal alike, and wrong."""
+    """Make both implementations deal alike, and falsely, for one upload."""
     with ExitStack() as stack:
         if lie:
             forgery = Forgery(lie, twin.name, attempt)
@@ -48,11 +48,11 @@ FORGED: dict[str, tuple[Any, str, Any, str]] = {
     "row": (sealing, "commit_row", None, "commit_share"),
     "edge": (sealing, "edge_commitment", None, "commit"),
 }
-"""By kind, what is replaced in `protocol`, and in a module of the reference or its member."""
+"""By kind: the function to replace in `protocol`, and the one in the reference's module or member."""
 
 
 class Forgery:
-    """The false functions, each after the true one that it takes first."""
+    """False functions, each of which calls the true one first."""
 
     def __init__(self, lie: Lie, member: str, attempt: Attempt) -> None:
         self.kind, self.secrets = lie.kind, count()
@@ -92,11 +92,11 @@ class Forgery:
 
 
 def flipped(data: bytes) -> bytes:
-    """Another secret, or another commitment."""
+    """Return another secret or commitment."""
     return bytes((data[0] ^ 1, *data[1:]))
 
 
 def beyond(share: bytes) -> bytes:
-    """A share whose top limb, and so the secret's, is larger by 2^20: no 32-byte secret."""
+    """Add 2^20 to the top limb of a share, and so of its secret, which then exceeds 32 bytes."""
     top = (int.from_bytes(share[32:], "little") + 2**20) % wire.P
     return share[:32] + top.to_bytes(4, "little")

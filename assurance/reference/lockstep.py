@@ -1,4 +1,4 @@
-"""The simulator of `protocol` with a second federation beside it: the same bytes drawn, every message made twice and compared."""
+"""`protocol`'s simulator next to the second implementation: both draw the same bytes, and every message is made twice and compared."""
 
 import json
 import struct
@@ -66,11 +66,11 @@ TAKES: dict[type[Message], tuple[type[CoordinatorPhase], ...]] = {
     Reveal: (Revealing,),
     Erased: (Erasing,),
 }
-"""In which phase the coordinator reads a message; in others it is late."""
+"""The phases in which the coordinator reads a message; in others the message is late."""
 
 
 class Tape(SeededRandom):
-    """Remembers what was drawn since it was last asked."""
+    """Record the bytes drawn since the last `take`."""
 
     def __init__(self, source: Callable[[int], bytes]) -> None:
         self.source, self.drawn = source, bytearray()
@@ -81,20 +81,20 @@ class Tape(SeededRandom):
         return data
 
     def take(self) -> bytes:
-        """All since the last time."""
+        """Return all bytes since the last call."""
         data = bytes(self.drawn)
         self.drawn.clear()
         return data
 
 
 def player(data: bytes) -> Callable[[int], bytes]:
-    """Draws the same bytes again."""
+    """Return a source that draws the same bytes again."""
     stream = iter(data)
     return lambda count: bytes(next(stream) for _ in range(count))
 
 
 def coefficients(data: bytes, t: int, secrets: int) -> Iterator[int]:
-    """What `share_secrets` drew, secret by secret and limb by limb; it draws by powers, and again where a word is p."""
+    """Yield what `share_secrets` drew, by secret and limb. It draws by powers, and draws again for each word equal to p."""
     words = [word & wire.P for (word,) in struct.iter_unpack("<I", data)]
     drawn, again = words[: 9 * (t - 1) * secrets], iter(words[9 * (t - 1) * secrets :])
     while rejected := [place for place, word in enumerate(drawn) if word == wire.P]:
@@ -105,14 +105,14 @@ def coefficients(data: bytes, t: int, secrets: int) -> Iterator[int]:
 
 
 def private(key: SigningKey) -> Ed25519PrivateKey:
-    """The same identity for the reference."""
+    """Return the same identity for the reference."""
     return Ed25519PrivateKey.from_private_bytes(key.seed)
 
 
 def judged(transcript: Transcript) -> set[frozenset[str]]:
-    """Whom a transcript shows to be false, or in dispute, by both implementations; {∅} if neither can replay it.
+    """Return whom a transcript shows as false or in dispute, by both implementations; {∅} if neither can replay it.
 
-    What a coordinator that is false itself shows of disputes is not compared.
+    Disputes shown by a coordinator that is false itself are not compared.
     """
     found = said = {frozenset[str]()}
     with suppress(PeerFault):
@@ -127,14 +127,14 @@ def judged(transcript: Transcript) -> set[frozenset[str]]:
 
 @dataclass
 class Lockstep(Federation):
-    """Runs rounds as `Federation` does, and holds the reference against every message.
+    """Run rounds as `Federation` does, and compare every message with the reference's.
 
     Attributes:
-        lies: by member, for its next upload.
-        late: whose boxes get lost until there is a proposal.
-        chunk: elements of every chunk but the last.
-        compared: how many messages of each kind were alike.
-        ends: how many attempts ended in which phase.
+        lies: by member, a fault in its next upload.
+        late: members whose boxes are lost until there is a proposal.
+        chunk: elements of every chunk except the last.
+        compared: number of equal messages by kind.
+        ends: number of attempts by final phase.
     """
 
     lies: dict[str, Lie] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class Lockstep(Federation):
     ends: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        round_spec.CHUNK_ELEMENTS = self.chunk  # the tests put it back
+        round_spec.CHUNK_ELEMENTS = self.chunk  # the tests restore it
         self.known = defaultdict[str, reference.Known](reference.Known)
         self.twins: dict[str, reference.Member] = {}
         self.version = 0
@@ -152,13 +152,13 @@ class Lockstep(Federation):
         super().__post_init__()
 
     def study_of(self, **changes: Any) -> Study:
-        """As `Federation.study_of`, each a later version."""
+        """As `Federation.study_of`, with a rising version."""
         content = json.loads(super().study_of(**changes).content)
         content["notes"]["version"] = self.version = self.version + 1
         return Study.make(self.admin, federation=self.admin.public, content=canonical(content))
 
     def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
-        """As `Federation.enrol`; what a twin knows of earlier cohorts it keeps."""
+        """As `Federation.enrol`; twins remember earlier cohorts."""
         self.tape = Tape(self.random)
         self.random = self.tape
         for member, twin in self.twins.items():
@@ -193,7 +193,7 @@ class Lockstep(Federation):
         return message
 
     def alike(self, message: Message, other: bytes | None) -> None:
-        """One message of the two implementations."""
+        """Check that both implementations made the same message."""
         assert message.to_bytes() == other, f"{type(message).__name__} differs"
         self.compared[type(message).__name__] += 1
 
@@ -206,7 +206,7 @@ class Lockstep(Federation):
         assert self.phase.attempt.context == self.twin.context
 
     def _request(self, message: Message) -> None:
-        """Let the reference coordinator make what the other one asks, once."""
+        """Have the reference coordinator make the same request, once."""
         data = message.to_bytes()
         if data in self.requests or message == self.ending:
             return
@@ -249,7 +249,7 @@ class Lockstep(Federation):
         return self.show(member, message)
 
     def show(self, member: str, message: Message) -> tuple[Message, ...]:
-        """Let a member and its twin answer a message, whoever sent it."""
+        """Have a member and its twin answer a message, from any sender."""
         twin, faults, phase = self._twin_of(member, message), len(self.faults), self.phases[member]
         if isinstance(message, Opening) and isinstance(phase, Attempting):
             self.phases[member] = phase.lapse(self.now_s)  # as every driver does once the latest end has passed
@@ -268,7 +268,7 @@ class Lockstep(Federation):
         except Refused as refused:
             said = refused.args[0]
         if said or cause:
-            # Who is in no attempt refuses what only an attempt takes: one side by its phase, the other by the context.
+            # A member outside any attempt refuses an attempt's message: one implementation by its phase, the other by the context.
             assert said == cause or (said, cause) == ("wrong-context", "wrong-phase"), (said, cause, message)
             self.compared["refused"] += 1
             return replies
@@ -278,7 +278,7 @@ class Lockstep(Federation):
         return replies
 
     def _twin_of(self, member: str, message: Message) -> reference.Member:
-        """Its twin in this cohort, or in the one whose attempt a message closes."""
+        """Return the member's twin in this cohort, or in the cohort whose attempt a message closes."""
         context = getattr(message, "context", b"") if isinstance(message, Certificate | Erasure | Lost) else b""
         return self.elders.get((member, context) if context else (), self.twins[member])
 

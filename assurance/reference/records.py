@@ -1,4 +1,4 @@
-"""What a member makes of its own rows: which of them a run sums (§7.1, §7.2), and a noisy step's sums before noise (§9).
+"""A member's own rows: which of them a run sums (§7.1, §7.2), and a noisy step's vector before noise (§9).
 
 A second implementation, written from the protocol's page alone.
 """
@@ -31,7 +31,7 @@ def select(
     federation: bytes,
     taken: Collection[bytes] = (),
 ) -> list[int]:
-    """The places of the rows that a run sums; `taken` are the keys of the records that are not free (§7.2)."""
+    """Return the places of the rows that a run sums; `taken` are the keys of the records that are not free (§7.2)."""
     seen, ranked = Counter[bytes](), defaultdict(list)
     for place, (row, label, each) in enumerate(zip(rows, labels, ids or [b""] * len(labels), strict=True)):
         rank = mark(secret, "row", federation, each, u(32, seen[each]))
@@ -45,7 +45,7 @@ def select(
 
 
 def integers(x: Sequence[float], room: int = 4**12) -> list[int]:
-    """The integer row of a row no longer than 1 (§9)."""
+    """Return the integer row of a row no longer than 1 (§9)."""
     q = [round(2.0**12 * value) for value in x]
     away = {i for i, value in enumerate(x) if abs(q[i]) > abs(2.0**12 * value)}
     while sum(each * each for each in q) > room:
@@ -56,7 +56,7 @@ def integers(x: Sequence[float], room: int = 4**12) -> list[int]:
 
 
 def noiseless(study: Study, step: str, rows: Any, labels: Sequence[int], material: Mapping[str, Any]) -> list[int]:
-    """A noisy step's vector before its noise (§9)."""
+    """Return a noisy step's vector before its noise (§9)."""
     used = [(direction(row, material.get("centre")), label) for row, label in zip(rows, labels, strict=True)]
     most, values = study.most * 4**12, [*sums(study, step, used, material)]
     if study.unit == "member":
@@ -65,7 +65,7 @@ def noiseless(study: Study, step: str, rows: Any, labels: Sequence[int], materia
 
 
 def shortened(study: Study, step: str, values: list[int]) -> list[int]:
-    """A member's vector, no longer than Δ in weighted length."""
+    """Shorten a member's vector to a weighted length of at most Δ."""
     parts = study.blocks(step)
     diagonal = [2.0 - (i == j) for i in range(study.widths[0]) for j in range(i, study.widths[0])]
     squares = [
@@ -121,7 +121,7 @@ def waves(omega: Any, z: Sequence[float]) -> list[float]:
 
 
 def whitened(s: Sequence[float], material: Mapping[str, Any]) -> list[float]:
-    """A gradient's row (§9)."""
+    """Return a gradient's whitened row (§9)."""
     x = [math.fsum(map(mul, line, s)) for line in material["whitening"]]
     return unit(x) if any(x) else [1.0, *[0.0] * (len(x) - 1)]
 

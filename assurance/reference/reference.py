@@ -1,4 +1,4 @@
-"""A member of the secure sum (§4, with §5 and §8.3), each check in the page's order; messages are bytes."""
+"""A member of the secure sum (§4, with §5 and §8.3), with checks in the specification's order; messages are bytes."""
 
 from contextlib import suppress
 from functools import cache, partial, reduce
@@ -44,7 +44,7 @@ def by_draw(tag: str, m: Any) -> list[str]:
 
 @cache
 def secrets(m: Any, member: str) -> tuple[str, ...]:
-    """With whom each of its secrets is shared: `b_u`, the first, with nobody, the others with its neighbours."""
+    """Return with whom each of a member's secrets is shared: the first, `b_u`, with no neighbour, the others with one each."""
     n, ring = len(m.members), by_draw("ring", m)
     steps = range(-(m.k // 2), m.k // 2 + 1) if m.k < n - 1 else range(n)
     return ("", *sorted({ring[(ring.index(member) + step) % n] for step in steps} - {member}))
@@ -56,7 +56,7 @@ def windows_hold(m: Any, survivors: Any) -> bool:
 
 
 def computed(roster: Any, study: Study, m: Any) -> Any:
-    """A manifest's fields from `a_D` to `decryptors`, by §5."""
+    """Return a manifest's fields from `a_D` to `decryptors`, by §5."""
     came = {*roster.decryptors} & {*m.members}
     found = sizes(
         study, len(m.members), len(roster.members), len(came), len(roster.decryptors), fresh=m.repeats == NONE
@@ -75,7 +75,7 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
 
 
 class Known(SimpleNamespace):
-    """What either side knows of a federation, over all its cohorts."""
+    """What a party knows of a federation, over all its cohorts."""
 
     def __init__(self) -> None:
         super().__init__(links=(), number=0, roster=b"")
@@ -83,11 +83,11 @@ class Known(SimpleNamespace):
         self.joined: set[bytes] = set()  # contexts that it uploaded to, sent a receipt or a vote in, or erased
         self.ends: dict[bytes, Any] = {}  # context → its link
         self.certified: dict[bytes, Any] = {}  # context → its link, should it count, its survivors, study and terms
-        self.counted: dict[bytes, Any] = {}  # indicator's context → whom it counted, its evicted, its counts
+        self.counted: dict[bytes, Any] = {}  # indicator's context → members counted, members evicted, counts
 
 
 class Party(SimpleNamespace):
-    """One cohort and its open attempt, as either side sees it; `now` is in seconds since 1970."""
+    """One cohort and its open attempt, from either side; `now` is in seconds since 1970."""
 
     def __init__(
         self,
@@ -145,14 +145,14 @@ class Party(SimpleNamespace):
         return not any(self.run[3])
 
     def check_places(self, said: Any) -> None:
-        """The links name no attempt twice, and leave out no place of this cohort (§4.3, clause 5)."""
+        """Check that the links name no attempt twice, and skip no place of this cohort (§4.3, clause 5)."""
         demand(len({link.context for link in said.links}) == len(said.links), "chain-broken")
         places = [*(link[1:3] for link in said.links if link.cohort == self.cohort), said[1:3]]
         steps = all(b in {(a[0], a[1] + 1), (a[0] + 1, 0)} for a, b in pairwise(places))
         demand(places[0] == (0, 0) and steps, "chain-broken")
 
     def check_step(self, said: Any) -> None:
-        """What terms and links tell by themselves (§4.3, clauses 6 to 8)."""
+        """Check the terms against the links alone (§4.3, clauses 6 to 8)."""
         terms, study = said.terms, self.study
         demand(terms.step in study.steps, "terms-refused")
         demand(any(terms.material) == study.takes_material(terms.step), "terms-refused")
@@ -179,7 +179,7 @@ class Party(SimpleNamespace):
         return self.study.bits_of(self.terms.step)
 
     def owed(self, survivors: Any, evicted: Any) -> dict[str, list[int]]:
-        """Which of its secrets each dealer of `S∖E` must have revealed (§4.7)."""
+        """Return which of its secrets each dealer of `S∖E` must have revealed (§4.7)."""
         kept = {each.member: each for each in survivors if each.member not in evicted}
         return {v: [i for i, w in enumerate(secrets(self.m, v)) if w not in kept] for v in kept}
 
@@ -193,18 +193,18 @@ class Party(SimpleNamespace):
     def delivered(self, headers: Any) -> bytes:
         return H("deliveries", self.context, *(survivor(header).digest for header in headers))
 
-    def is_chunk(self, index: int, data: bytes) -> bool:  # as long as it is to be (§4.4)
+    def is_chunk(self, index: int, data: bytes) -> bool:  # of the right length (§4.4)
         count = max(0, min(self.chunk, self.elements - index * self.chunk))
         return bool(8 * len(data) == count * self.bits)
 
     def mask(self, total: list[int], member: str, seeds: dict[int, bytes], sign: int = 1) -> None:
-        """Adds, or takes away, the masks that these secrets of a member make, by index (§4.4)."""
+        """Add or subtract the masks of these secrets of a member, given by index (§4.4)."""
         for index, seed in seeds.items():
             other = secrets(self.m, member)[index]
             wire.mask(total, self.bits, sign if other > member or not other else -sign, seed)
 
     def unmask(self, total: list[int], member: str, chunks: Any, seeds: dict[int, bytes]) -> None:
-        """Adds an upload without the masks that these seeds make (§4.8)."""
+        """Add an upload without the masks of these seeds (§4.8)."""
         total[:] = map(add, total, wire.unpack(b"".join(chunks), len(total), self.bits))
         self.mask(total, member, seeds, -1)
 
@@ -232,7 +232,7 @@ class Party(SimpleNamespace):
         demand(len(survivors) >= self.survivors_min, "survivors-too-few")
 
     def check_proposal(self, survivors: Any, earlier: Any) -> None:
-        """What the chain tells of survivors, and the earlier set with it (§4.6, clauses 1 to 3 and 6; §4.5)."""
+        """Check survivors against the chain, and the earlier set with them (§4.6, clauses 1 to 3 and 6; §4.5)."""
         self.check_names(survivors)
         names = {each.member for each in survivors}
         demand(windows_hold(self.m, names), "window-exceeded")
@@ -266,7 +266,7 @@ class Party(SimpleNamespace):
         demand(len(said.reports) >= len(self.places) + self.m.a_D - self.m.t + 1, "erasure-invalid")
 
     def check_proof(self, proof: Any, certified: Any) -> None:
-        """That a dealer of the certified set is false (§4.7)."""
+        """Check a proof that a dealer of the certified set is false (§4.7)."""
         header, commits, siblings, index, holders = proof
         dealer, top, count = header.member, header.commitment_root, 1 + len(self.places)
         right = [survivor(header) in certified and wire.signed(self.keys[dealer], header)]
@@ -281,7 +281,7 @@ class Party(SimpleNamespace):
 
 
 class Member(Party):
-    """A member. `policy`: approvals, or None for any; the least `a_D`; the fewest members; the longest time."""
+    """A member. `policy`: approvals, or None for any; the smallest `a_D`; the fewest members; the longest time."""
 
     policy: Any = (None, 0, 0, 30 * DAY)
 
@@ -355,9 +355,9 @@ class Member(Party):
         terms, place, study, known = said.terms, said[1:3], self.study, self.known
         demand(self.places, "wrong-phase")  # it has no cards
         if self.open and said == self.opening and not self._late():
-            return self.announced  # what was sent before, if anything was
+            return self.announced  # the earlier answer, if there was one
         if self.context and self._late():
-            self._erase()  # as it has done when that attempt's time was up
+            self._erase()  # as at the end of that attempt's time
         ahead = place > self.place and said.sequence >= self.step
         if self.now >= terms.latest_end and self.name in self.places:
             self.check_places(said)
@@ -389,7 +389,7 @@ class Member(Party):
         return None
 
     def check_chain(self, said: Any) -> dict[bytes, Any]:
-        """The ends that it knows with these links, which close certified attempts (§4.3, clauses 4 and 5)."""
+        """Return the known ends, with those of links that close certified attempts (§4.3, clauses 4 and 5)."""
         known, links, here = self.known, said.links, vars(self).get("opening")
         held = {at: each[0] for at, each in known.certified.items() if at not in known.ends}
         ends: dict[bytes, Any] = known.ends | {at: link for at, link in held.items() if link in links}
@@ -404,7 +404,7 @@ class Member(Party):
 
     def _enter(self, opening: Any) -> None:
         self.begin(opening)
-        # Headers and shares are those delivered, by dealer.
+        # Headers and shares are the delivered ones, by dealer.
         vars(self).update(
             open=True, own=None, receipt=None, vote=None, certified=(), evicted=set(), headers={}, shares={}
         )
@@ -415,7 +415,7 @@ class Member(Party):
         demand(not self._late(), "terms-expired")
 
     def upload(self, x: Any, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
-        """The announcement and the chunks of a vector (§4.4); `below_p` draws Shamir's coefficients."""
+        """Return the announcement and the chunks of a vector (§4.4); `below_p` draws Shamir's coefficients."""
         ctx, name, masked = self.context, self.name, list(x)
         seeds = [hkdf(self.mask_keys[v], ctx, "mask-seed", *sorted((name, v))) for v in secrets(self.m, name)[1:]]
         drawn = dict(enumerate((draw(32), *seeds)))
@@ -551,7 +551,7 @@ class Member(Party):
             right &= [sha256(chunk).digest() for chunk in chunks] == [*digests]
             demand(right and all(self.is_chunk(*each) for each in enumerate(chunks)), "disclosure-invalid")
             self.unmask(holders, v, chunks, dict(seeds))
-        counts = [count % 2**self.bits for count in holders]  # one below zero is among the highest
+        counts = [count % 2**self.bits for count in holders]  # a negative count is among the highest
         demand(max(counts) <= len(staying), "disclosure-invalid")
         counted = {each.member for each in staying}
         self.known.counted[self.context] = (counted, tuple(sorted(self.evicted)), counts)

@@ -1,4 +1,4 @@
-"""A transcript replayed (§11): who broke which rule, by somebody who was not there; written from the protocol's page alone."""
+"""Replay of a transcript (§11): an outsider finds out who broke which rule. Written from the specification alone."""
 
 from collections import defaultdict
 from functools import partial, reduce
@@ -28,7 +28,7 @@ STATES = {  # of the coordinator, in which it admits or shows a message (§4's d
 
 
 def replay(entries: Any, signature: bytes, federation: bytes | None = None) -> set[frozenset[str]]:
-    """The parties of each finding; `Refused` where the first four entries do not hold."""
+    """Return the parties of each finding. Raises `Refused` if the first four entries are invalid."""
     auditor = Auditor.of(entries[:4], federation)
     for entry in entries[4:]:
         auditor.take(entry)
@@ -37,7 +37,7 @@ def replay(entries: Any, signature: bytes, federation: bytes | None = None) -> s
 
 
 class Auditor(Coordinator):
-    """Knows what a coordinator knows, as far as the transcript says it."""
+    """A coordinator's knowledge, as far as the transcript shows it."""
 
     state: str
     evicted: tuple[str, ...]
@@ -85,7 +85,7 @@ class Auditor(Coordinator):
     def blame(self, *parties: str) -> None:
         self.found.add(frozenset(parties))
 
-    def whole(self) -> list[str]:  # the uploads that the receipts are for
+    def whole(self) -> list[str]:  # the uploads that the receipts cover
         return sorted({each for said in self.receipts.values() for each in said.dealers + said.complaints})
 
     def take(self, entry: bytes) -> None:
@@ -100,7 +100,7 @@ class Auditor(Coordinator):
             self.blame("coordinator")
 
     def once(self, signed: dict[str, Any], said: Any) -> bool:
-        """Whether a decryptor's word is the first; one that contradicts it is found."""
+        """Return whether this is a decryptor's first statement; a contradicting one is a finding."""
         self.verify(said)
         known = signed.setdefault(said.member, said)
         if known[:-1] != said[:-1]:
@@ -130,7 +130,7 @@ class Auditor(Coordinator):
             self.state = "checking"
             return
         demand(self._is_for(said, before), "survivors-invalid")
-        for dealer in said.complaints:  # it comes late, and drops nobody
+        for dealer in said.complaints:  # a late complaint drops no dealer
             self.blame(dealer, said.member)
 
     def _is_for(self, said: Any, whole: list[str]) -> bool:
@@ -238,7 +238,7 @@ class Auditor(Coordinator):
         self.state, self.closed = "closed", True
 
     def end(self, head: bytes, signature: bytes) -> None:
-        """What the whole shows."""
+        """Add the findings that only the whole transcript shows."""
         if self.receipts and not self.survivors:
             try:
                 self.disputed()
@@ -259,7 +259,7 @@ class Auditor(Coordinator):
             self.blame("coordinator")
 
     def refuted(self, said: Any) -> bool:
-        """Whether the proposal shows that a refusal's cause was none (§4.6, clauses 1 to 5)."""
+        """Return whether the proposal shows that a refusal's cause is false (§4.6, clauses 1 to 5)."""
         names = {each.member for each in self.survivors}
         announced = {each: survivor(upload.header) for each, upload in self.uploads.items() if each in self.whole()}
         match said.cause:

@@ -28,7 +28,7 @@ RECIPES = {
 
 
 def number(value: float) -> str:
-    """A finite double as RFC 8785 writes it (ECMAScript's Number.toString)."""
+    """Write a finite double as RFC 8785 does (ECMAScript's Number.toString)."""
     if value == 0:
         return "0"
     mantissa, _, power = repr(abs(value)).partition("e")
@@ -49,7 +49,7 @@ def number(value: float) -> str:
 
 
 def canonical(value: Any) -> bytes:
-    """RFC 8785."""
+    """Return the canonical JSON (RFC 8785)."""
 
     def written(each: Any) -> str:
         match each:
@@ -67,7 +67,7 @@ def canonical(value: Any) -> bytes:
 
 
 def parsed(digits: str) -> float:
-    """A number without point or exponent: a double from 2^53 on."""
+    """Parse a number without point or exponent; it is a double from 2^53 on."""
     value = float(digits)
     return int(digits) if abs(value) < 2**53 else value
 
@@ -213,7 +213,7 @@ class Study:
             holds(self.withhold is None, Fraction(self.delta) * n_max <= 1, self.bits == 48, n_max < 2**22)
 
     def rows_suffice(self, n_min: int) -> bool:
-        """Rule 1 of §4.1: enough rows of honest members, which no noisy study needs."""
+        """Check rule 1 of §4.1: enough rows of honest members. Noisy studies don't need it."""
         return self.noise is not None or self.least * (n_min - self.a) >= self.rows_needed
 
     @property
@@ -230,7 +230,7 @@ class Study:
         return ["indicator", "sum"] if self.withhold is not None else ["sum"]
 
     def before(self, step: str) -> str:
-        """The step before, or nothing."""
+        """Return the step before, or an empty text."""
         return ["", *self.steps][self.steps.index(step)]
 
     def takes_material(self, step: str) -> bool:
@@ -250,7 +250,7 @@ class Study:
     # Rare classes (§8.3)
 
     def rare(self, holders: Sequence[int]) -> tuple[int, ...]:
-        """The classes that these counts withhold."""
+        """Return the classes that these counts withhold."""
         return tuple(c for c, held in enumerate(holders) if held < self.floor)
 
     @property
@@ -266,7 +266,7 @@ class Study:
         return not withheld or bool(self.per_class * sum(left) >= self.rows_needed)
 
     def like(self, other: "Study") -> bool:
-        """Whether a sum of this study may repeat one of the other (§4.3, clause 8)."""
+        """Return whether a sum of this study may repeat one of the other (§4.3, clause 8)."""
         parts = {name for name in self.question if self.question[name] != other.question[name]}
         return bool(not parts or ("extractor" in parts and parts <= {"extractor", "dim", "statistics", "ring_bits"}))
 
@@ -281,7 +281,7 @@ class Study:
         return [int([*labels].count(c) >= self.per_class) for c in range(len(self.classes))]
 
     def vector(self, rows: Any, labels: Sequence[int], withheld: Sequence[int] = ()) -> list[int]:
-        """An exact sum's, by exact arithmetic on the `z` of the rows."""
+        """Return an exact sum's vector, by exact arithmetic on the rows' `z`."""
         used = [(unit(row), label) for row, label in zip(rows, labels, strict=True) if label not in withheld]
         values = [value for each in self.statistics for value in self._values(each, used)]
         most, scale = len(used) << self.scale, Fraction(2**self.scale)
@@ -318,7 +318,7 @@ class Study:
         yield from counts
 
     def directions(self, rows: int, bandwidth: float) -> list[list[float]]:
-        """ω of random features (§8.1)."""
+        """Return ω of random features (§8.1)."""
         pairs = -(-rows * self.dim // 2)
         stream = shake_256(b"veilsum calibration random features 1 " + self.digest).digest(16 * pairs)
         drawn = [int.from_bytes(stream[at : at + 8], "little") for at in range(0, len(stream), 8)]
@@ -333,7 +333,7 @@ class Study:
 
     @cached_property
     def mu(self) -> float:
-        """The largest multiple of 2^−30 that spends at most δ; 0 without noise."""
+        """The largest multiple of 2^−30 whose μ spends at most δ; 0 without noise."""
         low, high = 0, 2**36 if self.noise is not None else 1
         while high - low > 1:
             middle = (low + high) // 2
@@ -344,7 +344,7 @@ class Study:
         return low * 2.0**-30
 
     def blocks(self, step: str) -> list[tuple[float, int, int, bool]]:
-        """The weight, degree and length of each block of a noisy step's vector; whether it is a row of triangles."""
+        """Return the weight, degree and length of each block of a noisy step's vector, and whether it is a row of triangles."""
         count, width = len(self.classes), self.widths[0]
         w, triangle = 1.0 if count <= 20 else 2.0, width * (width + 1) // 2
         if step == "mean":
@@ -356,11 +356,11 @@ class Study:
         return [(1.0, 2, triangle, True), (w, 1, width * count, False)]
 
     def moved(self, step: str) -> float:
-        """Δ₁."""
+        """Return Δ₁."""
         return math.sqrt(sum(weight**2 for weight, *_ in self.blocks(step)))
 
     def variances(self, step: str, n_min: int) -> set[int]:
-        """Those of the noise that a member adds to the elements of a step's blocks."""
+        """Return the variances of a member's noise in the elements of a step's blocks."""
         delta = self.moved(step) * (self.per_id if self.unit == "record" else self.most)
         sigma = delta / (self.mu * math.sqrt(RECIPES[self.recipe][step]))
         steps = [
@@ -371,14 +371,14 @@ class Study:
         return {math.ceil((each**2 + 4) / (n_min - self.a)) for each in steps}
 
     def noise_fits(self, n: int, n_min: int) -> bool:
-        """Whether a cohort's noise is neither too small to be shared nor too large for the ring."""
+        """Return whether a cohort's noise is large enough to be shared and small enough for the ring."""
         drawn = {v for step in self.steps for v in self.variances(step, n_min)} if self.noise is not None else {16}
         room = self.most * self.rostered * 4**12 + 12 * (math.isqrt(n * max(drawn)) + 1)
         return self.noise is None or (min(drawn) >= 16 and max(drawn) < 2**62 and room < 2**47)
 
 
 def unit(row: Any) -> list[float]:
-    """A used row, shortened to length 1 (§8.1)."""
+    """Scale a used row to length 1 (§8.1)."""
     top = max(abs(float(value)) for value in row)
     scaled = [float(value) / top for value in row]
     norm = math.sqrt(math.fsum(value * value for value in scaled))
@@ -387,7 +387,7 @@ def unit(row: Any) -> list[float]:
 
 @cache
 def least(n: int, marked: int, sample: int, odds: int) -> int:
-    """The least `c` with `P[Hyp(n, marked, sample) > c]·odds ≤ 1` (§5)."""
+    """Return the least `c` with `P[Hyp(n, marked, sample) > c]·odds ≤ 1` (§5)."""
     most, tail, every = min(marked, sample), 0, comb(n, sample)
     ways = comb(marked, most) * comb(n - marked, sample - most)  # of drawing so many
     while (tail + ways) * odds <= every:
@@ -398,11 +398,11 @@ def least(n: int, marked: int, sample: int, odds: int) -> int:
 
 
 def sizes(study: Study, n: int, roster: int, came: int = 0, nominees: int = 0, *, fresh: bool = True) -> Any:
-    """`a_D, n_min, t, k, D_max` and how many decrypt, of `n` members of a roster; of its nominees so many came (§5)."""
+    """Return `a_D, n_min, t, k, D_max` and the number of decryptors, for `n` members of a roster, `came` of whose nominees came (§5)."""
     lost = n * study.loss // 1000
 
     def drawn(losses: int, odds: int, lost_odds: int) -> Any:
-        """The samples that outweigh the colluders, and so many times the lost, in them; the least one first."""
+        """Yield the samples larger than their colluders and `losses` times their dropouts together, smallest first."""
         bounds = ((w, least(n, study.a, w, odds), least(n, lost, w, lost_odds)) for w in range(losses, n))
         return (each for each in bounds if n > 200 and each[0] > each[1] + losses * each[2])
 

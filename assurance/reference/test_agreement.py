@@ -1,4 +1,4 @@
-"""Two implementations, one of them from the page alone: random rounds in which each byte of one is a byte of the other.
+"""Two implementations, one of them written from the specification alone: in random rounds, both make the same bytes.
 
 `make agreement` runs more of them and leaves `runs/reference.json`.
 """
@@ -32,7 +32,7 @@ from veilsum.protocol.member import Closed, Ready
 from veilsum.protocol.messages import NO_CONTEXT, Erased, ErasureRequest, Message, Receipt, Terms, Upload, Vote
 
 ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "60"))
-"""In all; a federation lives for `EACH` of them."""
+"""Rounds in all; each federation lives for `EACH` of them."""
 EACH, BATCHES = 5, 2
 
 KINDS = ("dealing", "range", "row", "edge")
@@ -46,7 +46,7 @@ WITHHELD: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What twelve members check is checked once: it is one process."""
+    """Cache checks that all twelve members would repeat, because they run in one process."""
     monkeypatch.setattr(reference, "decode", lru_cache(1 << 12)(wire.decode))
     monkeypatch.setattr(wire, "signed", lru_cache(1 << 12)(wire.signed))
     monkeypatch.setattr(reference, "Study", lru_cache(1 << 8)(Study))
@@ -54,7 +54,7 @@ def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def figures() -> Iterator[Counter[str]]:
-    """Everything counted; of a long run a file is left."""
+    """Count over all tests; write a file after a long run."""
     counts, began = Counter[str](), time.perf_counter()
     yield counts
     if "REFERENCE_ROUNDS" in os.environ:
@@ -66,7 +66,7 @@ def figures() -> Iterator[Counter[str]]:
 
 
 def asked(rng: random.Random, members: int) -> dict[str, Any]:
-    """A question with short vectors: exact, exact under an indicator, or noisy."""
+    """Make a question with short vectors: exact, exact under an indicator, or noisy."""
     a, n_min = members // 4, max(members // 4 + 3, (members + members // 4) // 2 + 1)
     dim, kinds = rng.randint(1, 4), [{"kind": "ffc", "bias": rng.random() < 0.5}]
     kinds += [{"kind": "random-features", "size": 2, "bandwidth": 1.0}] if rng.random() < 0.2 else []
@@ -100,7 +100,7 @@ def asked(rng: random.Random, members: int) -> dict[str, Any]:
 
 
 def spoiled(federation: Lockstep, rng: random.Random, terms: Terms) -> Terms:
-    """Terms with one field that may be wrong, or with a short life."""
+    """Return terms with one field that may be wrong, or with a short lifetime."""
     wrong: dict[str, Any] = {
         "latest_end_s": int(federation.now_s) + 1 + rng.choice([1, 30, 90, 31 * 86_400]),
         "material": rng.choice([bytes(32), rng.randbytes(32)]),
@@ -114,7 +114,7 @@ def spoiled(federation: Lockstep, rng: random.Random, terms: Terms) -> Terms:
 
 
 def rounds(seed: int) -> Lockstep:
-    """A federation after `EACH` attempts with what may go wrong in them."""
+    """Return a federation after `EACH` attempts, with random faults."""
     rng = random.Random(seed)
     n = min(rng.randint(3, 12) for _ in range(3))
     nominees = sorted(rng.sample(range(n), rng.randint(min(n, 4), n))) if rng.random() < 0.3 else ()
@@ -179,7 +179,7 @@ def another(federation: Lockstep, rng: random.Random) -> None:
     exact = [link for link in exact if {*federation.summed[link.context].withheld} <= {*range(len(question.classes))}]
     if exact and rng.random() < 0.7:
         link = rng.choice(exact)
-        widest = 4 if question.thin_classes else question.dim  # more dimensions take more holders of a class
+        widest = 4 if question.thin_classes else question.dim  # more dimensions need more holders of a class
         changes: dict[str, Any] = {"extractor": rng.randbytes(32).hex(), "dim": rng.randint(1, widest)}
         changes |= {"loss": 50} if rng.random() < 0.1 else {}
         if rng.random() < 0.7:
@@ -192,7 +192,7 @@ def another(federation: Lockstep, rng: random.Random) -> None:
 
 
 def on_a_ring(seed: int) -> Lockstep:
-    """A cohort on a sparse graph: a sum, a window that loses more than it may, and half of those lost beside a liar."""
+    """Play a cohort on a sparse graph: a sum, a window with too many dropouts, and half as many dropouts next to a liar."""
     rng = random.Random(seed)
     n = rng.randint(12, 16)
     nominees = sorted(rng.sample(range(n), 7)) if seed % 3 else ()
@@ -243,7 +243,7 @@ def test_both_agree_on_a_sparse_graph(seed: int, figures: Counter[str]) -> None:
 
 
 class Insistent(Lockstep):
-    """After each message shows the member all earlier ones of the attempt again. Sends each answer twice, and other ones beside it."""
+    """After each message, replays all earlier ones of the attempt to the member. Sends each answer twice, and different answers as well."""
 
     def __post_init__(self) -> None:
         self.shown = defaultdict[str, dict[Message, None]](dict)
@@ -278,7 +278,7 @@ class Insistent(Lockstep):
         return after
 
     def _compare(self, phase: CoordinatorPhase, message: Message) -> None:
-        """One that changes nothing."""
+        """Compare a message that changes nothing."""
         cause = said = None
         try:
             assert phase.receive(message, self.now_s) == phase
@@ -294,7 +294,7 @@ class Insistent(Lockstep):
 
 @pytest.mark.parametrize("last", [None, After.UPLOAD, After.RECEIPT])
 def test_each_message_is_taken_in_its_phase_and_once(last: After | None) -> None:
-    """Half of the members leave after this one of theirs."""
+    """Half of the members leave after this message of theirs."""
     federation = Insistent(6, drop=dict.fromkeys(range(3), last) if last else {})
     federation.run_round()
     assert federation.ends == {"ClosedByAdmin" if last else "Recovered": 1}
@@ -348,7 +348,7 @@ def test_a_run_is_repeated_with_another_extractor_by_the_same_members() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_indicator_is_recounted_alike(seed: int) -> None:
-    """Where a dealer of it is false members are shown the proof first, and recount without it."""
+    """If a dealer of the indicator is false, members are shown the proof first, and recount without it."""
     federation = Lockstep(7, seed=seed, margin=0, question=WITHHELD)
     federation.lies = {"member-3": Lie("dealing", 0)} if seed % 2 else {}
     holding = {member: np.array([1, 1, seed > 1, place < 3]) for place, member in enumerate(federation.ids)}

@@ -1,4 +1,4 @@
-"""The second implementation shares no line with the first, nor does the stranger that it plays."""
+"""The second implementation, and the stranger that uses it, share no line with the first."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Random receipts, true and false: both implementations propose the same survivors, or void for the same reason (§4.5)."""
+"""From random true and false receipts, both implementations propose the same survivors, or void for the same reason (§4.5)."""
 
 import random
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ EACH, ONES = 30, np.ones(4, np.int64)
 
 
 def checking(n: int, rng: random.Random) -> tuple[Lockstep, Checking]:
-    """Everybody's boxes are in; where n is odd, in a sum under an indicator that did not count all."""
+    """Return a federation with all boxes delivered; for odd n, in a sum under an indicator that did not count all members."""
     question = {"dim": 2, "records": {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}}
     federation = Lockstep(n, seed=n, margin=1 if n % 2 else None, question=question)
     if n % 2:
@@ -30,7 +30,7 @@ def checking(n: int, rng: random.Random) -> tuple[Lockstep, Checking]:
 
 
 def asked(phase: CoordinatorPhase) -> bytes:
-    """What decryptors are asked to sign."""
+    """Return what decryptors are asked to sign."""
     assert isinstance(phase, Freezing | Voiding)
     return (phase.proposal if isinstance(phase, Freezing) else phase.request).to_bytes()
 
@@ -38,7 +38,7 @@ def asked(phase: CoordinatorPhase) -> bytes:
 def receipt(
     federation: Lockstep, context: bytes, member: str, whole: Mapping[str, Announced], against: Collection[str]
 ) -> Receipt:
-    """A decryptor's for these uploads, with complaints about some."""
+    """Make a decryptor's receipt for these uploads, with complaints about some."""
     dealers = [each for each in whole if each != member]
     return Receipt.make(
         federation.keys[member],

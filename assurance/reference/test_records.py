@@ -1,4 +1,4 @@
-"""Both implementations choose the same rows, and turn them into the same whole numbers before noise."""
+"""Both implementations select the same rows, and turn them into the same integers before noise."""
 
 import random
 from typing import Any
@@ -27,7 +27,7 @@ KINDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("seed", range(30))
 def test_both_select_the_same_rows(seed: int) -> None:
-    """Ids of many rows, unusable rows among them, records that are taken; with noise, and without ids."""
+    """With ids of many rows, unusable rows and records that are not free; with noise, and without ids."""
     rng = random.Random(seed)
     limits = {"least": 50, "most": 60, "least_per_class": 1, "rows_per_id": rng.choice([1, 3, 60])}
     noise = {**NOISE, "recipe": "sum"} if seed % 3 == 0 else None
@@ -50,7 +50,7 @@ def test_both_select_the_same_rows(seed: int) -> None:
 
 
 def test_both_shorten_rows_alike() -> None:
-    """Rows that lie on the sphere, of all lengths, and between two whole numbers."""
+    """With rows on the sphere, of all lengths, and between two integers."""
     rng, lattice, shortened = np.random.default_rng(0), FeaturesLattice(), 0
     for trial in range(3_000):
         x = rng.standard_normal(rng.integers(1, 40)) * rng.choice([1, 1e-3], p=[0.9, 0.1])
@@ -70,7 +70,7 @@ def test_both_shorten_rows_alike() -> None:
 def test_both_make_the_same_noisy_vectors_but_for_the_noise(
     statistic: dict[str, Any], recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the last integer; a product in binary64 or a cosine may lie between two whole numbers, and then a row differs by one."""
+    """To the last integer. A binary64 product or a cosine may lie between two integers, and then a row differs by one."""
     monkeypatch.setattr(Mechanism, "add_noise", lambda *_: None)
     if statistic["kind"] == "ccvr" and recipe == "mean+sum+gradients":
         return

@@ -1,4 +1,4 @@
-"""Transcripts that somebody doctored: both implementations blame the same parties (§11)."""
+"""Both implementations blame the same parties for doctored transcripts (§11)."""
 
 import random
 from collections import Counter
@@ -51,7 +51,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Transcript]:
 
 
 def altered(message: Message, federation: Lockstep, rng: random.Random) -> Message:  # noqa: C901 - a case a message
-    """The same message, false in some way, and signed as it should be."""
+    """Return a false version of a message, properly signed."""
     keys, key = federation.keys, federation.keys.get(getattr(message, "member", ""), federation.coordinator)
     other = rng.choice([bytes(32), rng.randbytes(32)])
     match message:
@@ -89,7 +89,7 @@ def altered(message: Message, federation: Lockstep, rng: random.Random) -> Messa
 
 
 def doctored(transcript: Transcript, federation: Lockstep, rng: random.Random) -> Transcript:
-    """With one to three entries left out, put elsewhere, repeated, changed or invented."""
+    """Remove, move, repeat, change or invent one to three entries."""
     entries, context = [*transcript.entries], replay(transcript).attempt.context
     for _ in range(rng.choice([1, 1, 2, 3])):
         place = rng.randrange(rng.choice([0, 4, 4, 4, 4]), len(entries))
@@ -121,7 +121,7 @@ def doctored(transcript: Transcript, federation: Lockstep, rng: random.Random) -
 
 
 def sound(transcript: Transcript) -> bool:
-    """Whether it can be replayed; some coordinators open what nobody takes."""
+    """Return whether it can be replayed; some coordinators open what no member accepts."""
     with suppress(PeerFault):
         return bool(replay(transcript))
     return False
@@ -143,7 +143,7 @@ def test_both_blame_the_same_parties(seed: int, played: list[Transcript]) -> Non
 
 
 def test_a_header_that_was_not_announced_is_found_in_a_freeze(played: list[Transcript]) -> None:
-    """Votes are on digests: a header with another signature has the same one, and decryptors sign it."""
+    """Votes are on digests. A header with another signature has the same digest, and decryptors sign it."""
     federation = Lockstep(4)
     federation.run_round()
     (transcript,) = played

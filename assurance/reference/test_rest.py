@@ -1,4 +1,4 @@
-"""One member that was written from the page, over HTTP with the real coordinator, among members of the SDK."""
+"""A member written from the specification, over HTTP with the real coordinator, among members of the SDK."""
 
 import base64
 import os
@@ -38,7 +38,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 class Signature(httpx.Auth):
-    """Signs by nothing but docs/access.md."""
+    """Sign requests with nothing but docs/access.md."""
 
     requires_request_body = True
 
@@ -66,7 +66,7 @@ class Signature(httpx.Auth):
 
 
 class Stranger:
-    """Speaks to the coordinator by nothing but the pages, the paths and httpx."""
+    """Talk to the coordinator with nothing but the specification, the paths and httpx."""
 
     def __init__(self, http: httpx.Client, member: reference.Member) -> None:
         self.http, self.member = http, member
@@ -86,7 +86,7 @@ class Stranger:
         self.member.receive(shown.content)
 
     def contribute(self, round_id: str, vector: list[int]) -> None:
-        """Answers what it is asked until the round has ended."""
+        """Answer requests until the round has ended."""
         where, opened = rest.ROUND.format(round_id=round_id), False
         while not (view := self.http.get(where).json())["ended"]:
             self.member.now = int(time.time())

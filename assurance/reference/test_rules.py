@@ -1,4 +1,4 @@
-"""Sizes, graphs, committees, covers and refusals of bytes, as either implementation has them."""
+"""Sizes, graphs, committees, covers and refusals of bytes, in both implementations."""
 
 import random
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ ADMIN = SigningKey(bytes(32))
 
 
 def content_of(a: int, loss: int) -> Content:
-    """A study of these assumptions, whatever its own rules say of them."""
+    """Make a study with these assumptions, even if its own rules forbid them."""
     content = simulated_content(simulated_question(12), 10**6)
     question = content.question.model_copy(update={"a": a, "loss": loss, "members_min": 3})
     return content.model_copy(update={"question": question})
 
 
 def sized(content: Content, **counts: Any) -> Any:
-    """`study.sizes` of the reference, for the numbers of this study."""
+    """Return the reference's `study.sizes` for this study's numbers."""
     question = content.question
     numbers: Any = SimpleNamespace(a=question.a, h=question.h_min, loss=question.loss, members=question.members_min)
     return study.sizes(numbers, **counts)
 
 
 def cohort(n: int, a: int, loss: int, nominees: Sequence[int], seed: int) -> tuple[Roster, Content, Manifest]:
-    """A roster of whose members all came but every ninth, its study, and the manifest by `protocol`."""
+    """Make a roster of which every ninth member is absent, its study, and `protocol`'s manifest."""
     rng = random.Random(seed)
     ids = [f"m{number:05}" for number in range(n)]
     came = tuple(each for number, each in enumerate(ids) if n < 20 or number % 9)
@@ -92,7 +92,7 @@ def test_sizes_committee_and_ring(n: int) -> None:
         try:
             roster, content, manifest = cohort(n, a, loss, nominees, seed)
         except PeerFault as fault:
-            assert fault.cause is Cause.COHORT_TOO_SMALL  # noqa: PT017 - some are meant to be
+            assert fault.cause is Cause.COHORT_TOO_SMALL  # noqa: PT017 - some cohorts are meant to be too small
             continue
         m = decode(manifest.to_bytes(), "Manifest")
         question = content.question
@@ -147,7 +147,7 @@ def test_few_nominees_do_only_where_no_member_may_collude(nominated: int, a: int
 def dropped(
     context: bytes, conflicts: set[frozenset[str]], complaints: set[tuple[str, str]], colluders: int
 ) -> set[str]:
-    """By a coordinator that knows nothing but the context and a."""
+    """Return whom a coordinator drops that knows only the context and a."""
     coordinator = Coordinator.__new__(Coordinator)
     vars(coordinator).update(context=context, study=SimpleNamespace(a=colluders))
     return coordinator.dropped(conflicts, complaints)
@@ -175,7 +175,10 @@ def test_who_is_dropped_for_disputes(seed: int) -> None:
 def test_who_is_dropped_where_liars_are_at_their_worst(
     colluders: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Honest members dispute with more than each liar does; and triangles. Found in time, cut off, and more than may lie."""
+    """Honest members have more disputes than each liar, and there are triangles.
+
+    Covered: search finished in time, search cut off, and more liars than may collude.
+    """
     monkeypatch.setattr(veilsum.protocol.disputes, "WORK_MAX", most)
     monkeypatch.setattr(coordinator, "WORK_MAX", most)
     wide = {(f"c{c}", f"h{w}-{c // w}") for w in range(2, 9) for c in range(8 // w * w)}
@@ -201,11 +204,11 @@ def test_a_chunk_is_as_long_as_it_is_to_be(count: int, bits: int, last: int, mon
 
 
 BEYOND = {"terms-refused", "unknown-member"}
-"""Why terms, attempts and rosters are refused."""
+"""Causes for refusing terms, attempts and rosters."""
 
 
 def messages() -> list[bytes]:
-    """One of each kind that a round speaks."""
+    """Return one message of each kind in a round."""
     seen: dict[str, bytes] = {}
     federation = Federation(5, drop={1: After.RECEIPT, 4: After.UPLOAD})
 
@@ -240,7 +243,7 @@ def test_what_is_refused_as_bytes_is_refused_alike() -> None:
         except Refused as refused:
             ours = refused.args[0]
         refusals += ours is not None
-        # Beyond the encoding; either side may look at it sooner.
+        # A fault beyond the encoding, which either side may find first.
         assert ours == theirs or theirs in BEYOND, (ours, theirs, data.hex())
     assert refusals > 1000
 

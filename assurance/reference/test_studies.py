@@ -1,4 +1,4 @@
-"""Both implementations of the study read the same bytes alike: thousands of studies, most with one or two fields changed."""
+"""Both implementations read studies alike: thousands of studies, most with one or two fields changed."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ FIELDS: list[Any] = [
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every place in a JSON value that holds no other."""
+    """Yield the path and value of every leaf in a JSON value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not inner:
         yield path, value
@@ -148,7 +148,7 @@ STATISTICS: list[list[Any]] = [
 @pytest.mark.parametrize("statistics", STATISTICS, ids=lambda each: "+".join(part["kind"] for part in each))
 @pytest.mark.parametrize("bits", [32, 48])
 def test_both_compute_the_same_vectors(statistics: list[Any], bits: int) -> None:
-    """To the last integer, but for numbers that lie within binary64's errors of the middle between two."""
+    """To the last integer, except numbers that binary64's errors put midway between two integers."""
     ccvr = {"samples_per_class": 10, "power": 0.5} if {"kind": "ccvr"} in statistics else None
     fields: dict[str, Any] = {"dim": 3, "classes": ["a", "b", "c", "d"], "statistics": statistics, "ring_bits": bits}
     fields["records"] = {"least": 50, "most": 60, "least_per_class": 10, "rows_per_id": 1}
@@ -187,7 +187,7 @@ def test_both_make_noise_of_the_same_size(unit: str, statistic: list[Any]) -> No
         try:
             check_noise(question, 12, 8)
         except PeerFault as fault:
-            assert fault.cause is Cause.WEAK_PARAMETERS  # noqa: PT017 - some are meant to be
+            assert fault.cause is Cause.WEAK_PARAMETERS  # noqa: PT017 - some studies are meant to be too weak
             assert not study.noise_fits(12, 8), values
         else:
             assert study.noise_fits(12, 8), values

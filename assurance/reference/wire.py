@@ -31,7 +31,7 @@ ROW, FIELD = r"(?m)^\| (?:(\d+) \| )?([A-Z]\w+) \| (.+) \|$", r"^(.*?) ?((?:list
 PARTS = cache(re.compile(r"([A-Za-z]+)(\d*)(?:≤(\d+))?(?: (\S+?))?(↑?)$").findall)
 M = SimpleNamespace()
 KINDS, TYPES = dict[str, int](), dict[str, list[str]]()  # message → kind; message or struct → types of its fields
-SIGNERS = dict[str, tuple[str, str]]()  # message or header → who signs it, and the tag
+SIGNERS = dict[str, tuple[str, str]]()  # message or header → its signer, and the tag
 for _kind, _name, _row in re.findall(ROW, TABLES.replace("2^20", "1048576")):
     _row = re.sub(r"signature( B64)? \(", "signature B64 (", _row).replace(" (the fields of", "")
     _fields = [re.findall(FIELD, each)[0] for each in _row.split(" · ")]
@@ -44,7 +44,7 @@ SIGNERS["RevealSummary"] = SIGNERS["Reveal"]  # "as Reveal"
 
 
 class Refused(Exception):  # noqa: N818 - the page's word
-    """What must not be accepted: the page's cause, then what it names."""
+    """A refusal: the specification's cause, then what it names."""
 
 
 def demand(condition: object, cause: str, *named: Any) -> None:
@@ -71,7 +71,7 @@ def H(tag: str, *parts: Any) -> bytes:  # noqa: N802 - the page's name
 
 
 def tree(leaves: Any, index: int = 0) -> tuple[bytes, tuple[bytes, ...]]:
-    """The Merkle root over the leaves, and the path of one."""
+    """Return the Merkle root over the leaves, and the path of one leaf."""
     level, siblings = [H("merkle-leaf", leaf) for leaf in leaves or [b""]], list[bytes]()
     count = u(64, len(level))
     while level[1:]:
@@ -86,7 +86,7 @@ def root(leaves: Any) -> bytes:
 
 
 def climb(leaf: bytes, index: int, count: int, siblings: Any) -> bytes:
-    """The root above the `index`-th of `count` leaves; a path of another length leads to no tree's."""
+    """Return the root above the `index`-th of `count` leaves; a path of the wrong length gives no tree's root."""
     node, last, left = H("merkle-leaf", leaf), count - 1, list(siblings)
     while last > 0:
         if index ^ 1 <= last:
@@ -122,7 +122,7 @@ def _read(data: BytesIO, kind: str) -> Any:
     return value
 
 
-def ascend(values: Any) -> bool:  # whether ids, or what members said, stand in order and once
+def ascend(values: Any) -> bool:  # whether ids, or members' messages, ascend without duplicates
     inner = [getattr(each, "header", getattr(each, "card", each)) for each in values]
     names = [getattr(each, "member", each) for each in inner]
     return names == sorted(set(names))
@@ -167,7 +167,7 @@ def decode(message: bytes, *expected: str) -> Any:  # one of the messages expect
 
 
 def signable(message: Any) -> bytes:
-    """What its signer signs; for a study, its name."""
+    """Return what a message's signer signs; for a study, its name."""
     if isinstance(message, M.Header):
         return H("upload", *message[:2], H("upload-digest", *message[:-1]))
     if isinstance(message, M.Reveal | M.RevealSummary):
@@ -182,7 +182,7 @@ def sign(key: Ed25519PrivateKey, name: str, *values: Any) -> Any:
 
 
 def signed(key: bytes, message: Any) -> bool:
-    """Whether a key signed this; no key of small order (their points lie on these y of the curve) signs anything."""
+    """Return whether a key signed this message. Keys of small order sign nothing: their points have these y of the curve."""
     q, y = 2**255 - 19, int.from_bytes(key, "little") % 2**255
     with suppress(InvalidSignature, ValueError):
         Ed25519PublicKey.from_public_bytes(key).verify(message.signature, signable(message))
@@ -215,7 +215,7 @@ def unpack(data: bytes, count: int, bits: int) -> list[int]:
 
 
 def split(secret: bytes, t: int, count: int, uniform: Any) -> list[bytes]:
-    """The shares of 32 bytes at x = 1 … count; `uniform` draws below p."""
+    """Return the shares of 32 bytes at x = 1 … count; `uniform` draws below p."""
     curves = [[limb, *(uniform() for _ in range(t - 1))] for limb in unpack(secret, 9, 30)]
     powers = ([pow(x, i, P) for i in range(t)] for x in range(1, count + 1))
     return [struct.pack("<9I", *(sum(map(mul, curve, power)) % P for curve in curves)) for power in powers]

@@ -1,4 +1,7 @@
-"""Cases that follow from others: paths in the trees, chunks and boxes that were changed, messages out of whole rounds. All other inputs stand in the files."""
+"""Cases derived from others: paths in trees, changed chunks and boxes, messages from whole rounds.
+
+All other inputs are in the files.
+"""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -12,7 +15,7 @@ from veilsum.protocol.shamir import PRIME
 Case = dict[str, Any]
 
 OTHER = sha256(b"another 0").hexdigest()
-"""Any digest but the right one, in hexadecimal."""
+"""A wrong digest, in hexadecimal."""
 
 
 def case(name: str, function: str, **inputs: Any) -> Case:
@@ -20,7 +23,7 @@ def case(name: str, function: str, **inputs: Any) -> Case:
 
 
 def merkle_paths(trees: list[Case]) -> Iterator[Case]:
-    """Right paths, and what must not pass for one."""
+    """Yield valid paths, and paths that must be refused."""
     for tree in trees:
         leaves, found = tree["input"]["leaves"], tree["output"]
         count = len(leaves)
@@ -112,7 +115,7 @@ def windows(drawn: list[Case]) -> Iterator[Case]:
 
 
 def contexts(recorded: Recorded) -> Iterator[Case]:
-    """A first round, and ones with links."""
+    """Yield cases of a first round, and of rounds with links."""
     for name, attempt in recorded.attempts.items():
         yield case(name, "context", **attempt.opened)
 
@@ -134,7 +137,7 @@ def context_preimages(found: list[Case]) -> Iterator[Case]:
 
 
 def messages(recorded: Recorded) -> Iterator[Case]:
-    """Uploads, certificates, what is due and evictions, out of whole rounds."""
+    """Yield cases of uploads, certificates, due secrets and evictions from whole rounds."""
     for name, attempt in recorded.attempts.items():
         for member, upload in attempt.uploads.items():
             public = recorded.federation.keys[member].public.hex()

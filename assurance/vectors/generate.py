@@ -1,6 +1,6 @@
-"""Write the vectors: `python -m assurance.vectors.generate` from the repository's root. The same bytes every time.
+"""Write the vectors: `python -m assurance.vectors.generate` from the repository's root. The output is reproducible.
 
-Most files hold their inputs; whole rounds, and what follows from other cases, are made here.
+Most files hold their own inputs; whole rounds, and cases derived from others, are made here.
 """
 
 import json
@@ -27,16 +27,16 @@ FOLLOWING: dict[str, tuple[str, Callable[[list[Json]], Iterable[Json]]]] = {
     "boxes": ("box", cases.opened_boxes),
     "graph": ("ring", cases.windows),
 }
-"""Files whose cases of one function are given, and what follows from these."""
+"""Files with given cases of one function, and the function that derives further cases from them."""
 GIVEN = (
     *("keys", "hashes", "masks", "sizes", "covers", "outcomes", "studies", "vectors", "noisy", "records"),
     *FOLLOWING,
 )
-"""Files that hold their inputs themselves: a new case is written there, and its output by this module."""
+"""Files that hold their own inputs: add a case's input there, and run this module for its output."""
 
 
 def solved(given: Iterable[Json]) -> list[Json]:
-    """Cases with what `protocol` makes of them."""
+    """Return the cases with `protocol`'s output."""
     return [
         {**{key: each[key] for key in ("name", "function", "input")}, **run(each["function"], each["input"])}
         for each in given
@@ -44,7 +44,7 @@ def solved(given: Iterable[Json]) -> list[Json]:
 
 
 def solved_again(name: str) -> Json:
-    """A file's own inputs with what `protocol` makes of them now, and with what follows."""
+    """Return a file's own inputs with `protocol`'s current output, and with derived cases."""
     kept = json.loads((HERE / f"{name}.json").read_text("utf-8"))
     function, following = FOLLOWING.get(name, ("", lambda _: ()))
     made = solved(each for each in kept["cases"] if function in {"", each["function"]})
@@ -52,7 +52,7 @@ def solved_again(name: str) -> Json:
 
 
 def documents() -> dict[str, Json]:
-    """Every file but the attacks, by name."""
+    """Return every file except attacks and plays, by name."""
     rounds = {name: played(name) for name in SCENARIOS}
     contexts = [each for recorded in rounds.values() for each in solved(cases.contexts(recorded))]
     messages = [each for name in ("evicted", "voided") for each in solved(cases.messages(rounds[name]))]
@@ -69,7 +69,7 @@ def documents() -> dict[str, Json]:
 
 
 def text_of(document: Json) -> str:
-    """A file's text: cases one to a line, so that a change shows as one."""
+    """Return a file's text with one case to a line, so that diffs are readable."""
     lines = []
     for key, value in document.items():
         if isinstance(value, list) and value and isinstance(value[0], dict | str):
@@ -81,8 +81,8 @@ def text_of(document: Json) -> str:
 
 
 def told() -> dict[str, Json]:
-    """What is made of whole rounds: transcripts that were doctored, and records."""
-    from assurance.vectors import results, transcripts  # noqa: PLC0415 - they are built on the rounds
+    """Return what is made from whole rounds: doctored transcripts, and records."""
+    from assurance.vectors import results, transcripts  # noqa: PLC0415 - they depend on the rounds
 
     shared = {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION}
     return {
@@ -92,14 +92,14 @@ def told() -> dict[str, Json]:
 
 
 def attacks() -> Json:
-    """The catalogue of attacks, which replays these rounds."""
-    from assurance.attacks.catalogue import exported  # noqa: PLC0415 - it is built on the rounds
+    """Export the catalogue of attacks, which replays these rounds."""
+    from assurance.attacks.catalogue import exported  # noqa: PLC0415 - it depends on the rounds
 
     return {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, "clauses": "§3–§11", "attacks": exported()}
 
 
 def plays() -> Json:
-    """Those of them that take more than one message, as scripts for whoever is attacked."""
+    """Export the attacks with more than one message, as scripts of the attacked party."""
     from assurance.attacks.catalogue import ATTACKS  # noqa: PLC0415 - as above
     from assurance.attacks.scripts import exported  # noqa: PLC0415 - as above
 
@@ -107,7 +107,7 @@ def plays() -> Json:
 
 
 def main() -> None:
-    """Write them all."""
+    """Write all files."""
     for name, document in {**documents(), **told(), "attacks": attacks(), "plays": plays()}.items():
         (HERE / f"{name}.json").write_text(text_of(document), "utf-8")
 

@@ -1,6 +1,6 @@
-"""The vectors' functions over again by the second implementation, whose lines are none of `protocol`'s.
+"""The vectors' functions in the second implementation, which shares no code with `protocol`.
 
-Each takes a case's inputs as JSON has them and returns its outputs; `Refused` carries the cause.
+Each function maps a case's JSON inputs to its outputs; `Refused` carries the cause.
 """
 
 import json
@@ -90,7 +90,7 @@ def commitment(case: Case) -> Case:
 
 
 def hashed(case: Case) -> Case:
-    """H over fields that stand there as they are."""
+    """Return H over fields, taken as they are."""
     return {"hash": H(case["tag"], *map(bytes.fromhex, case["fields"])).hex()}
 
 
@@ -101,7 +101,7 @@ def merkle(case: Case) -> Case:
 
 
 def merkle_path(case: Case) -> Case:
-    """Whether a path holds."""
+    """Return whether a path is valid."""
     index, count, path = case["index"], case["count"], [bytes.fromhex(each) for each in case["path"]]
     holds = (
         0 <= index < count
@@ -132,7 +132,7 @@ def unpack(case: Case) -> Case:
 
 
 def masked(case: Case) -> Case:
-    """A chunk: its elements, each seed's keystream added or taken off, packed."""
+    """Return a packed chunk: its elements, plus or minus each seed's keystream."""
     sums = [0] * case["offset"] + list(case["elements"])
     for sense, seeds in ((1, case["added"]), (-1, case["subtracted"])):
         for seed in seeds:
@@ -179,7 +179,7 @@ def recover(case: Case) -> Case:
     return {"secret": secret.hex()}
 
 
-# Who stands where
+# # Order, committee, sizes
 
 
 def names(case: Case) -> list[str]:
@@ -204,7 +204,7 @@ def ring(case: Case) -> Case:
 
 
 def cover(case: Case) -> Case:
-    """No fewer would do, and none of them is left: which ones is the page's order, checked where one of them is enough."""
+    """Return all smallest covers, and their size. Which of them is dropped depends on the specification's order."""
     disputes = [tuple(each["parties"]) for each in case["disputes"]]
     everyone = sorted({party for pair in disputes for party in pair})
     for size in range(len(everyone) + 1):
@@ -215,7 +215,7 @@ def cover(case: Case) -> Case:
 
 
 def signed(case: Case) -> Case:
-    """An Ed25519 signature over a digest."""
+    """Return an Ed25519 signature over a digest."""
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(case["seed"]))
     return {
         "public": key.public_key().public_bytes_raw().hex(),
@@ -330,11 +330,11 @@ def context(case: Case) -> Case:
     }
 
 
-# Who reads a record
+# # Readers of records
 
 
 def result(case: Case) -> Case:
-    """Whether the record follows; Refused with result-mismatch where it does not."""
+    """Return that the record follows. Raises `Refused` with result-mismatch if it doesn't."""
     said = dict(case["record"])
     document: Json = json.loads((HERE / f"round-{case['round']}.json").read_text("utf-8"))
     attempt: Json = document["attempts"][case["attempt"]]
@@ -363,14 +363,14 @@ def result(case: Case) -> Case:
 
 
 def _said(document: Json, attempt: Json, kind: int) -> list[str]:
-    """What was said of this kind in an attempt, each once."""
+    """Return the distinct messages of this kind in an attempt."""
     begins = bytes([3, kind]).hex() + attempt["context"]
     texts = [document["messages"][index] for _, _, index in attempt["log"]]
     return list(dict.fromkeys(text for text in texts if text.startswith(begins)))
 
 
 def _following(document: Json, attempt: Json, record: Json, content: Study) -> Json:
-    """What a record of this round must say."""
+    """Return what a record of this round must contain."""
     opening = decode(bytes.fromhex(attempt["opening"]), "Opening")
     manifest, terms = decode(bytes.fromhex(document["cards"]), "Cards").manifest, opening.terms
     certificate = decode(bytes.fromhex(_said(document, attempt, 12)[0]), "Certificate")

@@ -1,4 +1,4 @@
-"""The vectors' functions as `protocol` computes them: a case's inputs as JSON has them, to its outputs."""
+"""The vectors' functions in `protocol`, from a case's JSON inputs to its outputs."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ TAGS = {tag.value.decode().split("/")[2].rstrip("\0"): tag for tag in Tag}
 
 
 def run(function: str, case: Case) -> Case:
-    """The case's `output` or `refused`, as a vector says it."""
+    """Return the case's `output` or `refused`, as the vector files have it."""
     try:
         return {"output": FUNCTIONS[function](case)}
     except PeerFault as fault:
@@ -167,7 +167,7 @@ def open_box(case: Case) -> Case:
 
 
 def deal(case: Case) -> Case:
-    """The coefficients are what `share_secrets` draws, degree after degree."""
+    """Deal with the coefficients that `share_secrets` draws, degree by degree."""
     drawn = b"".join(value.to_bytes(4, "little") for row in case["coefficients"] for value in row)
 
     def random_bytes(count: int) -> bytes:
@@ -240,7 +240,7 @@ def cover(case: Case) -> Case:
 
 
 def outcomes(case: Case) -> Case:
-    """How an attempt may end, and the chain with its link."""
+    """Return the hashes of an attempt's possible ends, and the chain with its link."""
     context, chain = raw(case, "context", "chain")
     survivors = tuple(Survivor(each["member"], bytes.fromhex(each["digest"])) for each in case["survivors"])
     fields: dict[str, Any] = {
@@ -259,7 +259,7 @@ def outcomes(case: Case) -> Case:
 
 
 def studied(case: Case) -> Case:
-    """What follows from a study's content (§4.1, §8.1, §9)."""
+    """Return what follows from a study's content (§4.1, §8.1, §9)."""
     content = Content.from_bytes(case["content"].encode())
     question = content.question
     return {
@@ -272,14 +272,14 @@ def studied(case: Case) -> Case:
 
 
 def signed_study(case: Case) -> Case:
-    """A study under its federation's study key."""
+    """Sign a study with its federation's study key."""
     seed, federation = raw(case, "seed", "federation")
     study = Study.make(SigningKey(seed), federation=federation, content=case["content"].encode())
     return {"study": study.to_bytes().hex(), "hash": study.hash.hex()}
 
 
 def cohort(case: Case) -> Case:
-    """A cohort's id (§4.2)."""
+    """Return a cohort's id (§4.2)."""
     roster, study, repeats = raw(case, "roster_hash", "study", "repeats")
     found = cohort_id(roster, case["counter"], study, case["period"], repeats)
     return {"cohort": found.hex()}
@@ -291,7 +291,7 @@ def spec_of(case: Case, step: str, withheld: tuple[int, ...] = ()) -> RoundSpec:
 
 
 def statistic(case: Case) -> Case:
-    """An exact sum's vector of these rows (§8.1)."""
+    """Return an exact sum's vector of these rows (§8.1)."""
     spec = spec_of(case, "sum", tuple(case["withheld"]))
     rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
     made = vectors.vector(spec, rows.reshape(len(labels), spec.question.dim), labels)
@@ -299,7 +299,7 @@ def statistic(case: Case) -> Case:
 
 
 def noisy(case: Case) -> Case:
-    """A noisy step's vector before its noise, and the variances of a member's noise (§9)."""
+    """Return a noisy step's vector before its noise, and the variances of a member's noise (§9)."""
     content = read_content(case["content"].encode())
     spec = RoundSpec(content, bytes(32), "", case["step"], (), case["members"], case["n_min"], 1 << 20)
     rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
@@ -316,28 +316,28 @@ def noisy(case: Case) -> Case:
 
 
 def indicated(case: Case) -> Case:
-    """An indicator's vector (§8.2)."""
+    """Return an indicator's vector (§8.2)."""
     labels = np.array(case["labels"], np.int64)
     spec = spec_of(case, "indicator")
     return {"elements": vectors.vector(spec, np.ones((len(labels), spec.question.dim)), labels).tolist()}
 
 
 def rare(case: Case) -> Case:
-    """Which classes these counts withhold (§8.3)."""
+    """Return the classes that these counts withhold (§8.3)."""
     question = read_content(case["content"].encode()).question
     check_enough_rows(question, case["holders"])
     return {"withheld": list(withheld_classes(question, case["holders"]))}
 
 
 def directed(case: Case) -> Case:
-    """The directions of random features (§8.1)."""
+    """Return the directions of random features (§8.1)."""
     phi = vectors.random_features(read_content(case["content"].encode()).question)
     assert phi is not None
     return {"directions": phi.directions.tolist()}
 
 
 def context(case: Case) -> Case:
-    """Every hash that follows from roster, manifest and opening."""
+    """Return every hash that follows from roster, manifest and opening."""
     roster, study, manifest, opening = (
         parse(bytes.fromhex(case[name])) for name in ("roster", "study", "manifest", "opening")
     )
@@ -380,7 +380,7 @@ def attempt_of(case: Case) -> Attempt:
     roster, study, manifest, opening = (
         parse(bytes.fromhex(case[name])) for name in ("roster", "study", "manifest", "opening")
     )
-    return Attempt(roster, study, manifest, opening)  # type: ignore[arg-type]  # they are these
+    return Attempt(roster, study, manifest, opening)  # type: ignore[arg-type]  # messages of these types
 
 
 def certificate(case: Case) -> Case:
@@ -412,7 +412,7 @@ def record(case: Case) -> Case:
 
 
 def replayed(case: Case) -> Case:
-    from assurance.vectors import transcripts  # noqa: PLC0415 - it is built on rounds
+    from assurance.vectors import transcripts  # noqa: PLC0415 - it depends on the rounds
 
     return transcripts.replayed(case)
 

@@ -1,4 +1,4 @@
-"""Signed records over the rounds of the vectors: what follows from the evidence, and what a reader must refuse (protocol §4.8)."""
+"""Signed records of the vectors' rounds: those that follow from the evidence, and those that a reader must refuse (protocol §4.8)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -30,12 +30,12 @@ OTHER = "66" * 32
 
 
 def document_of(round_: str) -> Json:
-    """The round's file."""
+    """Return the round's file."""
     return played(round_).document
 
 
 def said(round_: str, attempt: int, form: Any, source: str = "") -> Any:
-    """The first message of this form, by this one, that is bound to an attempt."""
+    """Return an attempt's first message of this type, from `source` if given."""
     document = document_of(round_)
     header = bytes((form.version, form.kind)).hex() + document["attempts"][attempt]["context"]
     for by, _, index in document["attempts"][attempt]["log"]:
@@ -57,14 +57,14 @@ def attempt_of(round_: str, attempt: int) -> Attempt:
 
 
 def signed(round_: str, body: Json) -> Json:
-    """The record of these fields, under the coordinator's signature."""
+    """Make a record of these fields, signed by the coordinator."""
     key = SigningKey(bytes.fromhex(document_of(round_)["coordinator"]))
     record = sign_record(ResultRecord.model_validate_json(json.dumps(body)), key)
     return record.model_dump(mode="json")
 
 
 def honest(round_: str, attempt: int) -> Json:
-    """What a coordinator publishes of an attempt that has a sum; without the signature."""
+    """Return the record that an honest coordinator publishes of an attempt with a sum, without the signature."""
     found = attempt_of(round_, attempt)
     kept, terms = document_of(round_)["attempts"][attempt], found.opening.terms
     certificate = said(round_, attempt, Certificate)
@@ -98,23 +98,23 @@ def honest(round_: str, attempt: int) -> Json:
 
 
 def case(name: str, round_: str, attempt: int, body: Json) -> Json:
-    """A case of `result`: a record that this body makes, shown to member-0."""
+    """Make a case of `result`: a signed record with this body, shown to member-0."""
     inputs: Json = {"round": round_, "attempt": attempt, "record": signed(round_, body)}
     return {"name": name, "function": "result", "input": inputs}
 
 
 def cases() -> Iterator[Json]:
-    """The honest ones."""
+    """Yield the honest cases."""
     for round_, attempt in (("complete", 0), ("complete", 1), ("evicted", 0), ("indicator", 1)):
         yield case(f"the attempt {attempt} of {round_}", round_, attempt, honest(round_, attempt))
 
 
 @dataclass(frozen=True)
 class Doctoring:
-    """A record that says what does not follow.
+    """A record that doesn't follow from its round.
 
     Attributes:
-        body: the record's, from the honest one.
+        body: makes the false body from the honest one.
     """
 
     name: str
@@ -125,12 +125,12 @@ class Doctoring:
 
     @property
     def case(self) -> Json:
-        """As in `cases`."""
+        """The doctored record as a case."""
         return case(self.name, self.round, self.attempt, self.body(honest(self.round, self.attempt)))
 
     @property
     def changes(self) -> Json:
-        """What is not as in the honest case: fields of its record."""
+        """Fields that differ from the honest case's record."""
         false, true = (
             each["input"]
             for each in (self.case, case("", self.round, self.attempt, honest(self.round, self.attempt)))
@@ -140,9 +140,9 @@ class Doctoring:
 
 
 def read(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a reader of the evidence makes of a record; PeerFault where it does not follow.
+    """Verify a record as a reader of the evidence does. Raises PeerFault if it doesn't follow.
 
-    The rounds' vectors are random numbers, of which no head is made: the files are left out.
+    The rounds' vectors are random numbers without a head, so the files aren't checked.
     """
     from client_sdk.result import Result  # noqa: PLC0415 - records are made without the SDK
 

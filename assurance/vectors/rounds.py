@@ -1,4 +1,4 @@
-"""Whole rounds with every intermediate value: a simulated federation that keeps what it draws, derives and says."""
+"""Whole rounds with every intermediate value: a simulated federation that records what it draws, derives and sends."""
 
 import json
 from collections.abc import Callable
@@ -21,12 +21,12 @@ Json = dict[str, Any]
 
 @dataclass
 class Noted:
-    """What cases are made from, in hexadecimal.
+    """The values from which cases are made, in hexadecimal.
 
     Attributes:
         opened: roster, study, manifest and opening.
         uploads: by member.
-        staying: S∖E at the end; empty without a sum.
+        staying: S∖E at the end; empty if there is no sum.
     """
 
     opened: Json
@@ -37,7 +37,7 @@ class Noted:
 
 
 class Draws:
-    """Random bytes that are remembered."""
+    """Random bytes that are recorded."""
 
     def __init__(self, source: SeededRandom) -> None:
         self._source, self.drawn = source, list[bytes]()
@@ -48,7 +48,7 @@ class Draws:
 
 
 class Recorder(Federation):
-    """A federation that keeps its round as a vector."""
+    """A federation that records its round as a vector file."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, SeededRandom):
@@ -134,7 +134,7 @@ class Recorder(Federation):
 
 @dataclass
 class Recorded:
-    """A federation that has run, its attempts as cases need them, and all of it as a vector's document."""
+    """A federation after its run, its attempts as cases need them, and the vector file's document."""
 
     federation: Recorder
     attempts: dict[str, Noted]
@@ -188,7 +188,7 @@ def _attempt(federation: Recorder, outcome: Outcome) -> tuple[Noted, Json]:
 
 
 def _run(name: str, federation: Recorder, *steps: Callable[[Recorder], Vectors | None]) -> Recorded:
-    """Run an attempt after each of these preparations, over the vectors that it gives, or others."""
+    """Run an attempt after each preparation, with the vectors that it returns or with random ones."""
     shared: Json = {
         "what": SCENARIOS[name].__doc__,
         "admin": federation.admin.seed.hex(),
@@ -219,11 +219,11 @@ SMALL: Json = {"dim": 3, "classes": ["a", "b"]}
 
 
 def _plain(_recorder: Recorder) -> None:
-    """Nothing happens before."""
+    """Prepare nothing."""
 
 
 def complete() -> Recorded:
-    """Six members, of whom one vanishes before its upload, in the first of two steps of a noisy study; then the second."""
+    """Six members in the first step of a noisy study, one of which vanishes before its upload; then the second step."""
     noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}
     question = SMALL | {"noise": noise, "ring_bits": 48, "thin_classes": False, "members_min": 5}
     federation = Recorder(6, drop={4: After.OPENING}, question=question)
@@ -235,7 +235,7 @@ def complete() -> Recorded:
 
 
 def voided() -> Recorded:
-    """Four members of whom nobody may miss: one upload gets lost, the attempt is voided and tried again."""
+    """Four members, all of which are needed: one upload is lost, and the attempt is voided and tried again."""
     federation = Recorder(4, question=SMALL)
 
     def losing(sender: str, message: Message) -> Message | None:
@@ -251,7 +251,7 @@ def voided() -> Recorded:
 
 
 def evicted() -> Recorded:
-    """Five members: one deals shares of another seed than it commits to, and is evicted."""
+    """Five members, one of which deals shares of another seed than it commits to, and is evicted."""
     federation = Recorder(5, question=SMALL)
 
     def first(recorder: Recorder) -> None:
@@ -266,7 +266,7 @@ def evicted() -> Recorded:
 
 
 def nominated() -> Recorded:
-    """Six members of whom four are nominated to decrypt; one of the others vanishes before its upload."""
+    """Six members, four of which are nominated to decrypt; another one vanishes before its upload."""
     federation = Recorder(
         6, decryptors=(0, 1, 2, 5), drop={3: After.OPENING}, question=SMALL | {"ring_bits": 48}
     )
@@ -274,17 +274,17 @@ def nominated() -> Recorded:
 
 
 def erased() -> Recorded:
-    """Five members of whom two vanish after their receipts: no certificate can be had, and the others report that they erased."""
+    """Five members, two of which vanish after their receipts: no certificate is possible, and the others report that they erased."""
     return _run("erased", Recorder(5, drop={0: After.RECEIPT, 1: After.RECEIPT}, question=SMALL), _plain)
 
 
 def lost() -> Recorded:
-    """Five members of whom three vanish after their receipts: too few report, and the admin closes the attempt."""
+    """Five members, three of which vanish after their receipts: too few report, and the admin closes the attempt."""
     return _run("lost", Recorder(5, drop=dict.fromkeys(range(3), After.RECEIPT), question=SMALL), _plain)
 
 
 def indicator() -> Recorded:
-    """Four members hold classes: an indicator counts how many hold each, is disclosed, and the sum withholds the rare."""
+    """Four members with classes: an indicator counts each class's holders and is disclosed, and the sum withholds rare classes."""
     records = {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}
     question = SMALL | {"classes": ["a", "b", "c", "d", "e"], "records": records, "thin_classes": True}
     holding = {f"member-{place}": np.array([1, 1, place % 2, 1, 0]) for place in range(4)}

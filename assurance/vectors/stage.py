@@ -1,4 +1,4 @@
-"""The parties of a vector's round, brought to where its log stands: from inputs and messages alone."""
+"""The parties of a vector's round, brought to a place in its log from inputs and messages alone."""
 
 from functools import cache
 from typing import Any
@@ -27,11 +27,11 @@ from veilsum.protocol.messages import (
 )
 
 ENROLMENT = -1
-"""Where an attempt's number stands otherwise."""
+"""Number of the enrolment, in place of an attempt's."""
 
 
 class Script:
-    """Random bytes as a vector gives them."""
+    """Random bytes from a vector file."""
 
     def __init__(self, *values: bytes) -> None:
         self._values = list(values)
@@ -78,10 +78,10 @@ def sealed(
 
 
 def until(phase: Any, member: str, message: Message) -> Any:
-    """The coordinator once it says this to the member: deadlines pass, and the admin closes what too few report on."""
+    """Advance the coordinator until it sends the member this message. Deadlines pass, and the admin closes attempts with too few reports."""
     context = phase.attempt.context
     if isinstance(message, Opening | Disclosure) or getattr(message, "context", context) != context:
-        return phase  # so is a member that comes late told of an opening, or of how the last attempt ended
+        return phase  # how a late member learns of an opening, or of the last attempt's end
     while phase.request_for(member) != message and phase.deadline_s is not None:
         phase = phase.expire(phase.deadline_s)
     if isinstance(message, Lost) and phase.name == "erasing":
@@ -91,13 +91,13 @@ def until(phase: Any, member: str, message: Message) -> Any:
 
 
 def clock(document: dict[str, Any], message: Message) -> float:
-    """When a message of a round is said: what ends an attempt without votes is said after its latest end."""
+    """Return the time of a round's message. An end without votes comes after the latest end."""
     late = isinstance(message, ErasureRequest | Erased | Erasure | Lost)
     return float(document["late_s" if late else "now_s"])
 
 
 def log_of(document: dict[str, Any], attempt: int) -> list[list[Any]]:
-    """What was said, by whom, to whom."""
+    """Return an attempt's log: sender, receiver and message of each entry."""
     if attempt == ENROLMENT:
         return list(document["enrolment"])
     return list(document["attempts"][attempt]["log"])
@@ -105,12 +105,12 @@ def log_of(document: dict[str, Any], attempt: int) -> list[list[Any]]:
 
 @cache
 def message_of(round_: str, index: int) -> Message:
-    """One message of a round."""
+    """Return one message of a round."""
     return parse(bytes.fromhex(played(round_).document["messages"][index]))
 
 
 def position(round_: str, attempt: int, source: str, to: str, form: type[Message], nth: int = 0) -> int:
-    """Where in the log this one says the nth message of this form to that one."""
+    """Return the log index of the nth message of this type from `source` to `to`."""
     found = [
         at
         for at, (by, receiver, index) in enumerate(log_of(played(round_).document, attempt))
@@ -121,7 +121,7 @@ def position(round_: str, attempt: int, source: str, to: str, form: type[Message
 
 @cache
 def member_at(round_: str, member: str, attempt: int, at: int) -> tuple[SigningKey, MemberPhase]:
-    """The member as it was before that entry of the log."""
+    """Return the member's state before that entry of the log."""
     document = played(round_).document
     key, phase, _ = started(document, member)
     for number in range(ENROLMENT, attempt + 1):
@@ -138,7 +138,7 @@ def member_at(round_: str, member: str, attempt: int, at: int) -> tuple[SigningK
 
 @cache
 def coordinator_at(round_: str, attempt: int, at: int) -> Any:
-    """The coordinator as it was before that entry of the log."""
+    """Return the coordinator's state before that entry of the log."""
     document = played(round_).document
     cards, roster = parse(bytes.fromhex(document["cards"])), parse(bytes.fromhex(document["roster"]))
     study = parse(bytes.fromhex(document["study"]))

@@ -1,4 +1,4 @@
-"""A stranger is attacked by what `attacks.json` and `plays.json` hold: no line of `protocol` runs here, only the second implementation."""
+"""The attacks of `attacks.json` and `plays.json` against the second implementation. No line of `protocol` runs here."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,16 +13,16 @@ from assurance.reference.wire import KINDS, Refused, decode
 Json = dict[str, Any]
 OPENING, REFUSAL = 4, 11
 LATE = {KINDS[name] for name in ("ErasureRequest", "Erased", "Erasure", "Lost")}
-"""Kinds of what is said after the latest end."""
+"""Kinds of messages that are sent after the latest end."""
 MESSAGES = {"roster", "study", "manifest", "opening"}
-"""What a script begins with."""
+"""Messages with which a script begins."""
 
 
 def heard(script: Json, messages: list[str]) -> str:
-    """Play a script to its last step; the cause of what it meets there.
+    """Play a script to its last step; return the cause of the refusal there.
 
     Raises:
-        AssertionError: something was refused before.
+        AssertionError: if an earlier step was refused.
     """
     said = {name: bytes.fromhex(messages[script[name]]) for name in MESSAGES & script.keys()}
     party: Any = _coordinator(script, said) if script["to"] == "coordinator" else _member(script, said)
@@ -41,7 +41,7 @@ def heard(script: Json, messages: list[str]) -> str:
 
 
 def shown(attack: Json, document: Json) -> str | None:
-    """Bring a member to where an attack of one message begins, in its round, and show it that; the cause of its refusal."""
+    """Bring a member to the place of an attack with one message, and show it the message; return the cause of its refusal."""
     member, place = _started(attack["to"], document), attack["attempt"]
     for number in range(-1, place + 1):
         attempt = (
@@ -54,7 +54,7 @@ def shown(attack: Json, document: Json) -> str | None:
         ]
         for message in (bytes.fromhex(document["messages"][index]) for index in log):
             member.now = document["late_s" if message[1] in LATE else "now_s"]
-            with suppress(Refused):  # an opening is told to who comes late, and to others again
+            with suppress(Refused):  # an opening, which it may know already
                 member.receive(message)
                 if message[1] == OPENING and member.name in attempt["members"]:
                     _upload(member, attempt["members"][member.name])
@@ -67,7 +67,7 @@ def shown(attack: Json, document: Json) -> str | None:
 
 
 def undecoded(attack: Json) -> str | None:
-    """Why no decoder takes an attack's bytes."""
+    """Return why no decoder accepts an attack's bytes."""
     try:
         decode(bytes.fromhex(attack["message"]), *KINDS)
     except Refused as refused:
@@ -100,7 +100,7 @@ def _member(script: Json, said: dict[str, bytes]) -> Member:
 
 
 def _coordinator(script: Json, said: dict[str, bytes]) -> Coordinator:
-    """One with a key of its own: what it signed is in the script, and nobody hears it."""
+    """Make a coordinator with a key of its own: the script has what the true one signed, and its own messages are discarded."""
     manifest, opening = decode(said["manifest"], "Manifest"), decode(said["opening"], "Opening")
     run = (manifest.counter, manifest.period, manifest.repeats)
     coordinator = Coordinator(Ed25519PrivateKey.generate(), said["roster"], said["study"], *run)
@@ -112,7 +112,7 @@ def _coordinator(script: Json, said: dict[str, bytes]) -> Coordinator:
 
 
 def _take(party: Any, step: Json, messages: list[str]) -> bytes:
-    """One step; the coordinator asks on by itself when the next answers come."""
+    """Play one step. The coordinator makes its next request when the answers to it arrive."""
     if "wait" in step:
         party.now = step["wait"]
     elif "chunk" in step:
@@ -143,7 +143,7 @@ def _certify(coordinator: Coordinator) -> None:
 
 
 ASKS: dict[int, Callable[[Coordinator], None]] = {10: _freeze, 13: _certify}
-"""By the kind of an answer, Vote and Reveal, what was asked before the first of them."""
+"""By kind of answer, Vote and Reveal: the request that comes before the first answer."""
 
 
 def _key(seed: str) -> Ed25519PrivateKey:
@@ -156,7 +156,7 @@ def _drawing(*values: str) -> Callable[[int], bytes]:
 
 
 def _coefficients(words: bytes, columns: int) -> Iterator[int]:
-    """Limb by limb, as §10 asks for them; the script has them degree by degree."""
+    """Yield coefficients limb by limb, as §10 draws them; the script has them degree by degree."""
     values = [int.from_bytes(words[i : i + 4], "little") for i in range(0, len(words), 4)]
     for column in range(columns):
         yield from values[column::columns]

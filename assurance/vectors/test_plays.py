@@ -1,4 +1,4 @@
-"""Attacks meet the same causes in an implementation that shares no line with `protocol`; scripts are what the catalogue plays."""
+"""Attacks are refused for the same causes by an implementation that shares no line with `protocol`, and plays' scripts are up to date."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ ROUNDS = {
 OTHERWISE = dict.fromkeys(
     ("a nominee whom the roster does not list", "a reader whom the roster does not list")
 )
-"""What the second implementation decodes: it checks rosters when it hears them."""
+"""Attacks that the second implementation decodes: it checks rosters when it receives them."""
 
 
 def test_the_committed_file_is_what_the_generator_writes() -> None:
@@ -35,7 +35,7 @@ def test_a_stranger_meets_the_same_cause(play: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("round_", [*ROUNDS, None])
 def test_a_stranger_refuses_one_message_for_the_same_cause(round_: str | None) -> None:
-    """In a member's place in a round, or by no more than decoding it."""
+    """As a member in a round, or by decoding alone."""
     tried = [each for each in ATTACKED if each.get("to") != "coordinator" and each.get("round") == round_]
     met = {
         each["name"]: stranger.shown(each, ROUNDS[round_]) if round_ else stranger.undecoded(each)

@@ -1,4 +1,4 @@
-"""The committed vectors are what `protocol` computes, and what the second implementation computes beside it."""
+"""Both `protocol` and the second implementation compute the committed vectors."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_the_committed_files_are_what_the_generator_writes() -> None:
 
 
 def over_again(function: str, given: dict[str, Any]) -> dict[str, Any]:
-    """What the second implementation makes of a case."""
+    """Return the second implementation's result of a case."""
     try:
         return {"output": plain.FUNCTIONS[function](given)}
     except wire.Refused as refused:
@@ -79,7 +79,7 @@ def test_each_member_says_in_a_round_what_the_vector_says(name: str) -> None:
         for attempt in ({"log": document["enrolment"], "members": {}}, *document["attempts"]):
             for source, to, index in attempt["log"]:
                 if source == member:
-                    # what was lost on its way stands before it
+                    # first comes what was lost in transit
                     while pending.pop(0).to_bytes() != messages[index]:
                         pass
                 elif to == member:
@@ -125,13 +125,13 @@ def test_a_rounds_values_follow_from_its_inputs_by_integers_and_hashes(name: str
 
 
 def bits_of(document: dict[str, Any], opening: Opening) -> int:
-    """The ring of an attempt, by the second implementation of the study."""
+    """Return the ring of an attempt, by the second implementation of the study."""
     study = wire.decode(bytes.fromhex(document["study"]), "Study")
     return Study(study.content).bits_of(opening.terms.step)
 
 
 def ratcheted(pair: dict[str, Any], opening: Opening) -> str:
-    """K_s from the two ends' keys."""
+    """Derive K_s from a pair's keys."""
     key: str = plain.pair_key(pair)["key"]
     for sequence in range(1, opening.sequence + 1):
         key = plain.ratchet({"key": key, "cohort": pair["cohort"], "sequence": sequence})["key"]
@@ -139,7 +139,7 @@ def ratcheted(pair: dict[str, Any], opening: Opening) -> str:
 
 
 def check_boxes(messages: list[str], member: str, given: dict[str, Any], ends: dict[str, str]) -> int:
-    """Each box is in the member's upload, if that was not lost on its way; the number of boxes."""
+    """Check that each box is in the member's upload, if that was not lost; return the number of boxes."""
     begins = (
         bytes([PROTOCOL_VERSION, Upload.kind]).hex()
         + ends["context"]
@@ -154,7 +154,7 @@ def check_boxes(messages: list[str], member: str, given: dict[str, Any], ends: d
 
 
 def check_upload(bits: int, member: str, given: dict[str, Any]) -> None:
-    """The one chunk and the shares, from vector, seeds and coefficients."""
+    """Check the only chunk and the shares against vector, seeds and coefficients."""
     for chunk in given["chunks"]:
         seeds = {True: [given["b_u"]], False: []}
         for peer, seed in given["r_uv"].items():
@@ -176,7 +176,7 @@ def check_upload(bits: int, member: str, given: dict[str, Any]) -> None:
 
 
 def check_sum(bits: int, attempt: dict[str, Any]) -> None:
-    """The seeds recovered are those that were dealt; the sum is that of the vectors."""
+    """Check that the recovered seeds are the dealt ones, and that the sum is that of the vectors."""
     summed = [member for member in attempt["survivors"] if member not in attempt["evicted"]]
     assert attempt["self_seeds"] == {member: attempt["members"][member]["b_u"] for member in summed}
     for edge, seed in attempt["edge_seeds"].items():
@@ -190,7 +190,7 @@ def check_sum(bits: int, attempt: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ROUNDS)
 def test_the_coordinator_makes_of_a_round_what_the_vector_says(name: str) -> None:
-    """What members sent, in their order, leads it through the same requests to the same end."""
+    """Members' messages, in order, lead the coordinator through the same requests to the same end."""
     round_ = name.removeprefix("round-")
     assert json.loads(json.dumps(played(round_).document)).items() <= FILES[name].items()
     for number, attempt in enumerate(FILES[name]["attempts"]):

@@ -1,4 +1,4 @@
-"""Transcripts that were doctored, or in which somebody lies: whom a verifier must name, and for what."""
+"""Transcripts that were doctored or contain lies: whom a verifier must blame, and for what."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -35,7 +35,7 @@ Edit = Callable[[Entries, Recorder], object]
 
 
 def entries_of(round_: str, attempt: int) -> Entries:
-    """The transcript's entries as the round's file has them."""
+    """Return the entries of the transcript in the round's file."""
     kept = played(round_).document["attempts"][attempt]["transcript"]
     return [bytes.fromhex(entry) for entry in kept["entries"]]
 
@@ -45,7 +45,7 @@ def context_of(round_: str, attempt: int) -> bytes:
 
 
 def replayed(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a verifier finds in these entries."""
+    """Return what a verifier finds in these entries."""
     base = entries_of(case["round"], case["attempt"])
     entries = tuple(base[each] if isinstance(each, int) else bytes.fromhex(each) for each in case["entries"])
     found = replay(Transcript(entries, bytes.fromhex(case["signature"])), bytes.fromhex(case["federation"]))
@@ -62,7 +62,7 @@ def replayed(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def case(name: str, round_: str, attempt: int, edit: Edit, **changes: str) -> Case:
-    """A case of these edited entries, signed as they are now by the coordinator."""
+    """Make a case of edited entries, signed again by the coordinator."""
     base, entries = entries_of(round_, attempt), entries_of(round_, attempt)
     federation = played(round_).federation
     edit(entries, federation)
@@ -78,7 +78,7 @@ def case(name: str, round_: str, attempt: int, edit: Edit, **changes: str) -> Ca
 
 
 def cases() -> Iterator[Case]:
-    """Honest transcripts, then each lie."""
+    """Yield honest transcripts, then each lie."""
     for round_ in ("complete", "evicted", "erased", "lost", "voided", "nominated", "indicator"):
         for attempt in range(len(played(round_).document["attempts"])):
             yield case(f"the attempt {attempt} of {round_} as it is", round_, attempt, lambda *_: None)
@@ -121,7 +121,7 @@ def beginning(index: int, change: Callable[[Any, Any], Message]) -> Edit:
 
 
 def twice(form: type[Message], other: Callable[[Any, Recorder], Message]) -> Edit:
-    """The first of its form is followed by another that the same member signed."""
+    """Repeat the first message of its type, changed and signed by the same member."""
 
     def edit(entries: Entries, federation: Recorder) -> None:
         at = find(entries, form)
@@ -153,7 +153,7 @@ def refusing(cause: str) -> Edit:
 
 
 def bad_run(entries: Entries, federation: Recorder, wrong: int = 1) -> None:
-    """The last decryptor that revealed had revealed another share at first."""
+    """Let the last revealing decryptor have revealed another share at first."""
     noted: Any = parse(entries[-1])
     member = noted.member
     said = [parse(bytes.fromhex(text)) for text in played("complete").document["messages"]]

@@ -1,7 +1,7 @@
-"""What a coordinator bears: many members' uploads at once, its memory over time, control calls beside, and the disk's own speed.
+"""The load that a coordinator can bear: many members' uploads at once, memory over time, control calls meanwhile, and the disk's speed.
 
-A coordinator process, processes of members against it, and one process that writes and syncs the same bytes in files of a chunk's size,
-in one run: the ratio of the two may be compared with other machines, the times may not.
+A coordinator process, processes of members, and one process that writes and syncs the same bytes in files of a chunk's size,
+in one run. The ratio of the two can be compared with other machines; the times can't.
 
     .venv/bin/python -m benchmarks.load --members 40 --upload-mb 0.5 --output runs/load.json
 """
@@ -27,7 +27,7 @@ PROMISED_MEMBERS, PROMISED_MB, INGEST, MEMORY_MB = 100, 40.0, 0.18, 200.0
 
 
 def local(folder: Path, total: int, chunk_bytes: int) -> float:
-    """Seconds that one process takes to write and sync so many bytes, a chunk at a time, as the coordinator's own folder does."""
+    """Return the seconds that one process takes to write and sync this many bytes, chunk by chunk, as the coordinator does."""
     blobs, chunk = FileBlobs(folder), secrets.token_bytes(chunk_bytes)
     begun = time.perf_counter()
     for number, at in enumerate(range(0, total, chunk_bytes)):
@@ -36,7 +36,7 @@ def local(folder: Path, total: int, chunk_bytes: int) -> float:
 
 
 def watched(served: Served, stop: threading.Event) -> list[tuple[float, int]]:
-    """Seconds since the beginning, and bytes resident."""
+    """Record the seconds since the beginning, and the resident bytes, until stopped."""
     begun, found = time.monotonic(), list[tuple[float, int]]()
     while not stop.wait(EVERY_S):
         found.append((round(time.monotonic() - begun, 1), served.resident_bytes))
@@ -80,11 +80,11 @@ def measured(
 
 
 def promises(members: int, upload_mb: float, ratio: float, grown_mb: float) -> list[dict[str, Any]]:
-    """What is promised of so large a load; nothing is of smaller ones, which are announcements and signatures for the most part.
+    """Return the promises for a load of this size. There are none for smaller loads, which are mostly announcements and signatures.
 
     Args:
-        ratio: durable bytes a second beside one local process's.
-        grown_mb: the coordinator's memory at most, above what it had at its start.
+        ratio: durable bytes per second, relative to one local process.
+        grown_mb: the coordinator's largest memory, minus that at its start.
     """
     if members < PROMISED_MEMBERS or upload_mb < PROMISED_MB:
         return []

@@ -1,8 +1,8 @@
-"""Load on a coordinator: a round of many real members from few processes, and control calls at a steady rate beside it.
+"""Load on a coordinator: a round of many real members from few processes, with control calls at a steady rate.
 
-    enrol ──▶ open ──▶ everybody masks, and waits ──▶ control calls alone ──▶ all upload at once, control calls beside ──▶ the result
+    enrol ──▶ open ──▶ all members mask, and wait ──▶ control calls alone ──▶ all upload at once, with control calls ──▶ the result
 
-Members wait before they announce, so that what is measured from then on is the coordinator's work and not their masking.
+Members wait before they announce, so that from then on the coordinator's work is measured, and not their masking.
 """
 
 import asyncio
@@ -39,15 +39,15 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Load:
-    """What is put on a coordinator.
+    """The load on a coordinator.
 
     Attributes:
         url: the coordinator's address.
         token: the operator's.
-        members: of the round, four at least.
-        upload_bytes: of each member's vector; rounded up to what a whole number of features takes.
-        processes: that the members share.
-        calls_per_s: signed control calls.
+        members: of the round, at least four.
+        upload_bytes: of each member's vector, rounded up to a whole number of features.
+        processes: number of processes for the members.
+        calls_per_s: rate of signed control calls.
         alone_s: seconds of control calls before the uploads.
     """
 
@@ -61,26 +61,26 @@ class Load:
 
     @property
     def dim(self) -> int:
-        """The fewest features whose sums, l (l + 1) / 2 + l C + C elements, are at least so long."""
+        """The smallest number of features whose sums, l (l + 1) / 2 + l C + C elements, are at least that long."""
         elements = self.upload_bytes * 8 / RING_BITS - CLASSES
         half = CLASSES + 0.5
         return max(1, math.ceil(math.sqrt(half * half + 2 * elements) - half))
 
 
 def run(load: Load, folder: Path, told: Told) -> dict[str, Any]:
-    """Put the load on the coordinator; it keeps a federation of its own from then on.
+    """Put the load on the coordinator, which keeps its federation afterwards.
 
     Args:
-        load: what.
+        load: the load.
         folder: for the members' identities and uploads; empty.
-        told: hears what is being done.
+        told: called with progress.
 
     Returns:
-        What was measured: bytes, seconds, and milliseconds of control calls.
+        The measured bytes, seconds, and milliseconds of control calls.
 
     Raises:
-        ClientError: a process of members failed, with its reason.
-        PeerFault: the coordinator refused.
+        ClientError: if a process of members failed, with its reason.
+        PeerFault: if the coordinator refused.
     """
     ids = tuple(f"load-{index}" for index in range(load.members))
     with Operator(load.url, load.token) as operator, contextlib.ExitStack() as ending:
@@ -142,7 +142,7 @@ def _measured(
 
 
 def _spread(milliseconds: Sequence[float]) -> dict[str, float]:
-    """How many, and what half and 99 in 100 of them stay within; a call that failed counts as endless."""
+    """Return the number of calls, and their median and 99th percentile; a failed call counts as infinite."""
     if not milliseconds:
         return {"calls": 0}
     half, most = np.quantile(np.minimum(milliseconds, 1e9), [0.5, 0.99])
@@ -159,7 +159,7 @@ def _spread(milliseconds: Sequence[float]) -> dict[str, float]:
 
 
 class _Held(AsyncDriver):
-    """A member's way to the coordinator that waits, masked, before it announces its upload."""
+    """A member's driver that waits, after masking, before it announces the upload."""
 
     def __init__(self, load: Load, arrived: Callable[[], None], gate: asyncio.Event) -> None:
         super().__init__(load.url)
@@ -219,7 +219,7 @@ async def _all(masked: asyncio.Semaphore, count: int) -> None:
 
 
 async def _steady(load: Load, folder: Path, ids: Sequence[str], round_id: str, parent: Connection) -> None:
-    """Until it is told to stop. Says when each call was due, and the milliseconds from then until it was answered: a late one is not forgiven."""
+    """Call until told to stop. Report when each call was due, and the milliseconds from then to its answer, so delays count."""
     driver = AsyncDriver(load.url)
     asked = [_asker(member, Identity.load(folder / member)) for member in ids]
     found: list[tuple[float, float]] = []

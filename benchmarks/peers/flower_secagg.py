@@ -1,9 +1,9 @@
-"""Flower's secure aggregation, measured: a round's CPU, bytes and memory, printed as one line of JSON.
+"""Flower's secure aggregation, measured: one round's CPU time, bytes and memory, printed as one line of JSON.
 
 Flower's own code does the work: the four stages of `SecAggPlusWorkflow` on the server's side and
-`secaggplus_mod` on each client's. Between them stands a grid that carries every message as its protobuf
-bytes inside this process. Training returns a prepared vector, so what is timed is the secure sum alone.
-A client that is lost answers the first two stages and never uploads: the loss that Flower can repair.
+`secaggplus_mod` on each client's. Between them, a grid in this process carries every message as its protobuf
+bytes. Training returns a prepared vector, so only the secure sum is timed.
+A dropped client answers the first two stages and never uploads: the dropout that Flower can repair.
 
 Run it with the peers' interpreter, which `make bench-peers` builds:
 
@@ -46,7 +46,7 @@ STAGES = ("setup", "share", "collect", "unmask")
 # Flower's defaults, named because the error bound follows from them.
 CLIPPING_RANGE = 8.0
 QUANTISATION_RANGE = 2**22
-FULL_WEIGHT = 1_000  # every member has the greatest weight: the weighted mean is the sum over |S|
+FULL_WEIGHT = 1_000  # every member has the largest weight, so the weighted mean is the sum over |S|
 STEP = 2 * CLIPPING_RANGE / QUANTISATION_RANGE
 ERROR_BOUND = (
     1.25 * STEP
@@ -55,23 +55,23 @@ PROBED_CLIENTS = 3
 
 
 class RoundError(Exception):
-    """The round can't be run as asked, it halted, or its result is wrong."""
+    """The round can't run with these arguments, it halted, or its result is wrong."""
 
 
 class ResidentMemory:
-    """This process's resident memory in bytes; None where the kernel doesn't let its peak be reset."""
+    """This process's resident memory in bytes; None if the kernel doesn't allow a reset of its peak."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None)
 
     def release(self) -> None:
-        """Give freed pages back: kept ones hide a peak that is reached by using them again."""
+        """Return freed pages to the system: kept ones would hide a peak reached by reusing them."""
         gc.collect()
         if hasattr(self._libc, "malloc_trim"):
             self._libc.malloc_trim(0)
 
     def restart(self) -> int | None:
-        """Forget the peak so far; return what is resident now."""
+        """Reset the peak; return the current resident memory."""
         try:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
             return self._read("VmRSS")
@@ -79,7 +79,7 @@ class ResidentMemory:
             return None
 
     def peak_above(self, base: int | None) -> int | None:
-        """The peak since the last restart, less `base`."""
+        """Return the peak since the last restart, minus `base`."""
         return None if base is None else self._read("VmHWM") - base
 
     @staticmethod
@@ -89,7 +89,7 @@ class ResidentMemory:
 
 
 class NoTraining:
-    """The strategy: every client is sampled, no model goes down, the secure sum's result stands as it is."""
+    """The strategy: every client is sampled, no model is sent, and the secure sum's result stays unchanged."""
 
     def __init__(self, nodes: list[int]) -> None:
         self._proxies = [SimpleNamespace(node_id=node) for node in nodes]
@@ -102,10 +102,10 @@ class NoTraining:
 
 
 class InMemoryGrid:
-    """Joins the workflow to its clients and measures each client's part.
+    """Connect the workflow to its clients, and measure each client's part.
 
-    The server's CPU time is its stage's own minus `cpu_s`, the time spent in here. The first clients to
-    upload have their memory probed; that slows them, so they are left out of the CPU figures.
+    The server's CPU time is its stage's own minus `cpu_s`, the time spent here. The first clients to
+    upload have their memory probed, which slows them, so they are left out of the CPU figures.
     """
 
     def __init__(self, nodes: list[int], lost: set[int], elements: int, seed: int) -> None:
@@ -115,7 +115,7 @@ class InMemoryGrid:
         self.download_bytes: dict[int, int] = defaultdict(int)
         self.client_peak_bytes: dict[int, int | None] = {}
         self.server_peak_bytes: int | None = 0
-        self.uploaded_sum = np.zeros(elements)  # float64, in the clear: what the aggregate is checked against
+        self.uploaded_sum = np.zeros(elements)  # float64 sum in the clear, to check the aggregate
         self._probes = min(PROBED_CLIENTS, (len(nodes) - len(lost)) // 2)
         self._lost = lost
         self._index = {node: index for index, node in enumerate(nodes)}
@@ -127,12 +127,12 @@ class InMemoryGrid:
         self._idle_bytes = self._memory.restart()
 
     def note_server_peak(self) -> None:
-        """Take in the peak since a client last ran: it is the server's, with every client's small state."""
+        """Record the peak since a client last ran: it is the server's, plus every client's small state."""
         peak = self._memory.peak_above(self._idle_bytes)
         self.server_peak_bytes = None if peak is None else max(self.server_peak_bytes or 0, peak)
 
     def send_and_receive(self, messages: list[Message], **_: object) -> list[Message]:
-        """Carry one stage's messages to the clients and their replies back, as the workflow calls it."""
+        """Carry one stage's messages to the clients, and their replies back, as the workflow expects."""
         entered_s = time.process_time()
         self.note_server_peak()
         stage = next(self._stages)
@@ -146,7 +146,7 @@ class InMemoryGrid:
         if node in self._lost and stage in {"collect", "unmask"}:
             return Message(Error(0, "lost"), reply_to=message)
 
-        # The workflow gives one content to many messages and the client pops from it: only bytes may cross.
+        # The workflow shares one content among many messages and the client pops from it, so pass bytes only.
         request = recorddict_to_proto(message.content).SerializeToString()
         self.download_bytes[node] += len(request)
         received = Message(
@@ -176,7 +176,7 @@ class InMemoryGrid:
         return reply
 
     def _trained(self, node: int) -> FitRes:
-        """A vector of its own for each client, so that a wrong mask or survivor set can't look right."""
+        """Return a different vector for each client, so that a wrong mask or survivor set gives a wrong sum."""
         rng = np.random.default_rng((self._seed, self._index[node]))
         vector = 2 * rng.random(self.uploaded_sum.size, dtype=np.float32) - 1
         self.uploaded_sum += vector
@@ -186,7 +186,7 @@ class InMemoryGrid:
 def run_round(
     members: int, shares: int | None, threshold: int, lost: int, elements: int, seed: int
 ) -> dict[str, Any]:
-    """One secure sum: `shares` a member and secret (None: one for every member), `threshold` to recover."""
+    """Run one secure sum: `shares` for each member and secret (None: one for every member), `threshold` of them to recover."""
     # The workflow shuffles its ring of neighbours with the module's generator.
     random.seed(seed)
     nodes = random.sample(range(1, 2**62), members)
@@ -240,7 +240,7 @@ def run_round(
 
 
 def median_of(rounds: list[Any]) -> Any:
-    """The median of each figure over the rounds; None where one has none."""
+    """Return the median of each figure over the rounds; None if a round has none."""
     first = rounds[0]
     if isinstance(first, dict):
         return {name: median_of([figures[name] for figures in rounds]) for name in first}
@@ -276,7 +276,7 @@ def parse_arguments() -> argparse.Namespace:
         or not 3 <= int(given.shares) < given.members
         or int(given.shares) % 2 == 0
     ):
-        # Flower tells its clients an even number and then adds one itself: their shares would not go round.
+        # Flower tells its clients an even number and then adds one itself: there would not be enough shares.
         parser.error("--shares: 'complete', or an odd number from 3 and below --members")
     else:
         given.shares = int(given.shares)
@@ -294,7 +294,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     given = parse_arguments()
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # no Message is made without one
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # every Message needs one
     lost = round(given.lost * given.members)
     try:
         rounds = [

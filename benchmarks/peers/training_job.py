@@ -1,8 +1,8 @@
-"""One federation of equal members, trained by `training`, by Flower's simulation or by a plain loop: the same updates each.
+"""One federation of equal members, trained by `training`, by Flower's simulation or by a plain loop, with the same updates.
 
-Every way calls the same local update, `training.local.LocalTrainer`, on the same records under the same seeds, evaluates the
-global model after every round, and ends with the same weights but for the order of additions. A way is a process of its own
-(`benchmarks.training_speed` starts them); it prints one line of JSON, when each round ended, and leaves the weights.
+Every way calls the same local update, `training.local.LocalTrainer`, on the same records with the same seeds, evaluates the
+global model after every round, and ends with the same weights up to the order of additions. Each way is a separate process
+(started by `benchmarks.training_speed`), which prints one line of JSON, with the end of each round, and writes the weights.
 
     benchmarks/peers/.venv/bin/python -m benchmarks.peers.training_job plain --output /tmp/weights.npz
 """
@@ -30,7 +30,7 @@ from training.recipe import Recipe, fedavg
 
 
 class Job(NamedTuple):
-    """Members, each with so many images of 3 × 32 × 32, and how long they train."""
+    """The members' number and images of 3 × 32 × 32, and the length of the training."""
 
     members: int = 10
     records: int = 1_000
@@ -45,7 +45,7 @@ class Job(NamedTuple):
 
 @lru_cache
 def dealt(job: Job) -> tuple[Split, Partition]:
-    """Random images: what they show costs nothing."""
+    """Return random images: their content doesn't affect the cost."""
     rng = np.random.default_rng(0)
 
     def some(records: int) -> Dataset:
@@ -59,7 +59,7 @@ def dealt(job: Job) -> tuple[Split, Partition]:
 
 @lru_cache
 def trainer(job: Job) -> LocalTrainer:
-    """Resident: a process that asks again has its model, its records and its optimiser's code at hand."""
+    """Return a resident trainer: a process keeps its model, its records and its optimiser's code."""
     torch.set_num_threads(1)
     split, partition = dealt(job)
     return LocalTrainer(job.recipe, split.train, partition)
@@ -80,7 +80,7 @@ def ours(job: Job, workers: int, ended: list[float]) -> dict[str, torch.Tensor]:
 
 
 def plain(job: Job, workers: int, ended: list[float]) -> dict[str, torch.Tensor]:
-    """One process, one thread, no framework."""
+    """Train in one process and thread, without a framework."""
     del workers
     split, _ = dealt(job)
     model = job.recipe.build(10)
@@ -97,8 +97,8 @@ def plain(job: Job, workers: int, ended: list[float]) -> dict[str, torch.Tensor]
 
 
 def flower(job: Job, workers: int, ended: list[float]) -> dict[str, torch.Tensor]:
-    """Flower's own FedAvg, server and simulation on Ray: an actor a worker, each with one processor."""
-    # Imported here: the other ways shall not pay for it.
+    """Train by Flower's own FedAvg, with server and simulation on Ray: an actor for each worker, each with one processor."""
+    # Imported here, so that the other ways don't pay for it.
     from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict  # noqa: PLC0415
     from flwr.clientapp import ClientApp  # noqa: PLC0415
     from flwr.serverapp import Grid, ServerApp  # noqa: PLC0415
@@ -112,7 +112,7 @@ def flower(job: Job, workers: int, ended: list[float]) -> dict[str, torch.Tensor
 
     @client.train()
     def fit(message: Message, context: Context) -> Message:
-        # By name, so that it is imported in the actor and its records and model stay there.
+        # By name, so that the actor imports it and keeps its records and model.
         from benchmarks.peers import training_job  # noqa: PLC0415
 
         update = training_job.local_update(

@@ -1,5 +1,5 @@
 # The coordinator, built from this checkout:  docker build -f deploy/docker/coordinator.Dockerfile -t veilsum-coordinator .
-# Base images are named by tag: pin them by digest (docker buildx imagetools inspect) where you must rebuild the same bytes.
+# Base images are named by tag. For reproducible builds pin them by digest (docker buildx imagetools inspect).
 FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
 COPY . .

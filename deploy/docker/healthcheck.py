@@ -1,6 +1,6 @@
 """Exit 0 while the coordinator in this container answers on its port, with TLS or without.
 
-A coordinator with TLS answers a plain request by closing the connection, which one that hangs does not.
+A coordinator with TLS closes the connection on a plain request; one that hangs doesn't.
 """
 
 import socket

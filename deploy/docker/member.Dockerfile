@@ -1,5 +1,5 @@
-# A member's side, built from this checkout:  docker build -f deploy/docker/member.Dockerfile -t veilsum-member .
-# Its identity and state live in /identity: a volume of its own, never two containers on one.
+# A member, built from this checkout:  docker build -f deploy/docker/member.Dockerfile -t veilsum-member .
+# Its identity and state are in /identity. Give each member its own volume, and never share one between two containers.
 #   docker run --rm -it -v hospital-a:/identity -v "$PWD":/features:ro veilsum-member join /identity/hospital-a …
 FROM python:3.13-slim-bookworm AS build
 WORKDIR /src

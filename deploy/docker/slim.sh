@@ -1,4 +1,4 @@
-# Remove from an environment what nothing imports when it serves: pip, packages' own tests, headers and type stubs.
+# Remove what a running service never imports from an environment: pip, packages' own tests, headers and type stubs.
 set -eu
 "$1/bin/python" -m pip uninstall --quiet --yes pip
 find "$1" -type d \( -name tests -o -name test -o -name include \) -path '*/site-packages/*' -prune -exec rm -rf {} +

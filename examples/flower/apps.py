@@ -1,7 +1,7 @@
-"""Train with Flower, calibrate with veilsum: a ServerApp and a ClientApp, and the head of everybody's sums at the end.
+"""Train with Flower, calibrate with veilsum: a ServerApp and a ClientApp that end with the head from all members' sums.
 
-Flower averages a small network over clients that hold few classes each. Then each client, which is also a member of a
-veilsum federation, takes part in a run of the study that it approved, and the network's head is replaced by the result.
+Flower averages a small network over clients with few classes each. Then each client, which is also a member of a
+veilsum federation, takes part in a run of the study that it approved, and the result replaces the network's head.
 
     flower-supernode … --node-config 'data="…" identity="…" url="…" admin-key="…" approve="…"'     at each member
     VEILSUM_OPERATOR_TOKEN=… flower-superlink …; flwr run . --run-config 'federation="…" study="…"'    at the operator
@@ -19,8 +19,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from client_sdk import Identity, Member, Policy, Records
 from client_sdk.operator import Operator
+from veilsum import Identity, Member, Policy, Records
 from veilsum.running import Following, find_study, this_month
 
 DIM, CLASSES, PIXELS = 32, 10, 64
@@ -45,7 +45,7 @@ def features_of(network: Network, x: Floats) -> Floats:
 
 
 def trained(network: Network, x: Floats, y: npt.NDArray[np.int64], steps: int, rate: float = 0.3) -> Network:
-    """Gradient descent on softmax regression over the features."""
+    """Train by gradient descent on softmax regression over the features."""
     w1, b1, w2, b2 = (each.copy() for each in network)
     for _ in range(steps):
         z = np.tanh(x @ w1 + b1)
@@ -61,7 +61,7 @@ def trained(network: Network, x: Floats, y: npt.NDArray[np.int64], steps: int, r
 def accuracy(
     network: Network, x: Floats, y: npt.NDArray[np.int64], head: tuple[Floats, Floats] | None = None
 ) -> float:
-    """Share of right answers; with a calibrated head, which takes features of length 1, instead of the network's own."""
+    """Return the accuracy; with `head`, of a calibrated head on features of length 1, in place of the network's own head."""
     z = features_of(network, x)
     if head is None:
         return float((np.argmax(z @ network[2] + network[3], axis=1) == y).mean())
@@ -87,7 +87,7 @@ def train(message: Message, context: Context) -> Message:
 
 @client.query("calibrate")  # type: ignore[untyped-decorator]
 def calibrate(message: Message, context: Context) -> Message:
-    """Contribute sums of the trained network's features. What goes to Flower is public: the verified head."""
+    """Contribute sums of the trained network's features. Flower gets only the verified head, which is public."""
     x, y = data_of(context.node_config["data"])
     z = features_of(message.content["arrays"].to_numpy_ndarrays(), x)
     with _member(context) as member:
@@ -97,13 +97,13 @@ def calibrate(message: Message, context: Context) -> Message:
     result.save(kept)
     answer = {"head": result.record.head, "counted": result.counted}
     bias = np.zeros(CLASSES) if result.bias is None else result.bias.copy()
-    bias[list(result.unanswered)] = -np.inf  # withheld, or without rows: never answered
+    bias[list(result.unanswered)] = -np.inf  # withheld, or without rows: never predicted
     content = {"veilsum": ConfigRecord(answer), "arrays": ArrayRecord([result.weights, bias])}
     return Message(RecordDict(content), reply_to=message)
 
 
 def _member(context: Context) -> Member:
-    """The node's own configuration says who it is, whom it trusts and what it approves, never the server's message."""
+    """Make the node's member. Its identity, trust and approval come from its own configuration, never from the server's message."""
     config = context.node_config
     policy = Policy(admin_key=config["admin-key"], approved={config["approve"]})
     return Member(config["url"], Identity.load(config["identity"]), policy)
@@ -118,7 +118,7 @@ def main(grid: Grid, context: Context) -> None:
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
     done = strategy.start(grid, ArrayRecord(new_network(0)), num_rounds=int(config["rounds"]))
     network = done.arrays.to_numpy_ndarrays()
-    # The nodes wait for the run while the operator's side follows it.
+    # The nodes wait for the run while the operator's thread follows it.
     with (
         Operator(str(config["url"]), os.environ["VEILSUM_OPERATOR_TOKEN"]) as operator,
         ThreadPoolExecutor(1) as beside,
@@ -141,7 +141,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def one_head(answers: list[RecordDict]) -> tuple[Floats, Floats]:
-    """Weights and bias that every node verified, −∞ for classes that are never answered. RuntimeError if two nodes differ."""
+    """Return the verified weights and bias, −∞ for classes that are never predicted. Raises RuntimeError if two nodes differ."""
     sent = [(answer["veilsum"]["head"], answer["arrays"].to_numpy_ndarrays()) for answer in answers]
     heads = {(digest, *(part.tobytes() for part in parts)) for digest, parts in sent}
     if len(heads) != 1:
@@ -151,7 +151,7 @@ def one_head(answers: list[RecordDict]) -> tuple[Floats, Floats]:
 
 
 def _ask(grid: Grid, kind: str, content: RecordDict) -> list[RecordDict]:
-    """Ask all nodes at once: they wait for each other."""
+    """Ask all nodes at once, because they wait for each other. Raises RuntimeError if one fails or doesn't answer."""
     asked = [Message(content, dst_node_id=node, message_type=kind) for node in grid.get_node_ids()]
     replies = list(grid.send_and_receive(asked))
     failed = [reply.error.reason for reply in replies if reply.has_error()]

@@ -1,4 +1,4 @@
-"""One site's executor, called as NVFLARE's client runner calls it: for a test without a deployment.
+"""Call one site's executor as NVFLARE's client runner does, for a test without a deployment.
 
 .venv/bin/python drive.py settings.json    # url, identity, admin_key, approve, data, dim
 """
@@ -19,7 +19,7 @@ SETTINGS = json.loads(Path(sys.argv[1]).read_text("utf-8")) if len(sys.argv) > 1
 
 
 def features(weights: dict[str, Any]) -> tuple[Any, Any]:
-    """The site's records through the task's weights."""
+    """Return the site's features under the task's weights, and labels."""
     data = np.load(SETTINGS["data"])
     return data["features"] @ weights["projection"], data["labels"]
 

@@ -1,8 +1,8 @@
-"""An NVFLARE executor that calibrates: the task "calibrate" of a job takes part in a run of a study.
+"""An NVFLARE executor that calibrates: with the task "calibrate", a job takes part in a run of a study.
 
-The job's server sends the trained weights as usual. Each site computes the features of its records by a function of yours,
-contributes their sums, and answers with the verified head, whose bias is −∞ for classes that are never answered. The site's own
-configuration says who it is, whom it trusts and what it approves.
+The job's server sends the trained weights as usual. Each site computes its records' features with your function,
+contributes their sums, and answers with the verified head, whose bias is −∞ for classes that are never predicted. The site's
+identity, trust and approval come from its own configuration.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from client_sdk import Identity, Member, Policy, Records
 from client_sdk.errors import ClientError
+from veilsum import Identity, Member, Policy, Records
 from veilsum.calibration import CalibrationError
 from veilsum.protocol.errors import Misuse, PeerFault
 
@@ -26,13 +26,13 @@ Features = Callable[[dict[str, Any]], tuple[Any, Any]]
 
 
 class CalibrateExecutor(Executor):  # type: ignore[misc] # NVFLARE is untyped here
-    """Contributes a site's statistics.
+    """Contribute a site's statistics.
 
     Args:
         url: the coordinator's address.
         identity: the folder of this site's identity.
         admin_key: the admin's public key, 64 hexadecimal digits.
-        features: "module:function" from the task's weights, a dictionary of arrays, to features (n, dim) and labels (n,).
+        features: "module:function" that maps the task's weights, a dictionary of arrays, to features (n, dim) and labels (n,).
         approve: approval digest of the study that this site takes part in.
         task: the task's name.
     """
@@ -63,7 +63,7 @@ class CalibrateExecutor(Executor):  # type: ignore[misc] # NVFLARE is untyped he
             self.log_error(fl_ctx, f"not calibrated: {error}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
         bias = np.zeros(result.weights.shape[1]) if result.bias is None else result.bias.copy()
-        bias[list(result.unanswered)] = -np.inf  # withheld, or without rows: never answered
+        bias[list(result.unanswered)] = -np.inf  # withheld, or without rows: never predicted
         head = DXO(DataKind.WEIGHTS, {"weights": result.weights, "bias": bias})
         head.set_meta_prop("head", result.record.head)
         head.set_meta_prop("unanswered", list(result.unanswered))

@@ -13,7 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m research.report", description=__doc__)
     parser.add_argument("results", type=Path, nargs="+", help="result files, or folders of them")
     parser.add_argument("--output", type=Path, default=Path("runs/report.html"))
-    parser.add_argument("--title", default="Runs beside the papers")
+    parser.add_argument("--title", default="Our runs and the papers'")
     given = parser.parse_args()
     try:
         found, diverged = cells(read_results(given.results)), read_diverged(given.results)

@@ -23,7 +23,7 @@ _GAP = 1.0  # points of accuracy that a difference takes to be more than a shade
 
 
 def page(
-    found: Sequence[Cell], diverged: Sequence[Diverged] = (), *, title: str = "Runs beside the papers"
+    found: Sequence[Cell], diverged: Sequence[Diverged] = (), *, title: str = "Our runs and the papers'"
 ) -> str:
     """Write the page; runs that diverged have their own table. Raises ValueError without cells."""
     if not found:

@@ -53,7 +53,7 @@ class Pace:
                 due_s = begun_s + self._grace_s + arrived() / self._bytes_per_s
                 if due_s <= now_s():
                     raise _incomplete(
-                        f"{arrived()} bytes came in time; the least is {self._bytes_per_s:g} a second"
+                        f"{arrived()} bytes arrived in time; at least {self._bytes_per_s:g} a second are needed"
                     )
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(due_s):

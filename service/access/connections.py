@@ -91,7 +91,7 @@ class Connection(HttpToolsProtocol):
         self._unparsed += len(data)
         super().data_received(data)  # type: ignore[arg-type]  # the parser takes any buffer
         if self._unparsed > self.HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response(f"A request's head may be {self.HEAD_BYTES} bytes.")
+            self.send_400_response(f"A request's head is limited to {self.HEAD_BYTES} bytes.")
         self._wait()
 
     def on_url(self, url: bytes) -> None:

@@ -141,7 +141,7 @@ class Gate:
 async def check_digest(request: Request) -> bytes:
     """Read a signed request's body and return its SHA-256; PeerFault: digest-mismatch, malformed-request without a length."""
     if "content-length" not in request.headers or "transfer-encoding" in request.headers:
-        raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body has its content-length: send it in one piece")
+        raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body needs a Content-Length: send it in one piece")
     named, body = digest_of(_field(request, CONTENT_DIGEST)), await whole_body(request)
     if len(body) > HASHED_HERE_BYTES:
         digest = await in_thread(lambda: hashlib.sha256(body).digest())
@@ -149,7 +149,7 @@ async def check_digest(request: Request) -> bytes:
         digest = hashlib.sha256(body).digest()
     if digest != named:
         raise PeerFault(
-            Cause.DIGEST_MISMATCH, f"{len(body)} bytes arrived with another digest than they were signed with"
+            Cause.DIGEST_MISMATCH, f"the {len(body)} bytes received do not match the signed digest"
         )
     return digest
 

@@ -18,13 +18,15 @@ from service.access.gate import Gate, check_digest
 from service.audit import DONE, Audit, Deed
 from service.combining import stored_record
 from service.coordinator import Coordinator
-from service.metering import bill, in_thread
+from service.metering import bill
+from service.storage.blobs import in_blob_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.record import CombinedRecord
 from veilsum.protocol.request_signature import SIGNATURE_INPUT, WITH_BODY
-from veilsum.protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN, Scope
+from veilsum.protocol.rest import Scope
 from veilsum.protocol.study import read_content
 
 _TOKEN, _SIGNATURE = "OperatorToken", "RequestSignature"
@@ -109,7 +111,7 @@ async def _member(request: Request) -> Caller:
     named = request.path_params.get("member", caller.name)
     if named != caller.name:
         raise PeerFault(
-            Cause.FORBIDDEN, f"this is {named}'s alone, and {caller.name} has signed", [caller.name]
+            Cause.FORBIDDEN, f"only {named} may do this, and {caller.name} signed the request", [caller.name]
         )
     return caller
 
@@ -140,7 +142,7 @@ def _operator(scope: Scope) -> Admission:
         if not caller.may(scope):
             raise PeerFault(
                 Cause.FORBIDDEN,
-                f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes)) or 'none'}: this takes '{scope}'",
+                f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes)) or 'none'}: this needs '{scope}'",
             )
         await check_federation(request, caller)
         return caller
@@ -343,7 +345,7 @@ async def _roster(request: Request) -> Roster:
 
 
 async def _combined(request: Request) -> CombinedRecord:
-    return await in_thread(stored_record, _path(request)["combination"], coordinator_of(request).blobs)
+    return await in_blob_thread(stored_record, _path(request)["combination"], coordinator_of(request).blobs)
 
 
 async def _is_public(request: Request) -> bool:

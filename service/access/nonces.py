@@ -108,7 +108,7 @@ class Nonces:
 def _replayed(nonce: Nonce) -> PeerFault:
     return PeerFault(
         Cause.REQUEST_REPLAYED,
-        f"{nonce.signer} has sent a request with this nonce before: sign each one anew",
+        f"{nonce.signer} has sent a request with this nonce before: give each request its own nonce",
         [nonce.signer],
     )
 

@@ -127,7 +127,7 @@ async def extend(found: TheRound, fields: RoundsForm, here: Here) -> Response:
     ):
         raise PeerFault(Cause.MALFORMED_REQUEST, f"say by how many minutes, 1 to {MAX_MINUTES}")
     if deadline_s is None:
-        raise wrong_phase(f"the round is {found.view().state} and waits for no time")
+        raise wrong_phase(f"the round is {found.view().state} and has no deadline")
     await found.extend(here.now(), deadline_s + 60 * int(minutes))
     return _see(f"/rounds/{found.id}")
 

@@ -24,6 +24,7 @@ from service.pages.wording import PHASES, STATES
 from service.problems import not_found
 from service.rounds import Round
 from service.routes.common import CombinationPath, Here, Hex32Path, TheRound
+from service.storage.blobs import in_blob_thread
 from service.telemetry.metrics import REFUSALS
 from service.telemetry.readiness import Readiness
 from veilsum.protocol.causes import Cause
@@ -149,7 +150,7 @@ async def result(request: Request, here: Here, found: TheRound) -> HTMLResponse:
 @router.get("/combinations/{combination}")
 async def combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
     """The signed record of combined periods, and how to check it."""
-    record = await in_thread(stored_record, combination, here.blobs)
+    record = await in_blob_thread(stored_record, combination, here.blobs)
     study = await here.federations.study(record.federation, record.study)
     return page(
         request,
@@ -273,7 +274,7 @@ async def answers(found: Round) -> reading.Answers | None:
     if found.final is None:
         return await in_thread(reading.answers_of, found)
     if found not in _answers:
-        _answers[found] = await in_thread(reading.answers_of, found)
+        _answers[found] = await in_blob_thread(reading.answers_of, found)
     return _answers[found]
 
 

@@ -1,4 +1,4 @@
-"""What the routes share: how they are declared, the coordinator at hand, callers, raw bodies, long polls."""
+"""Shared parts of routes: declarations, dependencies, raw bodies and long polls."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
@@ -11,26 +11,19 @@ from service.access.bodies import ENDING
 from service.access.callers import Caller, Limits
 from service.access.guards import EVERYONE, Guard, GuardedRoute, coordinator_of
 from service.coordinator import Coordinator
-from service.metering import in_thread
 from service.problems import declared
 from service.rounds import Round
-from service.storage.blobs import PIECE_BYTES
+from service.storage.blobs import PIECE_BYTES, in_blob_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.rest import (
-    HEX32_PATTERN,
-    MAX_WAIT_S,
-    MEMBER_PATTERN,
-    OCTETS,
-    ROUND_PATTERN,
-    SAFETENSORS,
-)
+from veilsum.protocol.forms import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
+from veilsum.protocol.rest import MAX_WAIT_S, OCTETS, SAFETENSORS
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 class Routes:
-    """Routes about one subject. Each declares its guard, what it refuses, and which raw bytes it takes and gives."""
+    """Routes about one subject. Each declares its guard, its refusals, and the raw bytes that it takes and returns."""
 
     def __init__(self, subject: str) -> None:
         self.router = APIRouter(tags=[subject])
@@ -124,7 +117,7 @@ async def one_stream(request: Request) -> None:
 
 
 async def octets(request: Request) -> bytes:
-    """The raw body; PeerFault(malformed-request) where it is declared as something else."""
+    """Return the raw body. Raises PeerFault(malformed-request) for another content type."""
     kind = request.headers.get("content-type", OCTETS).partition(";")[0].strip().lower()
     if kind != OCTETS:
         raise PeerFault(Cause.MALFORMED_REQUEST, f"send this body as {OCTETS}, not {kind}")
@@ -132,7 +125,7 @@ async def octets(request: Request) -> bytes:
 
 
 class Later(Response):
-    """An answer that is made, and waited for, where it is sent: by then the request is in the audit log, and its body out of memory."""
+    """An answer that is computed when it is sent: by then the request is in the audit log, and its body is freed."""
 
     def __init__(self, make: Callable[[], Awaitable[Response]]) -> None:
         super().__init__()
@@ -148,7 +141,7 @@ async def in_pieces(
     kind: str = SAFETENSORS,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Answer with a stored document piece by piece: a client that reads slowly holds one piece in memory.
+    """Answer with a stored document piece by piece, so that a slow client keeps only one piece in memory.
 
     Args:
         read: returns its length and its pieces; called in a thread.
@@ -160,7 +153,7 @@ async def in_pieces(
         size, pieces = read()
         return size, b"".join(pieces) if size <= PIECE_BYTES else pieces
 
-    size, content = await in_thread(begun)
+    size, content = await in_blob_thread(begun)
     named = {**(headers or {}), "content-length": str(size)}
     if isinstance(content, bytes):
         return Response(content, headers=named, media_type=kind)
@@ -172,7 +165,7 @@ RoundPath = Annotated[str, Path(pattern=ROUND_PATTERN)]
 
 
 async def round_of(round_id: RoundPath, request: Request) -> Round:
-    """The path's round; PeerFault(not-found), before a stream has begun."""
+    """Return the path's round. Raises PeerFault(not-found) before a stream begins."""
     return await coordinator_of(request).catalogue.round(round_id)
 
 

@@ -26,6 +26,7 @@ from service.routes.common import (
     in_pieces,
 )
 from service.routes.published import published, shown_as
+from service.storage.blobs import in_blob_thread
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -40,7 +41,7 @@ MAX_ROSTER_BYTES, MAX_STUDY_BYTES, MAX_CARD_BYTES = 16 << 20, MAX_CONTENT + 4096
 
 @serve("GET", rest.COORDINATOR, EVERYONE)
 async def coordinator(here: Here) -> rest.CoordinatorView:
-    """The coordinator's public key, which a roster must name, and its federations."""
+    """The coordinator's public key, which rosters must name, and its federations."""
     ids = await here.federations.ids()
     return rest.CoordinatorView(
         public_key=here.key.public.hex(), protocol_version=PROTOCOL_VERSION, federations=tuple(ids)
@@ -63,7 +64,7 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
 async def put_roster(
     federation: Hex32Path, body: Octets, here: Here, response: Response
 ) -> rest.FederationView:
-    """Create a federation by its first roster (operator), or replace the roster by one with a higher number (admin, operator)."""
+    """Create a federation with its first roster (operator), or publish a roster with a higher number (admin, operator)."""
     roster = await in_thread(Roster.from_bytes, body)
     response.status_code = 201 if await here.federations.put_roster(federation, roster) else 200
     return await here.federations.view(federation)
@@ -106,7 +107,7 @@ async def chain(federation: Hex32Path, here: Here, request: Request) -> Response
 async def put_study(
     federation: Hex32Path, study: Hex32Path, body: Octets, here: Here, response: Response
 ) -> rest.StudyView:
-    """Publish a study, or a higher version of one (admin, operator). The same again changes nothing."""
+    """Publish a study, or a higher version of one (admin, operator). Repeating the request changes nothing."""
     signed = Study.from_bytes(body)
     if signed.hash.hex() != study:
         raise PeerFault(
@@ -133,9 +134,9 @@ async def studies(federation: Hex32Path, here: Here, request: Request) -> Respon
 async def runs(
     federation: Hex32Path, here: Here, request: Request, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
-    """The runs of studies that have not expired, and those with an open attempt; with `after` and `wait_s`, as soon as they change.
+    """The runs of studies that have not expired, and those with an open attempt. With `after` and `wait_s`, waits for a change.
 
-    Here members wait for a run to join. One that signs is heard from.
+    Members wait here for a run to join. A signed request counts as a sign of life.
     """
     await here.federations.roster(federation)  # not-found for a stranger
     watch = here.runs.watch(federation)
@@ -162,7 +163,7 @@ async def runs(
 async def open_cohort(
     federation: Hex32Path, request: rest.CohortRequest, here: Here, made: Made
 ) -> rest.CohortView:
-    """Open enrolment for one run of a study, for as long as the study says (operator)."""
+    """Open enrolment for one run of a study, for the time that the study sets (operator)."""
     view = await here.cohort_view(await here.open_cohort(federation, request))
     made.append(f"cohort={view.cohort}")
     return view
@@ -172,9 +173,9 @@ async def open_cohort(
 async def cohort(
     cohort: Hex32Path, here: Here, request: Request, caller: TheCaller, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
-    """A cohort as it stands; with `after` and `wait_s`, as soon as it changes: for a member that signs, as soon as enrolment ends or a round opens.
+    """A cohort. With `after` and `wait_s`, waits for a change; a signed request waits until enrolment ends or a round opens.
 
-    One that signs is heard from, which the operator's preflight shows; a signature that does not hold changes nothing.
+    A signed request counts as a sign of life, which the operator's preflight shows. An invalid signature is ignored.
     """
     found = await here.catalogue.cohort(cohort)
     if caller is STRANGER:
@@ -186,7 +187,7 @@ async def cohort(
 
 @serve.published(rest.INVITATION, Cause.NOT_FOUND, response_model=rest.InvitationView, guard=WAITING)
 async def invitation(cohort: Hex32Path, here: Here, request: Request) -> Response:
-    """All that a member needs to send a card: the cohort as it stands, the newest roster and the study. One that signs is heard from."""
+    """Everything that a member needs to send a card: the cohort, the newest roster and the study. A signed request counts as a sign of life."""
     found = await here.catalogue.cohort(cohort)
 
     async def shown() -> rest.InvitationView:
@@ -202,7 +203,7 @@ async def invitation(cohort: Hex32Path, here: Here, request: Request) -> Respons
 
 
 async def _version(found: Cohort, here: Coordinator) -> tuple[int, int]:
-    """Changes with everything that a cohort's view shows."""
+    """A version that changes with a cohort's view."""
     return found.version, len(await here.federations.links(found.federation))
 
 
@@ -232,9 +233,9 @@ async def put_card(
     after: After = -1,
     wait_s: Wait = 0.0,
 ) -> Response:
-    """A member enrols by its signed card; the last card forms the cohort. With `after` and `wait_s`, answered as soon as enrolment ends.
+    """Enrol a member by its signed card; the last card forms the cohort. With `after` and `wait_s`, waits until enrolment ends.
 
-    The answer is the member's Cards once the cohort is formed, and the cohort as it stands before.
+    Answers with the member's Cards once the cohort is formed, and with the cohort before.
     """
     card = KeyCard.from_bytes(body)
     found = await here.catalogue.cohort(cohort)
@@ -254,7 +255,7 @@ async def put_card(
 
 @serve("POST", rest.CLOSE, ROUNDS, Cause.NOT_FOUND)
 async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
-    """End enrolment now, with the cards that came (operator)."""
+    """End enrolment now, with the cards received so far (operator)."""
     found = await here.catalogue.cohort(cohort)
     await found.close()
     return await here.cohort_view(found)
@@ -290,13 +291,13 @@ async def _cards(found: Cohort, member: str) -> Response:
     status_code=201,
 )
 async def combine(federation: Hex32Path, request: CombineRequest, here: Here) -> CombinedRecord:
-    """Add up the exact sums of several periods of one question, and solve again (operator)."""
+    """Add up the exact sums of several periods of one question, and solve for one head (operator)."""
     return await here.combine(federation, request)
 
 
 @combinations("GET", rest.COMBINATIONS, EVERYONE, Cause.NOT_FOUND, name="combinations")
 async def combined(federation: Hex32Path, here: Here) -> CombinationIds:
-    """A federation's combinations, those with the newest round first."""
+    """A federation's combinations, those with the newest rounds first."""
     await here.federations.roster(federation)  # not-found for a stranger
     return CombinationIds(tuple(each.combination for each in await here.combinations(federation)))
 
@@ -304,7 +305,9 @@ async def combined(federation: Hex32Path, here: Here) -> CombinationIds:
 @combinations.published(rest.COMBINATION, Cause.NOT_FOUND, response_model=CombinedRecord)
 async def combination(combination: CombinationPath, here: Here, request: Request) -> Response:
     """The signed record of a combination."""
-    return await published(request, 0, lambda: in_thread(combining.stored_record, combination, here.blobs))
+    return await published(
+        request, 0, lambda: in_blob_thread(combining.stored_record, combination, here.blobs)
+    )
 
 
 WEIGHTS = "tensors `weights` (l, C) and, with a bias, `bias` (C,)"

@@ -1,4 +1,4 @@
-"""Operators' tokens, the audit log, and what probes ask for."""
+"""Operators' tokens, the audit log, and health probes."""
 
 from typing import Annotated, Literal
 
@@ -14,6 +14,7 @@ from service.telemetry.readiness import Readiness
 from veilsum.protocol import rest
 from veilsum.protocol.audit import PAGE_MAX, AuditPage
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.forms import SHORT_ID_PATTERN
 from veilsum.protocol.rest import NewToken, TokenList, TokenRequest, TokenView
 
 tokens, log, health = Routes("tokens"), Routes("audit"), Routes("health")
@@ -29,7 +30,7 @@ TheTokens = Annotated[Tokens, Depends(tokens_of)]
 
 @tokens("POST", rest.TOKENS, ADMIN, status_code=201)
 async def create(request: TokenRequest, tokens: TheTokens, made: Made) -> NewToken:
-    """Make a token (operator, admin): its secret is in this answer, and nowhere else."""
+    """Make a token (operator, admin). Only this answer holds its secret."""
     token = await tokens.create(request)
     made.append(f"token={token.token}")
     return token
@@ -37,13 +38,13 @@ async def create(request: TokenRequest, tokens: TheTokens, made: Made) -> NewTok
 
 @tokens("GET", rest.TOKENS, ADMIN)
 async def every(tokens: TheTokens) -> TokenList:
-    """All tokens that were ever made, without their secrets (operator, admin)."""
+    """All tokens, revoked ones included, without their secrets (operator, admin)."""
     return TokenList(tokens=await tokens.views())
 
 
 @tokens("POST", rest.REVOKE, ADMIN, Cause.NOT_FOUND, Cause.CONFLICT)
 async def revoke(
-    token: Annotated[str, Path(pattern=rest.SHORT_ID_PATTERN)], tokens: TheTokens, caller: TheCaller
+    token: Annotated[str, Path(pattern=SHORT_ID_PATTERN)], tokens: TheTokens, caller: TheCaller
 ) -> TokenView:
     """End a token now (operator, admin)."""
     return await tokens.revoke(token, caller)
@@ -67,12 +68,12 @@ async def alive() -> dict[str, str]:
 
 
 class ReadyView(rest.View):
-    """What /readyz tells.
+    """The answer of /readyz.
 
     Attributes:
-        checks: what was looked at.
+        checks: the names of the checks.
         clock_difference_s: how far this machine's clock is ahead of the database's.
-        damaged: what stands still because storage does not hold it as it was put there.
+        damaged: names of what can't go on because its stored data is damaged.
     """
 
     status: Literal["ready"]
@@ -83,7 +84,7 @@ class ReadyView(rest.View):
 
 @health("GET", rest.READY, MACHINES, Cause.UNAVAILABLE)
 async def ready(here: Here, request: Request) -> ReadyView:
-    """Whether it can work, and what else is to be known; 503 with every reason where it can't."""
+    """Whether the process is ready; 503 with every reason if it is not."""
     readiness: Readiness = request.app.state.readiness
     checks, clock = await readiness.check(), request.app.state.clock
     return ReadyView(
@@ -108,7 +109,7 @@ async def document(request: Request) -> Response:
     answers={200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}},
 )
 async def exposition(here: Here, request: Request) -> Response:
-    """This process's metrics, and the rounds of all."""
+    """This process's metrics, and the number of rounds of all processes."""
     readiness: Readiness = request.app.state.readiness
     await readiness.missing()  # which sets a metric
     await here.catalogue.look()

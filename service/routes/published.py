@@ -1,4 +1,4 @@
-"""Public documents: each is built once for each version of what it shows, and sent to clients that do not have that version."""
+"""Public documents. Each is built once for each version, and sent to clients that do not have that version."""
 
 import asyncio
 import hashlib
@@ -14,11 +14,11 @@ from service.cache import Recent
 from service.metering import in_thread
 
 CACHE_BYTES = 16 << 20
-"""Documents that stay built."""
+"""How many documents are cached."""
 
 
 class PublishedCache:
-    """The documents that were asked for last, by path."""
+    """A cache of recently requested documents, by path."""
 
     def __init__(self) -> None:
         self._built = Recent[str, tuple[Hashable, bytes, str]](CACHE_BYTES)
@@ -42,7 +42,7 @@ def _json(content: Any) -> bytes:
 
 
 async def shown_as(request: Request, path: str, version: Hashable, build: Callable[[], Any]) -> Response:
-    """Answer another request with the public JSON document of a path."""
+    """Answer with the public JSON document of another path."""
     cache: PublishedCache = request.app.state.published
     body, _ = await cache.document(path, version, build)
     return Response(body, media_type="application/json")

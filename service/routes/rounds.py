@@ -55,7 +55,7 @@ _EVENTS_SCHEMA = {
 READ_HERE_BYTES = 4096
 """Longest answer that is parsed on the event loop: handing it to a thread costs more."""
 KEEPALIVE_S = 15.0
-"""Between two signs of life of a stream: proxies close one that is silent."""
+"""Seconds between keep-alive comments: proxies close a silent stream."""
 _REFUSED = (
     Cause.NOT_FOUND,
     Cause.WRONG_PHASE,
@@ -68,9 +68,9 @@ _REFUSED = (
     Cause.REPEAT_MISMATCH,
     Cause.WEAK_PARAMETERS,
 )
-"""Why a round is not opened."""
+"""Causes for refusing to open a round."""
 ENDED = (Cause.NOT_FOUND, Cause.WRONG_PHASE)
-"""Why an end is not shown."""
+"""Causes for refusing to show an end."""
 NEXT = "the message that the member has to answer now"
 NOTHING_YET: Mapping[int | str, dict[str, Any]] = {
     204: {"description": "nothing to answer yet; wait again with `after` from the veilsum-version header"}
@@ -85,7 +85,7 @@ def asking(
     wait_s: float,
     ended: Callable[[], Awaitable[Response]] | None = None,
 ) -> Later:
-    """What a member has to answer, as soon as it is asked anything new since `after`; with `ended`, that instead of the closing of a round with a result."""
+    """Wait until a member is asked anything new since `after`, and return the request; for a round with a result, return `ended` if given."""
 
     async def asked() -> Response:
         version = await here.asks(found.watch, after, wait_s)
@@ -108,7 +108,7 @@ def asking(
 
 @serve("POST", rest.ROUNDS, ROUNDS, *_REFUSED, status_code=201)
 async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, made: Made) -> rest.RoundView:
-    """Open the next step of a cohort's run, or again one that ended VOID (operator)."""
+    """Open the next step of a cohort's run, or the next attempt at one that ended VOID (operator)."""
     view = (await here.open_round(cohort, request)).view()
     made.append(f"round_id={view.round}")
     return view
@@ -116,7 +116,7 @@ async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, 
 
 @serve("POST", rest.PREFLIGHT, ROUNDS, *_REFUSED)
 async def preflight(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -> PreflightView:
-    """What would be opened now, and what it would cost; nothing is (operator). What would not be opened is refused as there."""
+    """Show what would be opened now, and its cost, without opening it (operator). Refuses what opening would refuse."""
     return await here.preflight(cohort, request)
 
 
@@ -124,7 +124,7 @@ async def preflight(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -
 async def round_view(
     found: TheRound, here: Here, request: Request, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
-    """A round as it stands; with `after` and `wait_s`, as soon as it changes."""
+    """A round. With `after` and `wait_s`, waits for a change."""
     await here.changed(found.watch, after, wait_s)
     shown = found.shown
     return await published(request, shown.version, lambda: shown.json)
@@ -142,7 +142,7 @@ async def round_view(
     },
 )
 async def events(found: TheRound, here: Here) -> StreamingResponse:
-    """The round's view at every change, as server-sent events, until it ends; of many changes in a moment, the last."""
+    """The round's view at each change, as server-sent events, until it ends. Of several changes at once, only the last is sent."""
     # For nginx, which would keep events back until there are more of them.
     return StreamingResponse(_events(found, here), headers={"x-accel-buffering": "no"}, media_type=EVENTS)
 
@@ -162,7 +162,7 @@ async def _events(found: Round, here: Coordinator) -> AsyncIterator[bytes]:
 
 @serve.published(rest.OPENING, Cause.NOT_FOUND, gives="the signed Opening message")
 async def opening(found: TheRound, request: Request) -> Response:
-    """The round's opening, for members that come late."""
+    """The round's opening, for members that join late."""
     return await published(request, 0, lambda: in_thread(found.attempt.opening.to_bytes), rest.OCTETS)
 
 
@@ -170,7 +170,7 @@ async def opening(found: TheRound, request: Request) -> Response:
 async def request_for(
     found: TheRound, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
-    """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate; with `after` and `wait_s`, as soon as it asks anything new."""
+    """The coordinator's request to a member: an opening, boxes, survivors to sign, or a certificate. With `after` and `wait_s`, waits for a new request."""
     found.check_asker(member)
     return asking(found, member, here, after, wait_s)
 
@@ -184,7 +184,7 @@ async def request_for(
     kind=rest.SAFETENSORS,
 )
 async def material(found: TheRound, here: Here) -> Response:
-    """What members need beside the opening, such as the head that they sum gradients of; its SHA-256 stands in the signed terms."""
+    """The step's input from earlier steps, such as the head for gradients. The signed terms name its SHA-256."""
     content = await here.catalogue.material_of(found.attempt)
     if content is None:
         raise not_found("material: the step takes none")
@@ -209,7 +209,7 @@ async def material(found: TheRound, here: Here) -> Response:
     max_body_size=rest.MAX_MESSAGE_BYTES,
 )
 async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
-    """Announce an upload: what its chunks will be, signed as a whole. The same again changes nothing."""
+    """Announce an upload: the digests of its chunks, signed as a whole. Repeating the request changes nothing."""
     upload = await in_thread(Upload.from_bytes, body)
     if upload.header.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the upload")
@@ -219,7 +219,7 @@ async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here
 
 @serve("GET", rest.UPLOAD, MEMBER, Cause.WRONG_PHASE, Cause.CHUNK_UNKNOWN)
 async def upload_view(found: TheRound, member: MemberPath) -> rest.UploadView:
-    """Which chunks of an announced upload are still to come."""
+    """The missing chunks of an announced upload."""
     return found.upload_view(member)
 
 
@@ -247,7 +247,7 @@ async def put_chunk(
     after: After = -1,
     wait_s: Wait = 0.0,
 ) -> Response:
-    """A chunk that was announced, in any order, and what the member is asked next, as `request_for`. The same again changes nothing."""
+    """Upload an announced chunk, in any order. Answers with the member's next request. Repeating the request changes nothing."""
     try:
         await found.store_chunk(member, index, request.state.digest, body, here.now())
     except PeerFault as fault:
@@ -286,9 +286,9 @@ async def answer(
     after: After = -1,
     wait_s: Wait = 0.0,
 ) -> Response:
-    """A member's signed answer to what it was asked, and what it is asked next, as `request_for`. The same again changes nothing.
+    """Send a member's signed answer to a request. Answers with its next request. Repeating the request changes nothing.
 
-    Who reveals has the certificate: it is shown the result's record once there is one.
+    A reveal is answered with the result's record once there is one.
     """
     message = read_message(body) if len(body) <= READ_HERE_BYTES else await in_thread(read_message, body)
     if not isinstance(message, ANSWERS):
@@ -309,14 +309,14 @@ async def answer(
 
 @serve("POST", rest.CANCEL, ROUNDS, *ENDED)
 async def cancel(found: TheRound, request: rest.CancelRequest, here: Here) -> rest.RoundView:
-    """Give a round up (operator): its decryptors are asked to sign VOID."""
+    """Cancel a round (operator): its decryptors are asked to sign VOID."""
     await found.cancel(here.now(), request.reason)
     return found.view()
 
 
 @serve("POST", rest.EXTEND, ROUNDS, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CONFLICT, Cause.TERMS_REFUSED)
 async def extend(found: TheRound, request: rest.ExtendRequest, here: Here) -> rest.RoundView:
-    """Give the phase that a round is in more time (operator)."""
+    """Extend the deadline of a round's current phase (operator)."""
     await found.extend(here.now(), request.deadline_s)
     return found.view()
 
@@ -336,14 +336,14 @@ async def extend(found: TheRound, request: rest.ExtendRequest, here: Here) -> re
     max_body_size=rest.MAX_MESSAGE_BYTES,
 )
 async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
-    """Close an erasing round that too few decryptors report on (admin, by signature)."""
+    """Close an erasing round on which too few decryptors have reported (admin, by signature)."""
     await found.receive(await in_thread(Lost.from_bytes, body), here.now())
     return found.view()
 
 
 @serve.published(rest.CLOSING, *ENDED, gives="the Certificate, the Erasure, or the admin's Lost")
 async def closing(context: Hex32Path, here: Here, request: Request) -> Response:
-    """How the attempt of a context was closed, for members that have not heard of it."""
+    """How a context's attempt was closed, for members that missed its end."""
     found = await here.catalogue.closed(context)
     return await published(request, 0, lambda: found.end().to_bytes(), rest.OCTETS)
 
@@ -357,7 +357,7 @@ async def closing(context: Hex32Path, here: Here, request: Request) -> Response:
     kind=rest.TRANSCRIPT_JSON,
 )
 async def transcript(found: TheRound) -> Response:
-    """The transcript of an ended round, to replay. It never changes."""
+    """The transcript of an ended round, for replay. It never changes."""
     headers = {"cache-control": "public, max-age=31536000, immutable"}
     return await in_pieces(found.documents.read_transcript, rest.TRANSCRIPT_JSON, headers)
 
@@ -398,7 +398,7 @@ async def evictions(found: TheRound) -> Response:
     gives="the Disclosure message: the survivors' chunks and seeds of an indicator round",
 )
 async def disclosure(found: TheRound, member: MemberPath) -> Response:
-    """What an indicator round was made of, for its members to count; until a result rests on it."""
+    """An indicator round's disclosure, from which its members recount it; available until a result rests on it."""
     found.check_asker(member)
     return await _document(found, DISCLOSURE, rest.OCTETS)
 
@@ -427,7 +427,7 @@ async def sums(request: Request, found: TheRound) -> Response:
     kind=rest.SAFETENSORS,
 )
 async def document(found: TheRound, name: MemberPath) -> Response:
-    """What a round publishes beside its head, by the name that its record gives it."""
+    """A document published with a round's head, by its name in the record."""
     return await _document(found, document_name(name))
 
 

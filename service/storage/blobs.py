@@ -5,11 +5,13 @@ import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import filterfalse
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
+from service.metering import in_thread
 from service.telemetry.metrics import timed
 from veilsum.files import is_unfinished, make_folder, sync_folder, write_durably
 from veilsum.protocol.errors import Misuse
@@ -17,12 +19,20 @@ from veilsum.protocol.errors import Misuse
 _PART = re.compile(r"[0-9A-Za-z-]{1,128}")
 PIECE_BYTES = 1 << 20
 """Size of the pieces that `read` yields."""
+_THREADS = ThreadPoolExecutor(thread_name_prefix="veilsum-blobs")
+"""Apart from the event loop's own threads, so that a store that stalls blocks only what needs blobs."""
+T = TypeVar("T")
+
+
+async def in_blob_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Run work that calls `Blobs` in a thread, and charge its time to the waiting request."""
+    return await in_thread(work, *arguments, threads=_THREADS)
 
 
 class Blobs(ABC):
     """Immutable blobs, named by short paths of our own making such as `round/member/3`.
 
-    Every call blocks: make it in a thread. It raises OSError where storage fails, FileNotFoundError for a blob that was never stored,
+    Every call blocks: make it by `in_blob_thread`. It raises OSError where storage fails, FileNotFoundError for a blob that was never stored,
     and Misuse for another kind of name.
     """
 
@@ -86,7 +96,7 @@ class FileBlobs(Blobs):
 
     def _put(self, name: str, data: bytes) -> None:
         path = self._folder / name
-        # A folder that was removed is not made anew: it would hide that all blobs are gone.
+        # A removed folder is not created again: that would hide that all blobs are gone.
         if not os.path.samestat(self._folder.stat(), self._place):
             raise FileNotFoundError(errno.ENOENT, "another folder than at the start", str(self._folder))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

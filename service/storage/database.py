@@ -1,6 +1,6 @@
-"""The database as the rest of the service sees it: transactions are durable, and deleted rows are gone.
+"""The database interface: transactions are durable, and deleted rows are gone.
 
-Work is a function of a SQLAlchemy connection. It is handed over whole, and runs where the database has its connections.
+Work is a function of a SQLAlchemy connection. It runs as a whole, wherever the database keeps its connections.
 """
 
 import asyncio
@@ -22,28 +22,28 @@ from service.telemetry.metrics import DAMAGED, timed
 log = structlog.get_logger(LOGGER)
 
 MIGRATION_S = 3600.0
-"""Longest change of the tables."""
+"""Time limit for a change of the tables."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Database(ABC):
-    """A committed transaction is on the disk. `dialects` has one class for each product.
+    """A database. Committed transactions are on the disk. `dialects` has one subclass for each product.
 
     Attributes:
         shared: whether other processes may write at the same time.
-        answer_s: longest time that a work may take, for a server that may fall silent; None for a file.
+        answer_s: time limit of a work, in case the server falls silent; None for a file.
     """
 
     shared: ClassVar[bool]
     insert: ClassVar[Any]
-    """The dialect's own INSERT, which knows ON CONFLICT."""
+    """The dialect's INSERT with ON CONFLICT."""
     answer_s: float | None = None
     damage: tuple[str, ...] = ()
-    """What `check` found at the start."""
+    """Findings of `check` at the start."""
 
     async def start(self, claim: migrating.Change | None = None) -> None:
-        """Upgrade the tables, and forget what the last process could not.
+        """Upgrade the tables.
 
         Args:
             claim: changes, or refuses, the upgraded tables.
@@ -62,10 +62,9 @@ class Database(ABC):
             DAMAGED.labels("file").inc()
             log.error("storage damaged", what="file", of=self.damage[0])
         await self.migrate(change)
-        await self.forget()
 
     async def check(self) -> tuple[str, ...]:
-        """Look over the database's own files, and return what is wrong with them; PostgreSQL has tools of its own for that."""
+        """Check the database's own files, and return what is wrong. PostgreSQL has its own tools for that."""
         return ()
 
     @abstractmethod
@@ -80,25 +79,20 @@ class Database(ABC):
         self.alone(connection, "migration")
         change(connection)
 
-    async def write(self, work: Callable[[Connection], Result], at_least_s: float = 0.0) -> Result:
+    async def write(self, work: Callable[[Connection], Result]) -> Result:
         """Run `work` in a transaction, and commit durably unless it raises.
 
-        It may share the transaction with others' works: it neither commits nor rolls back, but raises to keep nothing.
-
-        Args:
-            work: what is to be done, or undone, as a whole.
-            at_least_s: how long it may take, whatever `answer_s` says.
+        It may share the transaction with other works, so it neither commits nor rolls back; it raises to undo its changes.
 
         Raises:
-            TimeoutError: it takes longer; it may be committed nevertheless.
+            TimeoutError: it took longer than `answer_s`; it may have been committed.
         """
-        limit_s = None if self.answer_s is None else max(self.answer_s, at_least_s)
         with timed("transaction"):
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(self.answer_s):
                 return await self._write(work)
 
     async def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Run `work`, which only reads; TimeoutError if it takes longer than `answer_s`."""
+        """Run `work`, which only reads. Raises TimeoutError if it takes longer than `answer_s`."""
         async with asyncio.timeout(self.answer_s):
             return await self._read(work)
 
@@ -107,7 +101,7 @@ class Database(ABC):
         return await self.read(lambda connection: connection.execute(query, given).all())
 
     async def row(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
-        """Read a row; None where there is none."""
+        """Read a row; None if there is none."""
         return await self.read(lambda connection: connection.execute(query, given).one_or_none())
 
     async def values(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
@@ -115,21 +109,21 @@ class Database(ABC):
         return await self.read(lambda connection: connection.execute(query, given).scalars().all())
 
     async def value(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
-        """Read one value; None where there is no row."""
+        """Read one value; None if there is no row."""
         return await self.read(lambda connection: connection.execute(query, given).scalar_one_or_none())
 
     def add(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-        """Insert a row, unless one stands under its primary key or a unique one; whether it was inserted."""
+        """Insert a row unless its primary key or a unique key exists, and return whether it was inserted."""
         return bool(connection.execute(self._adding(table), row).rowcount)
 
     def add_all(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> set[tuple[Any, ...]]:
-        """Insert those of one or more rows that `add` would; their primary keys."""
+        """Insert the rows that `add` would, and return their primary keys."""
         return {tuple(row) for row in connection.execute(self._adding(table, returning=True), rows)}
 
     def put(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
-        """Insert a row, or replace the one under its primary key."""
+        """Insert a row, or replace the one with its primary key."""
         connection.execute(self._putting(table), row)
 
     # Statements are made once: to make one takes longer than to carry it out.
@@ -149,12 +143,12 @@ class Database(ABC):
 
     @cached_property
     def quarantine(self) -> Quarantine:
-        """What of it can't be read."""
+        """Names of the parts that can't be read."""
         return Quarantine()
 
     @cached_property
     def process(self) -> str:
-        """This process's name among all on the database."""
+        """This process's name among all processes of the database."""
         return secrets.token_hex(16)
 
     @abstractmethod
@@ -166,24 +160,20 @@ class Database(ABC):
         """`read` without its limit."""
 
     @abstractmethod
-    def blocking(self, connection: Connection, call: Callable[[], None]) -> None:
-        """Run a call that blocks in the middle of a work, and not on the event loop."""
-
-    @abstractmethod
     def alone(self, connection: Connection, what: str) -> None:
-        """Wait until no other transaction is alone with the same thing, and keep others out until this one ends."""
+        """Wait for exclusive use of a thing, and keep it until this transaction ends."""
 
     @abstractmethod
     def announce(self, connection: Connection, topic: str) -> None:
-        """Tell every process, once this transaction is committed, that something changed."""
+        """Notify every process of a change once this transaction is committed."""
 
     @abstractmethod
     async def listen(self, heard: Callable[[str], None]) -> None:
-        """Hear what others announce, and be known to run, until cancelled; OSError where the connection is lost."""
+        """Receive notifications, and count as running, until cancelled. Raises OSError if the connection is lost."""
 
     @abstractmethod
     def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
-        """Whether a process does not listen, as one that has just begun or lost its connection."""
+        """Whether a process is not listening. One that has just begun, or lost its connection, is not."""
 
     @property
     @abstractmethod
@@ -192,16 +182,16 @@ class Database(ABC):
 
     @abstractmethod
     async def forget(self) -> None:
-        """Remove deleted rows from the database's files; OSError where a reader was in the way."""
+        """Erase deleted rows from the database's files. Raises OSError if a reader prevented it."""
 
 
 class Batches(Generic[Item]):
-    """Items of one kind that are asked for while one transaction runs go into the next one, as one work.
+    """Collects items of one kind while a transaction runs, and does them in the next one, as one work.
 
-    The work goes on to its end even if callers are cancelled: others wait for it too.
+    The work is completed even if callers are cancelled, because others wait for it too.
 
     Args:
-        work: does what the items ask for, and says of each, in order, why it is refused, or None; what it raises is raised to all of them.
+        work: does the items, and returns for each, in order, None or why it is refused. Its errors are raised to all callers.
     """
 
     def __init__(self, work: Callable[[list[Item]], Awaitable[Sequence[Exception | None]]]) -> None:
@@ -209,7 +199,7 @@ class Batches(Generic[Item]):
         self._next: tuple[list[Item], asyncio.Task[Sequence[Exception | None]]] | None = None
 
     async def put(self, item: Item) -> None:
-        """Wait until the batch that this item is in is done; raises why the item is refused."""
+        """Wait until this item's batch is done. Raises if the item is refused."""
         if self._next is None:
             items = list[Item]()
             self._next = items, asyncio.create_task(charged(self._done(items)))

@@ -52,7 +52,9 @@ TOGETHER = 64
 """Most works in one of SQLite's transactions: the first one's caller waits for all of them."""
 CHANNEL = "veilsum"
 PATIENCE_S = 10
-"""How long a replica waits for a connection, or `forget` for others' transactions."""
+"""How long a replica waits for a connection."""
+LOCK_S = 0.5
+"""How long `forget` waits for others' transactions, while all new ones wait behind it: a dump keeps the events for as long as it runs."""
 ANSWER_S = 30.0
 """How long a replica waits for an answer: a server, or the network to it, may fall silent and leave its connections open."""
 IDLE_S = 120.0
@@ -101,7 +103,7 @@ class Sqlite(Database):
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            if not done.cancel():  # it has begun: whoever comes next finds it done, or undone
+            if not done.cancel():  # it has begun: the next caller finds it done, or undone
                 while not answer.done():
                     with suppress(asyncio.CancelledError):
                         await asyncio.wait([answer])
@@ -133,9 +135,6 @@ class Sqlite(Database):
                 return work(connection)
 
         return await asyncio.get_running_loop().run_in_executor(self._reading, found)
-
-    def blocking(self, connection: Connection, call: Callable[[], None]) -> None:
-        call()  # this is the writer's thread
 
     async def check(self) -> tuple[str, ...]:
         try:
@@ -262,10 +261,6 @@ class Postgres(Database):
         async with self._engine.connect() as connection:
             return await connection.run_sync(work)
 
-    def blocking(self, connection: Connection, call: Callable[[], None]) -> None:
-        driver: Any = connection.connection.dbapi_connection
-        driver.run_async(lambda _: asyncio.to_thread(call))
-
     def alone(self, connection: Connection, what: str) -> None:
         connection.exec_driver_sql(
             "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"veilsum {what}",)
@@ -309,7 +304,7 @@ class Postgres(Database):
         # The old file, with shares in it, is unlinked. The server's write-ahead log and its archives keep copies until they are recycled.
         async with asyncio.timeout(IDLE_S), self._engine.connect() as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
-            await connection.exec_driver_sql(f"SET lock_timeout = '{PATIENCE_S}s'")
+            await connection.exec_driver_sql(f"SET lock_timeout = {1000 * LOCK_S:.0f}")
             try:
                 await connection.exec_driver_sql("VACUUM FULL events")
             except DBAPIError as error:

@@ -1,4 +1,4 @@
-"""Errors of a database in our own words: a driver's may quote a password or a message."""
+"""A database's errors in our own words, because a driver's may quote a password or a message."""
 
 import errno
 import hashlib
@@ -10,7 +10,7 @@ from ssl import SSLError
 
 import asyncpg
 import structlog
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from service.telemetry.logs import LOGGER, where
 from service.telemetry.metrics import DAMAGED
@@ -100,7 +100,7 @@ def sealed(text: str) -> str:
 
 
 def unsealed(stored: str) -> str:
-    """Return a text as it was sealed; PeerFault(storage-damaged) for any other."""
+    """Return a sealed text. Raises PeerFault(storage-damaged) if it has changed."""
     _, _, text = stored.partition(" ")
     if sealed(text) != stored:
         raise PeerFault(Cause.STORAGE_DAMAGED, "the row's checksum does not match its text")
@@ -108,7 +108,7 @@ def unsealed(stored: str) -> str:
 
 
 class Quarantine:
-    """What was found damaged in a database, by the name of what it concerns, so that all else goes on.
+    """Names of what is damaged in a database, so that everything else can go on.
 
     Attributes:
         names: of rounds, cohorts, rosters and the like, since the process began.
@@ -119,12 +119,14 @@ class Quarantine:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[None]:
-        """Raise DamagedRowError for whatever goes wrong with rows, and remember their name; a store that fails raises its own error."""
+        """Raise DamagedRowError for any error in reading rows, and remember their name. Failures of the store itself are raised as they are."""
         try:
             yield
-        except (DamagedRowError, OSError, InterfaceError, OperationalError):
+        except (DamagedRowError, OSError, OperationalError):
             raise
         except Exception as error:
+            if isinstance(error, SQLAlchemyError) and not isinstance(error, DatabaseError):
+                raise  # the server ends the connection, or none is free
             if name not in self.names:
                 DAMAGED.labels("row").inc()
                 log.error("storage damaged", what="row", of=name, **where(error))  # noqa: TRY400 - its words stay out
@@ -138,13 +140,13 @@ class Quarantine:
 
     @contextmanager
     def skipping(self, name: str) -> Iterator[None]:
-        """Leave out what can't be read."""
+        """Skip what can't be read."""
         with suppress(DamagedRowError), self.reading(name):
             yield
 
 
 async def tried(work: Awaitable[None]) -> None:
-    """Await a look at what other processes have stored; log an error, as there is a next look."""
+    """Await a poll of other processes' changes. Errors are only logged, because another poll follows."""
     try:
         await work
     except Exception as error:  # noqa: BLE001 - a listener that stops never hears again

@@ -44,7 +44,7 @@ def upgrade(connection: Connection) -> None:
     if found not in {None, *known} or (found is None and inspect(connection).has_table("rounds")):
         raise Misuse(
             f"the database has the format {found or 'of no release'}, and this release reads {', '.join(sorted(known))}; nothing was "
-            "changed. Run the release that wrote it. To begin anew instead, name another data folder (or an empty database), and publish "
+            "changed. Run the release that wrote it. To start over instead, name another data folder (or an empty database), and publish "
             "roster and studies there"
         )
     config = Config()

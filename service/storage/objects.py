@@ -1,7 +1,7 @@
-"""Large bytes in an S3-compatible bucket, which acknowledges what is durable.
+"""Blobs in an S3-compatible bucket, which acknowledges only durable writes.
 
-A request, with all that it sends or takes, has `PATIENCE_S`. So large blobs go in parts and come in ranges, and a reader may take its
-time. Calls block, and run in threads as those to files do: the library's asynchronous ones abort the process when it ends during one.
+A request and its transfer have `PATIENCE_S`. So large blobs are sent in parts and read in ranges, at the reader's pace. Calls block, and
+run in threads as those to files do: the library's asynchronous calls abort the process if it ends during one.
 """
 
 from collections.abc import Iterator

@@ -25,14 +25,14 @@ def prepare(settings: Settings) -> None:
 
 
 def database_of(settings: Settings) -> Database:
-    """PostgreSQL where a URL names it, else SQLite in the data folder; Misuse for another URL."""
+    """Return PostgreSQL if the URL names it, or SQLite in the data folder without one. Raises Misuse for another URL."""
     if settings.database_url is not None:
         return Postgres(settings.database_url.get_secret_value())
     return Sqlite(settings.data_dir / DATABASE)
 
 
 def blobs_of(settings: Settings) -> Blobs:
-    """A bucket where a URL names it, else files in the data folder; Misuse for another URL, or an endpoint alone."""
+    """Return a bucket if the URL names one, or files in the data folder without one. Raises Misuse for another URL, or an endpoint alone."""
     if settings.blobs_url is not None:
         return ObjectBlobs(settings.blobs_url, settings.blobs_endpoint)
     if settings.blobs_endpoint:
@@ -77,7 +77,7 @@ async def formats(settings: Settings, *, upgrade: bool = False) -> dict[str, str
 
 @asynccontextmanager
 async def connected(settings: Settings, *, new: bool = False) -> AsyncIterator[Database]:
-    """Yield the database as it is, and lock the data folder while the block runs if that is a file, which must exist unless it may be `new`."""
+    """Yield the database without upgrading it. A file's data folder is locked during the block; the file must exist unless it may be `new`."""
     async with AsyncExitStack() as ending:
         with worded():
             if not new and settings.database_url is None:

@@ -1,7 +1,6 @@
-"""The database's tables. A live round is its events in order; everything else about it is derived.
+"""The database's tables. A live round is stored as its events in order; everything else about it is derived.
 
-A change here needs a script in `migrations/versions` that changes existing databases likewise, and so does a change of what the columns
-hold.
+A change of the tables, or of what their columns hold, needs a script in `migrations/versions` that changes existing databases the same way.
 """
 
 from sqlalchemy import (

@@ -19,7 +19,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from service.telemetry.metrics import REQUESTS
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.rest import ROUND_PATTERN
+from veilsum.protocol.forms import ROUND_PATTERN
 
 LOGGER = "veilsum.service"
 _SERVER = ("uvicorn", "uvicorn.error", "uvicorn.asgi")

@@ -13,6 +13,7 @@ from service import audit
 from service.clock import APART_S, Clock
 from service.coordinator import Coordinator
 from service.storage import migrating
+from service.storage.blobs import in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import tokens
 from service.telemetry.logs import LOGGER, where
@@ -95,14 +96,14 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
     async def blobs() -> None:
         content = secrets.token_bytes(16)
         try:
-            await asyncio.to_thread(coordinator.blobs.put, name, content)
+            await in_blob_thread(coordinator.blobs.put, name, content)
         except FileNotFoundError as error:
             raise NotReady("their folder was removed: stop, restore a backup") from error
         try:
-            if await asyncio.to_thread(coordinator.blobs.get, name) != content:
+            if await in_blob_thread(coordinator.blobs.get, name) != content:
                 raise NotReady("storage returned other bytes than were stored")
         finally:
-            await asyncio.to_thread(coordinator.blobs.delete, name)
+            await in_blob_thread(coordinator.blobs.delete, name)
 
     return {
         "process": process,

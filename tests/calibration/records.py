@@ -1,4 +1,4 @@
-"""Records, statistics and random bytes that the tests of calibration share."""
+"""Records, statistics and random bytes shared by the tests of calibration."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def unit(rows: Any) -> Any:
 def clouds(
     n: int, dim: int, classes: int, *, seed: int = 0, relu: bool = False, noise: float = 1.0
 ) -> Records:
-    """Unit rows around class centres; with ReLU some columns are dead, so V is singular."""
+    """Return unit rows around class centres; with ReLU some columns are dead, so V is singular."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, n)
     rows = rng.standard_normal((classes, dim))[labels] + noise * rng.standard_normal((n, dim))
@@ -30,7 +30,7 @@ def clouds(
 
 
 def digits() -> tuple[Records, Records]:
-    """Real digits as unit rows: 1,200 to fit, 597 to test."""
+    """Return real digits as unit rows: 1,200 to fit, 597 to test."""
     loaded = load_digits()
     rows, labels = unit(loaded.data), loaded.target.astype(np.int64)
     return (rows[:1200], labels[:1200]), (rows[1200:], labels[1200:])
@@ -53,7 +53,7 @@ def members_of(rows: Any, labels: Any, classes: int, members: int, **settings: A
 
 
 def total_of(members: Any, lattice: SumsLattice) -> Any:
-    """What a secure sum without faults returns."""
+    """Return what a secure sum without faults returns."""
     return np.sum([member.vector(lattice) for member in members], axis=0)
 
 
@@ -62,5 +62,5 @@ def pooled(members: list[FFCStatistics], lattice: SumsLattice) -> FFCStatistics:
 
 
 def hits(head: Any, records: Records) -> float:
-    """Share of the records that a head predicts correctly."""
+    """Return the accuracy of a head."""
     return float((head.predict(records[0]) == records[1]).mean())

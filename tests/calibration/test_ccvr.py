@@ -43,7 +43,7 @@ def test_means_and_covariances_are_those_of_the_records() -> None:
 
 
 def test_clients_means_and_covariances_add_up_by_the_paper_s_equation() -> None:
-    """Eq. 4, from unbiased client covariances: these sums determine what CCVR's clients send, and the reverse."""
+    """Eq. 4, from unbiased client covariances: these sums determine what CCVR's clients send, and vice versa."""
     rows, labels = records(200, 5, 2)
     members = [ccvr(rows[i::4], labels[i::4], 2) for i in range(4)]
     total = ccvr(rows, labels, 2)

@@ -50,7 +50,7 @@ def test_honest_sums_pass(*, lattice: SumsLattice, bias: bool, seed: int, n: int
 
 
 Change = Callable[[int, int, int], int]
-"""The new value of an entry from the old one, the unit of its block and N."""
+"""Maps an entry's old value, its block's unit, and N to its new value."""
 
 TAMPERED: list[tuple[str, Any, Change, str, bool]] = [
     # what is changed, to what, the identity that must notice, with a bias
@@ -126,7 +126,7 @@ def test_the_rounding_of_eigenvalues_is_tolerated_and_no_more() -> None:
 
 
 def identity_of(member: FFCStatistics, lattice: SumsLattice, arrays: Any, members: int) -> str:
-    """Which check a sum does not pass; empty for none."""
+    """Return the check that a sum fails; empty if it passes all."""
     try:
         vector = member.layout.flatten(arrays)
         check_sums(member.layout, lattice, vector, members=members, bias=member.bias)

@@ -25,7 +25,7 @@ from veilsum.calibration.layout import ffc_layout
 
 
 def explicit(rows: Any, labels: Any, classes: int) -> tuple[Any, Any]:
-    """V and U as sums of outer products, SphereFed eq. 9 word for word."""
+    """Compute V and U as sums of outer products, exactly as in SphereFed, eq. 9."""
     V = sum(np.outer(z, z) for z in rows)
     U = sum(np.outer(z, np.eye(classes)[y]) for z, y in zip(rows, labels, strict=True))
     return V, U
@@ -137,7 +137,7 @@ BAD_BATCHES: list[tuple[Callable[[Any, Any], tuple[Any, Any]], type[CalibrationE
     (lambda z, y: (z, y[:, None]), ShapeMismatch),
     (lambda z, y: (z, y[:-1]), ShapeMismatch),
     (lambda z, y: (z[:, :-1], y), ShapeMismatch),
-    (lambda z, y: (z.astype(int), y), WrongDtype),
+    (lambda z, y: (z.astype(complex), y), WrongDtype),
 ]
 
 

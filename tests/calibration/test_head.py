@@ -89,9 +89,15 @@ def test_a_prior_moves_the_odds_at_any_temperature() -> None:
             moved = head.with_prior(counts, prior, temperature=temperature)
             np.testing.assert_allclose(moved.probabilities(rows, temperature=temperature)[0], p / p.sum())
             assert moved.empty_classes == (2,)
-    for wrong in ([1.0], [1.0, -1.0], [1.0, 0.0], [1.0, np.nan]):
+    head = head_of([1.0], [0.5])
+    for wrong in ([1.0], [1.0, -1.0], [1.0, np.nan]):
         with pytest.raises(CalibrationError):
             head.with_prior([3, 4], wrong)
+        with pytest.raises(CalibrationError):
+            head.with_prior(wrong, [1.0] * len(wrong))
+    with pytest.raises(CalibrationError):
+        head.with_prior([3, 4], [1.0, 0.0])
+    assert head.with_prior([3, 0], [1.0, 0.0]).bias == pytest.approx([0.0, 0.0])
 
 
 RNG = np.random.default_rng(1)

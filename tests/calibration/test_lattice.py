@@ -65,7 +65,7 @@ def test_bounds_and_bits() -> None:
 
 
 def reference_row(z: Any, bits: int, *, bias: bool) -> list[int]:
-    """docs/protocol.md §9, word for word, a coordinate at a time."""
+    """Compute docs/protocol.md §9 literally, one coordinate at a time."""
     exact = [float(x) * 2**bits for x in z]
     q = [round(x) for x in exact]
     constant = [math.floor(2**bits / math.sqrt(2))] if bias else []
@@ -133,7 +133,7 @@ def test_no_part_of_an_exact_product_exceeds_float64(width: int, peak: float) ->
 
 @pytest.mark.parametrize("each", [np.exp, np.log, np.cos, np.sin, np.sqrt])
 def test_functions_of_one_number_do_not_depend_on_its_place(each: Any) -> None:
-    """Noisy vectors rest on this too, and numpy does not promise it."""
+    """Noisy vectors rely on this too, and numpy doesn't promise it."""
     values = np.abs(np.random.default_rng(0).standard_normal((64, 7))) * 50 + 0.01
     whole = each(values)
     for start in range(64):

@@ -38,7 +38,7 @@ def test_lda_from_sums_is_lda_on_the_records(*, bias: bool) -> None:
     theirs = LinearDiscriminantAnalysis(solver="lsqr").fit(rows, labels)
     np.testing.assert_allclose(ours.covariance, within_of(rows, labels), atol=1e-13)
     np.testing.assert_allclose(ours.means, theirs.means_, atol=1e-13)
-    # Theirs divides by n where the unbiased covariance has n − C.
+    # Theirs divides by n; the unbiased covariance, by n − C.
     np.testing.assert_allclose(ours.weights.T * 500 / 495, theirs.coef_, atol=1e-9)
     expected = posteriors(rows, labels, theirs.means_, theirs.priors_)
     np.testing.assert_allclose(ours.probabilities(rows), expected, atol=1e-9)

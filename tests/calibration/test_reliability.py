@@ -62,4 +62,18 @@ def test_a_class_that_is_never_answered_costs_no_more_than_the_least_likely_one(
         ours = Reliability.of(head, np.ones((1, 1)), [label], temperatures=[0.01])
         assert ours.losses.tolist() == [LOSS_MAX]
         assert ours.confusion[:, 0].tolist() == confused
-    assert default_temperatures()[16] == 1
+    assert 1 in default_temperatures()
+
+
+def test_no_errors_make_a_head_no_surer_than_they_can_tell() -> None:
+    # log(1 + e^(−1/τ)) is 10⁻⁶ at τ = 0.072.
+    ours = Reliability.of(Head(np.eye(2), None, ()), np.eye(2), [0, 1])
+    assert 0.05 < ours.temperature < 0.072
+
+
+def test_scores_of_many_classes_find_their_temperature() -> None:
+    # One in ten is wrong, and p = e^(0.001/τ)/(e^(0.001/τ) + 39) = 0.9 at τ = 0.001/log(9 · 39).
+    labels = np.arange(40)
+    labels[:4] = labels[4:8]
+    ours = Reliability.of(Head(0.001 * np.eye(40), None, ()), np.eye(40), labels)
+    assert ours.temperature == pytest.approx(0.001 / np.log(9 * 39), rel=0.16)

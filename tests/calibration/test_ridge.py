@@ -102,7 +102,7 @@ def test_a_flat_curve_takes_the_largest_of_the_ties() -> None:
 
 
 def test_what_rounding_would_hide_does_not_steer_the_ridge() -> None:
-    # The labels follow a feature of which a sum on the lattice shows next to nothing: 10⁻¹⁰ of V.
+    # The labels follow a feature that a sum on the lattice hardly shows: 10⁻¹⁰ of V.
     rng = np.random.default_rng(0)
     rows, labels = np.ones((400, 3)), rng.integers(0, 2, 400)
     rows[:, 1] = rng.standard_normal(400) / 10
@@ -162,7 +162,7 @@ def test_eigenvalues_below_zero_are_rounding() -> None:
 
 
 def test_vectors_that_are_orthogonal_to_fewer_digits_are_mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of a large V: the weights solve the equations nevertheless."""
+    """As for a large V: the weights solve the equations nevertheless."""
     statistics = ffc(*clouds(300, 40, 5), 5)
     true = statistics.spectrum()
     blur = 1e-8 * np.random.default_rng(0).standard_normal(true.vectors.shape)

@@ -75,7 +75,7 @@ def test_the_bound_holds_for_the_worst_rounding_and_is_near_it() -> None:
 
 
 def solved(rows: Any, labels: Any, bits: int) -> tuple[RandomFeatures, Solution]:
-    """The solution of one member's sums of random features, rounded to so many bits."""
+    """Solve one member's sums of random features, rounded to this many bits."""
     sums = pooled([ffc(PHI(rows, normalise=True), labels, 2)], SumsLattice(bits))
     return choose_random_features(sums, PHI, ridge=0.5)
 

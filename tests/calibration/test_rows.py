@@ -27,10 +27,17 @@ def test_tensors_arrive_without_their_graph(dtype: torch.dtype) -> None:
         as_array(torch.ones((2, 3), dtype=torch.bfloat16))
 
 
+@pytest.mark.parametrize("features", [np.ones((2, 3), np.uint8), [[True] * 3] * 2, torch.ones(2, 3).int()])
+def test_integers_are_features_as_float64(features: Any) -> None:
+    matrix = as_features(features, 3)
+    assert matrix.dtype == np.float64
+    assert (matrix == 1).all()
+
+
 @pytest.mark.parametrize(
     ("features", "error"),
     [
-        *((np.ones((2, 3), dtype), WrongDtype) for dtype in (np.int64, np.longdouble, np.complex128)),
+        *((np.ones((2, 3), dtype), WrongDtype) for dtype in (np.longdouble, np.complex128)),
         (np.array([["a", "b", "c"]]), WrongDtype),
         (None, WrongDtype),
         (np.ma.masked_invalid(np.ones((2, 3))), WrongDtype),

@@ -1,4 +1,4 @@
-"""Factorisations of large symmetric matrices: their results, what they leave unchanged, and the memory that they take."""
+"""Factorisations of large symmetric matrices: their results, their side effects and their memory."""
 
 import sys
 from typing import Any
@@ -17,7 +17,7 @@ ROWS = 300
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every matrix counts as a large one."""
+    """Treat every matrix as a large one."""
     monkeypatch.setattr(spectrum, "LARGE", 1)
 
 
@@ -69,7 +69,7 @@ def test_tells_definite_from_indefinite(*, with_scipy: bool, monkeypatch: pytest
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_checks_a_schur_complement_block_by_block(*, in_place: bool) -> None:
-    """More rows than one block has; a class with one record more than V holds is found."""
+    """The matrix has more rows than one block, and a class with one record more than V holds is detected."""
     features = np.random.default_rng(2).standard_normal((1000, ROWS))
     features /= np.linalg.norm(features, axis=1)[:, None]
     labels = np.random.default_rng(3).integers(0, 4, 1000)
@@ -82,7 +82,7 @@ def test_checks_a_schur_complement_block_by_block(*, in_place: bool) -> None:
 
 
 def test_a_large_head_is_that_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a condition of 10⁹, where eigenvectors that are orthogonal to fewer digits would show."""
+    """At a condition of 10⁹, which would expose inaccurate eigenvectors."""
     rng = np.random.default_rng(4)
     features = np.abs(rng.standard_normal((900, ROWS))) * np.logspace(0, -4, ROWS)
     statistics = ffc(features, rng.integers(0, 5, 900), 5, normalise=True)

@@ -19,14 +19,14 @@ __all__ = ["remembered"]
 
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test pulls the plug; where writes are synced, test_crash stops the machine at each of them."""
+    """Don't sync writes: no test cuts the power. Where writes are synced, test_crash stops the machine at each of them."""
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
     monkeypatch.setattr(StateDatabase, "synchronous", "OFF")
 
 
 @pytest.fixture(autouse=True)
 def _short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that short vectors have several chunks."""
+    """Shorten chunks, so that short vectors have several."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 8)
 
 
@@ -39,7 +39,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="session")
 def done(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> tuple[Consortium, Result]:
-    """A federation whose round is done, and a member's result with its transcript."""
+    """A federation with a finished round, and a member's result with its transcript."""
     consortium = Consortium(stage, tmp_path_factory.mktemp("federation"))
     consortium.transcripts = True
     round_id = consortium.open_round(consortium.enrol())
@@ -50,7 +50,7 @@ def done(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> tuple[Consor
 
 @pytest.fixture(scope="session")
 def voided(done: tuple[Consortium, Result]) -> Result:
-    """The result beside a certificate of the same attempt that says VOID."""
+    """The result, and a certificate of the same attempt that says VOID."""
     consortium, result = done
     context = result.evidence.attempt.context
     votes = tuple(
@@ -68,7 +68,7 @@ def voided(done: tuple[Consortium, Result]) -> Result:
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
-    """Whatever a test has made is closed after it."""
+    """Close everything that a test has made."""
     yield
     while Consortium.made:
         Consortium.made.pop().close()

@@ -1,4 +1,4 @@
-"""Members that take part by themselves."""
+"""Agents: members that take part by themselves."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ from veilsum.protocol.study import DAY_S
 
 
 def opening(consortium: Consortium, *periods: str) -> Callable[[], bool]:
-    """Where everybody waits, the operator opens a cohort a period, and its rounds; time passes where nothing is left to open."""
+    """When all members wait, open a cohort for each period, and its rounds; when nothing is left to open, let time pass."""
     left, opened = list(periods), list[str]()
 
     def stuck() -> bool:
@@ -73,7 +73,7 @@ def test_agents_go_on_from_run_to_run(consortium: Consortium) -> None:
         if rows:
             assert {each.record.period for each in results.values()} == {period}
             assert consortium.open["member-0"].ledger()[-1].rows == rows
-    # Nobody has records left: everybody says no, and waits.
+    # No member has records left: all decline, and wait.
     assert results == {}
     said = [event.detail for member, event in consortium.events if member == "member-0"]
     assert any(
@@ -104,7 +104,7 @@ def test_an_agent_takes_no_part_in_what_is_not_approved(consortium: Consortium) 
 def test_a_coordinator_that_shows_no_runs_does_not_end_an_agent(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may come back: a proxy may answer for it, or it was restored without this federation."""
+    """It may come back: a proxy may have answered, or it was restored without this federation."""
     agents, runs, refusals = consortium.agents(once=False), CoordinatorApi.runs, [1, 1]
 
     def refused(self: CoordinatorApi, *asked: Any) -> Any:
@@ -132,6 +132,27 @@ def test_a_manifest_that_comes_damaged_is_asked_for_again(consortium: Consortium
     results = next_of(consortium, agents, "p1")
     assert {type(each) for each in results.values()} == {Result}, results
     assert any("truncated" in event.detail for _, event in consortium.events)
+
+
+def test_a_cohort_that_failed_is_told_and_the_next_one_joined(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, members=4)
+    agents, begun = consortium.agents(), list[str]()
+
+    def stuck() -> bool:
+        if not begun:
+            begun.append(consortium.open_cohort())
+        elif consortium.operator.cohort(begun[0]).state == "enrolling":
+            consortium.operator.close_cohort(begun[0])
+        else:
+            return False
+        return True
+
+    flows = {m: consortium.open[m].joined(agents[m]) for m in consortium.ids[:2]}
+    assert consortium.together(flows, stuck=stuck) == {}
+    said = [event.detail for member, event in consortium.events if member == "member-0"]
+    assert len([each for each in said if "cohort-too-small" in each]) == 1
+    results = next_of(consortium, agents, "p1")
+    assert {type(each) for each in results.values()} == {Result}, results
 
 
 def test_once_raises_the_no(consortium: Consortium) -> None:
@@ -190,7 +211,7 @@ def failing(patch: pytest.MonkeyPatch, step: str = "sum") -> None:
 
 
 def repeating(consortium: Consortium, period: str) -> Callable[[], bool]:
-    """As `opening`, and the operator repeats a step that was certified and failed, before it opens the next one."""
+    """As `opening`, but repeat a step that was certified and failed, before the next one is opened."""
     opened = [consortium.open_cohort(period)]
 
     def stuck() -> bool:

@@ -1,4 +1,4 @@
-"""What is refused of the coordinator's answers."""
+"""Answers of the coordinator that the client refuses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -69,7 +69,7 @@ URL, NAME, ROUND = "https://sum.example.org", "ab" * 32, "ab" * 8
 
 
 def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
-    """How often a request is sent that gets no word from behind a proxy, and what is said in the end."""
+    """Return how often a request without an answer from behind a proxy is sent, and the final error."""
     seen, clock = list[httpx.Request](), Still()
 
     def handler(request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""A head from several rounds, held against the evidence of each."""
+"""A head from several rounds, checked against each round's evidence."""
 
 import hashlib
 from typing import Any
@@ -19,7 +19,7 @@ from veilsum.study.result_files import files
 
 
 def made(consortium: Consortium, results: list[Result], **changes: Any) -> Combined:
-    """What an honest coordinator would have made of them, but for the changes."""
+    """Return an honest coordinator's combination, with some changes."""
     spec, records = results[-1].spec, [result.record for result in results]
     sums = [load(consortium.operator.sums(each.round))["sum"] for each in records]
     vectors = 3 * len(results)
@@ -49,7 +49,7 @@ def made(consortium: Consortium, results: list[Result], **changes: Any) -> Combi
 
 @pytest.fixture(scope="module")
 def combined(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> tuple[Consortium, list[Result]]:
-    """Two periods of a federation, and the results of both."""
+    """Two periods of a federation, with the results of both."""
     consortium = Consortium(stage, tmp_path_factory.mktemp("combined"))
     return consortium, results_of(consortium, "p1", "p2")
 

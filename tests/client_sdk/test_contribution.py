@@ -1,4 +1,4 @@
-"""Whole rounds, with members that come late, vanish or deal falsely."""
+"""Whole rounds with members that come late, vanish or deal falsely."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +104,7 @@ def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
 
 
 def test_a_chunk_that_the_coordinator_lost_is_sent_again(consortium: Consortium) -> None:
-    """By a member whose upload was whole, and that waits."""
+    """A waiting member, whose upload was complete, sends the chunk again."""
     round_id = consortium.open_round(consortium.enrol())
     flows = consortium.contributions(round_id)
     last = flows.pop("member-2")
@@ -161,7 +161,7 @@ def test_a_member_that_missed_an_end_catches_up_when_the_next_round_opens(
     assert consortium.operator.round(first).state == "done"
     results = consortium.run(consortium.enrol("p2"))
     assert all(isinstance(result, Result) for result in results.values()), results
-    # The result of the round it missed the end of is still to be had, from the evidence kept.
+    # It can still get the result of the round whose end it missed, from the stored evidence.
     assert isinstance(consortium.alone(consortium.contributions(first, ["member-4"])["member-4"]), Result)
 
 

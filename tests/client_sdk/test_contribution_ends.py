@@ -1,4 +1,4 @@
-"""Attempts that end otherwise than in a result, and members that come late to an end."""
+"""Attempts that end without a result, and members that learn of an end late."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_an_earlier_round_must_end_before_the_next(consortium: Consortium) -> No
 def test_a_voided_attempt_can_be_tried_again(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
 ) -> None:
-    """An exact vector is the same, and a noisy one has fresh noise."""
+    """An exact vector stays the same; a noisy one gets fresh noise."""
     consortium, vectors, true = (
         Consortium(stage, tmp_path, question=question),
         defaultdict[str, list[Any]](list),
@@ -71,7 +71,7 @@ def test_a_voided_attempt_can_be_tried_again(
 
 
 def overdue(consortium: Consortium, cohort: str) -> str:
-    """A round whose members have uploaded, and whose latest end has passed."""
+    """A round whose members have uploaded and whose latest end has passed."""
     round_id = consortium.open_round(cohort)
     for flow in consortium.contributions(round_id).values():
         consortium.run_until(flow, "PUT")
@@ -114,7 +114,7 @@ def test_an_overdue_round_ends_by_reports_and_frees_what_was_given_up(consortium
     with pytest.raises(NoResult, match="nothing was opened") as caught:
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     assert caught.value.state == "erased"
-    # What was given up is free once the end is known, and the others go on with the same records.
+    # The abandoned records are free once the end is known, and the others continue with the same records.
     [run] = ledger.runs()
     assert (run.state, run.records, run.given_up) == (State.DECLINED, 0, True)
     following = consortium.open_round(cohort)

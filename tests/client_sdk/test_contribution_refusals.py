@@ -1,4 +1,4 @@
-"""What a member refuses in a round, or is refused, and what ends its part in it."""
+"""What a member refuses in a round, what it is refused, and what ends its part."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -172,7 +172,7 @@ def test_a_round_that_lapsed_is_not_opened_again(consortium: Consortium) -> None
 
 
 def ask(consortium: Consortium, message: Message) -> None:
-    """Have the coordinator ask this whenever a member asks what is next."""
+    """Have the coordinator send this request whenever a member polls."""
     shown = message.to_bytes()
     consortium.shows(
         "GET .*/requests/.*", lambda answer: httpx.Response(200, headers=answer.headers, content=shown)
@@ -200,13 +200,13 @@ def test_an_end_that_is_not_shown_is_none(consortium: Consortium) -> None:
     ask(consortium, VoidRequest(consortium.round(round_id).attempt.context, "cancelled"))
     with pytest.raises(PeerFault) as caught:
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
-    assert type(caught.value) is PeerFault  # it may go on elsewhere, so its shares are not erased
+    assert type(caught.value) is PeerFault  # it may continue elsewhere, so its shares are not erased
 
 
 def test_a_closed_round_opens_no_other_attempt_of_the_same_name(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A round's name is a part of its context, too short to tell attempts apart that a coordinator chooses."""
+    """A round's name is a part of its context. It is too short to tell apart attempts that a coordinator chooses."""
     cohort, closed = consortium.enrol(), list[str]()
     for _ in range(2):
         closed.append(consortium.open_round(cohort))
@@ -346,7 +346,7 @@ def test_a_round_of_a_cohort_that_was_not_joined_is_no_business_of_a_member(
 
 @pytest.mark.parametrize("policy", [{"members_min": 4}, {"lifetime_max_s": 60.0}, None])
 def test_what_is_not_allowed_is_not_opened(consortium: Consortium, policy: dict[str, Any] | None) -> None:
-    """By a policy that is stricter than it was, or for a run that was given up."""
+    """If the policy is stricter than before, or the run was given up."""
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
     if policy is None:
@@ -361,7 +361,7 @@ def test_what_is_not_allowed_is_not_opened(consortium: Consortium, policy: dict[
 
 
 def test_a_result_that_is_refused_is_refused_again(consortium: Consortium) -> None:
-    """The second call reads the evidence of the first from the disk."""
+    """The second call reads the evidence of the first from disk."""
     round_id = consortium.open_round(consortium.enrol())
     consortium.misstate(rows=1 << 30)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""One call takes part in the count and in the sum that withholds by it."""
+"""One call takes part in the count, and in the sum that withholds rare classes."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ HOLD = ((0, 1), (0,), (0, 1))
 
 
 class Counting(Consortium):
-    """Members that hold classes of their own."""
+    """Members with different classes."""
 
     def __init__(self, stage: Stage, folder: Path, members: int = 3, **changes: Any) -> None:
         records = {"least": LEAST, "most": 40, "least_per_class": LEAST, "rows_per_id": 1}
@@ -46,7 +46,7 @@ class Counting(Consortium):
         return rng.standard_normal((2 * LEAST, DIM)) + labels[:, None], labels
 
     def both(self) -> tuple[str, dict[str, Any]]:
-        """Everybody's single call, and the indicator that it was given."""
+        """Return each member's single call, and the indicator that it was given."""
         cohort = self.enrol()
         indicator = self.open_round(cohort)
         return indicator, self.together(self.contributions(indicator), stuck=self.leading_on(cohort))
@@ -63,7 +63,7 @@ def counted(counting: Counting, member: str = "member-0") -> Any:
 
 
 FEW = {"least": LEAST, "most": 40, "least_per_class": 5, "rows_per_id": 1}
-"""Three members that hold the published class stand for 15 rows of it."""
+"""Three members that hold the published class guarantee 15 rows of it."""
 
 
 def test_counts_that_leave_too_few_rows_end_the_run_at_once(stage: Stage, tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ def test_a_cohort_that_does_not_show_its_round_once_is_refused(counting: Countin
 
 
 LIES: dict[str, tuple[dict[str, Any], str]] = {
-    "none": ({"holders": ()}, "one count a class exactly if"),
-    "too many": ({"holders": (3, 2, 1)}, "one count a class exactly if"),
+    "none": ({"holders": ()}, "one count for each class if"),
+    "too many": ({"holders": (3, 2, 1)}, "one count for each class if"),
     "counts that withhold nothing": ({"holders": (3, 3)}, "do not follow from the counts"),
-    "counts of others": ({"holders": (3, 1)}, "other counts than this member made"),
+    "counts of others": ({"holders": (3, 1)}, "differ from this member"),
 }
 
 

@@ -1,4 +1,4 @@
-"""A machine that stops at any durable write of a whole run: the same bytes leave afterwards, or none (docs/protocol.md §7.2, §7.3)."""
+"""A machine that stops at any durable write of a whole run sends the same bytes afterwards, or none (docs/protocol.md §7.2, §7.3)."""
 
 import os
 import shutil
@@ -19,11 +19,11 @@ from tests.support.consortium import NOISY, WITHHOLDING, Consortium, Steps, Stop
 from tests.support.stage import Stage
 
 LIFE = 17
-"""Durable writes from one stop to the next: enough of them to get further than before."""
+"""Durable writes from one stop to the next: enough to get further than before."""
 
 
 class Machine:
-    """Stops member-0 at its n-th durable write and again after each life: at a file's fsync, or a transaction, before or after it takes effect."""
+    """Stop member-0 at its n-th durable write in each life: at a file's fsync or a transaction, before or after it takes effect."""
 
     def __init__(self, home: Path, first: int, *, early: bool) -> None:
         # Not the identity's own folder, which is synced as it is locked.
@@ -66,7 +66,7 @@ class Machine:
 
 
 def life(consortium: Consortium, cohort: str, member: str, records: Records | None) -> Flow[Any]:
-    """A member's whole run: enrol, then each round as the operator opens it."""
+    """A member's whole run: enrol, then take part in each round that the operator opens."""
     conversations = consortium.member(member)
     yield from conversations.enrol(cohort, records)
     while True:
@@ -79,7 +79,7 @@ def life(consortium: Consortium, cohort: str, member: str, records: Records | No
 
 
 def run(consortium: Consortium, machine: Machine, patched: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Everybody's life; member-0 is started again where its machine stopped, with other records than before."""
+    """Run all members; restart member-0 whenever its machine stopped, with other records than before."""
     cohort = consortium.open_cohort()
     flows = {m: consortium.steps(life(consortium, cohort, m, consortium.records(m))) for m in consortium.ids}
     results: dict[str, Any] = {}
@@ -89,7 +89,7 @@ def run(consortium: Consortium, machine: Machine, patched: pytest.MonkeyPatch) -
 
 
 def left_of_uploads(consortium: Consortium) -> bool:
-    """Whether a seed, or an array that no reservation names, is on disk after the end."""
+    """Return whether a seed, or an array without a reservation, is on disk after the end."""
     state = consortium.folder / "member-0/state"
     with closing(sqlite3.connect(state / DATABASE)) as database:
         query = "SELECT rows_sha256 FROM run WHERE yes UNION SELECT sha256 FROM vector"
@@ -99,7 +99,7 @@ def left_of_uploads(consortium: Consortium) -> bool:
 
 
 def again(consortium: Consortium, cohort: str) -> Steps:
-    """Without a single record once the answer is stored: what is uploaded comes from the reservation."""
+    """Restart without any records once the answer is stored: the upload comes from the reservation."""
     member = consortium.member("member-0")
     answered = bool(member.ledger())
     records = None if answered else consortium.records("member-0")
@@ -154,7 +154,7 @@ def test_the_same_bytes_leave_or_none(
 
 
 class Disk:
-    """A member's folder as a power cut leaves it: the bytes and the names that were synced. SQLite syncs its own files."""
+    """A member's folder after a power cut: only synced bytes and names. SQLite syncs its own files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -166,7 +166,7 @@ class Disk:
             self._sync(path)
 
     def fsync(self, descriptor: int) -> None:
-        """In the place of the system's."""
+        """Replace the system's fsync."""
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_relative_to(self._folder):
             self._sync(path)
@@ -179,7 +179,7 @@ class Disk:
             self._bytes[inode] = path.read_bytes()
 
     def cut(self) -> None:
-        """Leave nothing else in the folder."""
+        """Delete everything else from the folder."""
         before = self._folder.rename(self._folder.with_name("before the cut"))
         self._restore(before.stat().st_ino, self._folder)
         for path in before.rglob(f"{DATABASE}*"):
@@ -202,7 +202,7 @@ CHANGES = 4
 
 
 def until_cut(steps: Steps, last: int) -> Steps:
-    """A member's steps up to the answer to its n-th change of the coordinator's state."""
+    """Run a member up to the answer to its n-th change of the coordinator's state."""
     sent = 0
     while True:
         try:

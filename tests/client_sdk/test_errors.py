@@ -1,13 +1,20 @@
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from client_sdk import Identity, Member, Policy, Result
-from client_sdk.errors import Misuse, StateError, first_fault
-from veilsum.protocol.rest import CohortRequest, RoundRequest
+from client_sdk.errors import Misuse, StateError
+from veilsum.protocol.forms import first_fault
+from veilsum.protocol.rest import CancelRequest, CohortRequest, RoundRequest, TokenRequest
+
+KEY, URL = "ab" * 32, "https://sum.example.org"
+WRONG: Any = "hospital-a"
+SEVEN: Any = 7
 
 
 def test_what_is_wrong_with_json_is_told_with_its_place_and_without_its_values() -> None:
@@ -23,9 +30,22 @@ def test_what_is_wrong_with_json_is_told_with_its_place_and_without_its_values()
     assert first_fault(unnamed.value).startswith("Input should be")
 
 
-KEY, URL = "ab" * 32, "https://sum.example.org"
-WRONG: Any = "hospital-a"
-SEVEN: Any = 7
+@pytest.mark.parametrize(
+    ("model", "values", "words"),
+    [
+        (CancelRequest, {"reason": ""}, "reason: expected at least one character"),
+        (CancelRequest, {"reason": "a\nb"}, "reason: .*no control characters or line breaks"),
+        (TokenRequest, {"name": "a/b", "scopes": ["rounds"]}, "name: expected 1 to 64 letters, digits"),
+        (CohortRequest, {"study": "x", "period": "2026-11"}, "study: expected 64 lower-case hex digits"),
+        (CohortRequest, {"study": KEY, "period": "November"}, "period: expected 1 to 64 of a-z, 0-9 and '-'"),
+    ],
+)
+def test_what_text_should_look_like_is_told_in_words(
+    model: type[BaseModel], values: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate_json(json.dumps(values))
+    assert re.fullmatch(f"{words}[^^]*", first_fault(refused.value))
 
 
 def _joining(identity: Identity) -> None:

@@ -1,4 +1,4 @@
-"""Keys on disk."""
+"""Identities' keys on disk."""
 
 import json
 import os
@@ -115,7 +115,7 @@ def test_a_card_with_another_id_is_refused(tmp_path: Path) -> None:
 def test_one_user_at_a_time(tmp_path: Path) -> None:
     identity = Identity.create(tmp_path, "m")
     lock = identity.lock()
-    with pytest.raises(IdentityError, match="one identity"):
+    with pytest.raises(IdentityError, match="another process"):
         identity.lock()
     script = f"from client_sdk import Identity; Identity.load({str(tmp_path)!r}).lock()"
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

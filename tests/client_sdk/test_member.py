@@ -1,4 +1,4 @@
-"""The front door: members in threads and on event loops, and the real coordinator."""
+"""The public `Member` classes, in threads and on event loops, with the real coordinator."""
 
 import asyncio
 import gc
@@ -45,7 +45,7 @@ def test_a_member_has_one_conversation_at_a_time(consortium: Consortium) -> None
 
 
 def test_an_asynchronous_member_stays_in_one_event_loop(consortium: Consortium) -> None:
-    """Its connections belong to the loop that made them."""
+    """Its connections belong to the event loop that made them."""
     identity = Identity.load(consortium.folder / "member-0")
     member = AsyncMember(consortium.stage.url, identity, consortium.policy)
 
@@ -126,7 +126,7 @@ def test_a_closed_member_makes_nothing(consortium: Consortium) -> None:
 
 
 def test_both_kinds_of_member_have_the_same_methods() -> None:
-    """One definition gives both, with its words."""
+    """One definition generates both, with its docstrings."""
     names = [name for name in dir(Member) if not name.startswith("_")]
     assert names == [name for name in dir(AsyncMember) if not name.startswith("_")]
     for name in names:
@@ -139,7 +139,7 @@ def test_both_kinds_of_member_have_the_same_methods() -> None:
 
 
 def test_a_member_whose_lock_was_replaced_says_nothing_more(consortium: Consortium) -> None:
-    """By a job that clears up, and a copy that was put back: another process may have locked that one."""
+    """A clean-up job or a restored copy may replace the lock file, and another process may lock the new one."""
     round_id = consortium.open_round(consortium.enrol())
     flows = consortium.contributions(round_id)
     steps = consortium.until(flows.pop("member-0"), "chunks")
@@ -177,7 +177,7 @@ def test_an_identity_in_use_is_refused_and_given_back(consortium: Consortium) ->
 
 
 def test_a_fork_has_no_part_in_a_member(consortium: Consortium) -> None:
-    """It would speak with the same keys. Nor does one that lives on, such as a worker that loads data, keep the folder."""
+    """It would use the same keys. A surviving fork, such as a data loader's worker, doesn't keep the folder locked either."""
     identity = Identity.load(consortium.folder / "member-0")
     member = Member(URL, identity, consortium.policy, patience_s=0)
     over, end = os.pipe()
@@ -222,7 +222,7 @@ def served(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("question", [WITHHOLDING, NOISY], ids=["blocking", "asynchronous"])
 def test_agents_and_the_service_over_http(tmp_path: Path, served: Stage, question: dict[str, Any]) -> None:
-    """In threads of their own: blocking members, or each on an event loop."""
+    """Blocking members in threads, or members on event loops of their own."""
     consortium = Consortium(served, tmp_path / "federation", readers=("member-0",), question=question)
     address, name, roster, study = served.url, consortium.name, consortium.roster, consortium.study
     with Operator(address, TOKEN) as operator:
@@ -283,7 +283,7 @@ def test_agents_and_the_service_over_http(tmp_path: Path, served: Stage, questio
 
 
 class Line(httpx.HTTPTransport):
-    """A way to the coordinator that notes what is asked, without ids."""
+    """A transport to the coordinator that records requests, without ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -298,7 +298,7 @@ class Line(httpx.HTTPTransport):
 def test_what_a_member_asks_from_its_card_to_its_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, agent: bool
 ) -> None:
-    """docs/protocol.md §11: two requests to a cohort, seven to a result, whatever it waits for."""
+    """docs/protocol.md §11: two requests to a cohort and seven to a result, however long it waits."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 20)
     with coordinator(tmp_path / "service", max_wait_s=60.0) as served:
         consortium, lines = Consortium(served, tmp_path / "federation"), dict[str, Line]()
@@ -326,7 +326,7 @@ def test_what_a_member_asks_from_its_card_to_its_result(
     assert all(result.counted for result in results)
     for member, line in lines.items():
         answers = line.asked.count("POST /v1/rounds/*/answers")
-        assert answers in {2, 3}  # who is slow is not asked to vote any more
+        assert answers in {2, 3}  # a slow member is no longer asked to vote
         # An agent also waits for what begins, a cohort's forming among it.
         assert [each for each in line.asked if each != "GET /v1/federations/*/runs"] == [
             "GET /v1/cohorts/*/invitation",

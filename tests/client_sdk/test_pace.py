@@ -1,4 +1,4 @@
-"""A coordinator that answers every long poll at once, always under a higher version: members ask once a second."""
+"""If a coordinator answers every long poll at once, with a new version each time, members still ask only once a second."""
 
 import itertools
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from tests.support.consortium import Consortium
 from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER
 
 LOOKS, AT_ONCE = 40, 11
-"""How often a test has a member ask, and how many of these may come at once."""
+"""How often a test has a member ask, and how many of these requests may come at once."""
 LIVELY = itertools.count(1_000)
 REQUESTS = "GET .*/requests/.*"
 
 
 def lively(**changes: Any) -> Answer:
-    """The same document, under another version."""
+    """Return the same document with another version."""
     return rewritten(lambda shown: {**shown, **changes, "version": next(LIVELY)})
 
 
 def asked_anew(state: str = "", *, again: bool = True) -> Answer:
-    """What a member is asked, or nothing, under another version and in another state."""
+    """Return the member's request, or none, with another version and state."""
 
     def other(answer: httpx.Response) -> httpx.Response:
         headers = {**answer.headers, VERSION_HEADER: str(next(LIVELY))}
@@ -49,7 +49,7 @@ def waiting(consortium: Consortium) -> Flow[Any]:
 
 
 def asked_again(consortium: Consortium) -> Flow[Any]:
-    """To upload, though that has been done."""
+    """Ask for the upload again, though it was made."""
     round_id = consortium.open_round(consortium.enrol())
     consortium.shows("GET /v1/rounds/[0-9a-f]{16}", lively(waiting_for=["member-0"]))
     asked = list[httpx.Response]()
@@ -63,7 +63,7 @@ def asked_again(consortium: Consortium) -> Flow[Any]:
 
 
 def erasing(consortium: Consortium) -> Flow[Any]:
-    """By one answer, and not by the other."""
+    """Be in the erasing state in one answer, and not in the other."""
     round_id = consortium.open_round(consortium.enrol())
     consortium.shows(REQUESTS, asked_anew("erasing", again=False))
     return consortium.member("member-0").contribute(round_id)

@@ -1,4 +1,4 @@
-"""What a member's policy refuses."""
+"""Studies and rounds that a member's policy refuses."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_a_study_is_approved_by_its_digest_alone(consortium: Consortium) -> None
     for other in (content.question.digest, consortium.study.hash):
         assert not Policy(KEY, approved={other}).approves(content)
     with pytest.raises(Misuse, match=r"64 hexadecimal digits.*`veilsum member join` shows"):
-        Policy(KEY, approved={content.notes.name})  # whoever has the study key can sign anything under it
+        Policy(KEY, approved={content.notes.name})  # the study key's holder can sign anything under it
     with pytest.raises(PeerFault, match=f"approve {content.approval.hex()}") as caught:
         Policy(KEY).check_study(content)
     assert caught.value.cause is Cause.STUDY_REFUSED

@@ -1,4 +1,4 @@
-"""What a member says of itself."""
+"""Progress events of a member."""
 
 import logging
 

@@ -46,7 +46,7 @@ def chosen(
 
 
 def rows_of(given: Records, found: Selection) -> list[int]:
-    """Where the selected rows stand."""
+    """Return the places of the selected rows."""
     return [int(np.flatnonzero((given.features == row).all(axis=1))[0]) for row in found.features]
 
 
@@ -77,7 +77,7 @@ def test_a_missing_label_in_a_float_column_is_an_unusable_row() -> None:
 
 
 def test_labels_are_class_keys_too() -> None:
-    """They are matched by key, whatever the class is called for people."""
+    """They are matched by key, not by the class's display name."""
     given = records(5, list("abcde"), labels=["b", "a", None, "unknown", float("nan")])
     found = chosen(given)
     assert (found.labels.tolist(), found.unusable) == ([1, 0], 3)
@@ -98,7 +98,7 @@ def test_at_most_so_many_rows_of_an_id_and_in_all() -> None:
 
 
 def test_the_selection_does_not_depend_on_other_ids_or_on_the_order_of_ids() -> None:
-    """The ranks follow from the secret, the id and the row's place among the id's rows, whatever stands around them."""
+    """The ranks follow from the secret, the id and the row's place among the id's rows, not from other rows."""
     ids = np.array([f"p{row % 10}" for row in range(40)])
     given = records(ids=ids)
     first = set(rows_of(given, chosen(given, most=7)))

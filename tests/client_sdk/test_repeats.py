@@ -17,7 +17,7 @@ OTHER = {"extractor": "ab" * 32}
 
 
 def summed(consortium: Consortium) -> str:
-    """Context of a certified sum of everybody's."""
+    """Return the context of a certified sum of all members."""
     cohort = consortium.enrol()
     while consortium.operator.cohort(cohort).step is not None:
         round_id = consortium.open_round(cohort)

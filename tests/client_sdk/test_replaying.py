@@ -1,4 +1,4 @@
-"""A member holds the round's transcript against what it saw and signed itself."""
+"""A member checks the round's transcript against what it saw and signed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ def transcript_of(result: Result) -> Transcript:
 
 
 def doctored(consortium: Consortium, result: Result, edit: Edit) -> Result:
-    """A coordinator changes the transcript, signs it, and signs a record that names it."""
+    """Have a coordinator change and sign the transcript, and sign a record that names it."""
     entries = list(transcript_of(result).entries)
     edit(entries)
     made = Transcript(tuple(entries)).signed(consortium.coordinator_key, result.evidence.attempt.context)
@@ -153,7 +153,7 @@ def test_it_is_fetched_where_it_is_asked_for(stage: Stage, tmp_path: Path) -> No
 
 
 def test_what_shows_that_the_coordinator_is_false_is_kept(stage: Stage, tmp_path: Path) -> None:
-    """A request to void the attempt, after its certificate."""
+    """Here, a request to void the attempt after its certificate."""
     consortium = Consortium(stage, tmp_path)
     consortium.transcripts = True
     round_id = consortium.open_round(consortium.enrol())

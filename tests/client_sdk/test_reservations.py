@@ -1,4 +1,4 @@
-"""The ledger: answers, records held, attempts, vectors, and what a crash leaves of them (docs/protocol.md §7)."""
+"""The ledger: answers, held records, attempts, vectors, and its state after a crash (docs/protocol.md §7)."""
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
@@ -40,14 +40,14 @@ def ledger(tmp_path: Path) -> Reservations:
 
 
 def ledger_in(folder: Path) -> Reservations:
-    """The ledger of a folder, as a new process reads it; an empty one if there is none."""
+    """Open a folder's ledger as a new process does; an empty one if there is none."""
     opened = StateDatabase(folder)
     opened.create()
     return Reservations(opened)
 
 
 def study(name: str = "study", *, least: int = 3, mu: float = 0.0, **question: Any) -> Content:
-    """A study of three members; the rule of §4.1 about few rows is not what this is about."""
+    """Make a study of three members, exempt from the rule about few rows (§4.1)."""
     content = simulated_content({**simulated_question(3), **question}, EXPIRES)
     epsilon = gdp_epsilon(mu, 1e-6)
     noise = Noise(epsilon=epsilon, delta=1e-6, unit="record", recipe="sum") if mu else None
@@ -77,7 +77,7 @@ def reserve(
 
 
 class Chain:
-    """The attempts of one member, which its history learns of."""
+    """One member's attempts, from which its history learns."""
 
     def __init__(self, ledger: Reservations, question: bytes) -> None:
         self.ledger, self.question = ledger, question
@@ -107,7 +107,7 @@ class Chain:
 
 
 class _Attempt:
-    """As much of an attempt as the ledger reads; it is encoded as nothing."""
+    """As much of an attempt as the ledger reads; it has no encoding."""
 
     def __init__(
         self, context: bytes, question: bytes, period: str, step: str, repeats: bytes = NO_CONTEXT
@@ -121,7 +121,7 @@ class _Attempt:
 
 @pytest.fixture(autouse=True)
 def _histories_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A history of stand-ins cannot be encoded."""
+    """Don't store histories: stand-ins can't be encoded."""
     monkeypatch.setattr(History, "encode", lambda _history: b"history")
     monkeypatch.setattr(Reservations, "history", lambda _ledger: KNOWN[-1])
     true = Reservations.remember
@@ -141,7 +141,7 @@ KNOWN = [History()]
 def test_a_commit_is_on_the_disk_and_leaves_no_earlier_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Less synchronous, a power cut could undo what was committed; other tests turn it off."""
+    """With less syncing, a power cut could undo a commit; other tests turn syncing off."""
     ledger_in(tmp_path)
     monkeypatch.undo()
     with StateDatabase(tmp_path).read() as opened:
@@ -254,7 +254,7 @@ def test_a_certified_or_lost_attempt_spends_for_ever(ledger: Reservations, reaso
 def test_who_was_left_out_or_whose_certificate_was_erased_spends_nothing(
     ledger: Reservations, reason: str, *, left_out: bool
 ) -> None:
-    """A certificate of a set is not yet an end (§4.9); the history decides which end is accepted."""
+    """A set's certificate is not yet an end (§4.9); the history decides which end is accepted."""
     run = reserve(ledger)
     chain = Chain(ledger, run.question)
     chain.enter(C)
@@ -300,7 +300,7 @@ def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservat
 def test_rows_and_vectors_that_a_crash_left_are_removed(
     ledger: Reservations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a run that was given up, of one that was never stored, and half-written ones; nothing else."""
+    """Removes those of abandoned runs and of runs never stored, and half-written ones; nothing else."""
     arrays = tmp_path / "ledger/arrays"
     other = reserve(ledger, C, period="p2", rows=2)
     ledger.keep_vector(other, "sum", np.arange(3))
@@ -422,7 +422,7 @@ def age_ledger(folder: Path) -> None:
         (remove_rows, "is missing"),
         (damage_ledger, "state.sqlite is damaged"),
         (flip_a_bit_of_a_record, "state.sqlite is damaged"),
-        (age_ledger, "not of this release"),
+        (age_ledger, "by another release"),
     ],
 )
 def test_damage_is_refused_and_never_guessed_at(
@@ -442,7 +442,7 @@ class Crash(BaseException):
 def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
 ) -> None:
-    """Reserve, keep a vector, enter and end, cut off at each write and run again: one reservation, one vector, no record lost."""
+    """Reserve, store a vector, enter and end, each cut off at every write and repeated: one reservation, one vector, no lost record."""
     written, transaction = write_durably, StateDatabase.write
 
     def life(ledger: Reservations) -> None:
@@ -492,7 +492,7 @@ def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
 
 
 def _struck(transaction: Any, strike: Callable[[], None], *, early: bool) -> Any:
-    """A transaction that the machine stops in, or right after."""
+    """A transaction in which, or right after which, the machine stops."""
 
     @contextmanager
     def write(self: StateDatabase) -> Any:

@@ -1,4 +1,4 @@
-"""Verification from the stored bytes alone."""
+"""Verification of a result from its stored bytes alone."""
 
 import hashlib
 from collections.abc import Callable, Collection
@@ -81,7 +81,7 @@ def test_a_record_that_the_coordinator_did_not_sign_is_refused(
 
 
 def signed(consortium: Consortium, result: Result, **changes: Any) -> Result:
-    """A result of a coordinator that says something else, without the transcript that would show it."""
+    """Make a result of a coordinator that signs something else, without the transcript that would expose it."""
     record = sign_record(result.record.model_copy(update=changes), consortium.coordinator_key)
     return replace(result, record=record, transcript_file=None)
 
@@ -138,13 +138,13 @@ def test_noise_that_a_record_misstates_is_refused(
     # The noise makes rows, and columns of a class without any.
     signed(consortium, noisy, rows=noisy.spec.question.records_max + 1, solution=empty).verify()
     assert noisy.record.noise is not None
-    with pytest.raises(PeerFault, match="says of noise what the study does not"):
+    with pytest.raises(PeerFault, match="disagree on whether there is noise"):
         signed(*done, noise=noisy.record.noise).verify()
-    with pytest.raises(PeerFault, match="says of noise what the study does not"):
+    with pytest.raises(PeerFault, match="disagree on whether there is noise"):
         signed(consortium, noisy, noise=None).verify()
     for field in NoiseView.model_fields:
         other = noisy.record.noise.model_copy(update={field: 1.01 * getattr(noisy.record.noise, field)})
-        with pytest.raises(PeerFault, match="promises other noise"):
+        with pytest.raises(PeerFault, match="does not follow from study and manifest"):
             signed(consortium, noisy, noise=other).verify()
 
 
@@ -316,6 +316,8 @@ def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(
         sure, result.probabilities(np.eye(3), temperature=judged.judged.temperature)
     )
     assert not np.array_equal(sure, before)
+    with pytest.raises(CalibrationError, match="temperature is above 0"):
+        loaded.probabilities(np.eye(3), temperature=0)
     card = (tmp_path / "out/model-card.md").read_text()
     assert f"Accuracy {judged.judged.accuracy:.1%} on {judged.judged.records} hold-out records" in card
     assert all(key in card for key in CLASSES)
@@ -378,7 +380,7 @@ def test_a_member_makes_its_own_head_of_pooled_sums(stage: Stage, tmp_path: Path
         replace(result, record=result.record.model_copy(update={"solution": solution})).personalise(
             own, held_out
         )
-    with pytest.raises(Misuse, match="step sum ends in no head"):
+    with pytest.raises(Misuse, match="step sum has no head"):
         _ = replace(result, head_file=None).calibrated
     with pytest.raises(CalibrationError, match="features have 4 columns; the study's extractor gives 3"):
         result.evaluate(np.ones((2, 4)), [0, 1])

@@ -1,4 +1,4 @@
-"""Trying again, on a clock that nobody waits for."""
+"""Retries, on a simulated clock."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -152,7 +152,7 @@ def test_a_refusal_without_a_problem_document(status: int) -> None:
 
 @pytest.mark.parametrize("status", [200, 404])
 def test_a_web_page_is_no_answer_of_the_coordinator(status: int) -> None:
-    """Such as a network's own page, where one has to log in first."""
+    """For example the login page of a network."""
     with pytest.raises(UnexpectedAnswer, match=f"HTTP {status} with a web page"):
         exchange([Response(status, A_PAGE, b"<html>")])
 

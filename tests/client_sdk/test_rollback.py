@@ -1,4 +1,4 @@
-"""A coordinator that lets a cohort wait, and later goes on as if the rounds of the other had never been: the history holds."""
+"""A coordinator leaves one cohort waiting, and later ignores the rounds of another. Members' histories prevent this."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ QUESTION = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 6}
 
 
 def known(consortium: Consortium) -> set[Any]:
-    """Every member's ledger."""
+    """Return every member's ledger."""
     stores = (Store(consortium.folder / member) for member in consortium.ids)
     return {store.ledger.history() for store in stores}
 
@@ -33,7 +33,7 @@ def test_what_an_indicator_was_made_of_is_shown_late(stage: Stage, tmp_path: Pat
     consortium.on_answer = unchanged
     links = consortium.links()
 
-    # Everybody is shown the counts late, and the sum of all is made in another cohort.
+    # All members are shown the counts late, and the sum is made in another cohort.
     consortium.together(consortium.contributions(waiting), stuck=lambda: False)
     everybody = consortium.open_round(second)
     assert causes(consortium.together(consortium.contributions(everybody))) == {Result}

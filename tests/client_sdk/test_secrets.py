@@ -1,4 +1,4 @@
-"""Canaries: no secret is shown, logged, or stored outside the state."""
+"""Canaries: no secret is shown, logged or stored outside the state."""
 
 import logging
 from pathlib import Path
@@ -19,17 +19,17 @@ CANARY = b"CANARY-CANARY-CANARY-CANARY-32by"
 
 
 class Witness:
-    """Runs member-0, shows everything that can be shown at each step, and remembers every secret it held."""
+    """Run member-0, print everything printable at each step, and remember every secret that it held."""
 
     def __init__(self, consortium: Consortium) -> None:
         self.federation, self.home = consortium, consortium.folder / "member-0"
         self.shown: list[str] = []
         self.secrets = {CANARY, Identity.load(self.home).key.seed}
         self.seeds = set[bytes]()
-        """Of the member's own mask."""
+        """Seeds of the member's own masks."""
 
     def watch(self, flow: Flow[object]) -> None:
-        """Step until the flow waits for others, or ends."""
+        """Run until the flow waits for other members, or ends."""
         for state, effect in self.federation.steps(flow):
             self.shown.append(repr(effect))
             self.look()
@@ -50,7 +50,7 @@ class Witness:
 
 
 def secrets_of(value: object) -> set[bytes]:
-    """Every secret field, however deep, but the empty ones."""
+    """Return all secret fields at any depth, except empty ones."""
     if isinstance(value, SecretBytes):
         return {bytes(value)} if value else set()
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""State on disk."""
+"""A member's state on disk."""
 
 import sqlite3
 import stat
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_member_does_not_begin_without_its_state(consortium: Consortium) -> None:
-    """It would take every record for free."""
+    """Otherwise it would treat every record as free."""
     consortium.enrol()
     consortium.close()
     (consortium.folder / "member-0/state" / DATABASE).unlink()
@@ -87,12 +87,12 @@ def test_what_is_no_state_is_the_folders_fault_and_the_file_is_named(
 
 def test_a_history_with_more_behind_it_is_refused(store: Store, tmp_path: Path) -> None:
     StateDatabase(tmp_path / "state").keep("history", None, History().encode() + b"\0")
-    with pytest.raises(StateError, match="not of this release"):
+    with pytest.raises(StateError, match="by another release"):
         store.ledger.history()
 
 
 def test_nothing_that_was_replaced_or_erased_is_left_in_the_database(tmp_path: Path, store: Store) -> None:
-    """Rows of any size that come, move, grow, shrink and go: a page may keep copies of those that were moved."""
+    """Rows of all sizes are added, moved, grown, shrunk and deleted, because pages may keep copies of moved rows."""
     database, random = StateDatabase(tmp_path / "state"), Random(1)
     now, erased = dict[str, bytes](), list[bytes]()
     with closing(database):
@@ -114,7 +114,7 @@ def test_nothing_that_was_replaced_or_erased_is_left_in_the_database(tmp_path: P
 
 
 def test_a_full_disk_is_no_damage(store: Store, tmp_path: Path, consortium: Consortium) -> None:
-    """And what was to be stored together is not stored at all."""
+    """And what belongs together is not stored in part."""
     with closing(database := store.database):
         database.open()
         with database.read() as opened:

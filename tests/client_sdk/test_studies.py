@@ -1,4 +1,4 @@
-"""What a member checks of a study before it answers, in the page's order (docs/protocol.md §4.1)."""
+"""A member's checks of a study before it answers, in the specification's order (docs/protocol.md §4.1)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from veilsum.protocol.study import DAY_S
 
 
 def enrolling(consortium: Consortium, cohort: str, **changes: Any) -> Any:
-    """What comes of member-0's enrolment in a cohort; nothing was answered or sent if it is a fault."""
+    """Return the result of member-0's enrolment in a cohort. If it is a fault, nothing was answered or sent."""
     member = consortium.member("member-0", **changes)
     steps = consortium.steps(member.enrol(cohort, consortium.records("member-0")))
     try:
@@ -41,7 +41,7 @@ def enrolling(consortium: Consortium, cohort: str, **changes: Any) -> Any:
 
 
 def opened(consortium: Consortium, study: Study) -> str:
-    """A cohort of a study that is published now."""
+    """Open a cohort of a newly published study."""
     consortium.publish(study)
     return consortium.open_cohort()
 
@@ -75,7 +75,7 @@ def test_a_study_signed_by_the_rosters_study_key_alone(consortium: Consortium) -
 def test_a_rollback_of_a_study_is_remembered_over_restarts_and_without_approval(
     consortium: Consortium,
 ) -> None:
-    """A study is seen once it has passed all but approval (§4.1, 6)."""
+    """A study counts as seen once it has passed every check but approval (§4.1, 6)."""
     cohort = opened(consortium, consortium.make_study({"version": 2}))
     fault = enrolling(consortium, cohort, policy=Policy(consortium.admin.public))
     assert "has not approved study" in fault.detail
@@ -151,7 +151,7 @@ def test_features_of_another_length_raise_before_anything_is_answered(consortium
 
 
 def test_the_records_are_looked_at_once(consortium: Consortium) -> None:
-    """After the yes nothing about the data matters: neither a second cohort nor a round asks for it again."""
+    """After the yes, the data no longer matters: neither a second cohort nor a round counts it again."""
     cohort = consortium.enrol()
     again = consortium.open_cohort()
     empty = Records(np.zeros((0, DIM)), np.zeros(0, int))
@@ -177,7 +177,7 @@ def test_a_noisy_study_is_never_declined_and_its_budget_is_charged_once(stage: S
 
 
 def test_a_noisy_study_is_declined_where_it_claims_to_repeat_a_sum(stage: Stage, tmp_path: Path) -> None:
-    """Nothing is answered for: the records of an exact sum are in no noisy one."""
+    """It reserves nothing: records of an exact sum are in no noisy one."""
     consortium = Consortium(stage, tmp_path)
     consortium.run(consortium.enrol())
     [summed] = consortium.links()

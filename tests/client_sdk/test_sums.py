@@ -1,4 +1,4 @@
-"""That the sums are sound and the weights solve them."""
+"""Checks that the sums are sound and that the weights solve them."""
 
 import hashlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Build the images without a Docker daemon, then hold a run of three members against a coordinator that runs in one.
+"""Build the images without a Docker daemon, then hold a run of three members with a coordinator in a container.
 
 `make image` needs root and buildah; where no registry can be reached, debootstrap makes the base.
 """
@@ -27,22 +27,22 @@ from veilsum.demo.coordinator import free_port
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "deploy" / "docker"
 BASE = "python:3.13-slim-bookworm"
-"""What both files are built on."""
+"""The base image of both files."""
 START_S = 90.0
 
 
 def lacking() -> str | None:
-    """Why images can't be built here; None if they can."""
+    """Return why images can't be built here; None if they can."""
     if os.geteuid() != 0:
         return "building without a daemon needs root"
     return None if shutil.which("buildah") else "buildah is not installed"
 
 
 class Images:
-    """Images in a folder of their own.
+    """Images in a separate folder.
 
     Args:
-        folder: where they are stored; a base that was made is used again.
+        folder: where they are stored; an existing base is used again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +93,7 @@ class Images:
             self.buildah("rm", container)
 
     def build(self, name: str) -> dict[str, int]:
-        """Build one from its file. The host's certificates and pip settings are lent to the build.
+        """Build an image from its file. The build uses the host's certificates and pip settings.
 
         Returns:
             Bytes of the image and of its base.
@@ -120,7 +120,7 @@ class Images:
         return {"bytes": self._bytes(name), "base_bytes": self._bytes(BASE)}
 
     def _bytes(self, name: str) -> int:
-        """What an image's files take."""
+        """Return the size of an image's files."""
         container = self.buildah("from", "--pull-never", name)
         try:
             place = self.buildah("mount", container)
@@ -132,7 +132,7 @@ class Images:
     def running(
         self, name: str, *command: str, environment: dict[str, str]
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """A container of an image, as its user, until the block ends. Its output goes to `NAME.log` in the folder."""
+        """Run a container of an image, as its user, until the block ends. Its output goes to `NAME.log` in the folder."""
         container = self.buildah("from", "--pull-never", name)
         settings = [word for each in environment.items() for word in ("--env", "=".join(each))]
         words = ("run", "--isolation", "chroot", *settings, container, "--", *command)
@@ -146,7 +146,7 @@ class Images:
             self.buildah("rm", container)
 
     def command(self, name: str) -> list[str]:
-        """What an image starts, from its own file."""
+        """Return the command that an image starts, from its Dockerfile."""
         shown = json.loads(self.buildah("inspect", "--type", "image", name))["OCIv1"]["config"]
         return [*shown.get("Entrypoint", ()), *shown["Cmd"]]
 
@@ -166,7 +166,7 @@ def until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def held(images: Images, folder: Path) -> dict[str, Any]:
-    """A run of three members against a coordinator in its container; its files are checked as any result's are."""
+    """Hold a run of three members with a coordinator in its container; its files are checked like any result's."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     given = {"VEILSUM_OPERATOR_TOKEN": TOKEN, "VEILSUM_COORDINATOR_KEY": secrets.token_hex(32)}

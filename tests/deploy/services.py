@@ -1,4 +1,4 @@
-"""What a service manager does with our units, as far as a machine without one can: users, networks, credentials, restarts by hand."""
+"""A service manager's work with our units, as far as possible without one: users, networks, credentials, manual restarts."""
 
 import os
 import shlex
@@ -12,11 +12,11 @@ from typing import Self
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 PYTHON = Path(f"/usr/bin/python{sysconfig.get_python_version()}")
-"""An interpreter that every user may run; the environment's may lie in somebody's home."""
+"""An interpreter that every user may run; the environment's may be in a user's home folder."""
 
 
 def lacking() -> str | None:
-    """Why separate users and networks can't be had here; None if they can."""
+    """Return why separate users and networks aren't possible here; None if they are."""
     if os.geteuid() != 0:
         return "only root gives processes users and networks of their own"
     missing = [tool for tool in ("ip", "setpriv") if shutil.which(tool) is None]
@@ -30,7 +30,7 @@ def lacking() -> str | None:
 
 
 def settings_of(*texts: str) -> dict[str, list[str]]:
-    """A unit's settings, drop-ins after it; an empty value takes back what stood before."""
+    """Return a unit's settings, including drop-ins; an empty value resets earlier ones."""
     found: dict[str, list[str]] = {}
     for line in "\n".join(texts).splitlines():
         name, equals, value = line.partition("=")
@@ -41,10 +41,10 @@ def settings_of(*texts: str) -> dict[str, list[str]]:
 
 @dataclass
 class Network:
-    """A host for each name, with a line to the hub and to nobody else. The hub has one address, which this machine reaches, too.
+    """A host for each name, connected to the hub only. The hub has one address, which this machine reaches too.
 
     Args:
-        prefix: of namespaces' names.
+        prefix: of the namespaces' names.
     """
 
     prefix: str
@@ -56,7 +56,7 @@ class Network:
             self._ip("netns", "add", self.of(name))
             self._ip("-n", self.of(name), "link", "set", "lo", "up")
         self._ip("-n", self.of("hub"), "addr", "add", f"{self.address}/32", "dev", "lo")
-        for index, name in enumerate((*self.hosts, ""), 1):  # the last line is this machine's own
+        for index, name in enumerate((*self.hosts, ""), 1):  # the last link is this machine's own
             end, far = f"to{index}", f"{self.prefix[-8:]}v{index}"
             theirs, within = (["netns", self.of(name)], ["-n", self.of(name)]) if name else ([], [])
             self._ip(
@@ -74,7 +74,7 @@ class Network:
             self._ip("netns", "del", self.of(name))
 
     def of(self, name: str) -> str:
-        """A host's namespace."""
+        """Return a host's namespace."""
         return f"{self.prefix}-{name}"
 
     @staticmethod
@@ -84,11 +84,11 @@ class Network:
 
 @dataclass
 class Machine:
-    """The file system and the users that the units speak of, below a folder.
+    """The file system and users that the units refer to, below a folder.
 
     Args:
-        folder: everybody may pass through it.
-        network: who is where.
+        folder: all users must be able to enter it.
+        network: the hosts.
     """
 
     folder: Path
@@ -105,11 +105,11 @@ class Machine:
             self.place(path).mkdir(parents=True)
 
     def place(self, path: str) -> Path:
-        """Where a path of the units is."""
+        """Return the real location of a path in the units."""
         return self.folder / path.lstrip("/")
 
     def home(self, user: str) -> Path:
-        """A user's folder, 0700; the user is made."""
+        """Create a user and its home folder, mode 0700; return the folder."""
         self.users.setdefault(user, 61_000 + len(self.users))
         made = self.place(f"/var/lib/{user}")
         made.mkdir(mode=0o700, exist_ok=True)
@@ -117,13 +117,13 @@ class Machine:
         return made
 
     def give(self, user: str, path: Path) -> Path:
-        """Make a file this user's alone."""
+        """Make a file readable by this user alone."""
         os.chown(path, self.users[user], self.users[user])
         path.chmod(0o600)
         return path
 
     def started(self, unit: str, host: str, log: Path, *drop_ins: str) -> subprocess.Popen[bytes]:
-        """Start `name@instance.service` or `name.service` on a host, as its user, with what it asks for."""
+        """Start `name@instance.service` or `name.service` on a host, as its user, with the settings of the unit."""
         name, _, instance = unit.removesuffix(".service").partition("@")
         file = DEPLOY / (f"{name}@.service" if instance else unit)
         texts = [file.read_text(), *((DEPLOY / each).read_text() for each in drop_ins)]
@@ -158,7 +158,7 @@ class Machine:
     def as_user(
         self, user: str, host: str, words: list[str], environment: dict[str, str] | None = None
     ) -> list[str]:
-        """A command of this user on that host, without any right beyond the user's."""
+        """Return a command that runs as this user on that host, with no rights beyond the user's."""
         number = str(self.users[user])
         named = [f"{key}={value}" for key, value in (environment or {"PATH": "/usr/bin:/bin"}).items()]
         dropped = ["--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"]

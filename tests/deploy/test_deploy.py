@@ -1,4 +1,4 @@
-"""What can be held of deployment files without Docker, Helm or Kubernetes: they parse, agree with each other, and give away no right."""
+"""Checks of deployment files without Docker, Helm or Kubernetes: they parse, agree with each other, and grant no needless right."""
 
 import json
 import os
@@ -106,7 +106,7 @@ def test_nginx_knows_the_replicas() -> None:
     assert set(re.findall(r"server (coordinator-\d):8000", nginx)) == {
         n for n in services if n.startswith("coord")
     }
-    # A replica that is made anew has another address, and nginx asks for names once, at its start, unless it is told to.
+    # A recreated replica has a new address, and nginx resolves names only once, at its start, unless told otherwise.
     assert len(re.findall(r"server coordinator-\d:8000 resolve ", nginx)) == 3
     assert re.search(
         r"^  resolver 127\.0\.0\.11 valid=5s;.*^  upstream .*^    zone ", nginx, re.MULTILINE | re.DOTALL
@@ -150,7 +150,7 @@ def test_the_chart_uses_every_value_and_no_other() -> None:
 
 
 def test_the_chart_without_its_conditions_is_what_kubernetes_reads() -> None:
-    """Every value stands as a word: no rendering, but the YAML around it must hold."""
+    """Each value is replaced by a word: nothing is rendered, but the surrounding YAML must be valid."""
     kinds: dict[str, dict[str, Any]] = {}
     for template in TEMPLATES:
         lines = [

@@ -43,10 +43,10 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Door:
-    """nginx before a coordinator.
+    """nginx in front of a coordinator.
 
     Attributes:
-        limits: the coordinator's, to see whom it takes callers for.
+        limits: the coordinator's limits, which show how it identifies callers.
     """
 
     url: str
@@ -66,16 +66,16 @@ def names(paths: tuple[Path, Path]) -> tuple[str, str]:
 
 
 def release() -> tuple[int, ...]:
-    """The installed nginx's."""
+    """Return the version of the installed nginx."""
     said = subprocess.run([str(NGINX), "-v"], capture_output=True, text=True, check=True).stderr
     [found] = re.findall(r"nginx/(\d+)\.(\d+)\.(\d+)", said)
     return tuple(map(int, found))
 
 
 def configured(folder: Path, door: int, behind: int) -> Path:
-    """The file as it is deployed, with this machine's places in it.
+    """Write the deployed file with this machine's paths and ports.
 
-    An older nginx than the deployed one is not told to ask for names again, which it can't; here are addresses alone, and none to ask for.
+    For an nginx older than the deployed one, which can't resolve names again, `resolve` is left out: all servers here are addresses.
     """
     places = {
         **({} if release() >= (1, 27, 3) else {":8000 resolve ": ":8000 "}),
@@ -153,7 +153,7 @@ def test_who_gets_through(door: Door, tmp_path: Path) -> None:
         assert client.get("/v1/coordinator").status_code == 200
         assert client.get("/metrics").status_code == 404
         seen = list(door.limits._full_s)
-        # Whoever says that it calls for another is still who it is.
+        # A client's own X-Forwarded-For doesn't change who it is.
         assert client.get("/v1/coordinator", headers={"x-forwarded-for": "192.0.2.1"}).status_code == 200
     assert seen == list(door.limits._full_s) == ["address 127.0.0.1"]
 
@@ -181,7 +181,7 @@ def test_a_signed_run(door: Door, tmp_path: Path) -> None:
         run = pool.submit(Following(operator, lambda _: None).run, admin.public.hex(), study, PERIOD)
         assert list(pool.map(contributed, identities)) == [True] * 3
         assert run.result().state == "done"
-    # By another name the door is another's: what was signed for it is for nobody else.
+    # Under another host name, the signatures are for another address, and are refused.
     with (
         Operator(
             door.url.replace("127.0.0.1", "localhost"), None, admin=admin, verify=False, cert=door.certificate

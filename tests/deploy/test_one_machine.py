@@ -1,4 +1,4 @@
-"""Four members and a coordinator as services of one machine: users, networks and TLS of their own, one of them killed on the way."""
+"""Four members and a coordinator as services on one machine, with separate users, networks and certificates; one is killed on the way."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "tutorials" / "one-machine.md"
 
 
 def as_another(c: Consortium, name: str, host: str, code: str) -> str:
-    """What Python of a member's user says on a host."""
+    """Run Python as a member's user on a host; return its output."""
     words = c.machine.as_user(f"veilsum-{name}", host, ["/usr/bin/python3", "-c", code])
     return subprocess.run(words, capture_output=True, text=True, check=False).stderr
 
@@ -29,7 +29,7 @@ async def test_an_evening_of_the_operator_s(tmp_path: Path) -> None:
     with consortium() as c:
         seen = await walk(c, tmp_path)
         for name in MEMBERS:
-            # The agent goes on waiting for runs; its result is there.
+            # The agent continues to wait for runs; its result is there.
             kept = c.machine.home(f"veilsum-{name}") / "identity" / "results" / "ct-2026" / PERIOD
             result = Result.load(kept)
             result.verify(bytes.fromhex(c.admin))

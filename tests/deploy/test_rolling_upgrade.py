@@ -1,6 +1,6 @@
-"""Replicas of the last release and of this one, side by side behind one door: a round that began at the old ends at the new.
+"""Replicas of the last release and of this one behind one address: a round that began at the old ones ends at the new ones.
 
-The last release is the newest tag; while there is none, the oldest state whose tables and requests are today's. It is taken from git.
+The last release is the newest tag in git. Before the first tag, it is the oldest commit with today's tables and requests.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def git(*words: str) -> bytes:
 
 @pytest.fixture
 def last(tmp_path: Path) -> Path:
-    """The last release's packages."""
+    """Return the last release's packages."""
     tag = git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
     commit = tag or git("log", "-1", "--format=%H", "--", "service/storage/migrations", "client_sdk/api.py")
     archive = git("archive", commit.decode().strip(), *PACKAGES) if commit else b""
@@ -50,7 +50,7 @@ def last(tmp_path: Path) -> Path:
 
 
 class Door:
-    """One address before several replicas, each connection to the next that answers."""
+    """One address for several replicas; each connection goes to the next one that answers."""
 
     def __init__(self) -> None:
         self.ports: list[int] = []
@@ -83,11 +83,11 @@ async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> 
 
 
 class Release:
-    """`veilsum` of one release, in processes.
+    """`veilsum` of one release, run in processes.
 
     Args:
-        code: where its packages are.
-        folder: where it works.
+        code: folder of its packages.
+        folder: working directory.
     """
 
     def __init__(self, code: Path, folder: Path, environment: dict[str, str]) -> None:
@@ -106,7 +106,7 @@ class Release:
         return self._running[-1]
 
     async def stop(self) -> None:
-        """Leave no process behind."""
+        """Stop all processes."""
         for process in self._running:
             if process.returncode is None:
                 process.kill()
@@ -122,7 +122,7 @@ class Release:
         return await self.ended(await self.start(*words))
 
     async def replica(self) -> tuple[asyncio.subprocess.Process, int]:
-        """A coordinator, and its port once it answers."""
+        """Start a coordinator; return its port once it answers."""
         process = await self.start("serve", "--port", 0)
         assert process.stdout is not None
         text = (await asyncio.wait_for(process.stdout.readuntil(b"}\n"), 60)).decode()

@@ -1,4 +1,4 @@
-"""The systemd units: systemd itself reads them, and says how much they let a service do."""
+"""The systemd units, as systemd itself reads them and rates their confinement."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def _systemd() -> None:
 
 
 def placed(unit: Path, folder: Path) -> Path:
-    """The unit with programs that are there, its drop-ins beside it."""
+    """Return the unit with existing programs, and its drop-ins next to it."""
     programs = f"{Path(sys.executable).parent}/"
     for path in (unit, *DEPLOY.glob(f"{unit.name}.d/*.conf")):
         copy = folder / path.relative_to(DEPLOY)

@@ -1,4 +1,4 @@
-"""A federation on one machine, each party a service of its own user and network, and an operator who looks after it in a browser.
+"""A federation on one machine: each party is a service with its own user and network, and an operator watches it in a browser.
 
 `make walk` renews the pictures of docs/tutorials/one-machine.md.
 """
@@ -32,11 +32,11 @@ COLOURS = 64
 
 
 class Consortium:
-    """What stands on the machine before the first round.
+    """The parties on the machine before the first round.
 
     Args:
-        machine: where.
-        folder: the admin's and the operator's own.
+        machine: where they run.
+        folder: of the admin and the operator.
     """
 
     def __init__(self, machine: Machine, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Consortium:
         self.approval = self.token = self.admin = ""
 
     def begin(self) -> None:
-        """Certificates, the coordinator's service, identities, a published roster and study."""
+        """Set up certificates, the coordinator's service, identities, and a published roster and study."""
         for name in ("operator", *MEMBERS):
             self.authority.issue(name)
         certificate, key = self.authority.issue("server", self.machine.network.address)
@@ -93,7 +93,7 @@ class Consortium:
         self.operate("admin", "publish", folder / "roster.bin", folder / "study.bin")
 
     def identity(self, name: str) -> str:
-        """A member's own, made as its user; the public key."""
+        """Create a member's identity as its user; return the public key."""
         home = self.machine.home(f"veilsum-{name}")
         program = str(self.machine.place("/opt/veilsum/bin/veilsum"))
         words = [program, "member", "new", str(home / "identity"), "--member", name, "--json"]
@@ -128,7 +128,7 @@ class Consortium:
         self.services[unit] = self.machine.started(unit, host, self.log(unit), *drop_ins)
 
     def kill(self, name: str) -> None:
-        """As a power cut does it."""
+        """Kill a service as a power cut would."""
         service = self.services[f"veilsum-member@{name}.service"]
         service.kill()
         service.wait(10)
@@ -137,7 +137,7 @@ class Consortium:
         return self.cli.folder / f"{unit}.log"
 
     def said(self, unit: str, pattern: str, within_s: float = 60.0) -> str:
-        """Wait until a service has said this."""
+        """Wait until a service has logged this."""
         end = time.monotonic() + within_s
         while time.monotonic() < end and self.services[unit].poll() is None:
             if found := re.search(pattern, self.log(unit).read_text()):
@@ -146,7 +146,7 @@ class Consortium:
         raise AssertionError(self.log(unit).read_text())
 
     def ask(self, *words: object) -> dict[str, Any]:
-        """A command of the operator's or the admin's, with the operator's certificate."""
+        """Run a command of the operator or admin, with the operator's certificate."""
         cert = (
             "--client-cert",
             self.cli.folder / "operator.pem",
@@ -167,7 +167,7 @@ class Consortium:
 
 @contextmanager
 def consortium() -> Iterator[Consortium]:
-    """All of it, for as long as it is looked at."""
+    """Yield a set-up consortium."""
     with (
         tempfile.TemporaryDirectory(prefix="veilsum-") as folder,
         Network(f"vs{os.getpid()}", MEMBERS) as network,
@@ -185,7 +185,7 @@ def consortium() -> Iterator[Consortium]:
 
 @asynccontextmanager
 async def operator_s_browser(c: Consortium) -> AsyncIterator[Page]:
-    """Chromium with the operator's certificate."""
+    """Start Chromium with the operator's certificate."""
     async with chromium() as browser:
         context = await browser.new_context(
             viewport={"width": WIDTHS["desktop"], "height": 800},
@@ -203,7 +203,7 @@ async def operator_s_browser(c: Consortium) -> AsyncIterator[Page]:
 
 
 async def walk(c: Consortium, pictures: Path) -> dict[str, Any]:
-    """An evening of the operator's: sign in, open, wait, give more time, see who was lost come back, see the result."""
+    """Walk through the operator's tasks: sign in, open, wait, extend, see a dropout return, see the result."""
 
     async def picture(page: Page, name: str) -> None:
         with Image.open(io.BytesIO(await page.screenshot(full_page=True))) as shown:

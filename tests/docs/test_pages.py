@@ -1,4 +1,4 @@
-"""Pages hold: commands, options and Python names exist, links lead somewhere, the references have every flag and route, the start page runs."""
+"""Pages are true: commands, options and Python names exist, links resolve, references list all flags and routes, the start page runs."""
 
 import ast
 import inspect
@@ -32,7 +32,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def python(path: Path) -> str:
-    """What a page or an example shows of Python."""
+    """Return the Python code in a page or an example."""
     text = path.read_text("utf-8")
     if path.suffix == ".md":
         return "\n".join(code for language, code in FENCE.findall(text) if language == "python")
@@ -44,7 +44,7 @@ def python(path: Path) -> str:
 
 
 def shell(page: Path) -> Iterator[str]:
-    """Each command of a page, whole."""
+    """Return each whole command in a page."""
     for language, code in FENCE.findall(page.read_text("utf-8")):
         if language in {"sh", "console"}:
             whole = re.sub(r"\$\(.*\)", "ANSWER", code.replace("\\\n", " "))
@@ -52,7 +52,7 @@ def shell(page: Path) -> Iterator[str]:
 
 
 def named(words: list[str]) -> tuple[str, list[str]]:
-    """The command that a line starts, and what it gives it."""
+    """Return the command that a line starts, and its arguments."""
     name, rest = "veilsum", words[1:]
     while rest and f"{name} {rest[0]}" in COMMANDS:
         name = f"{name} {rest.pop(0)}"
@@ -70,7 +70,7 @@ def test_the_parser_takes_every_command(page: Path) -> None:
 
 
 def test_commands_in_sentences_exist() -> None:
-    """`veilsum NAME --option …` between backquotes, in every page but the specification, which names texts that are hashed."""
+    """`veilsum NAME --option …` in backquotes, on every page except the specification, which names hashed texts."""
     strange = set[tuple[str, str]]()
     for page in {*READ, *(ROOT / each for each in BESIDE)} - {ROOT / "docs" / "protocol.md"}:
         for line in re.findall(r"`(veilsum [^`]+)`", FENCE.sub("", page.read_text("utf-8"))):
@@ -94,7 +94,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link can point to after `#`: explicit ids, and headings as the site writes them."""
+    """Return link targets after `#`: explicit ids, and headings as the site writes them."""
     found = set[str]()
     for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE):
         explicit = re.search(r"\{ #([\w-]+) \}", heading)
@@ -164,12 +164,12 @@ def test_drawings_have_a_dark_side_and_words() -> None:
 
 SNIPPETS = [page for page in (*PAGES, ROOT / "README.md") if python(page)]
 CALLED = {"member": Member, "operator": Operator, "policy": Policy, "result": Result}
-"""What pages call an object of each class."""
+"""The names that pages use for objects of each class."""
 
 
 @pytest.mark.parametrize("page", SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names_in_python_exist(page: Path) -> None:
-    """What is imported from us, the keywords that it is called with, and what is asked of objects under their usual names."""
+    """Imports from our packages, keyword arguments of calls, and attributes of objects under their usual names."""
     tree = ast.parse(python(page))
     imported = dict[str, Any]()
     for node in ast.walk(tree):
@@ -193,7 +193,7 @@ def test_names_in_python_exist(page: Path) -> None:
 
 
 def known(owner: type) -> set[str]:
-    """Names that an object of a class has."""
+    """Return the attribute names of a class's objects."""
     fields = {name for each in owner.__mro__ for name in getattr(each, "__annotations__", {})}
     return {*dir(owner), *fields}
 
@@ -245,12 +245,12 @@ def test_the_start_page_s_commands_run_and_print_what_it_shows(tmp_path: Path) -
 
 
 def _without_numbers(text: str) -> str:
-    """Columns are as wide as their longest number; times and the hold-out set differ from run to run."""
+    """Columns are as wide as their longest number; times and the hold-out set differ between runs."""
     return re.sub(r"[\d.]+(e-\d+)?", "#", re.sub(r" +", " ", text))
 
 
 def plain(function: ast.FunctionDef) -> str:
-    """A function without its annotations, its docstring and what checkers are told."""
+    """Return a function without annotations, docstring and comments for checkers."""
     for argument in function.args.args:
         argument.annotation = None
     function.returns = None

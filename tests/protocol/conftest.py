@@ -15,15 +15,15 @@ __all__ = ["remembered", "small_chunks", "sparse"]
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two chunks in the simulator's vectors of 99 elements."""
+    """Make two chunks of the simulator's vectors of 99 elements."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 64)
 
 
 @pytest.fixture
 def sparse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Federation]:
-    """Federations of twelve on a ring: four neighbours each, one of two in a row may be lost, four decrypt.
+    """Put twelve-member federations on a ring: four neighbours each, one of two in a row may drop out, four members decrypt.
 
-    Real rings begin at some 700 members. Whoever does not decrypt is shown the cards it needs and no others.
+    Real rings start at about 700 members. A member that doesn't decrypt is shown only the cards that it needs.
     """
     sized = sizing.size
 

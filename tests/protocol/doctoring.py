@@ -31,14 +31,14 @@ def without_a_card(message: Cards) -> Cards:
 
 
 def in_part(message: Cards) -> Cards:
-    """As a member of a large cohort is shown them: every card is bound, and not all are there."""
+    """Show the cards as to a member of a large cohort: all are bound by the root, but not all are included."""
     tree = cards_tree(each.card for each in message.shown)
     shown = tuple(replace(each, path=tuple(tree.path(place))) for place, each in enumerate(message.shown))
     return replace(message, shown=shown[1:])
 
 
 def with_other_key(federation: Federation, **keys: bytes) -> Callable[[Cards], Cards]:
-    """member-0's card with another key, under a root that binds it."""
+    """Replace the key in member-0's card, under a root that binds the new card."""
 
     def change(cards: Cards) -> Cards:
         card = again(cards.shown[0].card, federation.keys["member-0"], **keys)

@@ -15,7 +15,7 @@ HOLD = ((0, 1, 2, 3, 4), (0, 1, 2), (0, 1, 2), (0, 1, 2), (0, 1, 3), (0, 2, 3), 
 
 
 def indicators(federation: Federation) -> dict[str, Vector]:
-    """1 for each class the member holds."""
+    """Make indicator vectors: 1 for each class that the member holds."""
     return {
         member: np.array([int(index in HOLD[place % 7]) for index in range(CLASSES)], np.int64)
         for place, member in enumerate(federation.ids)
@@ -40,7 +40,7 @@ def closed(federation: Federation, member: str = "member-0") -> Closed:
 
 
 def disclosure(federation: Federation) -> Disclosure:
-    """As it goes over the wire."""
+    """Return the disclosure as it is sent."""
     shown: list[Disclosure] = []
     federation.tamper = lambda _to, message: (
         shown.append(message) if isinstance(message, Disclosure) else None

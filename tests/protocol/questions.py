@@ -1,4 +1,4 @@
-"""Fields of questions that tests give the simulator: `Federation(5, question=GRADIENTS)`."""
+"""Fields of questions for the simulator: `Federation(5, question=GRADIENTS)`."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ GRADIENTS: dict[str, Any] = {
     "ring_bits": 48,
     "noise": {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum+gradients"},
 }
-"""31 steps in one cohort."""
+"""A question with 31 steps in one cohort."""
 MEAN_SUM: dict[str, Any] = {**GRADIENTS, "noise": {**GRADIENTS["noise"], "recipe": "mean+sum"}}
 
 
 def link(federation: Federation, place: tuple[int, int] = (0, 0), **changes: Any) -> Link:
-    """A VOID of another step in the federation's cohort, or what the changes make of it."""
+    """Make a link of a VOID of another step in the federation's cohort, with changes."""
     values: dict[str, Any] = {
         "cohort": federation.manifest.cohort,
         "sequence": place[0],

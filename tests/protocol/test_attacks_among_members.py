@@ -1,4 +1,4 @@
-"""Dealers and decryptors against each other: who is dropped, who is named, and that the sum stands."""
+"""Dealers and decryptors against each other: who is dropped, who is blamed, and that there is a sum."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from veilsum.protocol.messages import Message, Receipt, Upload
 
 
 def complaining(federation: Federation, complaints: Mapping[str, tuple[str, ...]]) -> None:
-    """These decryptors complain of true boxes."""
+    """Have these decryptors complain about true boxes."""
 
     def tamper(sender: str, message: Message) -> Message:
         if sender in complaints and isinstance(message, Receipt):
@@ -27,7 +27,7 @@ def complaining(federation: Federation, complaints: Mapping[str, tuple[str, ...]
 
 @pytest.mark.parametrize("lost", [3, 4])
 def test_a_dealer_of_one_bad_box_takes_one_loss_from_the_sum(lost: int) -> None:
-    """It has eleven clean receipts of twelve, as many as nobody disputes: eight holders are left after three losses."""
+    """It has eleven clean receipts of twelve, as many as an undisputed dealer: after three dropouts, eight holders are left."""
     federation = Federation(12, drop=dict.fromkeys(range(12 - lost, 12), After.VOTE))
 
     def tamper(sender: str, message: Message) -> Message:
@@ -47,7 +47,7 @@ def test_a_dealer_of_one_bad_box_takes_one_loss_from_the_sum(lost: int) -> None:
 
 
 def test_one_false_complaint_stops_no_exact_round_over_the_same_records() -> None:
-    """Twelve members, who all have to be there again: a liar is one of two in the transcript, and costs nobody."""
+    """All twelve members are needed again. The transcript names the liar as one of two parties, and no member is dropped."""
     federation = Federation(12)
     federation.run_round()
     for accused in (("member-00",), federation.ids[2:]):
@@ -67,7 +67,7 @@ def test_one_false_complaint_stops_no_exact_round_over_the_same_records() -> Non
 def test_whoever_colludes_and_falls_silent_leaves_a_dealer_that_was_not_dropped_its_holders(
     members: int,
 ) -> None:
-    """All colluders praise, but for one that complains; none of them reveals: t honest members hold every dealer's shares."""
+    """All colluders send clean receipts except one, and none of them reveals: t honest members still hold every dealer's shares."""
     federation = Federation(members, drop=dict.fromkeys(range(1, 1 + members // 4), After.VOTE))
     liar, dealer = federation.ids[1], federation.ids[0]
     complaining(federation, {liar: (dealer,)})
@@ -77,7 +77,7 @@ def test_whoever_colludes_and_falls_silent_leaves_a_dealer_that_was_not_dropped_
 
 
 def staying_away(federation: Federation, complaints: Mapping[str, tuple[str, ...]]) -> None:
-    """These complain of true boxes, and upload nothing themselves."""
+    """Have these members complain about true boxes, and upload nothing themselves."""
     complaining(federation, complaints)
     lie = federation.tamper
     federation.tamper = lambda sender, message: (
@@ -89,7 +89,7 @@ def staying_away(federation: Federation, complaints: Mapping[str, tuple[str, ...
 def test_colluders_who_complain_and_do_not_upload_cost_nobody_else_where_the_sum_cannot_spare_them(
     members: int,
 ) -> None:
-    """Each of `a` complains about another honest member; with the colluders themselves that would be 2a who are missing."""
+    """Each of `a` colluders complains about another honest member. With the colluders, 2a members would be missing."""
     federation = Federation(members)
     colluders = federation.content.question.a
     liars = federation.ids[:colluders]
@@ -107,7 +107,7 @@ def test_colluders_who_complain_and_do_not_upload_cost_nobody_else_where_the_sum
 
 
 def test_nor_do_those_who_fall_silent_beside_them() -> None:
-    """One is silent, so that no dealer has receipts to spare; the two others complain about one each."""
+    """One colluder is silent, so that no dealer has receipts to spare; the two others complain about one dealer each."""
     federation = Federation(12, drop={0: After.OPENING})
     staying_away(federation, {"member-01": ("member-03",), "member-02": ("member-04",)})
     outcome = federation.run_round()
@@ -116,7 +116,7 @@ def test_nor_do_those_who_fall_silent_beside_them() -> None:
 
 
 def test_false_dealers_who_fall_silent_take_nobody_with_them() -> None:
-    """Two of eight deal badly and send no receipt: with six receipts a bad box is enough, and the disputes cost nobody else."""
+    """Two of eight members deal badly and send no receipt. With six receipts, one bad box is enough, and no other member is lost."""
     federation = Federation(8)
     bad = {"member-0": {"member-1"}, "member-4": {"member-1", "member-6"}}
 
@@ -140,7 +140,7 @@ def test_false_dealers_who_fall_silent_take_nobody_with_them() -> None:
 
 
 def test_a_false_dealer_is_dropped_on_the_word_of_who_has_not_uploaded_while_the_sum_can_spare_it() -> None:
-    """Two honest members come too late to be counted, and their boxes are bad: with the dealer the sum would starve."""
+    """Two honest members come too late to be counted, and their boxes are bad. With the dealer in it, the sum would starve."""
     federation = Federation(12, drop=dict.fromkeys((0, 10, 11), After.VOTE))
     late = {"member-01", "member-02"}
 

@@ -58,7 +58,7 @@ def test_the_coordinators_signature_does_not_stand_in_the_context(attempt: Attem
 
 @pytest.fixture(scope="module")
 def sparse() -> Attempt:
-    """Twelve members on a ring, each joined to the two next on either side; one of two in a row may be lost."""
+    """Twelve members on a ring, each joined to the two nearest on either side; one of two in a row may drop out."""
     federation = Federation(12)
     manifest = replace(federation.manifest, degree=4, window_dropped_max=1)
     return Attempt(federation.roster, federation.study, manifest, federation.opening(federation.terms()))
@@ -119,7 +119,7 @@ def test_survivors_dressed_as_void_are_refused(federation: Federation, attempt: 
 def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
     """A set of t survivors, fewer than n_min, is refused although t shares would open it.
 
-    With a threshold alone an active coordinator drove the honest cohort to 4 while every client believed in 34.
+    With only a threshold, an active coordinator reduced the honest cohort to 4 while every client believed it to be 34.
     """
     federation = Federation(6, decryptors=(0, 1, 2, 3))
     attempt = Attempt(

@@ -1,4 +1,4 @@
-"""What a study, a manifest and its cards must satisfy, in the page's order (protocol §4.1, §4.2)."""
+"""What a study, a manifest and its cards must satisfy, in the specification's order (protocol §4.1, §4.2)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,7 +63,7 @@ def check(federation: Federation, manifest: Manifest, **changes: Any) -> None:
 
 
 def repeating(federation: Federation, **changes: Any) -> Manifest:
-    """A manifest whose run repeats an attempt, with what follows from that."""
+    """Return a manifest whose run repeats an attempt, with consistent other fields."""
     named = (federation.roster.hash, 0, federation.study.hash, "period-0", REPEATED)
     return changed(federation, repeats=REPEATED, cohort=cohort_id(*named), **{"survivors_min": 6, **changes})
 
@@ -84,7 +84,7 @@ def test_2_a_roster_larger_than_the_study_allows_is_refused_over_fresh_records()
 
 
 def _of_study(federation: Federation, repeats: bytes = NO_CONTEXT, **changes: Any) -> Manifest:
-    """The manifest as the coordinator makes it for the federation's present study."""
+    """Return the manifest that the coordinator makes for the federation's current study."""
     named = (federation.roster.hash, 0, federation.study.hash, "period-0", repeats)
     return replace(
         federation.manifest, study=federation.study.hash, cohort=cohort_id(*named), repeats=repeats, **changes
@@ -119,7 +119,7 @@ def test_3_fewer_members_than_the_study_needs_are_refused_over_fresh_records() -
 
 
 def test_3_a_repeated_run_needs_every_member_and_looks_at_no_roster() -> None:
-    """Nine of twelve were summed. The same nine make the next cohort, with the threshold of nine."""
+    """Nine of twelve members were summed. The same nine form the next cohort, with the threshold of nine."""
     federation = Federation(12)
     nine = federation.ids[:9]
     survivors = tuple(Survivor(member, bytes(32)) for member in nine)

@@ -1,4 +1,4 @@
-"""What was done to a log is found, and named."""
+"""Changes to a log are found and named."""
 
 import hashlib
 from collections.abc import Callable

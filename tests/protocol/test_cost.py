@@ -76,7 +76,7 @@ ELEMENTS = 947_940  # packed V and U at l = 1280, C = 100
 def test_measured_rounds_cost_once_to_twice_the_estimate(
     members: int, lost: int, ring_bits: int, member_ms: int, upload_mb: float, coordinator_ms: int
 ) -> None:
-    """The README's table; all decrypt, on the complete graph."""
+    """As in the README's table: all members decrypt, on the complete graph."""
     cost = estimate(Quorum.derive(members, members), members - 1, lost, ELEMENTS, ring_bits)
     assert 1 < member_ms / (cost.decryptor_cpu_ns / 1e6) < 2
     assert 1 < coordinator_ms / (cost.coordinator_cpu_ns / 1e6) < 2

@@ -1,4 +1,4 @@
-"""Who leaves the sum where two members contradict each other (protocol §4.5)."""
+"""Which members leave the sum if two members contradict each other (protocol §4.5)."""
 
 import random
 from collections.abc import Collection, Sequence
@@ -41,7 +41,7 @@ def covers(dropped: Collection[str], disputed: Collection[Dispute]) -> bool:
 
 
 def least(disputed: Collection[Dispute]) -> int:
-    """How few members cover all disputes, by trying all sets."""
+    """Return how few members cover all disputes, by trying all sets."""
     named = sorted({party for dispute in disputed for party in dispute.parties})
     return next(
         size for size in range(len(named) + 1) for some in combinations(named, size) if covers(some, disputed)
@@ -75,7 +75,7 @@ def test_whoever_computes_it_drops_the_same(disputed: list[Dispute], order: rand
     lies=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(MEMBERS), st.integers(0, 2)), max_size=24),
 )
 def test_no_more_are_dropped_than_lie(liars: list[str], lies: list[tuple[int, str, int]]) -> None:
-    """An honest pair never disputes: each liar costs one member at most, itself or another."""
+    """An honest pair never disputes, so each liar costs at most one member, itself or another."""
     disputed = set()
     for which, other, how in lies:
         if which < len(liars) and other != liars[which]:
@@ -87,7 +87,7 @@ def test_no_more_are_dropped_than_lie(liars: list[str], lies: list[tuple[int, st
 
 
 def bipartite(members: int, degree: int) -> list[Dispute]:
-    """As many liars as honest members, each liar against so many of those: nothing is left to be reduced."""
+    """As many liars as honest members, each in dispute with the same number of them, so nothing can be reduced."""
     rng = random.Random(1)
     honest = [f"h-{index}" for index in range(members)]
     found = set()
@@ -113,13 +113,13 @@ def test_what_takes_too_many_branchings_drops_both_ends_of_a_matching(
     dropped = vertex_cover(CONTEXT, disputed)
     assert covers(dropped, disputed)
     assert dropped == matching(disputed)
-    # both ends of disjoint pairs, in each of which one lies
+    # both ends of disjoint pairs, each with one liar
     assert len(dropped) % 2 == 0
     assert len({m for m in dropped if m.startswith("h-")}) <= 50
 
 
 def matching(disputed: Sequence[Dispute]) -> set[str]:
-    """Each member, first to last, with the first of its neighbours left."""
+    """Match each member, first to last, with its first free neighbour."""
     named = sorted({party for dispute in disputed for party in dispute.parties}, key=rank)
     joined = {frozenset(dispute.parties) for dispute in disputed}
     taken: set[str] = set()
@@ -149,7 +149,7 @@ def test_who_disputes_with_more_than_can_lie_is_a_liar() -> None:
 
 
 def misleading(liars: int) -> list[Dispute]:
-    """Of honest members one disputes with all liars, two with half of them each, and so on: the widest is an honest one."""
+    """One honest member disputes with all liars, two with half of them each, and so on: the one with most disputes is honest."""
     found = []
     for width in range(2, liars + 1):
         for group in range(liars // width):
@@ -159,7 +159,7 @@ def misleading(liars: int) -> list[Dispute]:
 
 
 def triangles(liars: int) -> list[Dispute]:
-    """Two liars against each other and an honest member, and with the next two: no matching shows how many they are."""
+    """Two liars in dispute with each other, with an honest member and with the next two: no matching shows how many they are."""
     found = [edge(f"t-{index}", f"t-{index + 1}") for index in range(liars - 1)]
     return found + [edge(f"t-{index}", f"u-{index // 2}") for index in range(liars)]
 

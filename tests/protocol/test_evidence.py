@@ -1,4 +1,4 @@
-"""Evidence against decryptors and dealers, as an auditor takes it, and how it is forged (protocol §4.7, §11)."""
+"""Evidence against decryptors and dealers, as an auditor accepts it, and forgeries of it (protocol §4.7, §11)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -85,7 +85,7 @@ def test_evidence_for_another_outcome_or_without_a_receipt_is_none() -> None:
 
 
 def test_a_dealer_that_signs_two_uploads_frames_no_decryptor() -> None:
-    """Its second upload commits to other shares; the certificate names the first."""
+    """Its second upload commits to other shares, but the certificate names the first."""
     federation = bad()
     held = evidence(federation)
     dealer = "member-0"
@@ -97,7 +97,7 @@ def test_a_dealer_that_signs_two_uploads_frames_no_decryptor() -> None:
 
 
 def test_a_header_that_its_dealer_did_not_sign_is_no_evidence() -> None:
-    """The certificate names what was signed, not the signature."""
+    """The certificate names the signed content, not the signature."""
     federation = bad()
     held = evidence(federation)
     unsigned = replace(held, header=replace(held.header, signature=bytes(64)))
@@ -241,7 +241,7 @@ class Case:
         return shares
 
     def proof(self, dealer: str, index: int = 0, holders: tuple[str, ...] = ()) -> Proof:
-        """The dealer's own shares of one secret, as a coordinator with those holders' help can show them."""
+        """Make a proof from the dealer's own shares of one secret, as a coordinator with those holders' help can."""
         upload = self.uploads[dealer]
         trees = Trees.of(upload)
         shown = []
@@ -277,7 +277,7 @@ def test_any_false_secret_and_any_threshold_prove_it(case: Case, index: int) -> 
         check_proof(case.attempt, case.certificate, case.proof(FALSE, index, holders))
 
 
-# Nobody frames an honest dealer
+# An honest dealer can't be framed
 
 
 @pytest.mark.parametrize("index", range(6))
@@ -298,7 +298,7 @@ def test_a_header_that_its_dealer_did_not_sign_frames_nobody(case: Case) -> None
 
 
 def test_true_shares_of_too_low_a_place_frame_nobody(case: Case) -> None:
-    """5. Shares are read at their decryptors' places: those of others under a wrong name make nothing."""
+    """5. Shares are read at their decryptors' places: another place's shares under a wrong name recover nothing."""
     proof = case.proof(HONEST, 0, case.federation.ids[1:5])
     renamed = replace(
         proof,
@@ -311,7 +311,7 @@ def test_true_shares_of_too_low_a_place_frame_nobody(case: Case) -> None:
 
 
 def test_the_first_threshold_decides() -> None:
-    """A word that is not canonical behind the first t shares proves nothing; among them it does."""
+    """A non-canonical word after the first t shares proves nothing; among them it is proof."""
     word = (2**31 - 1).to_bytes(4, "little")
     case = Case(lambda _: lambda who, shares: word + shares[4:] if who == FALSE else shares, absent=())
     first = case.federation.ids[:3]
@@ -324,7 +324,7 @@ def test_the_first_threshold_decides() -> None:
 
 
 def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:
-    """What an auditor makes of a round in which this decryptor refuses first, whatever it is shown."""
+    """Return an auditor's verdict on a round in which this decryptor first refuses, whatever it is shown."""
     federation = Federation(5)
 
     def tamper(sender: str, message: Message) -> Message:
@@ -365,7 +365,7 @@ def test_what_only_its_sender_can_know_stands_as_said(cause: str) -> None:
 
 
 def test_who_refuses_what_should_be_refused_is_not_named() -> None:
-    """The coordinator shows two decryptors too few, and owns up to it."""
+    """The coordinator shows a proposal with two decryptors too few, and records it."""
     federation = refused_by_two()
 
     def own_up(entries: Entries) -> None:

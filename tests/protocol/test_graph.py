@@ -31,7 +31,7 @@ def sparse_graphs(draw: st.DrawFn, most: int = 40) -> Graph:
     return Graph(members, degree, draw(st.binary(min_size=32, max_size=32)))
 
 
-# --- Who is joined to whom ---------------------------------------------------------------------------------
+# --- Edges ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("degree", [4, 5, 100])
@@ -78,7 +78,7 @@ def test_members_stand_in_order_each_once(members: tuple[str, ...]) -> None:
 def test_honest_survivors_that_the_rule_lets_pass_hang_together(
     seed: int, fractions: tuple[int, int]
 ) -> None:
-    """Colluders stand where they may but for a chance of 2^−40; the coordinator drops as many as the rule lets it."""
+    """Colluders are drawn at random (the degree allows a failure of 2^−40); the coordinator drops as many members as the rule allows."""
     random, n = Random(seed), 120
     colluders, dropped = (n * fraction // 1000 for fraction in fractions)
     sized = size_graph(n, colluders, dropped, 40, 20)

@@ -12,7 +12,7 @@ from veilsum.protocol.sizing import quantile, size_committee, size_graph
 
 @cache
 def exceeding(population: int, marked: int, drawn: int, x: int) -> Fraction:
-    """P[Hypergeometric > x], by its definition."""
+    """Compute P[Hypergeometric > x] by definition."""
     ways = sum(
         math.comb(marked, y) * math.comb(population - marked, drawn - y)
         for y in range(x + 1, min(marked, drawn) + 1)

@@ -1,4 +1,4 @@
-"""Masks, against AES on single counter blocks as the reference."""
+"""Masks, compared with AES on single counter blocks."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ RINGS = [Ring(8), Ring(32), Ring(42), Ring(64)]
 
 
 def reference(seed: bytes, ring: Ring, elements: int) -> Words:
-    """Block i of the stream is the raw cipher on i, big-endian."""
+    """Compute block i of the stream: the raw cipher on i, big-endian."""
     blocks = -(-elements * ring.itemsize // 16)
     cipher = Cipher(algorithms.AES(seed), modes.ECB()).encryptor()
     stream = b"".join(cipher.update(i.to_bytes(16, "big")) for i in range(blocks))
@@ -39,7 +39,7 @@ def test_agrees_with_aes_on_counter_blocks(ring: Ring, elements: int) -> None:
 
 @pytest.fixture(params=[False, True], ids=["ctr", "gcm"])
 def gcm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Both ways to the one stream, whichever this machine would take."""
+    """Use either implementation of the stream, whichever this machine would choose."""
     wide: bool = request.param
     monkeypatch.setattr(keystream, "_WIDE_GCM", wide)
     return wide

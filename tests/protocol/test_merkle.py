@@ -1,4 +1,4 @@
-"""What a path in a Merkle tree shows, and what must not pass for one."""
+"""What a path in a Merkle tree proves, and what must be refused as a path."""
 
 import pytest
 

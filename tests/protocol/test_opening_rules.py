@@ -1,4 +1,4 @@
-"""What a member checks of an opening, in the page's order (protocol §4.3)."""
+"""A member's checks of an opening, in the specification's order (protocol §4.3)."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -33,13 +33,13 @@ OTHER = b"\x09" * 32
 
 
 def refused(match: str, *, unless: bool) -> AbstractContextManager[object]:
-    """A block that ends in this fault, unless what it checks holds."""
+    """Expect this fault in the block, unless the checked condition holds."""
     return nullcontext() if unless else pytest.raises(PeerFault, match=match)
 
 
 @dataclass
 class Case:
-    """A member between rounds, and an opening on its way to it."""
+    """A member between rounds, and the opening that it is shown."""
 
     phase: Ready
     opening: Opening
@@ -47,7 +47,7 @@ class Case:
     now_s: float
 
     def opens(self, member_key: SigningKey) -> None:
-        """Raise what the member refuses the opening for."""
+        """Raise the member's refusal of the opening, if any."""
         signed = again(self.opening, self.key)
         phase, _ = self.phase.receive(signed, member_key, self.now_s)
         assert isinstance(phase, Opened)
@@ -61,7 +61,7 @@ class Case:
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
-    """Seven members have counted; their sum is opened next."""
+    """Seven members after their indicator; the sum is opened next."""
     federation = indicated(drop={})
     federation.disclose()
     return federation
@@ -90,7 +90,7 @@ def _card(case: Case, _: Federation) -> None:
 
 def _revoked(case: Case, federation: Federation) -> None:
     case.phase = replace(case.phase, roster=replace(case.phase.roster, revoked=(federation.study.hash,)))
-    # the cohort's id goes on following from the roster that it was made with: nothing looks at it again
+    # the cohort's id still follows from its original roster, which is not checked again
 
 
 def _expired(case: Case, _: Federation) -> None:
@@ -172,7 +172,7 @@ CLAUSES: list[tuple[Cause, Callable[[Case, Federation], None]]] = [
     (Cause.INDICATOR_MISMATCH, _withheld),
 ]
 ALONE = frozenset({_far, _class, _no_indicator})
-"""Their terms would undo another break of the terms."""
+"""Breaks that must be tested alone: their terms would undo another break."""
 
 
 def test_an_honest_opening_is_opened(case: Case, federation: Federation) -> None:
@@ -377,7 +377,7 @@ def test_7_a_step_of_a_period_is_certified_once_or_lost_once(change: dict[str, A
 
 
 def repeating(federation: Federation, links: tuple[Link, ...], **terms: Any) -> Attempt:
-    """An attempt whose cohort repeats `OTHER`; its manifest is not looked at."""
+    """An attempt whose cohort repeats `OTHER`; its manifest isn't checked."""
     attempt = attempt_of(federation, links, **terms)
     return replace(attempt, manifest=replace(attempt.manifest, repeats=OTHER))
 

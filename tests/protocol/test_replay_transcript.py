@@ -1,4 +1,4 @@
-"""An auditor replays a transcript: who kept the rules is not named, and who broke one is (protocol §11)."""
+"""An auditor replays a transcript: rule breakers are blamed, and no other party is (protocol §11)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,11 +36,11 @@ def played(members: int = 5, **settings_: Any) -> Federation:
     return federation
 
 
-# Everybody kept the rules
+# All parties followed the rules
 
 
 def test_a_second_refusal_by_one_member_is_the_coordinators_fault() -> None:
-    """Each is judged anew: without end they would take whoever replays them as long."""
+    """An auditor judges each refusal separately, so an unlimited number would take unlimited time."""
     federation = refused_by_two()
 
     def repeat(entries: Entries) -> None:
@@ -54,7 +54,7 @@ def test_a_second_refusal_by_one_member_is_the_coordinators_fault() -> None:
     assert {parties for parties, cause in named(found) if cause != "survivors-too-few"} == {COORDINATOR}
 
 
-# A liar is named, and nobody else
+# A liar is blamed, and no other party
 
 
 def test_disputes_over_an_edge_name_both() -> None:
@@ -79,7 +79,7 @@ def test_disputes_over_an_edge_name_both() -> None:
 
 
 def test_evictions_in_two_steps_name_each_dealer_once() -> None:
-    """The second dealer is false only in a secret that the first one's eviction makes due."""
+    """The second dealer is false only in a secret that must be revealed because of the first one's eviction."""
     federation = Federation(9)
     deal = {
         "member-7": lambda attempt: other_secrets(attempt, 0),
@@ -107,7 +107,7 @@ def test_a_decryptor_that_revealed_and_denies_it_is_named() -> None:
     assert named(verdict(federation)) == {(("member-3",), "conflict")}
 
 
-# Nobody honest is ever named
+# No honest party is ever blamed
 
 
 def test_a_finding_is_a_dispute_where_nobody_can_tell() -> None:
@@ -118,11 +118,11 @@ def test_a_finding_is_a_dispute_where_nobody_can_tell() -> None:
     assert not any(isinstance(message, Lost) for message in played(3).transcript.messages())
 
 
-# What a file that somebody made up may cost whoever replays it (protocol §11).
+# What a forged file may cost an auditor (protocol §11).
 
 
 def test_edges_are_looked_at_of_those_who_uploaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of 4.7 MB that names 9,000 members on a complete graph, and no upload, took 50 seconds."""
+    """A file of 4.7 MB with 9,000 members on a complete graph, and no upload, took 50 seconds."""
     federation = Federation(8, drop=dict.fromkeys((6, 7), After.CARD))
     federation.run_round()
     attempt: Any = federation.phase.attempt
@@ -143,7 +143,7 @@ def test_edges_are_looked_at_of_those_who_uploaded(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_refusal_is_judged_without_all_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,000 refusals for a cause of nobody's, in a file of 3.7 MB, each looked at 1,900 uploads."""
+    """1,000 refusals with an invented cause, in a file of 3.7 MB, each made the auditor check 1,900 uploads."""
     federation = Federation(8)
     federation.run_round()
     found = verdict(federation)
@@ -166,7 +166,7 @@ def test_a_refusal_is_judged_without_all_uploads(monkeypatch: pytest.MonkeyPatch
 
 
 def test_evictions_that_the_coordinator_leaves_out_show_in_what_was_revealed_after_them() -> None:
-    """Without them the dealer that proved false stands there as counted."""
+    """Without them, the dealer that was proved false would seem to be counted."""
     federation = Federation(8)
     false_dealers(federation, {"member-2": other_secrets})
     federation.run_round()

@@ -120,7 +120,7 @@ class Resolver(HTTPSignatureKeyResolver):
 
 
 class Sent:
-    """What the package calls a message."""
+    """A sent message in the form that the package expects."""
 
     def __init__(self, target: Target, headers: dict[str, str], body: bytes) -> None:
         query = f"?{target.query}" if target.query else ""

@@ -138,7 +138,7 @@ def test_views_of_a_later_release_are_read_and_its_requests_and_records_are_not(
 
 
 def _inside(*models: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Whatever models stand in the fields of these."""
+    """Return the models inside these models' fields."""
     for model in models:
         for field in model.model_fields.values():
             kinds: tuple[Any, ...] = (field.annotation, *get_args(field.annotation))

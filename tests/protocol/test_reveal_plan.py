@@ -1,4 +1,4 @@
-"""Which secrets a certified set needs, and which shares of them a decryptor reveals (protocol §4.7)."""
+"""Which secrets a certified set needs, and which of their shares a decryptor reveals (protocol §4.7)."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def attempt() -> Attempt:
 
 
 def test_both_secrets_of_one_member_are_never_due(attempt: Attempt) -> None:
-    """Whoever is outside has b_w closed; whoever is inside has no edge open to another inside."""
+    """For members outside the set b_w stays secret; for members inside it, the edges to other members inside do."""
     for outside in range(1 << 5):
         lost = {m for place, m in enumerate(attempt.members) if outside >> place & 1}
         staying = tuple(m for m in attempt.members if m not in lost)

@@ -1,4 +1,4 @@
-"""What hostile reviews broke, each as it was done, and how it ends now."""
+"""Flaws found by hostile reviews: the attack as it was made, and its outcome now."""
 
 import tracemalloc
 from dataclasses import replace
@@ -20,12 +20,12 @@ from veilsum.protocol.transcript import Accusation, Transcript
 
 
 class Chatty(Federation):
-    """A federation in which one member says several things where others say one."""
+    """A federation in which one member sends several messages where others send one."""
 
     liar = "member-1"
 
     def lies(self, message: Message) -> tuple[Message, ...]:
-        """What the liar sends beside this."""
+        """Return the liar's additional messages."""
         del message
         return ()
 
@@ -84,7 +84,7 @@ def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
     assert federation.transcript.refused(other, caught.value) is federation.transcript
 
 
-# A few members filled the file until nobody could fetch it: a reveal may name 10,000 members
+# A few members filled the file until it was too large to fetch: a reveal may name 10,000 members
 
 
 def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
@@ -146,7 +146,7 @@ def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
     assert not found.signed
     assert {found.standing(member) for member in ("member-1", "member-7", "stranger")} == {Standing.UNSIGNED}
     assert not found.counted("member-7")
-    # What the proof shows needs nobody's word.
+    # What the proof shows needs no testimony.
     shown = replay(replace(whole, signature=b""), federation.admin.public)
     assert (shown.standing("member-7"), shown.standing("member-1")) == (Standing.EVICTED, Standing.UNSIGNED)
 
@@ -159,7 +159,7 @@ def test_what_a_file_says_in_the_versions_place_reaches_no_terminal() -> None:
 
 @pytest.mark.parametrize("many", ["{},", "[],", '"a":0,', "0,"], ids=["objects", "lists", "names", "numbers"])
 def test_a_small_file_takes_little_memory(many: str) -> None:
-    """Sixteen megabytes, where members fetch 64, became half a gigabyte before anything was looked at."""
+    """Sixteen megabytes, of the 64 that members accept, became half a gigabyte before any check."""
     text = (
         '{"veilsum-transcript": 2, "signature": "", "entries": [' + many * ((16 << 20) // len(many)) + "0]}"
     )

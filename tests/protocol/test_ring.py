@@ -1,4 +1,4 @@
-"""The ring: its domain, its headroom, and the way in and out of it."""
+"""The ring: its domain, its headroom, and conversions."""
 
 import numpy as np
 import pytest

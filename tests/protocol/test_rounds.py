@@ -24,14 +24,14 @@ BEFORE_UPLOAD = (After.CARD, After.OPENING, After.ANNOUNCEMENT)
 
 
 def exact(vectors: dict[str, Vector], survivors: tuple[str, ...], bits: int) -> Vector:
-    """The sum over the survivors, reduced to the centred range of the ring."""
+    """Return the sum over the survivors, reduced to the ring's centred range."""
     total = sum(vectors[member].astype(object) for member in survivors)
     half = 1 << (bits - 1)
     return np.array([(int(value) + half) % (1 << bits) - half for value in np.atleast_1d(total)], np.int64)
 
 
 def assert_sum(federation: Federation, outcome: Outcome, bits: int = 32) -> None:
-    """The sum is exact, over the certified survivors less the dealers that proved false."""
+    """Check that the sum is exact, over the certified survivors without dealers that were proved false."""
     assert isinstance(outcome.phase, Recovered)
     assert outcome.fault is None
     assert outcome.total is not None
@@ -118,7 +118,7 @@ def test_a_sparse_cohort_sums_without_those_who_are_lost(
     assert_sum(federation, outcome)
     assert set(outcome.survivors) == set(ring) - {ring[0]}
     assert isinstance(outcome.phase, Recovered)
-    # the lost member's four neighbours, and nobody else
+    # the lost member's four neighbours only
     assert set(outcome.phase.edge_seeds) == {(m, ring[0]) for m in (ring[1], ring[2], ring[-1], ring[-2])}
     assert outcome.phase.attempt.decryptors == tuple(federation.ids[index] for index in (0, 3, 6, 9))
 
@@ -176,11 +176,11 @@ def test_only_a_sum_over_fresh_records_is_repeated() -> None:
 
 
 LATE = ("member-08", "member-09", "member-10", "member-11")
-"""Of twelve, of whom eight must sign and three may collude."""
+"""Late members of twelve, eight of whom must sign and three of whom may collude."""
 
 
 def federation_of(*away_in: type[CoordinatorPhase], silent_after: After = After.REVEAL) -> Federation:
-    """The late ones hear nothing in these phases; three who were prompt vanish after this."""
+    """Make a federation in which late members receive nothing in these phases, and three prompt members vanish afterwards."""
     federation = Federation(12, drop=dict.fromkeys(range(3), silent_after))
 
     def tamper(sender: str, message: Message) -> Message | None:
@@ -205,7 +205,7 @@ def test_as_many_as_collude_fall_silent_and_the_late_carry_the_sum(
     assert outcome.survivors == federation.ids
     assert outcome.total is not None
     np.testing.assert_array_equal(outcome.total, sum(vectors.values()))
-    # as an auditor sees it: receipts after the proposal, and nobody to blame
+    # as an auditor sees it: receipts after the proposal, and no findings
     order = kinds(federation.transcript)
     assert order.index("Freeze") < max(index for index, kind in enumerate(order) if kind == "Receipt")
     judged = verdict(federation)
@@ -226,7 +226,7 @@ def test_a_late_receipt_that_covers_other_uploads_names_the_coordinator_that_not
 
 
 def test_a_dealer_whose_boxes_fail_for_the_late_may_starve_the_sum_and_is_named_as_short() -> None:
-    """Known to be weak (protocol §12): nobody can tell before the certificate, and nothing proves the dealer false."""
+    """A known weakness (protocol §12): this can't be detected before the certificate, and nothing proves the dealer false."""
     federation = federation_of(Checking)
     honest, dealer = federation.tamper, federation.ids[0]
 

@@ -145,7 +145,7 @@ def test_a_chunk_that_is_not_packed_as_it_should_be_names_its_member(
 
 @pytest.fixture(scope="module")
 def uploads() -> dict[str, Upload]:
-    """What four members have announced, vectors of two chunks."""
+    """Return the announcements of four members, with vectors of two chunks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 64)
         federation = Federation(4)

@@ -1,4 +1,4 @@
-"""Canaries: every secret of a round is known here, and none of them stands in what is printed or reported."""
+"""Canaries: every secret of a round is known here, and none occurs in printed or reported text."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ from veilsum.protocol.sealing import Sealing
 
 
 class Watched(Federation):
-    """Keeps every phase, message and fault, and every secret."""
+    """Record every phase, message, fault and secret."""
 
     def __post_init__(self) -> None:
         self.shown: list[object] = []
@@ -51,7 +51,7 @@ class Watched(Federation):
 
 @pytest.fixture(scope="module")
 def watched() -> Watched:
-    """Three rounds, one with lost members, one with a cheat in every message."""
+    """Three rounds: an honest one, one with dropouts, and one with a cheat in every message."""
     federation = Watched(5)
     seeds: list[bytes] = []
     init = Sealing.__init__
@@ -80,7 +80,7 @@ def watched() -> Watched:
 
 
 def cheat(sender: str, message: Message) -> Message:
-    """Something wrong in what most of them send, so that faults speak."""
+    """Falsify most kinds of messages, so that faults are raised."""
     if sender == "coordinator>member-4" and isinstance(message, Opening):
         return replace(message, attempt=3)
     if sender == "member-1" and isinstance(message, Upload):
@@ -93,7 +93,7 @@ def cheat(sender: str, message: Message) -> Message:
 
 
 def spellings(secret: bytes) -> Iterator[str]:
-    """How a secret may stand in a text, also if only its beginning is shown."""
+    """Return how a secret may be spelt in a text, even if only its beginning is shown."""
     yield secret[:4].hex()
     yield secret[-4:].hex()
     yield repr(secret[:4])[2:-1]

@@ -1,4 +1,4 @@
-"""Shamir sharing, against polynomials over Python's integers as the reference."""
+"""Shamir sharing, compared with polynomials over Python's integers."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -47,7 +47,7 @@ def interpolate(points: dict[int, int], at: int) -> int:
 
 
 def scripted(*words: int) -> Callable[[int], bytes]:
-    """A random source that says these words, and no more."""
+    """Make a random source that returns these words, and no more."""
     rest = b"".join(word.to_bytes(4, "little") for word in words)
 
     def take(size: int) -> bytes:

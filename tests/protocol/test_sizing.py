@@ -16,7 +16,7 @@ def ids(count: int) -> tuple[str, ...]:
 
 
 def sized(members: int, nominated: int | None = None, **numbers: int) -> Sizes:
-    """Sizes of a cohort of a whole roster, of which a quarter may collude."""
+    """Return the sizes of a cohort of a whole roster, a quarter of which may collude."""
     return size(members, nominated, **{"roster": members, "colluders": members // 4, **numbers})
 
 
@@ -49,7 +49,7 @@ def test_nominees_too_few_for_their_threshold_are_refused(came: int, threshold: 
 
 
 def test_cards_left_out_leave_the_colluders() -> None:
-    """A roster of 1,200 of whom 300 may collude, and 1,000 come."""
+    """Of a roster of 1,200, 300 may collude, and 1,000 send cards."""
     few, all_came = sized(1_000), sized(1_000, colluders=300)
     assert all_came.quorum.colluders == 300
     assert all_came.quorum.threshold > few.quorum.threshold
@@ -65,7 +65,7 @@ def test_cards_left_out_leave_the_colluders() -> None:
     nominated=st.none() | st.integers(4, 50),
 )
 def test_what_every_size_promises(n: int, colluding: int, loss: int, nominated: int | None) -> None:
-    """`colluding` in a thousand."""
+    """`colluding` is per thousand."""
     try:
         sizes = sized(n, nominated, colluders=n * colluding // 1000, loss=loss)
     except PeerFault:

@@ -1,4 +1,4 @@
-"""What a coordinator notes of an attempt, and its file."""
+"""What a coordinator records of an attempt, and the transcript's file."""
 
 import json
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""The ideal-PRG step of the privacy proof: what the coordinator stores tells the sum and nothing else.
+"""The ideal-PRG step of the privacy proof: what the coordinator stores reveals the sum and nothing else.
 
-One honest edge (u, v) has its keystream K replaced by K + δ at both ends, and x_u, x_v are moved by ∓δ. If masks
-are random, both runs are equally likely; so if every stored byte is the same, x_u and x_v are hidden but for their sum.
+On one honest edge (u, v), the keystream K is replaced by K + δ at both ends, and x_u, x_v are moved by ∓δ. If masks
+are random, both runs are equally likely. So if every stored byte is the same, only the sum of x_u and x_v is revealed.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ ELEMENTS = 99
 
 
 class Shifted(Masks):
-    """Masks in which the keystream of one seed is another: K + δ."""
+    """Masks in which one seed's keystream is replaced by K + δ."""
 
     seed = b""
     delta: npt.NDArray[np.uint64] = np.zeros(ELEMENTS, np.uint64)
@@ -65,7 +65,7 @@ def view(
 
 
 def edge_seed(vectors: dict[str, Vector], drop: dict[int, After], bits: int, u: int, v: int) -> bytes:
-    """r_uv of the seeded round."""
+    """Return r_uv of the seeded round."""
     federation = Federation(6, drop=drop, seed=42, question={"ring_bits": bits})
     federation.begin(vectors)
     federation.run_until(Checking)
@@ -76,7 +76,7 @@ def edge_seed(vectors: dict[str, Vector], drop: dict[int, After], bits: int, u: 
 
 
 def moved(x: Vector, delta: npt.NDArray[np.uint64], sign: int, bits: int) -> Vector:
-    """X + sign·δ in the ring's centred range."""
+    """Return X + sign·δ in the ring's centred range."""
     ring = Ring(bits)
     words = x.astype(np.uint64) + (delta if sign > 0 else np.uint64(0) - delta)
     return ring.lift(words.astype(ring.dtype))
@@ -107,7 +107,7 @@ def test_the_stored_view_tells_only_the_sum(
 ) -> None:
     rng = np.random.default_rng(seed)
     u, v = edge
-    # member-2 lies where it is there; the coordinator rebuilds r_u2 and r_v2 and not r_uv
+    # member-2, if false, deals falsely; the coordinator rebuilds r_u2 and r_v2 but not r_uv
     false = ("member-2",) if evicted else ()
     half = 1 << (bits - 1)
     names = Federation(6, seed=42).ids

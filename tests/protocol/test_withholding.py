@@ -1,4 +1,4 @@
-"""A sum withholds the classes that its indicator found rare, over those who were counted (protocol §8.3)."""
+"""A sum withholds the classes that its indicator found rare, over the counted members (protocol §8.3)."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_the_floor_is_a_h_min_and_the_margin() -> None:
 
 
 def test_a_class_of_ccvr_needs_two_rows_a_dimension_of_honest_members() -> None:
-    # 20 rows, 5 of each honest holder, beside a = 1 and r = 1
+    # 20 rows, 5 from each honest holder, in addition to a = 1 and r = 1
     assert question(8, **CCVR, members_min=8).class_floor == 4 + 2 + 1
     assert question(8, **{**CCVR, "thin_classes": True}).class_floor == 2 + 3 + 1
     with pytest.raises(
@@ -50,7 +50,7 @@ def test_a_class_of_ccvr_needs_two_rows_a_dimension_of_honest_members() -> None:
 
 
 def test_a_class_of_random_features_needs_rows_of_four_numbers_a_feature() -> None:
-    # 4 · 64 numbers in rows of 10: 26 rows, 7 of each honest holder, beside a = 2 and r = 1
+    # 4 · 64 numbers in rows of 10: 26 rows, 7 from each honest holder, in addition to a = 2 and r = 1
     records = {"least": 500, "most": 900, "least_per_class": 7, "rows_per_id": 1}
     kernel = {"kind": "random-features", "size": 64, "bandwidth": 0.7}
     asked: dict[str, Any] = {
@@ -89,12 +89,12 @@ def test_enough_rows_of_honest_members_stand_behind_the_published_classes(
 
 
 def summed(federation: Federation, **terms: Any) -> Outcome:
-    """The run's sum; its opening may leave out other things than the counts say."""
+    """Return the run's sum; its opening may withhold other classes than the counts require."""
     return federation.run_round(terms=federation.terms(**terms) if terms else None)
 
 
 def all_refuse(federation: Federation, why: str, **terms: Any) -> None:
-    """Nobody opens the sum with these terms, and nobody uploads."""
+    """Check that no member opens the sum with these terms or uploads."""
     outcome = summed(federation, **terms)
     assert outcome.total is None
     assert {who for who, fault in outcome.faults if why in str(fault)} == set(federation.ids)
@@ -116,7 +116,7 @@ def test_too_few_rows_behind_the_published_classes_are_refused_by_everybody() ->
 
 
 def test_false_counts_can_leave_out_all_classes_but_one() -> None:
-    """A limit, not a promise (§8.3): nobody can tell that one liar counted for six."""
+    """A limit, not a promise (§8.3): it can't be detected that one liar counted for six members."""
     federation = Federation(7, margin=1, question=MANY_ROWS)
     honest = dict.fromkeys(federation.ids[:6], np.array([1, 1, 1, 0]))
     held_by_one = {"member-0": np.array([0, 0, 0, 1])}
@@ -134,13 +134,13 @@ def test_more_missing_than_the_margin_void_the_round() -> None:
     federation.drop = {6: After.CARD}
     outcome = summed(federation)
     assert isinstance(outcome.phase, Voided)
-    # nobody was asked to sign it: who is missing is named, and not who would have refused
+    # no member was asked to sign it: the fault names the missing member, not those that would have refused
     assert outcome.phase.fault.cause is Cause.INDICATOR_MISMATCH
     assert outcome.phase.fault.parties == ("member-6",)
 
 
 def missed_the_indicator() -> Federation:
-    """Member-6 was away, and hears of the counts afterwards."""
+    """Member-6 was away, and learns of the counts afterwards."""
     federation = indicated(drop={6: After.OPENING})
     federation.drop = {}
     assert federation.ending is not None
@@ -165,7 +165,7 @@ def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
 ) -> None:
     federation = missed_the_indicator()
     monkeypatch.setattr("veilsum.protocol.member.ready.Ready._check_indicator", lambda *_: None)
-    if careless:  # a coordinator that leaves nobody out is told so by the decryptors
+    if careless:  # a coordinator that keeps uncounted members is refused by the decryptors
         monkeypatch.setattr(
             "veilsum.protocol.proposal._as_counted", lambda _attempt, staying, _earlier: staying
         )
@@ -223,7 +223,7 @@ def test_a_dealer_evicted_from_the_indicator_is_left_out_of_the_sum_alone(evicti
 
 
 def test_a_forged_link_before_the_true_one_hides_no_missing_member() -> None:
-    """A coordinator shows decryptors a smaller set as the counted one: fewer would seem to be missing."""
+    """A coordinator shows decryptors a smaller set as the counted one, so that fewer members seem to be missing."""
     federation = indicated()
     federation.disclose()
     true = federation.links[0]

@@ -1,4 +1,4 @@
-"""Transcripts of simulated rounds, and what a coordinator can make of them."""
+"""Transcripts of simulated rounds, and changes that a coordinator can make to them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,17 +17,17 @@ Entries = list[bytes]
 
 
 def verdict(federation: Federation) -> Verdict:
-    """What an auditor makes of the last attempt."""
+    """Return an auditor's verdict on the last attempt."""
     return replay(Transcript.from_json(federation.transcript.to_json()), federation.admin.public)
 
 
 def kinds(transcript: Transcript) -> list[str]:
-    """What each entry is."""
+    """Return each entry's kind."""
     return [type(parse(entry)).__name__ for entry in transcript.entries]
 
 
 def find(entries: Entries | tuple[bytes, ...], form: type[Message], member: str = "") -> int:
-    """Where the first message of this form, by this member if one is named, stands."""
+    """Return the index of the first message of this type, by this member if given."""
     for index, entry in enumerate(entries):
         message = parse(entry)
         header = getattr(message, "header", message)
@@ -37,7 +37,7 @@ def find(entries: Entries | tuple[bytes, ...], form: type[Message], member: str 
 
 
 def doctored(federation: Federation, edit: Callable[[Entries], object]) -> Verdict:
-    """What an auditor makes of entries that the coordinator has changed, and signed as they are now."""
+    """Return an auditor's verdict on entries that the coordinator changed and then signed."""
     entries = list(federation.transcript.entries)
     edit(entries)
     context = federation.phase.attempt.context
@@ -46,12 +46,12 @@ def doctored(federation: Federation, edit: Callable[[Entries], object]) -> Verdi
 
 
 def named(verdict: Verdict) -> set[tuple[tuple[str, ...], str]]:
-    """Who, and for what."""
+    """Return who is blamed, and for what."""
     return {(finding.parties, finding.cause.value) for finding in verdict.findings}
 
 
 def bad_share(federation: Federation, liar: str) -> Tamper:
-    """The liar reveals one share that it was not dealt."""
+    """Have the liar reveal one share that it was not dealt."""
 
     def tamper(sender: str, message: Message) -> Message:
         if sender == liar and isinstance(message, Reveal) and message.runs:
@@ -64,7 +64,7 @@ def bad_share(federation: Federation, liar: str) -> Tamper:
 
 
 def false_edge(federation: Federation, liar: str, index: int = -1) -> Tamper:
-    """The liar commits to another seed than the one it shares."""
+    """Have the liar commit to another seed than it shares."""
 
     def tamper(sender: str, message: Message) -> Message:
         if sender == liar and isinstance(message, Upload):
@@ -77,7 +77,7 @@ def false_edge(federation: Federation, liar: str, index: int = -1) -> Tamper:
 
 
 class Insistent(Federation):
-    """A federation in which somebody follows up its messages with others."""
+    """A federation in which one party sends further messages after its own."""
 
     follow_up: Callable[[str, Message], Message | None] = staticmethod(lambda _member, _message: None)
 
@@ -88,7 +88,7 @@ class Insistent(Federation):
 
 
 def equivocating(liar: str, form: type[Message], **changes: Any) -> Insistent:
-    """A federation of five in which the liar signs a second message of this form at once."""
+    """Return a federation of five in which the liar also signs a second message of this type."""
     federation = Insistent(5)
 
     def follow_up(member: str, message: Message) -> Message | None:
@@ -104,17 +104,17 @@ def equivocating(liar: str, form: type[Message], **changes: Any) -> Insistent:
 
 
 def evidence(federation: Federation) -> BadRun:
-    """What the transcript holds against a decryptor."""
+    """Return the transcript's findings against a decryptor."""
     return of(BadRun, parse(federation.transcript.entries[find(federation.transcript.entries, BadRun)]))
 
 
 def rewritten(entries: Entries, index: int, **changes: Any) -> None:
-    """Change fields of an entry, whatever that does to its signature."""
+    """Change fields of an entry, which may invalidate its signature."""
     entries[index] = replace(parse(entries[index]), **changes).to_bytes()
 
 
 def refused_by_two() -> Federation:
-    """Two decryptors are shown another proposal than the one that is noted."""
+    """Show two decryptors another proposal than the recorded one."""
     federation = Federation(5)
     federation.tamper = lambda sender, message: (
         replace(message, headers=message.headers[2:])

@@ -7,20 +7,20 @@ import torch
 
 from research.results import AnalysedResult, Analyses, Sweep
 from training.heads import FixedHead, Tammes
-from training.results import Calibration, Data, Deal, Environment, Line, RunCost
+from training.results import Calibration, Data, Deal, Line, Machine, RunCost
 
 Make = Callable[..., AnalysedResult]
 
 
 @pytest.fixture(autouse=True)
 def spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Class vectors that take a second to push apart: no test here is of what a head holds."""
+    """Replace class vectors that take a second to compute: no test here depends on the head's content."""
     monkeypatch.setattr(Tammes, "__call__", lambda _, dim, classes: FixedHead(torch.zeros(classes, dim)))
 
 
 @pytest.fixture
 def make() -> Make:
-    """A run of CCVR's FedAvg as the paper has it; `changes` are `AnalysedResult`'s fields."""
+    """Make a result of CCVR's FedAvg with the paper's settings; `changes` are fields of `AnalysedResult`."""
 
     def run(*, seed: int = 0, accuracy: float = 0.58, ccvr: float = 0.62, **changes: Any) -> AnalysedResult:
         rng = np.random.default_rng(seed)
@@ -61,9 +61,7 @@ def make() -> Make:
                 predicted={"trained": (0,) * 12},
             ),
             "cost": RunCost(wall_s=120.0, cpu_s=100.0, upload_bytes=360_000),
-            "environment": Environment(
-                python="3.11", torch="2", numpy="2", processor="a <fast> one", threads=1
-            ),
+            "environment": Machine(python="3.11", torch="2", numpy="2", processor="a <fast> one", threads=1),
         }
         return AnalysedResult(**(fields | changes))
 

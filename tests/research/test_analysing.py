@@ -30,7 +30,7 @@ def spherefed() -> AnalysedResult:
 def test_a_run_s_analyses_are_of_its_members_and_its_heads(spherefed: AnalysedResult) -> None:
     found = spherefed.analyses
     assert np.array(found.cka["head"]).shape == (3, 3)
-    # Nobody trains SphereFed's head.
+    # SphereFed's head is not trained.
     np.testing.assert_allclose(np.array(found.head_norms, dtype=float), np.ones((3, 10)), rtol=1e-5)
     assert found.consistency["direction"] == pytest.approx(1)
     np.testing.assert_allclose(found.singular_values, np.ones(10), rtol=1e-5)

@@ -61,12 +61,12 @@ def check_small(name: str, variant: str) -> None:
     )
     if alone.data.name == paper_experiment(name).data.name:
         assert on_top.data == small.data
-    else:  # nothing of the smaller run's records holds of those that the variant names
+    else:  # the smaller run's limits don't apply to the variant's data set
         assert on_top.data == alone.data
     assert on_top.scale == alone.scale or on_top.scale == f"{small.scale}, except what {variant} may change"
     row = row_of(alone.name, alone.paper_row)
     assert row_of(on_top.name, on_top.paper_row, smaller=True) == row
-    # A variant that the smaller run may have undone is held against nothing that it would have been.
+    # A variant that the smaller run may have undone is compared with no row.
     assert row is None or row_of(below.name, below.paper_row, smaller=True) is None
 
 

@@ -11,7 +11,7 @@ from .conftest import Make
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages without a group's pictures, which take seconds: for tests of what the tables say."""
+    """Leave out a group's pictures, which take seconds, for tests of the tables."""
     monkeypatch.setattr(sys.modules[page.__module__], "pictures", lambda _: ())
 
 

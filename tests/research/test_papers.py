@@ -10,7 +10,7 @@ from training.experiments.config import Experiment
 
 # Rows of the papers' tables that no shipped experiment repeats, with the reason.
 LEFT_OUT: dict[str, str] = {}
-# Experiments of which the file's own choice is no row, for these reasons; their variants are.
+# Experiments whose own settings are in no row of a table, with the reason; their variants are.
 WITHOUT = {
     "ccvr-spherefed": "no paper has it; it stands beside CCVR's FedAvg",
     "fedetf-feddyn": "the table has a dash for two classes a member",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from research.results import read_result
-from training.results import Data, Deal, Diverged, Environment, Line, RunCost, RunResult, write_result
+from training.results import Data, Deal, Diverged, Line, Machine, RunCost, RunResult, write_result
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
         history=(Line(round=1, lr=0.1, local_loss=1, test_loss=1, accuracy=0.5, seconds=1),),
         accuracy=0.5,
         cost=RunCost(wall_s=1),
-        environment=Environment.here(),
+        environment=Machine.here(),
     )
     write_result(result, tmp_path / "results" / "one.json")
     return tmp_path

@@ -126,7 +126,7 @@ def test_runs_at_other_settings_are_not_kept_as_seeds_of_one_experiment(make: Ma
     assert keep(tmp_path / "later", tmp_path / "kept")[0] == 1
     write_result(make(recipe={"lr": 0.1}), tmp_path / "again" / "a" / "seed-0.json")
     write_result(make(seed=1, recipe={"lr": 0.1}), tmp_path / "again" / "a" / "seed-1.json")
-    assert keep(tmp_path / "again", tmp_path / "kept")[0] == 2  # the whole folder anew
+    assert keep(tmp_path / "again", tmp_path / "kept")[0] == 2  # the whole folder again
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The result files in the repository are of the grid's own cells, at their settings of today."""
+"""The result files in the repository belong to the grid's cells, with their current settings."""
 
 from pathlib import Path
 

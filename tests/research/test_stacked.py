@@ -1,4 +1,4 @@
-"""Stacked runs against `train`."""
+"""Stacked runs, compared with `train`."""
 
 from dataclasses import replace
 from shutil import which

@@ -1,4 +1,4 @@
-"""`make both-stores`: the coordinator's tests, each on SQLite and files and again on PostgreSQL and S3, counted by pair."""
+"""`make both-stores`: run the coordinator's tests on SQLite and files, then on PostgreSQL and S3, with results for each pair."""
 
 import argparse
 import os
@@ -10,15 +10,15 @@ import pytest
 from assurance.reports import report
 
 ONCE = "without a pair"
-"""Tests that open no coordinator, or several over stores of their own choice."""
+"""Tests that open no coordinator, or several over stores of their own."""
 
 
 class Counts:
-    """A plugin that counts what came of the tests on each pair of stores.
+    """A plugin that counts the tests' outcomes on each pair of stores.
 
     Attributes:
         found: outcomes by pair.
-        failed: the names of tests that did not pass.
+        failed: names of failed tests.
     """
 
     def __init__(self) -> None:

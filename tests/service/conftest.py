@@ -16,12 +16,12 @@ from tests.support.serving import Clock, Server, running, snapshot
 from veilsum.protocol import round_spec
 
 CHUNK_ELEMENTS = 16
-"""So that short vectors have several chunks."""
+"""Elements of a chunk, so that short vectors have several chunks."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet() -> None:
-    """A line for each request costs a tenth of its time: tests of the log configure it anew."""
+    """Turn off logging, which takes a tenth of a request's time: tests of the log turn it on again."""
     logs.configure(quiet=True)
 
 
@@ -41,7 +41,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 async def servers(endpoint: str) -> AsyncIterator[Servers]:
-    """PostgreSQL and S3, empty."""
+    """Empty stores on PostgreSQL and S3."""
     try:
         await execute("SELECT 1")
     except OSError as error:
@@ -52,7 +52,7 @@ async def servers(endpoint: str) -> AsyncIterator[Servers]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """On both pairs of stores where a test is marked `both_stores`, or everywhere by TEST_STORES=both, which `make both-stores` sets."""
+    """Run tests marked `both_stores` on both pairs of stores; with TEST_STORES=both, as in `make both-stores`, run all tests so."""
     if "stores" in metafunc.fixturenames:
         marked = metafunc.definition.get_closest_marker("both_stores") is not None
         both = marked or os.environ.get("TEST_STORES") == "both"
@@ -61,7 +61,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every coordinator of the test runs on SQLite and files, or on PostgreSQL and S3."""
+    """Run every coordinator of the test on SQLite and files, or on PostgreSQL and S3."""
     if request.param == "servers":
         monkeypatch.setattr(serving, "SERVERS", request.getfixturevalue("servers"))
     return str(request.param)
@@ -75,20 +75,20 @@ class Past:
     party: Party
     round_id: str = ""
     ahead_s: float = 0.0
-    """Of the coordinator's clock."""
+    """Offset of the coordinator's clock."""
 
 
 PASTS = ("formed", "finished", "counted")
-"""Fixtures that begin with a past, which the last of them that a test asks for names."""
+"""Fixtures that begin with a past. The last of them that a test requests names its past."""
 
 
 def withholding() -> Party:
-    """Six members (a = 1, g = 4, so m = 5 with a margin of 1) with classes of their own."""
+    """Six members (a = 1, g = 4, so m = 5 with a margin of 1) that hold different classes."""
     return Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
 
 
 async def done(server: Server, party: Party) -> str:
-    """A round from its opening to its result."""
+    """Play a round from its opening to its result."""
     round_id = await party.done(server)
     await server.tidy(round_id)
     return round_id
@@ -96,7 +96,7 @@ async def done(server: Server, party: Party) -> str:
 
 @pytest.fixture(scope="session")
 def pasts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Past]:
-    """Each past on SQLite and files, lived when it is first asked for: each test goes on with a copy of it."""
+    """Each past on SQLite and files, played at its first use: each test continues with a copy of it."""
 
     async def live(folder: Path, name: str) -> Past:
         party = withholding() if name == "counted" else Party(SIX)
@@ -114,7 +114,7 @@ def pasts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Past]:
 
 @pytest.fixture
 def past(request: pytest.FixtureRequest, stores: str, pasts: Callable[[str], Past]) -> Past | None:
-    """What a test begins with; None where it begins with nothing, or lives it itself on servers."""
+    """The past with which a test begins; None if it begins with nothing, or plays its past itself on servers."""
     asked = [name for name in PASTS if name in request.fixturenames]
     return pasts(asked[-1]) if asked and stores == "embedded" else None
 
@@ -131,13 +131,13 @@ async def server(tmp_path: Path, past: Past | None) -> AsyncIterator[Server]:
 
 @pytest.fixture
 def party() -> Party:
-    """Six members: two of them, and two decryptors, may miss."""
+    """Six members: two of them, and two decryptors, may drop out."""
     return Party(SIX)
 
 
 @pytest.fixture
 async def formed(server: Server, party: Party, past: Past | None) -> Party:
-    """Members whose cohort is formed."""
+    """Members with a formed cohort."""
     if past is not None:
         return past.party.copy()
     await party.begin(server)
@@ -146,13 +146,13 @@ async def formed(server: Server, party: Party, past: Past | None) -> Party:
 
 @pytest.fixture
 async def finished(server: Server, formed: Party, past: Past | None) -> str:
-    """A round of theirs that is done."""
+    """A finished round of these members."""
     return await done(server, formed) if past is None else past.round_id
 
 
 @pytest.fixture
 async def counted(server: Server, past: Past | None) -> tuple[Party, str]:
-    """Members who have counted their classes' holders, and that round."""
+    """Members that have counted their classes' holders, and that round."""
     if past is not None:
         return past.party.copy(), past.round_id
     party = withholding()

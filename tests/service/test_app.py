@@ -1,4 +1,4 @@
-"""The real process: `uvicorn service.app:app`, stopped politely and otherwise."""
+"""The real process, `uvicorn service.app:app`, stopped by SIGTERM and otherwise."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from veilsum.protocol.errors import Misuse
 
 @pytest.fixture(autouse=True)
 def chunks() -> None:
-    """As long as the process has them."""
+    """Use the process's chunk length."""
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ async def test_a_start_that_fails_is_logged_without_values(tmp_path: Path) -> No
 
 
 async def stops_promptly(server: Process, round_id: str) -> None:
-    """SIGTERM while a long-poll of 30 s is open: it is answered, and the process ends."""
+    """Send SIGTERM during a long poll of 30 s: the poll is answered, and the process ends."""
     version = (await server.view(round_id))["version"]
     waiting = asyncio.create_task(
         server.client.get(f"/v1/rounds/{round_id}", params={"after": version, "wait_s": 30})

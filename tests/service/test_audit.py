@@ -1,4 +1,4 @@
-"""What stands in the log after a round, that nothing is answered without it, and that whoever writes to the table is found."""
+"""The log's content after a round. Nothing is answered without an entry, and changes to the table are detected."""
 
 import asyncio
 import time

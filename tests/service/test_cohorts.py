@@ -13,7 +13,7 @@ from veilsum.protocol.messages import Cards, Entry, KeyCard, Manifest
 
 
 def expiring(party: Party, member: str, key: SigningKey | None = None) -> bytes:
-    """A card that expires before its study does."""
+    """Make a card that expires before its study."""
     card = party.card_of(member)
     assert isinstance(card, KeyCard)
     return again(card, key or party.keys[member], expires_s=card.expires_s - 1).to_bytes()
@@ -135,7 +135,7 @@ async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server
 
 
 async def test_a_cohort_that_cannot_form_is_refused_before_cards_go_out(server: Server) -> None:
-    """The roster is larger, or smaller, than the study allows."""
+    """The roster is larger or smaller than the study allows."""
     party = Party(SIX)
     await party.found(server)
     key = party.roster.coordinator

@@ -55,7 +55,7 @@ async def test_two_periods_make_one_head(server: Server, formed: Party, finished
 async def test_a_record_that_was_kept_stands_beside_its_own_head_whatever_is_interrupted(
     server: Server, formed: Party, finished: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And sums that are not those that were signed are not combined."""
+    """And sums that differ from the signed ones are not combined."""
     rounds = [finished, await done(server, formed)]
     blobs = server.coordinator.blobs
     put, fails = blobs.put, [False, True]
@@ -66,7 +66,7 @@ async def test_a_record_that_was_kept_stands_beside_its_own_head_whatever_is_int
         put(name, data)
 
     def otherwise(*args: Any) -> Any:
-        """As a processor solves that rounds otherwise."""
+        """Solve with other rounding, as on another processor."""
         found = answer(*args)
         assert isinstance(found.head, Head)
         return replace(found, head=replace(found.head, weights=np.nextafter(found.head.weights, np.inf)))

@@ -1,4 +1,4 @@
-"""Storage that fails, many members at once, deadlines that fall into requests."""
+"""Failing storage, many members at once, and deadlines during requests."""
 
 import asyncio
 import itertools
@@ -99,7 +99,7 @@ async def test_a_bug_in_one_round_stops_no_other(
 async def test_rounds_of_a_federation_follow_each_other_also_from_cohort_to_cohort(
     server: Server, formed: Party
 ) -> None:
-    """What a set may be signed for depends on everything that was opened before: two at once would not know."""
+    """What may be signed for a set depends on all rounds before it; two simultaneous rounds would not know of each other."""
     other = Party(formed.ids, seed=3)
     other.roster, other.study, other.content = formed.roster, formed.study, formed.content
     await other.open_cohort(server, period="another")

@@ -1,4 +1,4 @@
-"""No damaged byte of a chunk or a range is in a signed sum: it is sent or made again, or the attempt ends and says why."""
+"""No damaged byte of a chunk or a range enters a signed sum: it is sent or computed again, or the attempt ends and says why."""
 
 import random
 import re
@@ -25,13 +25,13 @@ from veilsum.protocol.coordinator import Collecting
 
 @pytest.fixture
 def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is added in memory."""
+    """Add nothing in memory."""
     monkeypatch.setattr(Memory, "take", lambda *_: False)
 
 
 @pytest.fixture
 def _small(_stored: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And ranges are written at every second upload."""
+    """Also write ranges at every second upload."""
     monkeypatch.setattr(summing, "BATCH", 2)
 
 
@@ -41,7 +41,7 @@ def count(what: str) -> float:
 
 @dataclass(frozen=True)
 class Stored:
-    """A blob, as a disk or a bucket damages it."""
+    """A blob, with the operations by which a disk or bucket damages it."""
 
     blobs: Blobs
     name: str
@@ -63,7 +63,7 @@ def flip(blob: Stored, at: int | None = None, bit: int = 0) -> None:
 
 
 def lying(server: Server, folder: str, round_id: str) -> list[Stored]:
-    """The chunks or ranges of a round."""
+    """Return the stored chunks or ranges of a round."""
     blobs = server.coordinator.blobs
     folders = [f"{folder}/{round_id}"]
     if folder == "uploads":
@@ -76,7 +76,7 @@ def chunk(server: Server, round_id: str, member: str, index: int) -> Stored:
 
 
 def before(monkeypatch: pytest.MonkeyPatch, method: str, do: Any) -> None:
-    """Damage something once, just before the coordinator goes on with a round."""
+    """Damage something once, just before the coordinator continues with a round."""
     true, left = getattr(Jobs, method), [do]
 
     async def first(self: Jobs, round_: Round, *arguments: Any) -> None:
@@ -165,7 +165,7 @@ async def test_a_damaged_range_is_made_again(
 async def test_damage_in_what_no_sum_is_made_of_ends_no_attempt(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kept sums hold the chunks of a member that is dropped, and they cannot be taken off."""
+    """The stored sums contain the chunks of a dropped member, which can't be subtracted."""
     formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
     round_id = await formed.open_round(server)
     before(monkeypatch, "_unmask", lambda _: flip(chunk(server, round_id, "m-1", 0)))
@@ -208,7 +208,7 @@ async def test_an_indicator_discloses_no_damaged_chunk(
 async def test_no_flip_is_in_a_signed_sum(
     server: Server, formed: Party, seed: int, flips: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bits flip anywhere in either kind of blob, at any moment of a round."""
+    """Bits flip anywhere in both kinds of blobs, at any moment of a round."""
     rng, flipped, ends = random.Random(seed), list[str](), set[str]()
     true = Summing._replace
 
@@ -243,7 +243,7 @@ async def test_no_flip_is_in_a_signed_sum(
 
 
 async def test_a_damaged_row_stops_its_own_federation_alone(tmp_path: Path) -> None:
-    """What each table's damage stops stands in `storage/test_quarantine.py`; here another federation has a round."""
+    """`storage/test_quarantine.py` tests what each table's damage stops; here another federation has a round."""
     one, other = Party(SIX), Party(SIX, admin_seed=b"b" * 32)
     async with running(tmp_path) as server:
         for party in (one, other):

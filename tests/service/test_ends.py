@@ -1,9 +1,13 @@
-"""How a round ends other than by everybody's sum: disputes, evictions, erasure, LOST, and what follows."""
+"""Other ends of a round than the sum of all members: disputes, evictions, erasure, LOST, and what follows."""
 
+import asyncio
+import threading
 from pathlib import Path
 
+import pytest
+
 from tests.support.clients import refusal
-from tests.support.party import Party
+from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Clock, Server, running, snapshot
 from tests.support.simulator import After
 from veilsum.protocol import rest
@@ -145,3 +149,67 @@ async def test_a_context_that_only_begins_like_a_rounds_is_not_found(server: Ser
     assert rest.round_name(server.coordinator.rounds[round_id].attempt.context) == round_id
     answer = await server.client.get(f"/v1/contexts/{round_id}{'0' * 48}/closing")
     assert refusal(answer) == (404, "not-found")
+
+
+async def test_a_bucket_that_stalls_as_a_round_ends_keeps_no_one_from_writing(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stalled, release, blobs = threading.Event(), threading.Event(), server.coordinator.blobs
+    put = blobs.put
+
+    def stalling(name: str, data: bytes) -> None:
+        if name.startswith("transcripts/"):
+            stalled.set()
+            assert release.wait(30)
+        put(name, data)
+
+    monkeypatch.setattr(blobs, "put", stalling)
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "recovered")
+    assert await asyncio.to_thread(stalled.wait, 20)
+    try:
+        async with asyncio.timeout(10):
+            await Party(SIX, admin_seed=b"another federation of this one..").begin(server)
+        assert not (await server.view(round_id))["ended"]
+    finally:
+        release.set()
+    assert (await server.until(round_id))["state"] == "done"
+
+
+async def test_a_bucket_that_stalls_under_uploads_keeps_no_other_federation_waiting(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party, release, blobs = Party(SIX, dim=16), threading.Event(), server.coordinator.blobs
+    put, waiting = blobs.put, list[str]()
+
+    def stalling(name: str, data: bytes) -> None:
+        waiting.append(name)
+        assert release.wait(30)
+        put(name, data)
+
+    round_id = await party.begun(server)
+    for member in party.ids:
+        party.seal(member, await server.opening(round_id, member))
+        where = f"/v1/rounds/{round_id}/uploads/{member}"
+        await server.client.put(where, content=party.upload_of(member), headers=OCTETS)
+    monkeypatch.setattr(blobs, "put", stalling)
+    uploading = [
+        asyncio.create_task(
+            server.client.put(
+                f"/v1/rounds/{round_id}/uploads/{member}/chunks/{index}", content=chunk, headers=OCTETS
+            )
+        )
+        for member in party.ids
+        for index, chunk in enumerate(party.chunks[member])
+    ]
+    try:
+        async with asyncio.timeout(20):
+            while not waiting:  # noqa: ASYNC110 - no event to await
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            await Party(SIX, admin_seed=b"another federation of this one..").begin(server)
+    finally:
+        release.set()
+    assert len(uploading) > 32
+    assert {answer.status_code for answer in await asyncio.gather(*uploading)} <= {200, 204}
+    assert (await party.play(server, round_id))["state"] == "done"

@@ -1,4 +1,4 @@
-"""A round's events: those that come together are kept together, each with an outcome of its own, and who is asked anew."""
+"""A round's events: simultaneous events are stored together, each with its own outcome, and the right members are asked again."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from veilsum.protocol.transcript import Transcript
 
 @pytest.fixture
 async def round_(server: Server, formed: Party) -> Round:
-    """Everybody has announced, and nobody has sent a chunk."""
+    """All members have announced, and none has sent a chunk."""
     round_id = await formed.open_round(server)
     for member in formed.ids:
         formed.seal(member, await server.opening(round_id, member))
@@ -31,7 +31,7 @@ async def round_(server: Server, formed: Party) -> Round:
 
 
 def kept(round_: Round, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many events each commit holds, from here on."""
+    """Record the number of events in each commit."""
     append, sizes = round_._journal.append, list[int]()
 
     async def watching(following: Sequence[Event]) -> bool:
@@ -69,7 +69,7 @@ async def test_each_has_its_own_outcome(round_: Round, monkeypatch: pytest.Monke
 async def test_what_follows_on_another_phase_is_decided_in_it(
     round_: Round, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last chunk ends the collecting: whoever comes in the same batch behind it meets the next phase."""
+    """The last chunk ends the collecting phase: later events of the same batch meet the next phase."""
     sizes = kept(round_, monkeypatch)
     wanted = [(member, index) for member in formed.ids for index in range(len(formed.chunks[member]))]
     decisions = [
@@ -83,7 +83,7 @@ async def test_what_follows_on_another_phase_is_decided_in_it(
 async def test_nothing_is_kept_of_what_another_process_came_before(
     round_: Round, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first of two numbers is taken: neither event is stored under the old numbers, and both are after it."""
+    """The first of two numbers is taken: both events are stored after it, and neither under its old number."""
     other = Round.__new__(Round)
     other.__dict__.update(round_.__dict__)
     other._journal = type(round_._journal)(round_._database, round_._blobs, round_.id)

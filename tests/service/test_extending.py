@@ -1,4 +1,4 @@
-"""More time for a phase: an event like every other, so that it survives the process, and bounded by what members signed."""
+"""Extending a phase: an event like any other, so it survives the process, and bounded by what members signed."""
 
 from pathlib import Path
 from typing import Any

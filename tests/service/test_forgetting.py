@@ -1,4 +1,4 @@
-"""What must not remain: after the end no box, share, seed or chunk; in the log nothing secret, ever."""
+"""What must be deleted: after the end no box, share, seed or chunk is left, and the log never contains a secret."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from veilsum.protocol.messages import Reveal, Upload
 
 
 async def anywhere(server: Server, needle: bytes) -> list[str]:
-    """The files that hold it; the rows and objects too, where those are elsewhere."""
+    """Return the files that contain it, and the rows and objects if they are elsewhere."""
     found = [each.name for each in server.folder.rglob("*") if each.is_file() and needle in each.read_bytes()]
     blobs = server.coordinator.blobs
     if isinstance(blobs, ObjectBlobs):
@@ -39,7 +39,7 @@ async def anywhere(server: Server, needle: bytes) -> list[str]:
 async def secrets_of(
     server: Server, party: Party, round_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, bytes]:
-    """Play the round; bytes of each secret that passed through the coordinator."""
+    """Play the round; return the bytes of each secret that passed through the coordinator."""
     found: dict[str, bytes] = {}
     round_ = server.coordinator.rounds[round_id]
     keep = round_._keep

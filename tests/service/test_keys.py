@@ -28,7 +28,7 @@ async def test_all_replicas_of_a_database_have_one_key(
         assert server.coordinator.key.public == key.public
 
 
-@pytest.mark.parametrize("text", ["00" * 31, "x" * 64])
+@pytest.mark.parametrize("text", ["00" * 31, "x" * 64, "\t"])
 def test_a_key_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(Misuse, match="64 hexadecimal") as caught:
         keys.key_of(Settings(coordinator_key=SecretStr(text)))

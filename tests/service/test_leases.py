@@ -1,4 +1,4 @@
-"""Leases on PostgreSQL: one process has the work, and another takes it over when that one is dead, or gives no sign of life."""
+"""Leases on PostgreSQL: one process has the work, and another takes over if it is dead or silent."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from tests.support.serving import carry_out
 
 @asynccontextmanager
 async def process(url: str, *, listening: bool = True) -> AsyncIterator[Postgres]:
-    """A database as one process sees it; its connections end with the block."""
+    """Open a database as one process does; its connections end with the block."""
     database = Postgres(url)
     await database.start()
     told = asyncio.create_task(database.listen(lambda _: None)) if listening else None
@@ -33,7 +33,7 @@ async def process(url: str, *, listening: bool = True) -> AsyncIterator[Postgres
 
 
 async def is_gone(database: Postgres, other: Postgres) -> bool:
-    """What one process is told of another."""
+    """Return whether `other` is gone, as `database`'s process sees it."""
     return bool(await database.value(select(database.gone(literal(other.process)))))
 
 
@@ -86,7 +86,7 @@ async def test_who_does_not_listen_keeps_nothing(url: str) -> None:
 
 
 async def test_who_comes_back_late_lets_go_of_nothing_that_was_taken_since(url: str) -> None:
-    """Not even where its own process has taken it again: each time it is another lease."""
+    """Not even if its own process has taken the lease again: each time it is a new lease."""
     async with process(url) as one, process(url) as other:
         async with Leases(one).held("work") as mine:
             assert mine
@@ -97,7 +97,7 @@ async def test_who_comes_back_late_lets_go_of_nothing_that_was_taken_since(url: 
 
 
 async def test_who_comes_back_late_lets_go_of_no_lease_that_was_begun_anew(url: str) -> None:
-    """After another process has had it and let go, fences begin at 1 again."""
+    """After another process has held and released it, fences begin at 1 again."""
     async with process(url) as one, process(url) as other:
         async with Leases(one).held("work") as mine:
             assert mine

@@ -1,4 +1,4 @@
-"""Who has to certify a round is known to be there, or not, before it opens: by requests that were let in, and by nothing else."""
+"""Before a round opens, it is known which of its certifying members are online: by admitted requests alone."""
 
 import os
 from typing import Any
@@ -19,17 +19,17 @@ from veilsum.protocol.request_signature import Target, sign_request
 from veilsum.protocol.rest import DecryptorsView
 
 LONG_S = 900.0
-"""Longer than a preflight looks back, in which everybody was silent."""
+"""A silence longer than a preflight looks back."""
 
 
 @pytest.fixture
 def past() -> None:
-    """Members were heard from just now, and not when a copied cohort was formed."""
+    """Count members as heard from now, not when a copied cohort was formed."""
 
 
 @pytest.fixture
 async def silent(server: Server, formed: Party) -> Party:
-    """All have enrolled, and were not heard from since."""
+    """All members have enrolled, and were not heard from since."""
     server.clock.ahead_s += LONG_S
     return formed
 
@@ -42,13 +42,13 @@ async def shown(server: Server, party: Party, **changes: Any) -> DecryptorsView:
 
 
 async def waits(server: Server, party: Party, member: str) -> None:
-    """As a member does that waits for a round."""
+    """Poll as a member that waits for a round."""
     async with server.signing(member, KEYS[member]) as client:
         assert (await client.get(f"/v1/cohorts/{party.cohort}")).status_code == 200
 
 
 def signed(party: Party, who: str, key: SigningKey, created_s: float, **changes: Any) -> dict[str, str]:
-    """The headers of a look at the cohort."""
+    """Return the headers of a signed request for the cohort."""
     target = Target("GET", "coordinator", f"/v1/cohorts/{party.cohort}")
     return sign_request(key, who, target, b"", created_s=created_s, nonce=os.urandom(16), **changes)
 
@@ -158,7 +158,7 @@ async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(
     )
     assert (await server.client.post(f"{path}/preflight", json=request)).json() == refused.json()
     assert (await server.client.get(f"/v1/cohorts/{silent.cohort}")).json()["rounds"] == []
-    # Without it, it is told and not held against the round.
+    # Without the requirement, silence is reported but doesn't prevent the round.
     assert (await shown(server, silent)).heard == needed - 1
     await waits(server, silent, "m-0")
     assert (await shown(server, silent, heard_within_s=120)).heard == needed
@@ -197,7 +197,7 @@ async def test_a_sum_needs_members_that_its_indicator_counted(server: Server) ->
     party.drop = {"m-5": After.OPENING}
     assert (await party.play(server, await party.begun(server)))["state"] == "done"
     server.clock.ahead_s += LONG_S
-    for member in (*SIX[:3], "m-5"):  # n_min members, of whom three may be in the sum
+    for member in (*SIX[:3], "m-5"):  # n_min members, three of which may be in the sum
         await waits(server, party, member)
     refused = await party.try_round(server, heard_within_s=120)
     assert refused.json()["detail"].startswith(

@@ -1,4 +1,4 @@
-"""What the C library keeps of freed memory goes back to the system; statements and rounds keep nothing that they were given."""
+"""Memory freed by the C library returns to the system, and statements and rounds keep none of their parameters."""
 
 import asyncio
 import ctypes
@@ -24,7 +24,7 @@ from tests.support.serving import Server, running
 from veilsum.protocol import rest
 
 PIECE = 100_000
-"""Bytes, below what the C library maps by itself."""
+"""Bytes of an allocation below those that the C library maps directly."""
 GLIBC = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is not glibc")
 
 
@@ -37,7 +37,7 @@ class Used(ctypes.Structure):
 
 
 def used() -> int:
-    """Bytes that were allocated in C and not freed."""
+    """Return the bytes allocated in C and not freed."""
     look = ctypes.CDLL(None).mallinfo2
     look.restype = Used
     found = look()
@@ -45,7 +45,7 @@ def used() -> int:
 
 
 def resident() -> int:
-    """Bytes of this process."""
+    """Return the resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
 
 
@@ -83,7 +83,7 @@ async def test_no_statement_keeps_what_it_stored(tmp_path: Path) -> None:
 
 
 async def test_announcements_lie_beside_the_database(server: Server, formed: Party) -> None:
-    """Neither its rows nor the round keep them; the events lead to them, and they go with the round."""
+    """They are neither in its rows nor in the round's memory; events refer to them, and they are deleted with the round."""
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
     round_, blobs = server.coordinator.rounds[round_id], server.coordinator.blobs
@@ -100,7 +100,7 @@ async def test_announcements_lie_beside_the_database(server: Server, formed: Par
 async def test_deliveries_are_read_as_they_are_taken(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A decryptor that takes its time holds a piece of them."""
+    """For a slow decryptor, only a piece of them is in memory."""
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
     round_ = server.coordinator.rounds[round_id]
@@ -141,7 +141,7 @@ async def test_a_lost_announcement_stops_its_round_alone(tmp_path: Path, party: 
 async def test_an_announcement_that_goes_with_its_round_is_no_damage(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process ends the round between the look at its rows and the reading of its announcements."""
+    """Another process ends the round between reading the rows and reading the announcements."""
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
     round_ = server.coordinator.rounds[round_id]

@@ -1,4 +1,4 @@
-"""Processor time is measured for each request, and its caller pays for it."""
+"""Each request's processor time is measured and charged to its caller."""
 
 import asyncio
 import time
@@ -107,7 +107,7 @@ async def test_refusals_of_one_address_take_turns(monkeypatch: pytest.MonkeyPatc
 
 
 def spent(found: Limits, who: str) -> float:
-    """Processor seconds that a caller still owes its full bucket."""
+    """Return the processor seconds missing from a caller's full allowance."""
     allowed = found._address if who.startswith("address") else found._named
     return max(0.0, found._busy_s.get(who, 0.0) - found._clock()) * allowed.share
 
@@ -129,7 +129,7 @@ async def test_whoever_asks_pays_for_the_time_that_its_requests_take(
         await party.begin(server)
 
         async def ask(client: httpx.AsyncClient) -> httpx.Response:
-            """For a document that has to be built."""
+            """Request a document that must be built."""
             server.app.state.published = PublishedCache()
             return await client.get(f"/v1/cohorts/{party.cohort}")
 

@@ -1,4 +1,4 @@
-"""Noisy studies over REST: each recipe step by step, the noise that is promised, and what each step leaves to the next."""
+"""Noisy studies over REST: each recipe step by step, the promised noise, and what each step passes to the next."""
 
 import hashlib
 from typing import Any
@@ -25,7 +25,7 @@ def noisy(recipe: str, **question: Any) -> Party:
 
 
 async def run(server: Server, party: Party) -> dict[str, Any]:
-    """The next step to its end; the record. Members are shown the material that the terms name, and nobody else is."""
+    """Play the next step to its end; return the record. Only members are shown the material that the terms name."""
     round_id = await party.open_round(server)
     terms = server.coordinator.rounds[round_id].attempt.terms
     if terms.material != NO_CONTEXT:
@@ -74,7 +74,7 @@ async def test_gradients_and_noisy_ccvr_begin(server: Server) -> None:
 async def test_the_sum_carries_the_noise_that_is_promised(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has beyond the members' rows is the noise of six shares, each of which is a third of what is promised."""
+    """The difference to the members' rows is the noise of six shares, each a third of the promised noise."""
     party = noisy("sum")
     await party.begin(server)
     record = await run(server, party)

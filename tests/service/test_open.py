@@ -1,4 +1,4 @@
-"""What a coordinator holds is what is open; what has ended is there when somebody asks for it."""
+"""A coordinator keeps open objects in memory; ended ones are loaded on request."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.support.serving import Server, again
 
 
 def asked(party: Party, round_id: str) -> list[str]:
-    """What anybody may read of a round, of its cohort and of its federation."""
+    """Return all public views of a round, its cohort and its federation."""
     round_, federation = f"/v1/rounds/{round_id}", f"/v1/federations/{party.federation}"
     own = [
         round_,

@@ -1,4 +1,4 @@
-"""What would be opened, without opening it: the round that comes is the one that was said, and refusals are the same."""
+"""The preflight shows the round that would be opened, without opening it, and gives the same refusals."""
 
 import pytest
 from sqlalchemy import func, select
@@ -11,7 +11,7 @@ from veilsum.protocol.rest import PreflightView, Scope
 
 
 async def kept(server: Server) -> dict[str, int]:
-    """Rows of every table but the audit log, which has each request that an operator sends."""
+    """Return the rows of every table except the audit log, which has all of an operator's requests."""
     names = [table for table in tables.metadata.sorted_tables if table.name not in {"audit", "audit_head"}]
     return {
         table.name: await server.coordinator.database.value(select(func.count()).select_from(table))

@@ -1,4 +1,4 @@
-"""What a member, and a round, can take of the disk follows from the signed terms, whatever is sent."""
+"""The disk space of a member, and of a round, is limited by the signed terms, whatever is sent."""
 
 import obstore
 from sqlalchemy import func, select
@@ -10,11 +10,11 @@ from tests.support.party import Party
 from tests.support.serving import OCTETS, Server
 
 EVENT_BYTES = 64
-"""Of an event that says that a chunk is stored: its owner and its index."""
+"""Bytes of a stored chunk's event: its owner and its index."""
 
 
 def stored(server: Server, folder: str) -> int:
-    """Bytes of the files, or objects, under a folder of blobs."""
+    """Return the bytes of files or objects below a folder of blobs."""
     blobs = server.coordinator.blobs
     if isinstance(blobs, ObjectBlobs):
         return sum(each["size"] for page in obstore.list(blobs._store, folder) for each in page)

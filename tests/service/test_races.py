@@ -1,4 +1,4 @@
-"""Two replicas end rounds, take uploads and write the audit log at the same time: none waits for the other for ever, and the log is one chain."""
+"""Two replicas end rounds, accept uploads and write the audit log at the same time, without deadlock and with one chain."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ DEEDS = 50
 
 
 async def ended(party: Party, both: Server) -> str:
-    """One round given up, and one played to its end."""
+    """Cancel one round, and play another to its end."""
     given_up = await party.begun(both)
     for member in party.ids[:2]:
         await party.serve(both, given_up, member)

@@ -1,4 +1,4 @@
-"""An indicator, and the sum that withholds what it counted too few holders of, over the wire (protocol §8.3)."""
+"""An indicator, and a sum that withholds rare classes, over REST (protocol §8.3)."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def counting(server: Server, party: Party) -> Party:
 
 
 async def give_up(server: Server, party: Party, round_id: str) -> None:
-    """The operator cancels a round that everybody has opened."""
+    """Cancel a round that all members have opened, as the operator."""
     for member in party.ids:
         party.seal(member, await server.opening(round_id, member))
     await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
@@ -44,7 +44,7 @@ async def give_up(server: Server, party: Party, round_id: str) -> None:
 
 
 def metadata(head: bytes) -> dict[str, Any]:
-    """What a head's file says of itself."""
+    """Return the metadata in a head's file."""
     (length,) = struct.unpack("<Q", head[:8])
     found: dict[str, Any] = json.loads(json.loads(head[8 : 8 + length])["__metadata__"][rest.HEAD])
     return found

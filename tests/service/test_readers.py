@@ -1,4 +1,4 @@
-"""Who may read what: sums are for operators and the roster's readers, heads for members or for anyone, as the study says."""
+"""Permissions: operators and the roster's readers read sums; members, or anyone, read heads, as the study says."""
 
 import pytest
 

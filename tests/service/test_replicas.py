@@ -1,6 +1,7 @@
-"""Two coordinators on one database: members may talk to either, and what both do at once is done once."""
+"""Two coordinators on one database: members may use either, and simultaneous work is done once."""
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from service.telemetry.metrics import CLOCK_DIFFERENCE
 from tests.service.pages.gallery import browser
 from tests.support import serving
 from tests.support.clients import refusal, signed
-from tests.support.party import Party
+from tests.support.party import SIX, Party
 from tests.support.servers import Servers
 from tests.support.serving import OCTETS, Clock, Server, two
 from tests.support.simulator import After
@@ -31,7 +32,7 @@ def _on_servers(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No replica hears what another announces, nor looks around by itself."""
+    """Let no replica hear another's notifications, or poll for changes."""
 
     async def nothing(*_: object) -> None:
         await asyncio.Event().wait()
@@ -44,7 +45,7 @@ def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_members_may_talk_to_either(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also to both at once: each of the first four sends each chunk to both. One clears up, and both hear of the end."""
+    """Even both at once: each of the first four sends each chunk to both. One cleans up, and both learn of the end."""
     real, forgotten = Postgres.forget, list[object]()
 
     async def forget(database: Postgres) -> None:
@@ -113,6 +114,23 @@ async def test_what_both_open_at_once_is_opened_once(tmp_path: Path, party: Part
         assert len(await one.coordinator.database.rows(select(rounds))) == 1
 
 
+async def test_of_two_rosters_with_one_number_the_first_is_published(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.found(both)
+        for number in range(2, 14):
+            answers = await asyncio.gather(
+                *(
+                    each.client.put(
+                        f"{party.where}/roster",
+                        content=party.make_roster(party.roster.coordinator, number, name=name).to_bytes(),
+                        headers=OCTETS,
+                    )
+                    for each, name in ((one, "one"), (other, "other"))
+                )
+            )
+            assert sorted(answer.status_code for answer in answers) == [201, 409]
+
+
 async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Path, party: Party) -> None:
     async with two(tmp_path / "data") as (one, other, both):
         await party.begin(both)
@@ -133,7 +151,37 @@ async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Pat
             f"/v1/rounds/{round_id}/uploads/m-0", content=party.upload_of("m-0"), headers=OCTETS
         )
         assert (await waiting)["version"] == view["version"] + 1
-        assert time.monotonic() - begun < 4.0  # before anybody looked around
+        assert time.monotonic() - begun < 4.0  # before any replica polled
+
+
+async def test_a_replica_whose_bucket_stalls_hears_of_other_federations(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another, release = Party(SIX, admin_seed=b"another federation of this one.."), threading.Event()
+    monkeypatch.setattr(catalogue, "LOOK_S", 3600.0)
+    async with two(tmp_path / "data") as (one, other, both):
+        stalled, heard = [await each.begun(both) for each in (party, another)]
+        _, view = [await other.view(each) for each in (stalled, heard)]
+        get, asked = other.coordinator.blobs.get, asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stalling(name: str) -> bytes:
+            loop.call_soon_threadsafe(asked.set)
+            assert release.wait(60)
+            return get(name)
+
+        monkeypatch.setattr(other.coordinator.blobs, "get", stalling)
+        try:
+            await party.serve(one, stalled, "m-0")
+            await asyncio.wait_for(asked.wait(), 20)
+            after = {"after": view["version"], "wait_s": 20}
+            waiting = asyncio.create_task(other.client.get(f"/v1/rounds/{heard}", params=after))
+            await asyncio.sleep(0.2)
+            later = {"deadline_s": view["deadline_s"] + 60}
+            assert (await one.client.post(f"/v1/rounds/{heard}/extend", json=later)).is_success
+            assert (await waiting).json()["version"] > view["version"]
+        finally:
+            release.set()
 
 
 async def test_a_card_and_a_reveal_wait_for_what_comes_of_others_at_the_other(

@@ -21,7 +21,7 @@ Saved = tuple[str, Path, Party, dict[str, Any], float]
 
 
 async def see(server: Server, party: Party) -> dict[str, Any]:
-    """Everything that is shown."""
+    """Return all public views."""
     seen: dict[str, Any] = {}
     federation = (await server.client.get(f"/v1/federations/{party.federation}")).json()
     seen["federation"] = federation
@@ -77,14 +77,14 @@ async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: 
         clock.ahead_s = at_s - time.time()  # however long this test takes, no deadline passes
         async with running(folder, clock) as again:
             assert await see(again, then) == seen, label
-            # Whoever goes on from a card forms the cohort and opens the round.
+            # A party that continues from a card forms the cohort and opens the round.
             if label.split()[0] not in finished:
                 finished.add(label.split()[0])
                 await finish(again, then)
 
 
 async def finish(server: Server, party: Party) -> None:
-    """Go on from wherever it stands to a checked result."""
+    """Continue from any state to a checked result."""
     await party.enrol(server)
     found = (await server.client.get(f"/v1/federations/{party.federation}")).json()["rounds"]
     round_id = found[0] if found else await party.open_round(server)
@@ -117,7 +117,7 @@ async def test_a_recovered_round_is_solved_after_the_restart(
 async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
     tmp_path: Path, party: Party, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The event that ends a round is stored, its outcome is not."""
+    """The event that ends a round is stored, but its outcome isn't."""
     async with running(tmp_path / "data") as server:
         round_id = await party.begun(server)
         party.drop = {"m-5": After.ANNOUNCEMENT} if state == "voiding" else {}
@@ -193,7 +193,7 @@ async def test_a_coordinator_whose_blobs_are_gone_does_not_start(
 async def test_a_commit_that_was_reported_as_failed_is_taken_up(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Storage says no and has it all the same: memory follows storage."""
+    """Storage reports a failure but has committed: memory follows storage."""
     round_id = await formed.open_round(server)
     round_ = server.coordinator.rounds[round_id]
     append = round_._journal.append
@@ -208,7 +208,7 @@ async def test_a_commit_that_was_reported_as_failed_is_taken_up(
         patched.setattr(round_._journal, "append", unsure)
         put = await server.client.put(where, content=formed.upload_of("m-0"))
         assert (put.status_code, put.headers["retry-after"]) == (503, "5")
-    # The scheduler looks by itself, whoever asks or not.
+    # The scheduler checks by itself, without a request.
     for _ in range(100):
         if (await server.client.get(where)).status_code == 200:
             break
@@ -221,7 +221,7 @@ async def test_a_commit_that_was_reported_as_failed_is_taken_up(
 
 
 def lose_one_end(monkeypatch: pytest.MonkeyPatch) -> "itertools.count[int]":
-    """The first end that is stored is not heard of; counts who takes it up."""
+    """Lose the notice of the first stored end; return a counter of the ends that are taken up."""
     restore, taken = Round.restore, itertools.count()
 
     def unsure(self: Round, row: Any, *, littered: bool) -> Round:

@@ -1,4 +1,4 @@
-"""Rosters are parsed once for all who ask."""
+"""Rosters are parsed once for all requests."""
 
 import asyncio
 import threading
@@ -20,24 +20,24 @@ from veilsum.protocol.messages import Roster
 
 
 def made(key: SigningKey, version: int, members: list[str]) -> Roster:
-    """A roster in which each member's key tells its number too."""
+    """Make a roster in which each member's key encodes the roster's number."""
     keys = {member: key_in(version, place) for place, member in enumerate(sorted(members))}
     return simulated_roster(key, bytes(32), keys, number=version, study_key=bytes(range(32)))
 
 
 def key_in(version: int, place: int) -> bytes:
-    """Of the member at that place."""
+    """Return the key of the member at a place."""
     return bytes([version, place]) + bytes(30)
 
 
 def fresh_federations(server: Server) -> Federations:
-    """Without anything in memory."""
+    """Make federations without a cache."""
     return Federations(server.coordinator.database, server.coordinator.key.public)
 
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of each roster that is parsed from storage."""
+    """Record the number of each roster that is parsed from storage."""
     found = list[int]()
 
     class Counted(Roster):
@@ -52,7 +52,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def stored(server: Server, key: SigningKey, *versions: list[str]) -> str:
-    """A federation of these versions."""
+    """Store a federation with these roster versions."""
     federation = key.public.hex()
     for number, members in enumerate(versions, 1):
         values = {"federation": federation, "number": number, "body": made(key, number, members).to_bytes()}

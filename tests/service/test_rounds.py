@@ -7,7 +7,7 @@ from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server
 from veilsum.protocol.rest import STATE_HEADER
 
-"""What `test_sums.py` has not: a bias, random features, and several statistics in one vector."""
+"""Vectors that `test_sums.py` lacks: with a bias, with random features, and with several statistics."""
 STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ffc with bias": (
         {"statistics": [{"kind": "ffc", "bias": True}]},

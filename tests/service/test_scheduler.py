@@ -105,7 +105,7 @@ async def test_a_slow_job_is_begun_once_and_holds_up_nobody() -> None:
 
 
 async def test_the_clock_is_looked_at_again_although_nobody_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be set: a deadline an hour away passes soon after."""
+    """The clock may be set forward, so that a deadline an hour away passes soon."""
     monkeypatch.setattr(scheduler, "LOOK_S", 0.02)
     ahead_s, done = 0.0, asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The sum's file, in memory or on disk, and what is said of a sum that ends in no result."""
+"""The sum's file, in memory or on disk, and what is reported of a sum without a result."""
 
 import mmap
 from hashlib import sha256
@@ -47,7 +47,7 @@ def test_where_the_disk_has_no_room_for_it_an_error_says_so(monkeypatch: pytest.
 async def test_what_anyone_may_read_of_a_failed_sum_holds_none_of_its_numbers(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
-    """And the round ends: it would be tried again, and fail again, for ever."""
+    """And the round ends. Otherwise it would be tried again and fail for ever."""
 
     def failing(*_: object, **__: object) -> None:
         raise error

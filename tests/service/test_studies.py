@@ -1,13 +1,19 @@
-"""Studies: published once each, never rolled back, refused where members would refuse them; and the runs that come of them."""
+"""Studies: published once, never rolled back, and refused if members would refuse them; and their runs."""
 
 import asyncio
+from typing import Any
 
+import pytest
+from sqlalchemy import Connection, insert
+
+from service import runs as runs_module
+from service.storage.tables import cohorts, links
 from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Study
+from veilsum.protocol.messages import NO_CONTEXT, Link, Study
 from veilsum.protocol.rest import RunsView
 
 
@@ -67,7 +73,7 @@ async def test_a_name_is_never_rolled_back(server: Server, party: Party) -> None
     for version, purpose in ((2, ""), (3, "another")):
         study = party.make_study(now_s, version=version, purpose=purpose)
         assert await refused(server, party, study) == (422, "study-refused")
-    assert (await party.try_study(server, first)).status_code == 200  # it stands there
+    assert (await party.try_study(server, first)).status_code == 200  # it is published already
     old = await party.try_cohort(server, study=first.hash.hex())
     assert refusal(old) == (422, "study-refused")
     assert party.study.hash.hex() in old.json()["detail"]
@@ -84,7 +90,7 @@ async def test_a_revoked_study_opens_neither_cohorts_nor_rounds(server: Server, 
 
 
 async def test_another_study_key_ends_the_studies_of_the_one_before(server: Server, party: Party) -> None:
-    """Members refuse the old signature, so it is neither offered to them nor kept under a new one."""
+    """Members refuse the old signature, so the study is neither offered to them nor kept under a new signature."""
     await party.found(server)
     lead = SigningKey(b"L" * 32)
     await party.publish_roster(server, party.make_roster(party.roster.coordinator, 2, study_key=lead.public))
@@ -93,6 +99,9 @@ async def test_another_study_key_ends_the_studies_of_the_one_before(server: Serv
     again = Study.make(lead, federation=party.admin.public, content=party.study.content)
     assert again.hash == party.study.hash
     assert await refused(server, party, again) == (422, "study-refused")
+    cohort = await party.try_cohort(server)
+    assert refusal(cohort) == (422, "study-refused")
+    assert "study key" in cohort.json()["detail"]
     content = party.make_study(server.clock(), version=2).content
     later = Study.make(lead, federation=party.admin.public, content=content)
     answer = await party.try_study(server, later)
@@ -135,6 +144,35 @@ async def test_runs_are_seen_as_they_begin_go_on_and_end(server: Server, party: 
     assert [(run.state, run.over) for run in seen.runs] == [("formed", True)]
     server.clock.ahead_s += 81 * 86_400
     assert (await runs(server, party)).runs == ()
+
+
+async def test_each_run_is_read_from_the_attempts_of_its_own_period(
+    server: Server, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await party.found(server)
+    values = {"federation": party.federation, "roster_number": 1, "study": party.study.hash.hex()}
+    forming = {"deadline_s": 0.0, "manifest": b"-", "changes": 1}
+    formed, chain, question = [], [], party.content.question.digest
+    for place in range(60):
+        name, period = place.to_bytes(32), f"period-{place}"
+        formed.append({**values, **forming, "id": name.hex(), "period": period, "counter": place})
+        link = Link(name, 0, 0, question, period, "sum", NO_CONTEXT, name, "none", b"s" * 32)
+        chain.append({"federation": party.federation, "position": place, "body": link.encode()})
+
+    def store(connection: Connection) -> None:
+        connection.execute(insert(cohorts), formed)
+        connection.execute(insert(links), chain)
+
+    await server.coordinator.database.write(store)
+    looked_through, next_step = list[int](), runs_module.next_step
+
+    def counted(*arguments: Any) -> str | None:
+        looked_through.append(len(arguments[-1]))
+        return next_step(*arguments)
+
+    monkeypatch.setattr(runs_module, "next_step", counted)
+    assert [run.over for run in (await runs(server, party)).runs] == [True] * 60
+    assert looked_through == [1] * 60
 
 
 async def test_a_certified_attempt_without_a_sum_is_repeated_over_exactly_its_survivors(

@@ -1,4 +1,4 @@
-"""Sums are added up as uploads come in, in memory or from storage, by whichever process is at hand, and nothing is added twice."""
+"""Uploads are added as they arrive, in memory or from storage, by any process, and nothing is added twice."""
 
 import asyncio
 import hashlib
@@ -31,7 +31,7 @@ RECORDS = {"least": 300, "most": 500, "least_per_class": 5, "rows_per_id": 1}
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges are written at every second upload that is in storage alone."""
+    """Write ranges at every second upload that is only in storage."""
     monkeypatch.setattr(summing, "BATCH", 2)
 
 
@@ -45,14 +45,14 @@ def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def room_for(server: Server, size: int, monkeypatch: pytest.MonkeyPatch) -> Memory:
-    """The memory of running sums, with so many bytes free."""
+    """Limit the memory of running sums to this many free bytes."""
     memory = server.coordinator.catalogue.memory
     monkeypatch.setattr(memory, "_free", size)
     return memory
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Whose chunks are read from storage from now on."""
+    """Record whose chunks are read from storage."""
     read, true = list[str](), summing.read_chunk
 
     def reading(blobs: Blobs, name: str, member: str, *chunk: Any) -> bytes:
@@ -66,7 +66,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_uploads_are_added_up_while_others_are_still_to_come(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where memory has no room, from storage."""
+    """From storage, if memory has no room."""
     no_memory(monkeypatch)
     round_id = await formed.open_round(server)
     for member in formed.ids[:4]:
@@ -119,7 +119,7 @@ async def test_memory_is_given_back_when_a_round_is_given_up(
 async def test_a_chunk_that_was_added_by_half_is_never_in_a_sum(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its running sum is dropped, with the chunks of others, which are read from storage."""
+    """Its running sum is dropped, with the chunks of others, which are read again from storage."""
     held = room_for(server, 1 << 20, monkeypatch)
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
@@ -145,7 +145,7 @@ async def test_a_chunk_that_was_added_by_half_is_never_in_a_sum(
 async def test_who_is_not_certified_is_taken_off_again(
     server: Server, formed: Party, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sums hold all six when two complain of one, and no chunk of the others is read again."""
+    """The sums contain all six when two members complain about one, and no chunk of the others is read again."""
     room_for(server, room, monkeypatch)
     formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
     round_id = await formed.open_round(server)
@@ -166,7 +166,7 @@ async def test_who_is_not_certified_is_taken_off_again(
 async def test_a_running_sum_without_the_chunk_of_a_dropout_is_made_anew(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chunk can't be taken off, so all others are read."""
+    """The missing chunk can't be subtracted, so all others are read."""
     formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
@@ -200,7 +200,7 @@ async def test_a_late_writer_changes_nothing(
 async def test_a_range_is_not_begun_again_once_the_round_has_ended(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are gone then; whoever has looked at the round just before the end finds none."""
+    """Its rows are deleted then; a process that looked at the round just before the end finds none."""
     round_id = await formed.open_round(server)
     found, unmasked = server.coordinator.rounds[round_id].summing, list[Recovered]()
     true = Summing.unmask
@@ -220,7 +220,7 @@ async def test_a_range_is_not_begun_again_once_the_round_has_ended(
 
 
 def test_ranges_are_unmasked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the threads of one process do: each has the stream of masks to itself."""
+    """As in the threads of one process, each with its own stream of masks."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 12)
     federation = Federation(4, question={"dim": 300, "ring_bits": 48, "records": RECORDS})
     federation.begin()
@@ -264,7 +264,7 @@ async def test_two_processes_share_the_ranges(
 async def test_a_sum_goes_on_after_a_restart(
     tmp_path: Path, party: Party, stores: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Running sums are gone then, and only chunks from before are read."""
+    """Running sums are lost then, and only earlier chunks are read."""
     async with running(tmp_path) as server:
         round_id = await party.begun(server)
         for member in party.ids[:3]:

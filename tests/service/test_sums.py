@@ -1,4 +1,4 @@
-"""Masked sums over REST are, to the last integer, what the page says a member's rows add up to (docs/protocol.md §8.1)."""
+"""Masked sums over REST equal, to the last integer, the sums of members' rows that docs/protocol.md §8.1 defines."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ Rows = npt.NDArray[np.float64]
 
 
 def moments(rows: Rows, labels: npt.NDArray[np.int64], classes: int, scale: int) -> Any:
-    """V's upper triangle, U and counts."""
+    """Return V's upper triangle, U and counts."""
     upper = np.triu_indices(rows.shape[1])
     V = rows.T @ rows
     U = np.stack([rows[labels == label].sum(axis=0) for label in range(classes)], axis=1)
@@ -25,7 +25,7 @@ def moments(rows: Rows, labels: npt.NDArray[np.int64], classes: int, scale: int)
 
 
 def ccvr(rows: Rows, labels: npt.NDArray[np.int64], classes: int, scale: int) -> Any:
-    """Counts, sums and second moments by class."""
+    """Return counts, sums and second moments by class."""
     upper = np.triu_indices(rows.shape[1])
     own = [rows[labels == label] for label in range(classes)]
     sums = np.stack([each.sum(axis=0) for each in own])
@@ -59,7 +59,7 @@ async def test_the_sum_is_the_plain_one_whoever_drops_out(
 
 
 async def test_the_sum_of_a_process_is_the_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`uvicorn service.app:app`; the window for uploads passes as the clock goes."""
+    """With `uvicorn service.app:app`, where the window for uploads passes in real time."""
     monkeypatch.undo()  # chunks are as long as the process has them
     process: Any = Process(tmp_path / "data", {"VEILSUM_RESUME_GRACE_S": "0"})
     party = Party(SIX, question={"ring_bits": 48, "windows": {"enrol": 60, "upload": 8, "answer": 4}})
@@ -71,7 +71,7 @@ async def test_the_sum_of_a_process_is_the_plain_one(tmp_path: Path, monkeypatch
 
 
 async def check_sum(server: Server, party: Party, plainly: Any, drop: tuple[After, After]) -> None:
-    """Two members drop out, the sum is that of the others' rows, and the head follows from it."""
+    """Check that with two dropouts the sum is that of the others' rows, and that the head follows from it."""
     await party.begin(server)
     party.drop = dict(zip(("m-1", "m-4"), drop, strict=True))
     round_id = await party.open_round(server)

@@ -1,4 +1,4 @@
-"""Every round that ends leaves a signed transcript, which replays clean where everybody kept the rules."""
+"""Every ended round leaves a signed transcript, which replays without findings if all parties followed the rules."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ from veilsum.protocol.transcript import Transcript
 
 
 async def verdict(server: Server, party: Party, round_id: str) -> Verdict:
-    """What an auditor makes of the transcript, which the round's view and its record name."""
+    """Return an auditor's verdict on the transcript that the round's view and its record name."""
     got = await server.client.get(rest.TRANSCRIPT.format(round_id=round_id))
     assert got.status_code == 200, got.text
     assert got.headers["content-type"] == rest.TRANSCRIPT_JSON
@@ -93,7 +93,7 @@ async def refused(server: Server, round_id: str, message: Message) -> str:
 
 
 def another(party: Party, member: str, number: int) -> Upload:
-    """An upload that the member signs as well."""
+    """Make another upload, also signed by the member."""
     upload = Upload.from_bytes(party.upload_of(member))
     header = again(upload.header, party.keys[member], salt=number.to_bytes(32, "little"))
     return replace(upload, header=header)

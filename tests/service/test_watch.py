@@ -1,4 +1,4 @@
-"""Long-polls: what asks somebody something wakes at once, and what asks nothing wakes the later, the more there are."""
+"""Long polls: a change that asks a member something wakes them at once; others wake them later, the more polls there are."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a hostile coordinator shows instead of an answer (`Consortium.shows`)."""
+"""Answers of a hostile coordinator, for `Consortium.shows`."""
 
 import json
 from collections.abc import Callable
@@ -15,17 +15,17 @@ Answer = Callable[[httpx.Response], httpx.Response]
 
 
 def message(shown: Message) -> Answer:
-    """This message instead of the answer."""
+    """Replace the answer by a message."""
     return lambda _: httpx.Response(200, content=shown.to_bytes())
 
 
 def changed(**changes: Any) -> Answer:
-    """The same document with other values; a message as it is."""
+    """Change values of an answer's JSON document; other answers stay unchanged."""
     return rewritten(lambda document: {**document, **changes})
 
 
 def rewritten(change: Callable[[Any], Any]) -> Answer:
-    """The JSON document as `change` rewrites it; a message as it is."""
+    """Rewrite an answer's JSON document with `change`; other answers stay unchanged."""
 
     def other(answer: httpx.Response) -> httpx.Response:
         if answer.headers.get("content-type") != "application/json":
@@ -37,13 +37,13 @@ def rewritten(change: Callable[[Any], Any]) -> Answer:
 
 
 def invited(roster: Roster | None = None, study: Study | None = None, **changes: Any) -> Answer:
-    """The same invitation to a cohort with another roster or study, or with other values of the cohort."""
+    """Replace the roster or study in an invitation, or change values of its cohort."""
     messages = {"roster": roster, "study": study}
     named = {name: each.to_bytes().hex() for name, each in messages.items() if each is not None}
     return rewritten(lambda shown: {**shown, **named, "cohort": {**shown["cohort"], **changes}})
 
 
 def refused(cause: Cause) -> Answer:
-    """A refusal instead of the answer."""
+    """Replace the answer by a refusal."""
     problem = problem_of(PeerFault(cause))
     return lambda _: httpx.Response(problem.status, content=problem.model_dump_json())

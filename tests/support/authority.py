@@ -1,4 +1,4 @@
-"""Certificates of a consortium's own authority."""
+"""A certificate authority for tests."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -12,11 +12,11 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """An authority that signs certificates for an hour.
+    """An authority whose certificates are valid for an hour.
 
     Args:
-        folder: gets NAME.pem, the authority's certificate, and those of others with their keys.
-        name: the authority's own.
+        folder: where NAME.pem, the authority's certificate, is written, and the certificates that it issues, with their keys.
+        name: the authority's name.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -29,7 +29,7 @@ class Authority:
         )
 
     def issue(self, name: str, host: str = "127.0.0.1") -> tuple[Path, Path]:
-        """A certificate for an address under this name, and its key."""
+        """Issue a certificate for an address; return its path and its key's path."""
         key, path = ec.generate_private_key(ec.SECP256R1()), self.folder / f"{name}.pem"
         address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(host))])
         self._write(path, self._built(_name(name), key.public_key()).add_extension(address, critical=False))

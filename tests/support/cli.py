@@ -1,4 +1,4 @@
-"""The command line in this process, in any thread: each sees what its own command printed."""
+"""The command line in this process, in any thread. Each thread captures its own command's output."""
 
 import io
 import json
@@ -28,13 +28,13 @@ TOKEN = "token-of-the-operator"
 DIM, CLASSES = 6, 3
 PERIOD = "2026-11"
 PATIENCE_S = 180.0
-"""Of a whole run on a slow machine that others share."""
+"""Time limit of a whole run on a slow, shared machine."""
 COMMAND = get_command(app)
 T = TypeVar("T")
 
 
 class PerThread(io.TextIOBase):
-    """A stream that keeps what each thread wrote apart; typer's CliRunner has one stream for all."""
+    """A stream that captures each thread's output separately; typer's CliRunner has one stream for all threads."""
 
     encoding = "utf-8"
 
@@ -69,7 +69,7 @@ class Outcome:
 
     @property
     def error(self) -> str:
-        """The one line of a command that failed, without a traceback."""
+        """The error line of a failed command, which printed no traceback."""
         assert self.code == 1, self
         last = self.err.rstrip().splitlines()[-1]
         assert last.startswith("veilsum: "), self
@@ -78,7 +78,7 @@ class Outcome:
 
 
 def run(*words: object) -> Outcome:
-    """One command, where `streams` are in place."""
+    """Run a command inside `streams`."""
     OUT.begin()
     ERR.begin()
     code: object = None
@@ -97,7 +97,7 @@ _COMMANDS, _BEFORE = [0], pytest.MonkeyPatch()
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Our streams in place of the process's while any command runs; pytest has its own between."""
+    """Replace the process's streams while any command runs; pytest replaces them between commands."""
     with _LOCK:
         _COMMANDS[0] += 1
         if sys.stdout is not OUT:  # a command that an earlier test left behind may still run
@@ -113,7 +113,7 @@ def streams() -> Iterator[None]:
 
 
 class Cli:
-    """`veilsum`, told in words; knows the coordinator's address and the operator's token."""
+    """Run `veilsum` with the coordinator's address and the operator's token."""
 
     def __init__(self, folder: Path, url: str = "") -> None:
         self.folder, self.url = folder, url
@@ -126,7 +126,7 @@ class Cli:
         return outcome
 
     def json(self, *words: object) -> dict[str, Any]:
-        """What a command that must succeed answers."""
+        """Run a command that must succeed, and return its JSON."""
         outcome = self(*words, "--json")
         assert outcome.code == 0, outcome
         return outcome.values
@@ -139,13 +139,13 @@ class Cli:
 
 
 class Consortium:
-    """A federation with a published study, made by commands alone.
+    """A federation with a published study, set up by commands alone.
 
     Args:
-        cli: knows the coordinator.
-        members: how many; each has 40 rows of its own.
-        withhold: count the classes' holders first. Otherwise every class is published.
-        edits: what to replace in the study's draft.
+        cli: with the coordinator's address.
+        members: how many; each has 40 rows.
+        withhold: count the classes' holders first; otherwise every class is published.
+        edits: text to replace in the study's draft.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Consortium:
     def signed_study(
         self, name: str, *, withhold: bool = False, edits: Mapping[str, str] = {}
     ) -> tuple[Path, str]:
-        """A signed study's file, and its approval digest."""
+        """Make and sign a study; return its file and its approval digest."""
         path = self.folder / f"{name}.toml"
         keys = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
         words = ("--extractor", EXTRACTOR, "--dim", DIM, "--members", len(self.members), "--name", name)
@@ -203,11 +203,11 @@ class Consortium:
         return self.cli.at(*words, "--approve", self.approval, "--once", "--held-out", "0", *more)
 
     def join(self, member: str, *more: object) -> "Future[Outcome]":
-        """`veilsum member join` in a thread."""
+        """Run `veilsum member join` in a thread."""
         return later(self.cli, *self.words(member, *more))
 
     def enrolled(self) -> str:
-        """A formed cohort whose members are away."""
+        """Form a cohort whose members then go offline; return its id."""
         cohort: str = self.cli.operate("operator", "cohort", "open", self.study, "--period", PERIOD)["cohort"]
 
         def one(member: str) -> None:
@@ -220,12 +220,12 @@ class Consortium:
         return cohort
 
     def run(self, *more: object) -> "Future[Outcome]":
-        """`veilsum operator run` in a thread."""
+        """Run `veilsum operator run` in a thread."""
         words = ("operator", "run", self.study, "--period", PERIOD, "--token", TOKEN, *more)
         return later(self.cli, *self.cli.at(*words))
 
     def held(self, *more: object) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """A whole run: its signed record, and what each member's command printed."""
+        """Hold a whole run; return its signed record, and each member's printed output."""
         run, joins = self.run("--json"), {member: self.join(member, "--json") for member in self.members}
         printed = {}
         for member, each in joins.items():
@@ -237,11 +237,11 @@ class Consortium:
         return done.values, printed
 
     def result(self, member: str) -> Path:
-        """The folder of a member's result."""
+        """Return the folder of a member's result."""
         return self.folder / member / "results" / "digits" / PERIOD
 
     def secrets(self) -> Iterator[str]:
-        """What no command may print, as text and as hexadecimal."""
+        """Yield what no command may print, as text and as hexadecimal."""
         yield TOKEN
         yield (self.folder / "admin" / "admin.key").read_bytes().hex()
         for member in self.members:
@@ -249,18 +249,18 @@ class Consortium:
 
 
 def later(cli: Cli, *words: object) -> "Future[Outcome]":
-    """A command in a daemon thread."""
+    """Run a command in a daemon thread."""
     return threaded(lambda: cli(*words))
 
 
 def threaded(work: Callable[[], T]) -> "Future[T]":
-    """Work in a daemon thread: a test that fails leaves nothing that keeps pytest from ending."""
+    """Run work in a daemon thread, so that a failing test doesn't keep pytest from ending."""
     done: Future[T] = Future()
 
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - the caller of `result` raises it
+        except BaseException as error:  # noqa: BLE001 - `result` raises it in the caller
             done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
@@ -268,7 +268,7 @@ def threaded(work: Callable[[], T]) -> "Future[T]":
 
 
 def until(url: str, federation: str, met: Callable[[CohortView, list[RoundView]], bool]) -> CohortView:
-    """The federation's newest cohort, once a condition on it and its rounds is met."""
+    """Wait until a condition on the federation's newest cohort and its rounds is met; return the cohort."""
     with operator(url) as client:
         end_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < end_s:
@@ -281,7 +281,7 @@ def until(url: str, federation: str, met: Callable[[CohortView, list[RoundView]]
 
 
 def records(rng: np.random.Generator, count: int) -> tuple[Any, Any]:
-    """Features of length 1 that cluster by label."""
+    """Make features of unit length that cluster by label."""
     labels = np.arange(count) % CLASSES
     features = rng.normal(size=(count, DIM)) + 3 * np.eye(CLASSES, DIM)[labels]
     return features / np.linalg.norm(features, axis=1, keepdims=True), labels

@@ -1,4 +1,4 @@
-"""Clients that sign their requests, and hold every answer against what its route declares."""
+"""Clients that sign their requests, and check each problem response against what its route declares."""
 
 import functools
 import os
@@ -18,17 +18,17 @@ from veilsum.protocol.messages import parse
 from veilsum.protocol.request_signature import Target, sign_request
 
 KEYS: dict[str, SigningKey] = {}
-"""Everybody's, as the parties made them."""
+"""The parties' signing keys, by member."""
 _SENDER = re.compile(r"/(?:cards|requests|uploads|disclosure|manifest)/([a-z0-9-]{1,64})(?![a-z0-9-])")
 
 
 def refusal(answer: httpx.Response) -> tuple[int, str]:
-    """The status and the cause of an answer that is a problem."""
+    """Return the status and cause of a problem response."""
     return answer.status_code, answer.json()["cause"]
 
 
 class Signing(httpx.Auth):
-    """Signs each request as whoever it is from, or as one and the same."""
+    """Sign each request as `who`, or as the sender that the request names."""
 
     requires_request_body = True
 
@@ -44,7 +44,7 @@ class Signing(httpx.Auth):
 
 
 class Everybody(Signing):
-    """An operator's token, and each member's signature."""
+    """Sign as the member that each request names, and send the operator's token."""
 
     def __init__(self, clock: Callable[[], float], token: str) -> None:
         super().__init__(clock)
@@ -56,14 +56,14 @@ class Everybody(Signing):
 
 
 def signed(request: httpx.Request, who: str, key: SigningKey, now_s: float) -> dict[str, str]:
-    """The headers that sign a request as it stands."""
+    """Return the headers that sign a request."""
     path, _, query = request.url.raw_path.decode().partition("?")
     target = Target(request.method, request.headers["host"], path, query)
     return sign_request(key, who, target, request.content, created_s=now_s, nonce=os.urandom(16))
 
 
 def sender_of(request: httpx.Request) -> str:
-    """Whose request it is, by its path or the answer in it."""
+    """Return the request's sender, from its path or from the answer in its body."""
     if request.url.path.endswith("/answers"):
         with suppress(PeerFault):
             return str(getattr(parse(request.content), "member", "m-0"))
@@ -73,18 +73,18 @@ def sender_of(request: httpx.Request) -> str:
 
 
 OBSERVED: set[tuple[str, str, int, str]] = set()
-"""Every problem that the suite has seen: method, route, status, cause."""
+"""Every problem seen in this process: method, route, status, cause."""
 
 
 @functools.cache
 def declared_paths() -> dict[str, Any]:
-    """Every app's API document is the same, and takes a while."""
+    """Return the paths of the API document. They are the same for every app, and slow to build."""
     paths: dict[str, Any] = create_app(Settings()).openapi()["paths"]
     return paths
 
 
 class Checking:
-    """The app, with every answer held against what its route declares."""
+    """Wrap the app, and check that each problem is one that its route declares."""
 
     def __init__(self, app: Any) -> None:
         self.app = app

@@ -1,6 +1,8 @@
-"""Members of the SDK and the real coordinator: flows that a test runs step by step and kills at any of them, or whole members in threads.
+"""The SDK's members and the real coordinator.
 
-Whatever members send is noted, and what comes back may be changed.
+A test runs members' flows step by step and kills them at any step, or runs whole members in threads.
+
+Members' requests are recorded, and the coordinator's answers may be changed.
 """
 
 import hashlib
@@ -55,21 +57,21 @@ from veilsum.study.vectors import vector
 
 T = TypeVar("T")
 RECORDS = "GET .*/result|POST .*/answers"
-"""Requests that are answered with a result's record."""
+"""Requests whose answer is a result's record."""
 Steps = Generator[tuple[str, Effect], None, Any]
 
 DIM, CLASSES = 3, ("left", "right")
 LEAST = 17
-"""Rows of a member, so that three of them are enough."""
+"""Rows of a member, so that three members are enough."""
 WITHHOLDING: dict[str, Any] = {"withhold": {"margin": 0}, "thin_classes": False}
 NOISY: dict[str, Any] = {
     "noise": {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
     "withhold": None,
 }
 POLLED = re.compile(r".*/runs|/v1/cohorts/<\d+>|/v1/rounds/<\d+>(/requests/<me>)?")
-"""What members wait for: how often they ask depends on the others."""
+"""Paths that members poll; how often depends on the other members."""
 PATIENCE_S = 120.0
-"""For one run of whole members."""
+"""Time limit of one run of whole members."""
 
 
 class Stopped(BaseException):
@@ -77,11 +79,11 @@ class Stopped(BaseException):
 
 
 def nothing(*_: Any) -> None:
-    """Let a request pass."""
+    """Default `on_request`: let the request pass."""
 
 
 def unchanged(*given: Any) -> Any:
-    """Let what comes last pass as it is."""
+    """Return the last argument: the default for `on_answer` and `lie`."""
     return given[-1]
 
 
@@ -89,20 +91,20 @@ class Consortium:
     """Members' folders, an admin, an operator, and a study of the sums of features.
 
     Attributes:
-        made: all that there are, so that a fixture can close them.
-        policy: of members that start from now on; it approves every study that is made.
-        open: members whose flows are run step by step.
-        given: what each whole member has, where that is not `records(member, period)`.
-        holds: whether a long poll is held until there is news; otherwise it is answered at once.
-        on_request: is told of a member's request before it is sent, and after it was answered; may stop the member.
-        on_answer: what a hostile coordinator makes of an answer.
-        lie: what a colluder makes of its vector.
-        silent: members that stop where they are shown a certificate, and reveal nothing.
-        away: members that don't start again when they are stopped, beside silent ones.
-        tries: rounds that the operator opens in a cohort before it gives up one that failed.
-        sent: what each has sent since the last play began.
-        vectors: what each has masked, by member, period and step.
-        outcomes: of the last play: a member's result, or why it has none.
+        made: all consortia, so that a fixture can close them.
+        policy: of members that start from now on; it approves every study of `make_study`.
+        open: the members whose flows are run step by step.
+        given: records of whole members, if not `records(member, period)`.
+        holds: whether a long poll is held until there is news. Otherwise it is answered at once.
+        on_request: called before a member's request is sent and after it was answered; may stop the member.
+        on_answer: returns a hostile coordinator's answer in place of the true one.
+        lie: returns a colluder's vector in place of the true one.
+        silent: members that stop when they are shown a certificate, and reveal nothing.
+        away: members that don't restart when they are stopped, in addition to silent ones.
+        tries: how many rounds the operator opens in a cohort before it gives up on one that failed.
+        sent: requests of each member since the last play began.
+        vectors: masked vectors, by member, period and step.
+        outcomes: of the last play: each member's result, or why it has none.
     """
 
     made: ClassVar[list["Consortium"]] = []
@@ -152,7 +154,7 @@ class Consortium:
         )
 
     def content(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Content:
-        """A study's content: all classes published, unless the consortium or the caller says otherwise."""
+        """Make a study's content: all classes published, unless the consortium or the caller overrides it."""
         values = {
             **simulated_question(len(self.ids)),
             "dim": DIM,
@@ -166,13 +168,13 @@ class Consortium:
         return simulated_content(values, int(self.clock()) + 80 * DAY_S, notes, self.after)
 
     def make_study(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Study:
-        """A signed study, which members approve from now on."""
+        """Make a signed study that members approve from now on."""
         content = self.content(notes, **question)
         self.policy = replace(self.policy, approved={*self.policy.approved, content.approval})
         return Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
 
     def publish(self, study: Study) -> None:
-        """Have the cohorts that are opened from now on sum this study."""
+        """Publish the study, and sum it in cohorts that are opened from now on."""
         self.study = study
         self.operator.publish_study(study)
 
@@ -182,7 +184,7 @@ class Consortium:
         self.publish(self.make_study({**(notes or {}), "version": self.number}, **question))
 
     def data(self, member: str, period: str = "p1") -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """A member's features and labels, other ones in each period."""
+        """Return a member's features and labels, which differ in each period."""
         index = self.ids.index(member)
         rng = np.random.default_rng([index, *period.encode()])
         rows = LEAST + 3 + index
@@ -191,7 +193,7 @@ class Consortium:
         return rng.standard_normal((rows, DIM)) + labels[:, None], labels
 
     def records(self, member: str, period: str = "p1") -> Records:
-        """The same with an id a row."""
+        """Return a member's `data` as records, with an id for each row."""
         features, labels = self.data(member, period)
         return Records(features, labels, [f"{period}-{row}" for row in range(len(labels))])
 
@@ -201,16 +203,16 @@ class Consortium:
         return self.operator.open_cohort(self.name, self.study.hash.hex(), period, repeats).cohort
 
     def open_round(self, cohort: str) -> str:
-        """Open the run's next step, for a day."""
+        """Open the run's next step, with a lifetime of a day."""
         return self.operator.open_round(cohort, lifetime_s=DAY_S).round
 
     def expire(self, round_id: str) -> None:
-        """Let the time of the round's phase pass."""
+        """Move the clock past the deadline of the round's phase."""
         deadline_s = self.operator.round(round_id).deadline_s
         self.stage.pass_time(deadline_s or 0.0)
 
     def expiring(self, round_id: str) -> Callable[[], bool]:
-        """Where everybody waits, the phase's time is up."""
+        """Return a `stuck` callback that lets the round's phase expire."""
 
         def stuck() -> bool:
             if self.operator.round(round_id).ended:
@@ -221,7 +223,7 @@ class Consortium:
         return stuck
 
     def leading_on(self, cohort: str) -> Callable[[], bool]:
-        """Where everybody waits, the operator opens the run's next step."""
+        """Return a `stuck` callback that opens the run's next step."""
 
         def stuck() -> bool:
             view = self.operator.cohort(cohort)
@@ -247,7 +249,7 @@ class Consortium:
         return self.operator.federation(self.name).rounds
 
     def round(self, round_id: str) -> Round:
-        """A round as the coordinator has it."""
+        """Return the coordinator's object of a round."""
         return self.stage.portal.call(self.stage.server.coordinator.catalogue.round, round_id)
 
     def total(self, round_id: str) -> list[int]:
@@ -255,7 +257,7 @@ class Consortium:
         return values
 
     def expected(self, round_id: str, members: Sequence[str] | None = None, period: str = "p1") -> list[int]:
-        """The sum of the vectors that these members should have sent."""
+        """Return the sum of the vectors that honest members send."""
         spec = self.round(round_id).attempt.spec
         vectors = [vector(spec, *self.data(m, period)) for m in members or self.ids]
         values: list[int] = np.sum(vectors, axis=0).tolist()
@@ -264,7 +266,7 @@ class Consortium:
     # What a hostile coordinator shows
 
     def shows(self, asked: str, shown: Answer, members: Sequence[str] = ()) -> None:
-        """Have it change its answers to requests of a pattern, for all members or some of them."""
+        """Have the coordinator change its answers to requests that match a pattern, for all members or some of them."""
         before = self.on_answer
 
         def on_answer(member: str, sent: Sent, answer: httpx.Response) -> httpx.Response:
@@ -275,7 +277,7 @@ class Consortium:
         self.on_answer = on_answer
 
     def misstate(self, **changes: Any) -> None:
-        """Have it sign records of results with other values."""
+        """Have the coordinator sign result records with other values."""
 
         def signed(document: Any) -> Any:
             other = ResultRecord.model_validate(document).model_copy(update=changes)
@@ -284,7 +286,7 @@ class Consortium:
         self.shows(RECORDS, rewritten(signed))
 
     def instead(self, member: str, sent: Sent, round_id: str, other: str) -> httpx.Response:
-        """What it would answer of another round than a request names; to an answer, what the member is asked there."""
+        """Return the coordinator's answer about another round. If the request posts an answer, return what the member is asked there."""
         method, path = sent.method, sent.path.replace(round_id, other)
         if path.endswith("/answers"):
             method, path = "GET", path.replace("/answers", f"/requests/{member}")
@@ -297,7 +299,7 @@ class Consortium:
     # Members whose flows are run step by step
 
     def member(self, member: str, **changes: Any) -> Conversations:
-        """A fresh process of this member: the one before is gone."""
+        """Start a new process of this member, in place of the one before."""
         if member in self.open:
             self.open.pop(member).close()
         values: dict[str, Any] = {
@@ -317,7 +319,7 @@ class Consortium:
             self.open.popitem()[1].close()
 
     def enrol(self, period: str = "p1", repeats: str | None = None) -> str:
-        """Form a cohort of everybody."""
+        """Form a cohort of all members."""
         cohort = self.open_cohort(period, repeats)
         self.together({m: self.member(m).enrol(cohort, self.records(m, period)) for m in self.ids})
         return cohort
@@ -326,17 +328,17 @@ class Consortium:
         return {m: self.member(m).contribute(round_id) for m in members or self.ids}
 
     def agents(self, of: str = "p1", **changes: Any) -> dict[str, Agent]:
-        """Everybody's agent, ready to run once."""
+        """Return all members' agents, ready to run once."""
         values: dict[str, Any] = {"once": True, **changes}
         return {m: self.member(m).agent(self.records(m, of), **values) for m in self.ids}
 
     def run(self, cohort: str) -> dict[str, Any]:
-        """Open a round of a cohort and let everybody take part until it ends."""
+        """Open a round of a cohort and let all members take part until it ends."""
         round_id = self.open_round(cohort)
         return self.together(self.contributions(round_id), stuck=self.expiring(round_id))
 
     def until(self, flow: Flow[Any], part: str, moment: str = "after") -> Steps:
-        """Run a member up to the request that holds `part`."""
+        """Run a member up to the request whose name contains `part`."""
         steps = self.steps(flow)
         for state, effect in steps:
             if state == moment and part in asked(effect):
@@ -344,7 +346,7 @@ class Consortium:
         raise AssertionError(part)
 
     def run_until(self, flow: Flow[Any], part: str) -> None:
-        """The same, then drop it."""
+        """Run a member up to a request, then drop it."""
         self.until(flow, part).close()
 
     def steps(self, flow: Flow[T]) -> Generator[tuple[str, Effect], None, T]:
@@ -365,7 +367,7 @@ class Consortium:
                         yield "before", effect
                         outcome = self.driver.run(asking(effect))
                         yield "after", effect
-                except Exception as error:  # noqa: BLE001 - the flow's to handle
+                except Exception as error:  # noqa: BLE001 - the flow handles it
                     effect = flow.throw(error)
                 else:
                     effect = flow.send(outcome)
@@ -376,7 +378,7 @@ class Consortium:
             flow.close()
 
     def _held(self, effect: Effect) -> bool:
-        """Whether the coordinator holds a long poll: until its member is asked something new."""
+        """Whether the coordinator holds the request as a long poll, until its member is asked something new."""
         if not (
             self.holds and isinstance(effect, Request) and effect.method == "GET" and "after" in effect.params
         ):
@@ -387,7 +389,7 @@ class Consortium:
         return watch._urgent.version() <= int(effect.params["after"])
 
     def alone(self, flow: Flow[T]) -> T:
-        """Run one flow; a wait without news is an error."""
+        """Run one flow to its end; fail if it waits without news."""
         steps = self.steps(flow)
         while True:
             try:
@@ -404,16 +406,16 @@ class Consortium:
         vanish: Mapping[str, str] | None = None,
         started: Mapping[str, Steps] | None = None,
     ) -> dict[str, Any]:
-        """Interleave flows; where all of them wait, `stuck` may move time and says whether it did.
+        """Interleave flows. When all of them wait, `stuck` may move time and returns whether it did.
 
         Args:
             flows: by member.
-            stuck: called where everybody waits.
-            vanish: by member, part of the request after which it is dropped.
-            started: members that are under way.
+            stuck: called when all flows wait.
+            vanish: by member, part of the request after which the member is dropped.
+            started: flows of members that have already started.
 
         Returns:
-            Results by member, exceptions among them.
+            Results by member; exceptions count as results.
         """
         running = {member: self.steps(flow) for member, flow in flows.items()} | dict(started or {})
         results: dict[str, Any] = {}
@@ -429,7 +431,7 @@ class Consortium:
                 except StopIteration as end:
                     results[member] = end.value
                     del running[member]
-                except Exception as error:  # noqa: BLE001 - handed back
+                except Exception as error:  # noqa: BLE001 - returned to the caller
                     results[member] = error
                     del running[member]
             if running and waiting == len(running) and not stuck():
@@ -441,17 +443,17 @@ class Consortium:
     # Whole members in threads
 
     def sdk(self, member: str) -> Member:
-        """A fresh process of this member."""
+        """Start a new process of this member."""
         driver = BlockingDriver(self.stage.url, transport=Tap(self))
         identity, here = Identity.load(self.folder / member), Environment(now_s=self.clock)
         return Member(self.stage.url, identity, self.policy, environment=here, driver=driver)
 
     def play(self, period: str = "p1", repeats: str | None = None, *, resumed: bool = False) -> None:
-        """A run from its first card to its end, or until no member takes part any more.
+        """Hold a run from its first card to its end, or until no member takes part any more.
 
         Args:
             period, repeats: of a new cohort.
-            resumed: go on with the last one.
+            resumed: continue the last cohort instead.
         """
         if not resumed:
             self.cohort = self.open_cohort(period, repeats)
@@ -472,7 +474,7 @@ class Consortium:
             self.operator.close_cohort(self.cohort)
 
     def _join(self, member: str, period: str) -> Result:
-        """A member's whole run, started again wherever its machine stops."""
+        """Take a member through a whole run; restart it whenever its machine stops."""
         crashed = False
         while True:
             records = self.given.get(member) or self.records(member, period)
@@ -488,7 +490,7 @@ class Consortium:
                     raise
 
     def _lead(self, waiting: set[str]) -> None:
-        """Form the cohort, open what is next, and let time pass where nobody is left who is waited for."""
+        """Form the cohort, open the next step, and let time pass if no member is left to wait for."""
         view = self.operator.cohort(self.cohort)
         if view.state == "enrolling" and waiting <= set(view.cards):
             self.operator.close_cohort(self.cohort)
@@ -505,9 +507,9 @@ class Consortium:
             self.stage.pass_time(last.deadline_s)
 
     def come_back(self, members: Sequence[str] = ()) -> RoundView:
-        """Let the last round's latest end pass, and members do what is left to do, one after another; the round."""
+        """Pass the last round's latest end, let members finish one after another, and return the round."""
         self.stage.pass_time(self.last.spec.latest_end_s)
-        with pytest.MonkeyPatch.context() as patched:  # no poll is held: nobody else makes news
+        with pytest.MonkeyPatch.context() as patched:  # hold no poll: no other member makes news
             patched.setattr(self.stage.server.coordinator, "_max_wait_s", 0.0)
             patched.setattr("client_sdk.session.POLL_MIN_S", 0.0)
             for member in members or self.ids:
@@ -515,7 +517,7 @@ class Consortium:
                     process.contribute(self.last.round)
         return self.last
 
-    # What came of it
+    # Results
 
     @property
     def last(self) -> RoundView:
@@ -523,20 +525,20 @@ class Consortium:
         return self.operator.round(self.operator.cohort(self.cohort).rounds[-1])
 
     def refusals(self) -> set[Any]:
-        """Why members have no result of the last play: causes, and kinds of errors."""
+        """Why members have no result of the last play: causes and types of errors."""
         missing = (each for each in self.outcomes.values() if not isinstance(each, Result))
         return {getattr(each, "cause", type(each)) for each in missing}
 
     def kinds(self) -> set[str]:
-        """Of the messages that members have sent."""
+        """Return the kinds of messages that members have sent."""
         return {each.kind for member in self.ids for each in self.sent[member] if each.kind}
 
     def requests(self, part: str = "") -> list[Sent]:
-        """What members have sent to paths that hold `part`."""
+        """Return members' requests to paths that contain `part`."""
         return [each for member in self.ids for each in self.sent[member] if part in each.path]
 
     def bodies(self) -> dict[tuple[str, str, str], set[bytes]]:
-        """What members have sent, by member, path and kind."""
+        """Return the bodies of members' messages, by member, path and kind."""
         found = dict[tuple[str, str, str], set[bytes]]()
         for member in self.ids:
             for each in self.sent[member]:
@@ -545,7 +547,7 @@ class Consortium:
         return found
 
     def trace(self, member: str) -> list[tuple[Any, ...]]:
-        """What a member has sent, in order, without names of its own and of runs; what it waits for is noted once, however long it waits."""
+        """Return what a member has sent, in order, with names replaced by placeholders. A polled request is listed once."""
         seen, names, kept = set[str](), dict[str, str](), []
 
         def known(name: re.Match[str]) -> str:
@@ -566,7 +568,7 @@ class Consortium:
         return self.operator.chain(self.name).links
 
     def sums(self) -> list[list[int]]:
-        """Every sum that the coordinator has computed, oldest first."""
+        """Return every sum that the coordinator has computed, oldest first."""
         certified = [link for link in self.links() if (link.reason, link.step) == (NO_REASON, SUM_STEP)]
         return [self.total(round_name(link.context)) for link in certified]
 
@@ -576,12 +578,12 @@ def asked(effect: Effect) -> str:
 
 
 def asking(effect: Effect) -> Flow[Any]:
-    """A flow of one effect."""
+    """Make a flow of one effect."""
     return (yield effect)
 
 
 class Tap(httpx.BaseTransport):
-    """Members' line to the coordinator."""
+    """Transport from members to the coordinator."""
 
     def __init__(self, consortium: Consortium) -> None:
         self.consortium, self.line = consortium, Line(consortium.stage)
@@ -602,7 +604,7 @@ class Tap(httpx.BaseTransport):
 
 @contextmanager
 def founded(stage: Stage, folder: Path, members: int = 5, **question: Any) -> Iterator[Consortium]:
-    """A federation; the vectors that its members mask are noted, and colluders may change theirs."""
+    """Found a federation. The vectors that its members mask are recorded, and colluders may change theirs."""
     made, lies = Consortium(stage, folder, members, question=question), list[Any]()
     honest, keep = upload.own_vector, Reservations.keep_vector
 
@@ -616,7 +618,7 @@ def founded(stage: Stage, folder: Path, members: int = 5, **question: Any) -> It
         return own
 
     def keep_vector(ledger: Reservations, run: Run, name: str | None, vector: Any) -> bytes:
-        """A liar may tell something else the next time."""
+        """Store a liar's vector without its name, so that the liar may send another one the next time."""
         return keep(ledger, run, None if any(vector is each for each in lies) else name, vector)
 
     with pytest.MonkeyPatch.context() as patched, made.operator:
@@ -633,13 +635,13 @@ def hostile(
     over: Collection[bytes] | None = None,
     **changes: Any,
 ) -> Iterator[None]:
-    """The coordinator without rules of its own: it opens what it is told to.
+    """Make the coordinator open whatever it is told to, without checking its own rules.
 
     Args:
         consortium: whose runs these are.
-        step: which step it opens.
-        links: the history that it shows; None for the true one.
-        over: cohorts whose runs stay over; None for all in which an attempt has ended.
+        step: the step to open.
+        links: the history to show; None for the true one.
+        over: cohorts whose runs count as over; None for all cohorts with an ended attempt.
         changes: to the terms.
     """
     honest_terms, honest_links = Service._terms, Federations.links

@@ -10,14 +10,14 @@ from training.federated import train
 from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition, iid_partition
 from training.recipe import fedavg
-from training.results import Calibration, Data, Deal, Environment, RunCost, RunResult, lines, per_class
+from training.results import Calibration, Data, Deal, Machine, RunCost, RunResult, lines, per_class
 from training.resume import RoundRecord
 
 DIGITS = load_digits_dataset()
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 8, "dim": 10})
 LARGER = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 32, "dim": 16})
 SIX = dirichlet_partition(DIGITS.train.y.numpy(), 6, 0.5, np.random.default_rng(0), min_size=10)
-"""A partition among six members."""
+"""A partition of the digits among six members."""
 
 
 class KilledError(Exception):
@@ -49,5 +49,5 @@ def result(seed: int = 0, experiment: str = "digits") -> RunResult:
         per_class=per_class(np.array([0.5, np.nan])),
         calibrations=(Calibration(kind="ffc", accuracy=0.75, options={"ridge": 0.1}),),
         cost=RunCost(wall_s=1.5),
-        environment=Environment.here(),
+        environment=Machine.here(),
     )

@@ -1,4 +1,4 @@
-"""What a cheat can make: messages changed and signed again, uploads dealt otherwise."""
+"""Forgeries of a cheat: messages changed and signed again, and uploads with false shares."""
 
 import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -34,7 +34,7 @@ SignedMessage = TypeVar("SignedMessage", bound=Signed | UploadHeader)
 
 
 class Dealers(Protocol):
-    """Members' phases and keys, such as the simulator's."""
+    """Members' phases and keys, for example of the simulator."""
 
     @property
     def phases(self) -> MutableMapping[str, MemberPhase]: ...
@@ -43,26 +43,26 @@ class Dealers(Protocol):
 
 
 Edit = Callable[[str, bytes], bytes]
-"""What a false dealer deals a decryptor instead of its shares."""
+"""Returns the bytes that a false dealer deals to a decryptor instead of its shares."""
 
 
 ED25519_ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
 def tensor(dtype: str, shape: Sequence[int], size: int) -> bytes:
-    """A safetensors file of zeros, also of a type or shape that numpy has not."""
+    """Make a safetensors file of zeros, possibly of a type or shape that numpy lacks."""
     described = {"dtype": dtype, "shape": list(shape), "data_offsets": [0, size]}
     head = json.dumps({"weights": described, "sum": described | {"data_offsets": [size, 2 * size]}}).encode()
     return len(head).to_bytes(8, "little") + head + bytes(2 * size)
 
 
 def swallowing(form: type[Message], *senders: str) -> Tamper:
-    """What these senders say of a form never arrives."""
+    """Swallow messages of one type from these senders."""
     return lambda sender, message: None if sender in senders and isinstance(message, form) else message
 
 
 def answering(federation: Federation, member: str, form: type[Any], **changes: Any) -> Tamper:
-    """A member's answers of a form have these fields instead, and its signature."""
+    """Change fields in a member's answers of one type, and sign them again."""
     return lambda sender, message: (
         again(message, federation.keys[member], **changes)
         if sender == member and isinstance(message, form)
@@ -71,19 +71,19 @@ def answering(federation: Federation, member: str, form: type[Any], **changes: A
 
 
 def unsigned(message: Struct) -> dict[str, Any]:
-    """The fields without the signature."""
+    """Return a message's fields without its signature."""
     return {name: getattr(message, name) for name, _ in message.codecs.items() if name != "signature"}
 
 
 def again(message: SignedMessage, key: SigningKey, **changes: Any) -> SignedMessage:
-    """The message with some fields changed, signed by `key`."""
+    """Change some fields of a message, and sign it with `key`."""
     form: Any = type(message)
     made: SignedMessage = form.make(key, **{**unsigned(message), **changes})
     return made
 
 
 def signed_otherwise(message: SignedMessage, key: SigningKey) -> SignedMessage:
-    """The same message under another valid signature of the same key: a signer may choose its nonce."""
+    """Return a message with another valid signature of the same key: a signer may choose its nonce."""
     nonce = SigningKey(b"\x4e" * 32)
     k = int.from_bytes(sha512(nonce.public + key.public + message.digest).digest(), "little")
     s = (_scalar(nonce) + k * _scalar(key)) % ED25519_ORDER
@@ -91,13 +91,13 @@ def signed_otherwise(message: SignedMessage, key: SigningKey) -> SignedMessage:
 
 
 def _scalar(key: SigningKey) -> int:
-    """RFC 8032 §5.1.5."""
+    """Return the secret scalar of a key (RFC 8032 §5.1.5)."""
     low = int.from_bytes(sha512(key.seed).digest()[:32], "little")
     return low & ((1 << 254) - 8) | 1 << 254
 
 
 def resign(federation: Dealers, upload: Upload, **changes: Any) -> Upload:
-    """A cheating member's upload: with some fields changed, its roots computed anew, and signed by it again."""
+    """Change fields of an upload, recompute its roots, and sign it as its member."""
     upload = replace(upload, **{name: value for name, value in changes.items() if name in vars(upload)})
     values = unsigned(upload.header) | {
         "chunk_root": Tree(upload.chunk_digests).root,
@@ -109,7 +109,7 @@ def resign(federation: Dealers, upload: Upload, **changes: Any) -> Upload:
 
 
 def reupload(federation: Federation, upload: Upload, **changes: Any) -> Upload:
-    """The same, and the member itself goes by that upload."""
+    """`resign` an upload, and have the member adopt the new one."""
     other = resign(federation, upload, **changes)
     phase = federation.phases[upload.header.member]
     assert isinstance(phase, Uploaded)
@@ -118,9 +118,9 @@ def reupload(federation: Federation, upload: Upload, **changes: Any) -> Upload:
 
 
 def redeal(federation: Dealers, upload: Upload, edit: Edit, *, commit: bool = True) -> Upload:
-    """A cheating dealer's upload: `edit(decryptor, shares)` says what each decryptor is dealt.
+    """Deal false shares: `edit(decryptor, shares)` returns what each decryptor gets.
 
-    Its commitments are to those shares, or with `commit=False` to the true ones. The dealer keeps it as its own.
+    The commitments match those shares, or with `commit=False` the true ones. The dealer adopts the upload.
     """
     dealer, header = upload.header.member, upload.header
     phase = federation.phases[dealer]
@@ -142,7 +142,7 @@ def redeal(federation: Dealers, upload: Upload, edit: Edit, *, commit: bool = Tr
 
 
 def other_secrets(attempt: Attempt, *indices: int) -> Edit:
-    """Deal some secrets, or all, as shares of others: consistent, canonical, and not what is committed to."""
+    """Deal shares of other secrets, for some indices or all: consistent and canonical, but not the committed ones."""
     secrets = 1 + attempt.manifest.degree
     dealt = share_secrets(
         [b"\x01" * 32] * secrets, attempt.quorum.threshold, len(attempt.decryptors), SeededRandom(7)
@@ -159,7 +159,7 @@ def other_secrets(attempt: Attempt, *indices: int) -> Edit:
 
 
 def false_dealers(federation: Federation, edits: Mapping[str, Callable[[Attempt], Edit]]) -> None:
-    """Have these members deal falsely from now on, each in its own way."""
+    """Have these members deal false shares from now on."""
 
     def tamper(sender: str, message: Message) -> Message:
         if sender in edits and isinstance(message, Upload):
@@ -170,7 +170,7 @@ def false_dealers(federation: Federation, edits: Mapping[str, Callable[[Attempt]
 
 
 def certificate(federation: Federation, survivors: tuple[Survivor, ...]) -> Certificate:
-    """What all decryptors would have to sign together."""
+    """Make a certificate of these survivors, signed by all decryptors."""
     attempt = federation.phase.attempt
     unvoted = Certificate(attempt.context, survivors, "none", ())
     votes = tuple(
@@ -181,7 +181,7 @@ def certificate(federation: Federation, survivors: tuple[Survivor, ...]) -> Cert
 
 
 def erased(federation: Federation, member: str, **changes: Any) -> Erased:
-    """A decryptor's report that it revealed nothing."""
+    """Make a decryptor's report that it revealed nothing."""
     values = {
         "context": federation.phase.attempt.context,
         "member": member,
@@ -192,18 +192,18 @@ def erased(federation: Federation, member: str, **changes: Any) -> Erased:
 
 
 def erasure(federation: Federation, *members: str) -> Erasure:
-    """Reports of these decryptors that they revealed nothing."""
+    """Make these decryptors' reports that they revealed nothing."""
     reports = tuple(erased(federation, member) for member in sorted(members))
     return Erasure(federation.phase.attempt.context, reports)
 
 
 def lost(federation: Federation, **changes: Any) -> Lost:
-    """The admin's Lost."""
+    """Make the admin's Lost message."""
     return Lost.make(federation.admin, **{"context": federation.phase.attempt.context, **changes})
 
 
 def receipts_of(federation: Federation, phase: Checking) -> dict[str, Receipt]:
-    """What every decryptor answers to its boxes."""
+    """Return each decryptor's receipt for its boxes."""
     receipts = {}
     for member in federation.ids:
         delivered = phase.request_for(member)

@@ -1,4 +1,4 @@
-"""A page as a test reads it."""
+"""A parsed HTML page, for tests."""
 
 from html.parser import HTMLParser
 
@@ -6,7 +6,7 @@ VOID = {"meta", "img", "br", "link", "input"}
 
 
 class Page(HTMLParser):
-    """What a test asks of a page; every tag that opens must close in order."""
+    """Parse a page, whose tags must nest correctly."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

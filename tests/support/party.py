@@ -55,7 +55,7 @@ from veilsum.study.vectors import vector
 
 SIX = tuple(f"m-{index}" for index in range(6))
 HOLD = ((0, 1, 2, 3), (0, 1, 2), (0, 1, 3), (0, 1), (0, 1), (0, 1, 2))
-"""Classes that six members may hold: 6, 6, 3 and 2 of them hold the first four, and nobody a fifth."""
+"""The classes that each of six members holds: 6, 6, 3 and 2 members hold the first four classes, and none holds a fifth."""
 COUNTS = [6, 6, 3, 2, 0]
 WITHHOLDING: dict[str, Any] = {
     "withhold": {"margin": 1},
@@ -76,7 +76,7 @@ def clock_s() -> float:
 
 @dataclass
 class Party:
-    """The admin and the members. Their phases are values, so that a copy of the party is another history."""
+    """The admin and the members. Their phases are immutable values, so a copy of the party is an independent history."""
 
     ids: tuple[str, ...]
     dim: int = 4
@@ -88,29 +88,29 @@ class Party:
     after: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     hold: tuple[tuple[int, ...], ...] = ()
-    """The classes that each member holds; all of them otherwise."""
+    """The classes that each member holds; empty if each member holds all."""
     phases: dict[str, MemberPhase] = field(default_factory=dict)
     chunks: dict[str, list[bytes]] = field(default_factory=dict)
     spoil: dict[str, Callable[[Vector], Vector]] = field(default_factory=dict)
-    """What a member does to its vector before it masks it."""
+    """By member: changes its vector before masking."""
     drop: dict[str, After] = field(default_factory=dict)
     tamper: Callable[[str, Message], Message] = untampered
-    """Changes what a member answers."""
+    """Changes a member's answers."""
     deal: dict[str, Callable[[str, bytes], bytes]] = field(default_factory=dict)
-    """What a false dealer makes of a decryptor's shares."""
+    """By false dealer: changes a decryptor's shares."""
     on_ack: Acknowledged = _nothing
     cohort: str = ""
     counter: int = 0
-    """Of that cohort."""
+    """The current cohort's counter."""
     name: str = "tests"
-    """Of the federation."""
+    """The federation's name."""
     periods: str = "period-{}"
-    """The name of a period, by its number."""
+    """Format of a period's name, with its number."""
     period: str = field(init=False)
     repeats: bytes = NO_CONTEXT
     admin_seed: bytes = b"a" * 32
     number: int = 0
-    """Periods so far."""
+    """Number of periods so far."""
     roster: Roster = field(init=False)
     study: Study = field(init=False)
     content: Content = field(init=False)
@@ -144,7 +144,7 @@ class Party:
         return simulated_roster(self.admin, coordinator, keys, **values)
 
     def make_content(self, now_s: float, **notes: Any) -> Content:
-        """The study: lengths of 48 bits, all classes published, unless the party says otherwise."""
+        """Make the study's content: rings of 48 bits and all classes published, unless the party overrides it."""
         question = {
             **simulated_question(len(self.ids)),
             "dim": self.dim,
@@ -161,7 +161,7 @@ class Party:
         return Study.make(self.admin, federation=self.admin.public, content=content)
 
     def false_dealer(self, member: str, threshold: int = 4) -> None:
-        """Have a member deal decryptors shares of other secrets than those that it commits to."""
+        """Have a member deal shares of other secrets than it commits to."""
         others = share_secrets([b"\x01" * 32] * len(self.ids), threshold, len(self.ids), SeededRandom(7))
         places = {each: place for place, each in enumerate(self.ids)}
         self.deal[member] = lambda decryptor, _shares: others[places[decryptor]].tobytes()
@@ -169,7 +169,7 @@ class Party:
     # The operator's part
 
     def complaining(self, members: tuple[str, ...], dealer: str) -> Callable[[str, Message], Message]:
-        """Decryptors that say of one dealer's box what is not true."""
+        """Return a `tamper` with which these decryptors complain falsely about one dealer's box."""
 
         def tamper(sender: str, message: Message) -> Message:
             if sender not in members or not isinstance(message, Receipt):
@@ -180,7 +180,7 @@ class Party:
         return tamper
 
     async def found(self, server: Server) -> None:
-        """Create the federation, and publish its study."""
+        """Create the federation and publish its study."""
         answer = (await server.client.get(rest.COORDINATOR)).json()
         assert answer["protocol_version"] == PROTOCOL_VERSION
         self.roster = self.make_roster(bytes.fromhex(answer["public_key"]))
@@ -194,7 +194,7 @@ class Party:
         assert put.status_code in {200, 201}, put.text
 
     async def publish_study(self, server: Server, **notes: Any) -> None:
-        """Publish the study as the party has it now, and use it from now on."""
+        """Publish the study with the party's current fields, and use it from now on."""
         study = self.make_study(getattr(server, "clock", clock_s)(), **notes)
         put = await self.try_study(server, study)
         assert put.status_code in {200, 201}, put.text
@@ -219,13 +219,13 @@ class Party:
         return self.cohort
 
     async def next_period(self, server: Server) -> None:
-        """A cohort of the next period."""
+        """Open a cohort of the next period, and enrol the members."""
         self.number += 1
         await self.open_cohort(server, period=self.periods.format(self.number))
         await self.enrol(server)
 
     async def open_round(self, server: Server, **request: Any) -> str:
-        """The next step of the run; once that is over, of the next period's."""
+        """Open the run's next step, or the first step of the next period; return the round's id."""
         if (await server.client.get(f"/v1/cohorts/{self.cohort}")).json()["step"] is None:
             await self.next_period(server)
         answer = await self.try_round(server, **request)
@@ -254,7 +254,7 @@ class Party:
         return card
 
     async def enrol(self, server: Server, members: tuple[str, ...] | None = None) -> None:
-        """Send the cards that are still to come, and take the manifest."""
+        """Send the missing cards, and accept the manifest."""
         for member in members or self.ids:
             if self._cohort_of(member) == self.cohort:
                 continue
@@ -283,31 +283,31 @@ class Party:
             if isinstance(self.phases.get(member), Enrolled):
                 answer = await server.client.get(f"/v1/cohorts/{self.cohort}/manifest/{member}")
                 if answer.status_code == 422:
-                    continue  # formed without it
+                    continue  # formed without this member
                 cards = Cards.from_bytes(answer.content)
                 self.phases[member], _ = self.phases[member].receive(
                     cards, self.keys[member], self.now(server)
                 )
 
     async def begin(self, server: Server, **cohort: Any) -> None:
-        """Federation, cohort and cards."""
+        """Found the federation, open a cohort and enrol the members."""
         await self.found(server)
         await self.open_cohort(server, **cohort)
         await self.enrol(server)
 
     async def begun(self, server: Server, **request: Any) -> str:
-        """Federation, cohort and cards, and the first round's id."""
+        """As `begin`, then open the first round and return its id."""
         await self.begin(server)
         return await self.open_round(server, **request)
 
     async def done(self, server: Server, **request: Any) -> str:
-        """The id of a round that was opened and played to its result."""
+        """Open a round, play it to its result, and return its id."""
         round_id = await self.open_round(server, **request)
         assert (await self.play(server, round_id))["state"] == "done"
         return round_id
 
     def records(self, member: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """The same 40 rows in every period."""
+        """Return a member's 40 rows, the same in every period."""
         place = self.ids.index(member)
         rng = np.random.default_rng(place + 1)
         features = rng.normal(size=(40, self.dim))
@@ -316,7 +316,7 @@ class Party:
         held = self.hold[place]
         labels = rng.choice(held, 40)
         for at, label in enumerate(held):
-            labels[10 * at : 10 * at + 10] = label  # as many as the study calls holding it
+            labels[10 * at : 10 * at + 10] = label  # just enough for a held class
         return features, labels
 
     def vector(self, member: str, spec: RoundSpec, material: Mapping[str, Any]) -> Vector:
@@ -324,7 +324,7 @@ class Party:
         return vector(spec, features, labels, material, self.random)
 
     def statistics(self, members: list[str], withheld: tuple[int, ...] = ()) -> FFCStatistics:
-        """Those of the study's first statistic, pooled without masks."""
+        """Pool members' statistics without masks, for the study's first statistic."""
         bias = bool(getattr(self.content.question.statistics[0], "bias", False))
         found = FFCStatistics(self.dim, self.classes, bias=bias, normalise=True)
         for member in members:
@@ -337,7 +337,7 @@ class Party:
         return self.drop.get(member, After.REVEAL) < after
 
     async def play(self, server: Server, round_id: str, *, within_s: float = 60.0) -> dict[str, Any]:
-        """Serve every member in turn until the round ends or waits for the admin, and let everybody hear of its end."""
+        """Serve every member in turn until the round ends or waits for the admin, then tell all members of its end."""
         end = time.monotonic() + within_s
         view = await server.view(round_id)
         while not view["ended"]:
@@ -353,7 +353,7 @@ class Party:
         return view
 
     async def lose(self, server: Server, round_id: str) -> dict[str, Any]:
-        """The admin closes an erasing round, and everybody hears of it."""
+        """Have the admin close an erasing round, and tell all members."""
         context = bytes.fromhex((await server.view(round_id))["context"])
         signed = Lost.make(self.admin, context=context)
         closed = await server.client.post(
@@ -362,7 +362,7 @@ class Party:
         assert closed.status_code == 200, closed.text
         await self.on_ack("the admin's Lost")
         end = time.monotonic() + 60.0
-        # Another replica hears of it a moment later.
+        # Another replica learns of it a moment later.
         while (view := await self.play(server, round_id))["state"] == "erasing" and time.monotonic() < end:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.05)
         return view
@@ -380,7 +380,7 @@ class Party:
                 moved = await self.serve(server, round_id, member) or moved
 
     async def serve(self, server: Server, round_id: str, member: str) -> bool:
-        """Let one member answer what it is asked; whether anything came of it."""
+        """Let one member answer its request; return whether that changed anything."""
         answer = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
         assert answer.status_code in {200, 204}, answer.text
         if answer.status_code == 204:
@@ -414,13 +414,13 @@ class Party:
         return bool(replies) or self.phases[member] is not before
 
     def now(self, server: Any) -> float:
-        """Of the server's clock, where it has one of its own."""
+        """Return the time of the server's clock, if it has its own."""
         return float(getattr(server, "clock", clock_s)())
 
     def seal(
         self, member: str, opening: Opening, material: bytes | None = None, now_s: float | None = None
     ) -> None:
-        """Take the opening, and mask."""
+        """Accept the opening, and mask the vector."""
         if not isinstance(self.phases[member], Attempting):
             now_s = time.time() if now_s is None else now_s
             self.phases[member], _ = self.phases[member].receive(opening, self.keys[member], now_s)
@@ -478,12 +478,12 @@ class Party:
     async def shown(
         self, server: Server, round_id: str, member: str, by: str | None = None
     ) -> httpx.Response:
-        """The disclosure, as `member` asks for it; signed by somebody else where `by` says so."""
+        """Fetch the disclosure for `member`, signed by `by` if given."""
         client = server.signing(by or member, self.keys[by or member])
         return await client.get(f"/v1/rounds/{round_id}/disclosure/{member}")
 
     async def recount(self, server: Server, round_id: str) -> None:
-        """Every member that heard of the end counts for itself."""
+        """Let every member that knows of the round's end recount it."""
         evictions = await server.client.get(f"/v1/rounds/{round_id}/result/evictions")
         proofs = Evictions.from_bytes(evictions.content)
         for member in self.ids:
@@ -497,7 +497,7 @@ class Party:
             self.phases[member] = phase
 
     async def count(self, server: Server) -> str:
-        """A whole indicator round, counted by everybody."""
+        """Play a whole indicator round, with every member's recount."""
         round_id = await self.open_round(server)
         view = await self.play(server, round_id)
         assert (view["state"], view["spec"]["step"]) == ("done", "indicator"), view
@@ -509,10 +509,10 @@ class Party:
         assert isinstance(phase, Closed)
         return list(phase.history.counted[0].holders) if phase.history.counted else None
 
-    # What must come out
+    # Expected results
 
     async def check_result(self, server: Server, round_id: str) -> dict[str, Any]:
-        """The published sum is the plain one; the weights of an ffc study are the solver's; both are signed."""
+        """Check that the published sum equals the plain one, that an ffc study's weights are the solver's, and that both are signed."""
         got = await server.client.get(f"/v1/rounds/{round_id}/result")
         assert got.status_code == 200, got.text
         record = ResultRecord.model_validate(got.json())
@@ -530,7 +530,7 @@ class Party:
         return view
 
     def _check_weights(self, record: ResultRecord, survivors: list[str], tensors: Mapping[str, Any]) -> None:
-        """W* is the plain solution within the stated bound."""
+        """Check that W* equals the plain solution within the stated bound."""
         plain = self.statistics(survivors, record.withheld)
         assert record.rows == plain.records
         expected = solve_ffc(plain, record.solution.ridge)
@@ -542,5 +542,5 @@ class Party:
         assert ("bias" in tensors) == plain.bias
 
     def heard(self) -> set[str]:
-        """Members who hold the end of their last attempt."""
+        """Return the members that know how their last attempt ended."""
         return {member for member, phase in self.phases.items() if isinstance(phase, Closed)}

@@ -1,4 +1,4 @@
-"""Processes that a test has started."""
+"""Child processes of a test."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def children(of: int) -> list[int]:
-    """The processes that multiprocessing has started, without what it starts for itself."""
+    """Return the pids of multiprocessing's workers, without its helper processes."""
     numbers = Path(f"/proc/{of}/task/{of}/children").read_text().split()
     return [int(each) for each in numbers if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
 

@@ -1,4 +1,4 @@
-"""Signatures are verified once: most messages go to every member, and a run of a machine repeats the one before."""
+"""A cache of verified signatures. Most messages go to every member, and runs of a state machine repeat each other."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from veilsum.protocol import identity
 
 
 class Remembering:
-    """A public key that knows which signatures it has verified."""
+    """A public key that caches the signatures that it has verified."""
 
     def __init__(self, public: bytes) -> None:
         self._key = Ed25519PublicKey.from_public_bytes(public)
@@ -21,19 +21,19 @@ class Remembering:
     @staticmethod
     @lru_cache(256)
     def from_public_bytes(public: bytes) -> "Remembering":
-        """The one of this key."""
+        """Return the shared instance for this key."""
         return Remembering(public)
 
 
 @contextmanager
 def remembered_signatures() -> Iterator[None]:
-    """Have `protocol` verify with keys that remember; a signature that fails is verified each time."""
+    """Make `protocol` verify with caching keys. Signatures that fail are not cached."""
     with patch.object(identity, "Ed25519PublicKey", Remembering):
         yield
 
 
 @pytest.fixture(autouse=True, scope="module")
 def remembered() -> Iterator[None]:
-    """Most tests play the same first messages: a signature that was found true is not verified again."""
+    """Cache verified signatures during a test: most tests play the same first messages."""
     with remembered_signatures():
         yield

@@ -1,4 +1,4 @@
-"""Coordinators as processes of their own, the points they pass, and clients that ask until they are answered."""
+"""Coordinators in processes of their own, the points that they pass, and clients that retry until they get an answer."""
 
 import asyncio
 import inspect
@@ -24,16 +24,16 @@ from veilsum.protocol import rest
 CONTEXT = multiprocessing.get_context("forkserver")
 START_S = 120.0
 WHO = "x-who"
-"""Names whose signature a request gets, where its path does not say."""
+"""Header that names the signer of a request whose path names none."""
 ANSWERED_S = 180.0
-"""Longest time in which a request is sent again and again."""
+"""Longest time in which a request is retried."""
 
 
 class Points:
-    """Notes the labelled points that a process passes.
+    """Log the labelled points that a process passes.
 
     Args:
-        log: gets a line for each: seconds of the machine's monotonic clock, process, label. Several processes may share it.
+        log: gets a line for each point: monotonic seconds, process, label. Several processes may share it.
         at: called with each label; may stop or end the process.
     """
 
@@ -46,7 +46,7 @@ class Points:
 
     @contextmanager
     def around(self, labels: Iterable[str]) -> Iterator[None]:
-        """A point before and one after a block, for each label."""
+        """Pass a point before and one after a block, for each label."""
         for label in labels:
             self.passed(f"before {label}")
         try:
@@ -56,7 +56,7 @@ class Points:
                 self.passed(f"after {label}")
 
     def watch(self, form: type[Any], name: str, labels_of: Callable[..., Sequence[str]]) -> None:
-        """Points around each call of a method, plain or awaited."""
+        """Pass points around each call of a method, whether plain or async."""
         true: Callable[..., Any] = getattr(form, name)
 
         async def awaited(*values: Any, **named: Any) -> Any:
@@ -71,19 +71,19 @@ class Points:
 
 
 def points_of(log: Path, pid: int) -> list[tuple[float, str]]:
-    """The points that a process has passed, with their times."""
+    """Return the points that a process has passed, with their times."""
     lines = (line.split(" ", 2) for line in log.read_text("ascii").splitlines())
     return [(float(at_s), label) for at_s, process, label in lines if process == str(pid)]
 
 
 @dataclass
 class Replica:
-    """A coordinator's process.
+    """A coordinator in a process of its own.
 
     Attributes:
-        serve: runs it, with its settings, environment, port and log, and what `begin` is given.
-        values: its settings.
-        log: gets a line for each point that it passes.
+        serve: runs the process. It gets the settings, environment, port and log, and the arguments of `begin`.
+        values: the settings.
+        log: gets a line for each point that the process passes.
     """
 
     serve: Callable[..., None]
@@ -94,14 +94,14 @@ class Replica:
     process: Any = None
 
     def begin(self, *fate: Any) -> None:
-        """Start the process, where the last one listened."""
+        """Start the process on the port of the previous one."""
         self.port = self.port or _free_port()
         arguments = (self.values, self.environment, self.port, self.log, *fate)
         self.process = CONTEXT.Process(target=self.serve, args=arguments, daemon=True)
         self.process.start()
 
     async def up(self) -> None:
-        """Wait until it answers."""
+        """Wait until the process answers."""
         async with asyncio.timeout(START_S), httpx.AsyncClient() as client:
             while True:
                 with suppress(httpx.TransportError):
@@ -112,10 +112,10 @@ class Replica:
 
     @property
     def runs(self) -> bool:
-        """Whether it is alive, and not stopped."""
+        """Whether the process is alive and not stopped."""
         if self.process is None or not self.process.is_alive():
             return False
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ends just now
+        with suppress(FileNotFoundError, ProcessLookupError):  # it is ending just now
             state = Path(f"/proc/{self.process.pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
             return state not in {"T", "Z"}
         return False
@@ -127,14 +127,14 @@ class Replica:
 
 
 def warm_up() -> None:
-    """Let what processes are forked from come up, so that the first takes no longer than others."""
+    """Start the fork server, so that the first process starts as fast as others."""
     first = CONTEXT.Process(target=int)
     first.start()
     first.join()
 
 
 def _free_port() -> int:
-    """One that no client is given: while nobody listens, a connection from a port to itself would keep it for ever."""
+    """Return a port outside the ephemeral range, so that no client's connection can occupy it."""
     for port in random.sample(range(20_000, 32_000), 1000):
         with socket.socket() as free, suppress(OSError):
             free.bind(("127.0.0.1", port))
@@ -144,16 +144,16 @@ def _free_port() -> int:
 
 @dataclass
 class Patient(httpx.AsyncBaseTransport):
-    """Sends each request, signed anew, to the coordinators in turn, until one answers it by something else than 503.
+    """Send each request, signed anew, to the coordinators in turn, until one gives another answer than 503.
 
     Attributes:
-        ports: of those that run.
-        clock: that requests are signed by.
-        on_answer: told when a request was answered with success, by the monotonic clock.
-        acknowledged: chunks by round and member that were answered with success.
-        answers: how many requests were.
-        refused: how often requests were refused as unavailable, by cause; "" where no answer came.
-        longest_s: that a request waited for its answer, with all its tries.
+        ports: of the running coordinators.
+        clock: dates the signatures.
+        on_answer: called with the monotonic time of each successful answer.
+        acknowledged: chunks whose upload was acknowledged, by round and member.
+        answers: number of successful answers.
+        refused: how often requests were refused as unavailable, by cause; "" if no answer came.
+        longest_s: the longest time from a request to its answer, retries included.
     """
 
     ports: Callable[[], Sequence[int]]
@@ -187,13 +187,13 @@ class Patient(httpx.AsyncBaseTransport):
         raise AssertionError(f"{request.method} {request.url.path} is never answered")
 
     async def ask(self, request: httpx.Request, port: int) -> httpx.Response | None:
-        """One process's answer; None where none comes."""
+        """Return one process's answer; None if none comes."""
         body, url = await request.aread(), request.url.copy_with(host="127.0.0.1", port=port)
         headers = {**request.headers, "host": f"127.0.0.1:{port}"}
         who = headers.pop(WHO, "")
         again = httpx.Request(request.method, url, headers=headers, content=body)
         again.extensions = dict(request.extensions)
-        # Every time anew: a signature counts once.
+        # Sign each try anew: a signature is accepted once.
         auth = Signing(self.clock, who) if who else Everybody(self.clock, TOKEN)
         again = next(auth.auth_flow(again))
         try:
@@ -216,7 +216,7 @@ class Patient(httpx.AsyncBaseTransport):
             self.acknowledged.setdefault((parts[3], parts[-3]), set()).add(int(parts[-1]))
 
     async def lost(self, client: httpx.AsyncClient, round_id: str) -> list[str]:
-        """Acknowledged chunks that the coordinator now says are missing."""
+        """Return the acknowledged chunks that the coordinator now reports as missing."""
         lost = []
         for (round_, member), chunks in tuple(self.acknowledged.items()):
             if round_ != round_id:

@@ -1,4 +1,4 @@
-"""PostgreSQL and a bucket over HTTP, for the suite to run on as it runs on SQLite and files."""
+"""PostgreSQL and an S3 bucket, on which the tests can run instead of SQLite and files."""
 
 import contextlib
 import hashlib
@@ -19,14 +19,14 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AW
 
 
 class Servers:
-    """A database and a prefix of the bucket for each data folder."""
+    """Give each data folder a database and a prefix of the bucket."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
         self._made: set[str] = set()
 
     async def settings(self, folder: Path) -> dict[str, Any]:
-        """What a replica with this data folder is started with; the same folder, the same stores."""
+        """Return the settings of a replica with this data folder; the same folder gets the same stores."""
         name = "veilsum_" + hashlib.sha256(f"{os.getpid()} {folder}".encode()).hexdigest()[:16]
         if name not in self._made:
             await execute(f"DROP DATABASE IF EXISTS {name} (FORCE)", f"CREATE DATABASE {name}")
@@ -54,7 +54,7 @@ async def execute(*statements: str) -> None:
 
 @contextlib.contextmanager
 def bucket_served() -> Iterator[str]:
-    """An endpoint with an empty bucket."""
+    """Serve an empty bucket, and yield its endpoint."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -76,7 +76,7 @@ def bucket_served() -> Iterator[str]:
 
 
 def lacking(why: str) -> None:
-    """Skip, or fail where nothing may be skipped."""
+    """Skip the test; fail if CI_MUST_RUN=1 forbids skipping."""
     if os.environ.get("CI_MUST_RUN") == "1":
         pytest.fail(f"{why}, and CI_MUST_RUN=1 lets nothing be skipped")
     pytest.skip(why)

@@ -1,4 +1,4 @@
-"""The real app on a folder: in this process, as two replicas, and as `uvicorn service.app:app`; its clock, and an operator's client to it."""
+"""The real app on a folder: in this process, as two replicas, or as `uvicorn service.app:app`; with its clock and an operator's client."""
 
 import asyncio
 import itertools
@@ -36,13 +36,13 @@ TOKEN = "the operator's own token"
 OCTETS = {"content-type": rest.OCTETS}
 
 ROUTES: list[Any] = []
-"""Of every app: they hold nothing of one, and to build them for each anew costs more than a start."""
+"""Routes shared by all apps: they hold no state, and building them takes longer than starting an app."""
 SERVERS: Servers | None = None
-"""Where coordinators keep what they are told; None for SQLite and files in their folder. Set by the fixture `stores`."""
+"""Stores of the coordinators; None for SQLite and files in their folder. Set by the fixture `stores`."""
 
 
 class Clock(service_clock.Clock):
-    """The database's time, or what a test makes of it."""
+    """The service's clock plus `ahead_s`. A sleep returns at once and adds to `ahead_s`."""
 
     def __init__(self, machine: Callable[[], float] = time.time) -> None:
         super().__init__(machine)
@@ -71,11 +71,11 @@ class Server:
         return found
 
     def anonymous(self) -> httpx.AsyncClient:
-        """Somebody with neither token nor key."""
+        """Return a client without token and key."""
         return client_of(self.app, {})
 
     def signing(self, who: str = "", key: SigningKey | None = None) -> httpx.AsyncClient:
-        """A client that signs as this one; without a name, as whoever the request is from."""
+        """Return a client that signs as `who`; without a name, as the sender that each request names."""
         return client_of(self.app, {}, Signing(self.clock, who, key))
 
     async def audited(self, **params: int) -> AuditPage:
@@ -90,7 +90,7 @@ class Server:
         return view
 
     async def until(self, round_id: str, *states: str, within_s: float = 60.0) -> dict[str, Any]:
-        """Wait by long-polls until the round has one of these states, or has ended."""
+        """Long-poll until the round has one of these states or has ended."""
         end, after = time.monotonic() + within_s, -1
         while time.monotonic() < end:
             answer = await self.client.get(
@@ -107,20 +107,20 @@ class Server:
         return Opening.from_bytes((await self.client.get(f"/v1/rounds/{round_id}/requests/{member}")).content)
 
     async def pass_time(self, view: Mapping[str, Any]) -> None:
-        """Nobody has anything to say: let the phase's deadline come, and wait for what it changes."""
+        """Move the clock to the phase's deadline, and wait for the change that follows."""
         if view["deadline_s"] is not None:
             self.clock.ahead_s += max(0.0, view["deadline_s"] - self.clock())
             self.coordinator.scheduler.wake()
         await self.client.get(f"/v1/rounds/{view['round']}", params={"after": view["version"], "wait_s": 5.0})
 
     async def tidy(self, round_id: str) -> None:
-        """Wait until nothing of an ended round is left."""
+        """Wait until the coordinator has cleaned up after an ended round."""
         while self.coordinator.rounds[round_id].due_s is not None:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
 
 
 def few(address: int = 20_000, caller: int = 2000, *, at_once: int = 1024) -> Limits:
-    """So many requests for an address and a caller, and then hardly any."""
+    """Allow this many requests for each address and caller, and hardly any after them."""
     return Limits(Allowance(0.01, caller, 64), Allowance(0.01, address, at_once, at_once))
 
 
@@ -140,7 +140,7 @@ async def running(
 
 
 async def carry_out(database: Database, *statements: Executable) -> None:
-    """Change the database behind the coordinator's back."""
+    """Change the database without the coordinator's knowledge."""
 
     def work(connection: Connection) -> None:
         for statement in statements:
@@ -151,7 +151,7 @@ async def carry_out(database: Database, *statements: Executable) -> None:
 
 @asynccontextmanager
 async def served(server: Server, **config: Any) -> AsyncIterator[str]:
-    """The app over HTTP; its address."""
+    """Serve the app over HTTP, and yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         shown = uvicorn.Server(
             uvicorn.Config(server.app, lifespan="off", log_config=None, timeout_graceful_shutdown=1, **config)
@@ -168,22 +168,22 @@ async def served(server: Server, **config: Any) -> AsyncIterator[str]:
 
 
 def again(server: Server, into: Path, clock: Clock | None = None) -> AbstractAsyncContextManager[Server]:
-    """Another process that starts on what this one has stored: a copy of its folder, and the same database and bucket if it has them."""
+    """Start another process on a copy of this one's folder, with the same database and bucket if it has them."""
     return running(server.folder, clock, data_dir=snapshot(server.folder, into))
 
 
 def snapshot(folder: Path, into: Path) -> Path:
-    """The folder as a crash at this moment would leave it."""
+    """Copy the folder, as a crash at this moment would leave it."""
     return Path(shutil.copytree(folder, into))
 
 
 class Process:
-    """A coordinator's process; looks like the driver's Server to members.
+    """A coordinator's process, which members can use like a Server.
 
     Args:
         folder: its data folder.
-        environment: settings, and whatever else it is to find there.
-        under: the command that it runs under, such as strace's.
+        environment: settings and other environment variables.
+        under: a command to run it under, such as strace.
     """
 
     clock = staticmethod(time.time)
@@ -216,7 +216,7 @@ class Process:
             env=environment,
             stdout=self.log,
             stderr=self.log,
-            start_new_session=True,  # so that what it runs under, and runs, ends with it
+            start_new_session=True,  # so that a wrapping command ends with the process
         )
         for _ in range(2400):
             try:
@@ -242,7 +242,7 @@ class Process:
         self.log.close()
 
     async def pass_time(self, view: Mapping[str, Any]) -> None:
-        """Nobody has anything to say: wait for the phase's deadline, and for what it changes."""
+        """Wait for the phase's deadline and for the change that follows."""
         await asyncio.sleep(max(0.0, (view["deadline_s"] or 0.0) - time.time()))
         await self.client.get(f"/v1/rounds/{view['round']}", params={"after": view["version"], "wait_s": 5.0})
 
@@ -252,7 +252,7 @@ class Process:
 
 
 class Turns(httpx.AsyncBaseTransport):
-    """Every request goes to the next replica."""
+    """Send each request to the next replica."""
 
     def __init__(self, replicas: tuple[Server, ...]) -> None:
         self._next = itertools.cycle(replicas)
@@ -265,12 +265,12 @@ class Turns(httpx.AsyncBaseTransport):
 async def two(
     folder: Path, clock: Clock | None = None, others: Clock | None = None
 ) -> AsyncIterator[tuple[Server, Server, Server]]:
-    """Each of them, and both in turn; the fixture `servers` has to be there.
+    """Run two replicas; yield each, and one that alternates between them. Needs the fixture `servers`.
 
     Args:
-        folder: of the first.
-        clock: of the first, and of clients.
-        others: of the other replica; the same by default.
+        folder: of the first replica.
+        clock: of the first replica and of clients.
+        others: clock of the second replica; `clock` by default.
     """
     clock, key = clock or Clock(), "5e" * 32
     async with (

@@ -1,11 +1,11 @@
-"""A whole federation in memory: real keys, real masks, no network, any failure replayed from a seed.
+"""A whole federation in memory: real keys, real masks, no network, and any failure reproducible from a seed.
 
 with Federation(members=10, drop={3: After.UPLOAD}) as federation:
 outcome = federation.run_round(vectors)
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Self, TypeVar, overload
@@ -77,9 +77,9 @@ Vector = npt.NDArray[np.int64]
 P = TypeVar("P", bound=CoordinatorPhase)
 T = TypeVar("T")
 Vectors = Mapping[str, Vector] | Callable[[str], Vector]
-"""By member; a callable makes each when it is masked, and none is kept."""
+"""Vectors by member. A callable makes each vector at masking, and none is stored."""
 Tamper = Callable[[str, Message], Message | None]
-"""Sees each message with its sender (a member, or "coordinator>member") and may change or swallow it."""
+"""Gets each message with its sender (a member, or "coordinator>member"); may change it, or swallow it by returning None."""
 
 
 class After(IntEnum):
@@ -105,11 +105,11 @@ _ANSWERS: dict[type[Message], After] = {
     Evictions: After.REVEAL,
     Lost: After.REVEAL,
 }
-"""What a member does with each question; one that has vanished does not hear it."""
+"""What a member does in answer to each message. A member that has vanished doesn't get the message."""
 
 
 def of(form: type[T], value: object) -> T:
-    """The value, which must be of this form."""
+    """Return the value after asserting its type."""
     assert isinstance(value, form), value
     return value
 
@@ -122,7 +122,7 @@ class SeededRandom:
         self._stream = Cipher(AES256(key), CTR(bytes(16))).encryptor()
 
     def __call__(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """Return the next `count` bytes."""
         return self._stream.update(bytes(count))
 
 
@@ -134,7 +134,7 @@ class Outcome:
         phase: the coordinator's last phase.
         survivors: ids in the certified set; empty without one.
         total: the sum over the survivors, or None.
-        faults: what was refused on the way, with who refused it.
+        faults: what was refused on the way, and by whom.
     """
 
     phase: CoordinatorPhase
@@ -144,12 +144,12 @@ class Outcome:
 
     @property
     def fault(self) -> PeerFault | None:
-        """Why there is no sum, or None."""
+        """Why there is no sum; None if there is one."""
         return getattr(self.phase, "fault", None)
 
 
 def total_of(phase: Recovered, spool: Mapping[tuple[str, int], bytes]) -> Vector:
-    """The sum, out of packed chunks by member and index."""
+    """Add up packed chunks, given by member and index."""
     unmasking, chunks = phase.unmasking(), range(phase.attempt.chunks)
     return np.concatenate([unmasking.chunk(i, ((m, spool[m, i]) for m in phase.summed)) for i in chunks])
 
@@ -157,12 +157,12 @@ def total_of(phase: Recovered, spool: Mapping[tuple[str, int], bytes]) -> Vector
 def simulated_question(
     members: int, *, colluders: int | None = None, margin: int | None = None
 ) -> dict[str, Any]:
-    """A question for a federation of so many members: short vectors, all members welcome, long windows.
+    """Make a question for this many members: short vectors, all members welcome, long windows.
 
     Args:
         members: N.
         colluders: a; None for a quarter.
-        margin: r, where rare classes are withheld; None where all are published.
+        margin: r, if rare classes are withheld; None to publish all classes.
     """
     a = members // 4 if colluders is None else colluders
     return {
@@ -187,7 +187,7 @@ def simulated_question(
 def simulated_roster(
     admin: SigningKey, coordinator: bytes, members: Mapping[str, bytes], /, **changes: Any
 ) -> Roster:
-    """A federation's first roster: members by their public keys; other fields as given."""
+    """Make a federation's first roster from members' public keys and other fields."""
     values = {
         "number": 1,
         "name": "simulated",
@@ -208,7 +208,7 @@ def simulated_content(
     notes: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> Content:
-    """A whole study around a question."""
+    """Make a study's whole content around a question."""
     ccvr = any(statistic["kind"] == "ccvr" for statistic in question["statistics"])
     content = {
         "format": "veilsum-study/1",
@@ -227,18 +227,18 @@ def simulated_content(
 
 
 def untampered(_sender: str, message: Message) -> Message:
-    """Let every message pass as it is."""
+    """Let every message pass unchanged."""
     return message
 
 
 class Chain:
-    """What an honest coordinator remembers of the attempts that have ended, and how it opens the next.
+    """An honest coordinator's memory of ended attempts, from which it opens the next.
 
     Attributes:
-        links: all attempts.
+        links: of all attempts.
         sets: certified survivors by context.
         summed: terms of certified attempts by context.
-        counted: what indicators counted, by context.
+        counted: results of indicators, by context.
     """
 
     def __init__(self) -> None:
@@ -248,7 +248,7 @@ class Chain:
         self.counted: dict[bytes, Counted] = {}
 
     def ended(self, phase: Ended, total: Vector | None) -> tuple[int, int]:
-        """Note an attempt with its sum; the place that the cohort's next attempt has."""
+        """Record an ended attempt with its sum; return the place of the cohort's next attempt."""
         attempt, (sequence, number) = phase.attempt, phase.attempt.opening.place
         self.links = (*self.links, phase.link)
         if isinstance(phase, Certified):
@@ -264,7 +264,7 @@ class Chain:
         return (sequence, number + 1) if retry else (sequence + 1, 0)
 
     def step_after(self, question: Question, period: str, repeats: bytes) -> str | None:
-        """The step of a run that is opened next; None once the run is over."""
+        """Return the step of a run to open next; None once the run is over."""
         run = (question.digest, period)
         spent = [
             link
@@ -277,14 +277,14 @@ class Chain:
         return next((step for step in self.steps(question, repeats) if step not in steps), None)
 
     def steps(self, question: Question, repeats: bytes) -> tuple[str, ...]:
-        """All steps of a run."""
+        """Return all steps of a run."""
         repeated = link_of(self.links, repeats)
         return question.steps if repeated is None else (repeated.step,)
 
     def terms_of(
         self, question: Question, period: str, repeats: bytes, now_s: float, step: str | None, material: bytes
     ) -> Terms:
-        """The terms of a step, by default of the next one; `material` is what it takes, if it takes any."""
+        """Make a step's terms, by default the next step's. `material` is ignored if the step takes none."""
         step = step or self.step_after(question, period, repeats) or self.steps(question, repeats)[-1]
         material = material if question.takes_material(step) else NO_CONTEXT
         made = Terms(step, NO_CONTEXT, (), (), material, int(now_s) + DAY_S)
@@ -298,7 +298,7 @@ class Chain:
         return made
 
     def rests_on(self, attempt: Attempt) -> tuple[SurvivorSet, ...]:
-        """The set that the attempt's survivors are held against."""
+        """Return the set that the attempt's survivors are checked against."""
         found = self.sets.get(earlier_context(attempt))
         return () if found is None else (SurvivorSet(found),)
 
@@ -309,18 +309,18 @@ class Federation(Chain):
 
     Attributes:
         members: how many.
-        drop: by member's index, the last thing it does before it vanishes; it hears nothing more after that. The
+        drop: by member's index, the last thing that the member does before it vanishes for the rest of the round. The
             mapping may change between rounds.
         seed: fixes every random byte.
         tamper: sees every message on its way.
         restart: store and reload a member's phase before each message it receives.
         colluders: the study's `a`; None for a quarter of the members.
-        decryptors: indices of nominated decryptors; with none, the rules say who.
-        margin: r, where the study withholds rare classes; None where it publishes all.
-        question: further fields of the study's question, which replace those of `simulated_question`.
-        storage: where phases, chunks and announcements are kept; None for memory. With one there is no transcript, and
-            what all members are shown alike reaches them as one object: cohorts of thousands would encode and hold it
-            as many times.
+        decryptors: indices of nominated decryptors; empty for the protocol's choice.
+        margin: r, if the study withholds rare classes; None if it publishes all.
+        question: fields that replace those of `simulated_question`.
+        storage: stores of phases, chunks and announcements; None for memory. With a storage there is no transcript, and
+            messages that are the same for all members are passed as one object: encoding and holding thousands of copies
+            would cost too much.
         now_s: the simulated clock, Unix time in seconds.
     """
 
@@ -337,7 +337,7 @@ class Federation(Chain):
     now_s: float = 1_000_000.0
 
     def __post_init__(self) -> None:
-        self.random = SeededRandom(self.seed)
+        self.random: Callable[[int], bytes] = SeededRandom(self.seed)
         self.admin, self.coordinator = SigningKey(self.random(32)), SigningKey(self.random(32))
         width = len(str(self.members - 1))
         self.ids = tuple(f"member-{index:0{width}}" for index in range(self.members))
@@ -365,20 +365,20 @@ class Federation(Chain):
         self.phases.clear()
 
     def study_of(self, **changes: Any) -> Study:
-        """A study whose question has these fields beside the federation's own."""
+        """Make a study with these fields in its question, on top of the federation's own."""
         own = simulated_question(self.members, colluders=self.colluders, margin=self.margin)
         content = simulated_content({**own, **self.question, **changes}, int(self.now_s) + 80 * DAY_S)
         return Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
 
     def use(self, study: Study) -> None:
-        """Take this study for the cohorts that are formed from now on."""
+        """Use this study for the cohorts that are formed from now on."""
         self.study, self.content = study, read_content(study.content)
 
     def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
-        """Form a cohort: members send their cards and take the others'; what they know of earlier attempts they keep.
+        """Form a cohort: members exchange their cards. They remember earlier attempts.
 
         Args:
-            period: which records its run sums.
+            period: the period whose records the run sums.
             repeats: context of a certified attempt that the run repeats.
         """
         self.counter += 1
@@ -406,10 +406,13 @@ class Federation(Chain):
         kept = () if self.storage else self.manifest.members
         self.cards = Cards(self.manifest, tuple(Shown(enrolling.cards[member], ()) for member in kept))
         self.place, self.faults = (0, 0), []
-        for member in self.manifest.members:
+
+        def welcomed(member: str) -> tuple[Message, ...]:
             shown = self.tamper(f"coordinator>{member}", enrolling.cards_for(self.manifest, member))
-            if shown is not None:
-                self._tell(member, shown)
+            return () if shown is None else self._tell(member, shown)
+
+        for _ in self._each(welcomed, self.manifest.members):
+            pass
 
     @overload
     def ask(self, member: str, message: Message) -> tuple[MemberPhase, tuple[Message, ...]]: ...
@@ -418,21 +421,21 @@ class Federation(Chain):
     def ask(self, member: str, message: Message, form: type[T]) -> tuple[T, tuple[Message, ...]]: ...
 
     def ask(self, member: str, message: Message, form: type[Any] = MemberPhase) -> Any:
-        """What a member makes of a message, and in which phase it then is; the federation stays as it was."""
+        """Return a member's next phase and its replies to a message, without changing the federation."""
         phase, replies = self.phases[member].receive(message, self.keys[member], self.now_s)
         return of(form, phase), replies
 
     def answered(self, member: str, message: Message, form: type[T]) -> T:
-        """The one answer of a member to a message; the federation stays as it was."""
+        """Return a member's only reply to a message, without changing the federation."""
         _, (reply,) = self.ask(member, message)
         return of(form, reply)
 
     def next_step(self) -> str | None:
-        """The step of the cohort's run that is opened next; None once the run is over."""
+        """Return the step of the cohort's run to open next; None once the run is over."""
         return self.step_after(self.content.question, self.manifest.period, self.manifest.repeats)
 
     def terms(self, step: str | None = None, **changes: Any) -> Terms:
-        """The terms of a step, by default of the next one."""
+        """Make a step's terms, by default the next step's."""
         shown = self.manifest
         material = bytes([1] * 32)
         made = self.terms_of(self.content.question, shown.period, shown.repeats, self.now_s, step, material)
@@ -451,7 +454,7 @@ class Federation(Chain):
         )
 
     def vectors(self, step: str | None = None) -> dict[str, Vector]:
-        """Small random vectors for a step, one a member; zeros and ones for an indicator."""
+        """Make small random vectors for a step, one for each member; zeros and ones for an indicator."""
         step = step or self.next_step() or self.content.question.steps[0]
         elements = self.content.question.elements_of(step)
         low, high = (0, 2) if step == INDICATOR_STEP else (-1000, 1000)
@@ -459,13 +462,13 @@ class Federation(Chain):
         return {member: rng.integers(low, high, elements) for member in self.ids}
 
     def run_round(self, vectors: Vectors | None = None, terms: Terms | None = None) -> Outcome:
-        """Run an attempt to its end; a phase in which no member has anything more to say ends by its deadline."""
+        """Run an attempt to its end. A phase in which no member has more to say ends by its deadline."""
         self.begin(vectors, terms)
         self.run_until()
         return self.finish()
 
     def begin(self, vectors: Vectors | None = None, terms: Terms | None = None) -> None:
-        """Open the next attempt, in a cohort of a new period once a run is over; members first hear how the last one ended."""
+        """Open the next attempt, in a new period's cohort once the run is over. Members first learn how the last attempt ended."""
         if terms is None and self.next_step() is None:
             self._tell_ending()
             self.enrol(f"period-{self.counter + 1}")
@@ -482,7 +485,7 @@ class Federation(Chain):
         self.transcript = Unwritten(()) if self.storage else Transcript.begin(attempt, self.cards)
 
     def _tell_ending(self) -> None:
-        """Show how the last attempt ended to members that missed it."""
+        """Show members that missed it how the last attempt ended."""
         if (ending := self.ending) is None:
             return
         for member in self.phases:
@@ -492,12 +495,14 @@ class Federation(Chain):
                 self._tell(member, ending)
 
     def run_until(self, *forms: type[CoordinatorPhase]) -> CoordinatorPhase:
-        """Drive the attempt until the coordinator is in one of these phases, has ended, or waits for those who are gone."""
+        """Drive the attempt until the coordinator is in one of these phases, has ended, or waits for vanished members."""
         while not isinstance(self.phase, (*forms, Ended)):
             before = self.phase
-            for member in self.phase.attempt.members:
-                if not isinstance(self.phase, forms):
-                    self.phase = self._serve(self.phase, member)
+            members = self.phase.attempt.members
+            for member, replies in self._each(lambda member: self._replies(self.phase, member), members):
+                self.phase = self._receive(self.phase, member, replies)
+                if isinstance(self.phase, forms):
+                    break
             if self.phase is not before:
                 continue
             if self.phase.deadline_s is None:
@@ -514,15 +519,16 @@ class Federation(Chain):
         return phase
 
     def finish(self) -> Outcome:
-        """Tell all members how the attempt ended, and add up; the admin closes it if too few report."""
+        """Tell all members how the attempt ended, and add up. The admin closes it if too few members report."""
         if isinstance(self.phase, Erasing):
             self.phase = self._lose(self.phase)
-        for member in self.phase.attempt.members:
-            self._serve(self.phase, member)
-        return self._outcome(self.phase)
+        ended = self.phase
+        for member, replies in self._each(lambda member: self._replies(ended, member), ended.attempt.members):
+            self._receive(ended, member, replies)
+        return self._outcome(ended)
 
     def disclose(self) -> None:
-        """Let every member that has heard the end of the last attempt, an indicator, recount it."""
+        """Let every member that knows the end of the last attempt, an indicator, recount it."""
         recovered = self.phase
         assert isinstance(recovered, Recovered)
         shown = disclose(recovered, lambda member, index: self.spool[member, index])
@@ -542,19 +548,32 @@ class Federation(Chain):
         assert isinstance(phase, Ended)
         self.transcript = self.transcript.signed(self.coordinator, phase.attempt.context)
         self.ending = phase.closing
-        total = total_of(phase, self.spool) if isinstance(phase, Recovered) else None
+        total = self._total(phase) if isinstance(phase, Recovered) else None
         self.place = self.ended(phase, total)
         survivors = phase.certificate.survivors if isinstance(phase, Recovered) else ()
         return Outcome(phase, tuple(each.member for each in survivors), total, tuple(self.faults))
 
+    def _total(self, phase: Recovered) -> Vector:
+        return total_of(phase, self.spool)
+
     def _gone(self, member: str, after: After) -> bool:
         return self.drop.get(int(member.removeprefix("member-")), After.REVEAL) < after
 
+    def _each(
+        self, says: Callable[[str], tuple[Message, ...]], members: tuple[str, ...]
+    ) -> Iterator[tuple[str, tuple[Message, ...]]]:
+        """Yield each member's messages, made one member at a time. A subclass may make them elsewhere."""
+        return zip(members, map(says, members), strict=True)
+
     def _serve(self, phase: CoordinatorPhase, member: str) -> CoordinatorPhase:
-        """Let one member take what the coordinator asks of it, and the coordinator its answers."""
+        """Give a member the coordinator's request, and the coordinator the member's answers."""
+        return self._receive(phase, member, self._replies(phase, member))
+
+    def _replies(self, phase: CoordinatorPhase, member: str) -> tuple[Message, ...]:
+        """Give a member the coordinator's request, and return the member's messages."""
         request = phase.request_for(member)
         if request is None or self._gone(member, _ANSWERS[type(request)]):
-            return phase
+            return ()
         shown = self.tamper(f"coordinator>{member}", request)
         if not isinstance(shown, Opening) and not self._has_opened(member, phase.attempt):
             self._tell(member, phase.attempt.opening)  # it comes late, and may still help to end the attempt
@@ -562,6 +581,11 @@ class Federation(Chain):
         opened = self.phases[member]
         if isinstance(opened, Opened) and opened.opening == shown:
             replies = self._upload(member, opened)
+        return replies
+
+    def _receive(
+        self, phase: CoordinatorPhase, member: str, replies: tuple[Message, ...]
+    ) -> CoordinatorPhase:
         for reply in replies:
             phase = self._answer(phase, member, reply)
         return phase
@@ -590,7 +614,7 @@ class Federation(Chain):
         return replies
 
     def _carried(self, message: Message) -> Message:
-        """The message as a member reads it."""
+        """Return the message as a member reads it."""
         alike = self.storage is not None and isinstance(message, Cards | Opening | Certificate)
         return message if alike else parse(message.to_bytes())
 

@@ -1,4 +1,4 @@
-"""The real app in this process, for many federations, a line to it that needs no socket, and what goes over the line."""
+"""The real app in this process, shared by many federations; a transport to it without sockets; and what was sent over it."""
 
 import asyncio
 import hashlib
@@ -22,12 +22,12 @@ from veilsum.protocol.messages import parse
 from veilsum.protocol.rest import OCTETS
 
 DIARIES = {"audit", "audit_head", "leases", "nonces"}
-"""Tables that note who asked, not what was said."""
+"""Tables that record who asked, rather than any content."""
 UNLIMITED = Allowance(1e9, 10**9, 10**6, share=1e6)
 
 
 class Still(Clock):
-    """Time stands still until a test moves it, or a flow pauses."""
+    """A clock that stands still until a test or a pausing flow moves it."""
 
     def __call__(self) -> float:
         return 1_000_000.0 + self.ahead_s
@@ -35,26 +35,26 @@ class Still(Clock):
 
 @dataclass(frozen=True)
 class Stage:
-    """The real app, also served over HTTP; one for many federations."""
+    """The real app, also served over HTTP, for many federations."""
 
     server: Server
     portal: BlockingPortal
     url: str
 
     def pass_time(self, until_s: float) -> None:
-        """Let deadlines come, for the coordinator and all members."""
+        """Move the clock of the coordinator and all members to `until_s`."""
         self.server.clock.ahead_s += max(0.0, until_s - self.server.clock())
         self.portal.call(self.server.coordinator.scheduler.wake)
         self.portal.call(self.rest)
 
     async def rest(self) -> None:
-        """Wait until nothing goes on by itself."""
+        """Wait until all background work has finished."""
         scheduler, looks = self.server.coordinator.scheduler, self.server.coordinator.runs._looks
         while scheduler._wakeup.is_set() or scheduler._running or looks:
             await asyncio.gather(asyncio.sleep(0), *scheduler._running.values(), *looks)
 
     def stored(self) -> dict[str, bytes]:
-        """Digest of every row and blob, by its table or folder and its key."""
+        """Return the digest of every row and blob, by its table or folder and its key."""
         folder, found = self.server.folder, dict[str, bytes]()
         with closing(sqlite3.connect(f"file:{folder}/coordinator.sqlite3?mode=ro", uri=True)) as database:
             for table in metadata.sorted_tables:
@@ -70,7 +70,7 @@ class Stage:
 
 
 class Line(httpx.BaseTransport):
-    """To the app in this process; what a request sets in motion has come to rest when it is answered."""
+    """Transport to the app in this process. It returns an answer after all work that the request started has finished."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.app = stage, httpx.ASGITransport(stage.server.app)
@@ -87,7 +87,7 @@ class Line(httpx.BaseTransport):
 
 @dataclass(frozen=True)
 class Sent:
-    """A request as it went out: its message's kind, its body's length, and the headers with their lengths."""
+    """A sent request: its message's kind, its body and length, and the lengths of its headers."""
 
     method: str
     path: str
@@ -105,7 +105,7 @@ class Sent:
 
 
 def kind_of(headers: Mapping[str, str], body: bytes) -> str:
-    """A message's name; empty for other contents."""
+    """Return a message's type name; empty for other contents."""
     return type(parse(body)).__name__ if body and headers.get("content-type") == OCTETS else ""
 
 
@@ -123,9 +123,9 @@ def coordinator(folder: Path, max_wait_s: float = 2.0, clock: Clock | None = Non
 
 @contextmanager
 def standing(folder: Path) -> Iterator[Stage]:
-    """A coordinator for flows that run step by step: its time stands still, it holds no long poll, and no write waits for the disk."""
+    """Run a coordinator for stepwise flows: its clock stands still, it holds no long poll, and writes don't wait for the disk."""
     with ExitStack() as ending:
-        with pytest.MonkeyPatch.context() as patched:  # for its own connections, which it opens as it starts
+        with pytest.MonkeyPatch.context() as patched:  # applies to the connections that it opens at its start
             patched.setitem(PRAGMAS, "synchronous", "OFF")
             made = ending.enter_context(coordinator(folder, 0.0, Still()))
         yield made

@@ -1,4 +1,4 @@
-"""Where a simulation keeps what grows with the cohort: in memory, unless it is told otherwise."""
+"""Where a simulation stores what grows with the cohort: by default in memory."""
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol, Self
@@ -16,43 +16,40 @@ Chunks = MutableMapping[tuple[str, int], bytes]
 
 
 class Storage(Protocol):
-    """Makes the stores of a simulation."""
+    """Factory of a simulation's stores."""
 
     def phases(self) -> Phases:
-        """Members' phases; once a simulation."""
+        """Make the store of members' phases, once for each simulation."""
         ...
 
     def chunks(self) -> Chunks:
-        """Packed chunks by member and index; afresh for each attempt, whose predecessor's are no longer read."""
+        """Make a store of packed chunks by member and index, for each attempt. Chunks of the attempt before are no longer read."""
         ...
 
     def shelf(self) -> Shelf:
-        """The coordinator's announcements; afresh for each attempt, as the chunks."""
+        """Make a store of the coordinator's announcements, for each attempt."""
         ...
 
 
 class Memory:
-    """Keeps everything in dicts."""
+    """Store everything in dicts."""
 
     def phases(self) -> Phases:
-        """A dict."""
         return {}
 
     def chunks(self) -> Chunks:
-        """A dict."""
         return {}
 
     def shelf(self) -> Shelf:
-        """A `MemoryShelf`."""
         return MemoryShelf()
 
 
 class Generated(Mapping[str, Vector]):
-    """Vectors that are made when they are asked for, and not kept.
+    """Vectors that are made on demand and not stored.
 
     Args:
-        members: whose.
-        make: gives a member's vector, the same whenever it is asked.
+        members: their ids.
+        make: returns a member's vector, the same at each call.
     """
 
     def __init__(self, members: Sequence[str], make: Callable[[str], Vector]) -> None:
@@ -69,20 +66,16 @@ class Generated(Mapping[str, Vector]):
 
 
 class Unwritten(Transcript):
-    """A transcript that nobody reads: at thousands of members it would be as large as everything else in memory."""
+    """A transcript that records nothing, because one of thousands of members would take as much memory as all else."""
 
     def received(self, *_: object) -> Self:
-        """Nothing is noted."""
         return self
 
     def refused(self, *_: object) -> Self:
-        """Nothing is noted."""
         return self
 
     def moved(self, *_: object) -> Self:
-        """Nothing is noted."""
         return self
 
     def signed(self, *_: object) -> Self:
-        """Nothing is signed."""
         return self

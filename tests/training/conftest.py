@@ -30,7 +30,7 @@ def half_square(logits: Tensor, labels: Tensor) -> Tensor:
 
 @pytest.fixture
 def quadratic(monkeypatch: pytest.MonkeyPatch) -> Quadratic:
-    """Members whose objective is ½(w − target)² in one scalar w, which starts at 0; w after each round.
+    """Train members with the objective ½(w − target)² in one scalar w, which starts at 0; return w after each round.
 
     Every input is 1, so the logit is w itself, and a member's target is its label. A local epoch is one
     full step of gradient descent.
@@ -62,7 +62,7 @@ def quadratic(monkeypatch: pytest.MonkeyPatch) -> Quadratic:
 
 
 def linear_model(weight: Tensor | None = None, classes: int = 2) -> Classifier:
-    """Two features that are a linear map of two inputs, the identity by default, under a head that is one."""
+    """Make a linear map from two inputs to two features, the identity by default, with an identity head."""
     layer, head = nn.Linear(2, 2, bias=False), nn.Linear(2, classes, bias=False)
     layer.load_state_dict({"weight": torch.eye(2) if weight is None else weight})
     head.load_state_dict({"weight": torch.eye(classes, 2)})
@@ -73,7 +73,7 @@ EXTRACTOR = "extractor.layers.weight"
 
 
 def site_of(model: Classifier, x: Tensor, y: Tensor, **changes: Any) -> Site:
-    """A member that holds these records and has just received the model."""
+    """Make a member that holds these records and has just received the model."""
     received = {name: tensor.clone() for name, tensor in model.shared_weights().items()}
     values: dict[str, Any] = {
         "received": received,

@@ -1,4 +1,4 @@
-"""What a user's package might hold, named by import paths."""
+"""A user's package, whose parts are named by import paths."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class Net(nn.Module):
 
 
 def load(folder: Path | None) -> Split:
-    """Two clouds of vectors."""
+    """Make two clouds of vectors."""
     del folder
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(200) % 2

@@ -27,7 +27,7 @@ def test_features_are_float32_and_do_not_depend_on_how_they_are_cut(monkeypatch:
 
 
 def test_features_are_computed_where_weights_lie_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    classifier = spherefed(ExtractorConfig("mlp", (1, 8, 8))).build(10).to("meta")  # which stands for a GPU
+    classifier = spherefed(ExtractorConfig("mlp", (1, 8, 8))).build(10).to("meta")  # in place of a GPU
     seen = []
 
     def features(_: Classifier, x: torch.Tensor) -> torch.Tensor:

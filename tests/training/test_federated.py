@@ -164,7 +164,7 @@ def test_a_fraction_of_the_members_takes_part_but_never_nobody(
 
 @dataclass(frozen=True)
 class Toll(Term):
-    """Adds a constant, of which no gradient knows."""
+    """Add a constant that is in no gradient."""
 
     height: float
 

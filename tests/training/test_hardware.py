@@ -30,7 +30,7 @@ def test_a_device_that_is_not_there_is_refused_and_others_named() -> None:
 
 
 def test_formats_and_types_give_the_same_run_but_for_rounding() -> None:
-    # bfloat16 also exists on the processor, where it can be compared without a GPU.
+    # bfloat16 also exists on the CPU, where it can be compared without a GPU.
     recipe = fedavg(ExtractorConfig("cnn", (1, 8, 8)), rounds=2, local_epochs=1, lr=0.05, batch_size=64)
     plain = train(recipe, DIGITS, PARTITION, hardware=Hardware(channels_last=False))
     last = train(recipe, DIGITS, PARTITION)
@@ -134,7 +134,7 @@ def test_a_compiled_run_is_the_same_but_for_rounding(monkeypatch: pytest.MonkeyP
     compiled, shapes = torch.compile, list[torch.Size]()
 
     def compiled_as_is(function: Any, **_: Any) -> Any:
-        """Forwards and backwards are traced, and run by torch's own kernels: whoever tests may have no C++ compiler."""
+        """Trace forward and backward passes, and run them with torch's own kernels: the test machine may have no C++ compiler."""
         traced = compiled(function, backend="aot_eager")
 
         def run(x: torch.Tensor) -> torch.Tensor:
@@ -169,7 +169,7 @@ def test_a_machine_that_compiles_nothing_is_told_what_it_lacks(monkeypatch: pyte
 def test_the_server_stays_on_the_cpu_where_updates_come_to(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The meta device, on which nothing can be computed with what lies elsewhere, stands for a GPU.
+    # The meta device replaces a GPU: computing on it with tensors from elsewhere fails.
     def trained_elsewhere(recipe: Any, data: Any, partition: Any, *_: Any) -> Any:
         return nullcontext(partial(map, LocalTrainer(recipe, data, partition)))
 
@@ -177,5 +177,5 @@ def test_the_server_stays_on_the_cpu_where_updates_come_to(
     monkeypatch.setattr("training.federated.evaluate", lambda *_: (0.5, 0.5))
     monkeypatch.setattr(Hardware, "records", lambda _, data: data)
     recipe = fedavg(MLP, algorithm=ALGORITHMS[name](), rounds=3, local_epochs=1, batch_size=512)
-    with pytest.raises(KilledError):  # before the model, of which there is nothing, is brought home
+    with pytest.raises(KilledError):  # before the model, which has no data, is copied back
         train(recipe, DIGITS, PARTITION, hardware=Hardware("meta"), progress=kill_after(3))

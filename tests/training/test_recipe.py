@@ -81,7 +81,7 @@ def scaled(scale: float) -> Callable[[int, int], FixedHead]:
 def test_a_function_without_a_name_of_its_own_describes_nothing(head: Any) -> None:
     recipe = fedavg(MLP, head=head)
     assert recipe.build(10).head.out_features == 10
-    with pytest.raises(ValueError, match="has none that says what it does: take a function of a module"):
+    with pytest.raises(ValueError, match="has no name that identifies it: use a function of a module"):
         recipe.describe()
 
 

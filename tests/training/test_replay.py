@@ -20,7 +20,7 @@ MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 16, "dim": 12})
 
 
 class Shared(Eager):
-    """As a graph does, takes the first member's step for every member of the round."""
+    """Like a graph, use the first member's step for every member of the round."""
 
     held = Replay.held
     others = 0

@@ -6,7 +6,7 @@ import pytest
 from tests.support.digits import DIGITS, result
 from training import results
 from training.partition import Partition
-from training.results import Data, Environment, Line, RunResult, write_result
+from training.results import Data, Line, Machine, RunResult, write_result
 
 
 def test_members_accuracies_are_the_classes_in_the_shares_of_their_records() -> None:
@@ -37,7 +37,7 @@ def test_an_accuracy_by_the_name_of_its_head() -> None:
 
 def test_a_processor_has_a_name_where_the_kernel_tells_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "Path", lambda _: Path("/nowhere"))
-    assert Environment.here().processor
+    assert Machine.here().processor
 
 
 def test_a_file_holds_what_was_written_and_null_for_what_is_not_finite(tmp_path: Path) -> None:

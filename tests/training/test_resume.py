@@ -177,7 +177,7 @@ def test_a_damaged_memory_is_named(tmp_path: Path) -> None:
     train(recipe("scaffold"), DIGITS, PARTITION, snapshot=tmp_path)
     [path, *_] = tmp_path.glob("member-*")
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ResumeError, match=f"{path.name} holds no run to go on from"):
+    with pytest.raises(ResumeError, match=f"{path.name} holds no run to resume"):
         train(recipe("scaffold", rounds=4), DIGITS, PARTITION, snapshot=tmp_path)
 
 
@@ -185,10 +185,10 @@ def test_a_damaged_memory_is_named(tmp_path: Path) -> None:
 def test_what_is_no_run_is_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     path = tmp_path / "server-1.safetensors"
     save_file({"a": torch.zeros(1)}, path, metadata=metadata)
-    with pytest.raises(ResumeError, match="no run to go on from"):
+    with pytest.raises(ResumeError, match="no run to resume"):
         train(recipe(), DIGITS, PARTITION, snapshot=tmp_path)
     path.write_bytes(b"no")
-    with pytest.raises(ResumeError, match="no run to go on from"):
+    with pytest.raises(ResumeError, match="no run to resume"):
         train(recipe(), DIGITS, PARTITION, snapshot=tmp_path)
 
 

@@ -33,7 +33,7 @@ def recipe() -> Recipe:
 
 
 def resumed_from_a_folder_of_ones_own(snapshot: Path) -> list[int]:
-    """The rounds that are left after one of two: the first process's file counts, also where others have none."""
+    """Resume after one of two rounds. The first process's file counts, even if others have none."""
 
     def stop(record: RoundRecord) -> None:
         raise InterruptedError
@@ -56,7 +56,7 @@ def same(one: State, other: State) -> bool:
 
 
 def one_of_a_group(folder: Path) -> None:
-    """What each process of `torchrun` does."""
+    """The work of each process of `torchrun`."""
     from torch import distributed  # noqa: PLC0415
 
     distributed.init_process_group("gloo")
@@ -86,7 +86,7 @@ def one_of_a_group(folder: Path) -> None:
         assert rounds == [2]
         quick = {"training": {"rounds": 1, "local_epochs": 1}, "model": {"architecture": "mlp"}}
         cost = run(load_experiment("digits-fedavg", None, {**quick, "calibrate": {}}), 0).result.cost
-        assert len({*of_all(cost.cpu_s)}) == 1  # everybody's together
+        assert len({*of_all(cost.cpu_s)}) == 1  # the same sum in all processes
         save_checkpoint(trained.classifier, folder / f"{rank}.safetensors", preprocessing="")
         np.save(folder / f"{rank}.npy", [record.local_loss for record in trained.history])
     finally:

@@ -54,7 +54,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def held(url: str, tmp_path_factory: pytest.TempPathFactory) -> Consortium:
-    """Three members that have a result; tests leave their folders as they are."""
+    """Three members with a result; tests leave their folders unchanged."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("VEILSUM_")]:
             patch.delenv(name)
@@ -67,7 +67,7 @@ def held(url: str, tmp_path_factory: pytest.TempPathFactory) -> Consortium:
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """`veilsum` in a folder of its own, with no settings from outside."""
+    """`veilsum` in its own folder, without outside settings."""
     for name in [name for name in os.environ if name.startswith("VEILSUM_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
@@ -77,7 +77,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 @pytest.fixture
 def remote(cli: Cli, url: str) -> Cli:
-    """`veilsum` that knows a running coordinator."""
+    """`veilsum` with the address of a running coordinator."""
     cli.url = url
     return cli
 

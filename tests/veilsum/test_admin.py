@@ -136,7 +136,7 @@ def test_publishing(remote: Cli) -> None:
     assert "unauthorised" in remote(*publish).error  # a new federation takes the operator's token
     assert remote.operate("admin", "publish", "r.bin")["published"][0]["roster"] == 1
     more = ("--member", f"c={KEYS[3]}", "--url", "http://127.0.0.1:9")
-    remote.json("admin", "roster", "r.json", *folder, *more)  # the draft knows the key: nobody is asked
+    remote.json("admin", "roster", "r.json", *folder, *more)  # the draft has the key, so there is no prompt
     assert draft()["coordinator"] == coordinator
     study = written_study(remote, "admin")
     signed = remote.json(*remote.at("admin", "publish", study, "r.bin", *folder))["published"]
@@ -193,6 +193,8 @@ def test_identities(cli: Cli) -> None:
 
 
 def test_a_pin_stays(cli: Cli) -> None:
+    assert "64 hex digits" in cli("member", "new", "c", "--member", "hospital-c", "--admin-key", "12").error
+    assert not Path("c").exists()
     words = ("member", "new", "a", "--member", "hospital-a", "--admin-key")
     cli.json(*words, KEYS[1])
     cli.json(*words, KEYS[1])

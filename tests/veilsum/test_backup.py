@@ -1,4 +1,4 @@
-"""The drill: a round, a backup, the machine is lost, a restored coordinator shows and signs the same."""
+"""The drill: a round, a backup, the machine is lost, and a restored coordinator shows and signs the same."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ from veilsum.protocol.identity import SigningKey
 
 
 async def shown(server: Server, party: Party, round_id: str) -> tuple[bytes, bytes, str]:
-    """The signed record, the weights, and who signed."""
+    """Return the signed record, the weights, and the signer."""
     record = await server.client.get(f"/v1/rounds/{round_id}/result")
     weights = await server.client.get(f"/v1/rounds/{round_id}/result/weights")
     assert (record.status_code, weights.status_code) == (200, 200)
@@ -59,7 +59,7 @@ STRANGER = SigningKey(b"s" * 32)
 
 
 def small(folder: Path) -> Path:
-    """A data folder with a database and a key."""
+    """Make a data folder with a database and a key."""
     folder.mkdir()
     connection = sqlite3.connect(folder / "coordinator.sqlite3")
     connection.execute("CREATE TABLE t (x)")
@@ -73,7 +73,7 @@ def small(folder: Path) -> Path:
 def rewritten(
     archive: Path, into: Path, change: dict[str, bytes | None], signer: SigningKey | None = None
 ) -> Path:
-    """The archive with entries changed, added, or (None) removed; signed anew, with a manifest that fits, if there is a signer."""
+    """Change, add or (None) remove entries of an archive; with a signer, sign it again with a matching manifest."""
     with ZipFile(archive) as old:
         contents = {entry.filename: old.read(entry) for entry in old.infolist()} | change
     if signer is not None:
@@ -93,7 +93,7 @@ def rewritten(
 
 
 def refused(archive: Path, key: bytes | None, expected: str) -> None:
-    """Nothing is left of an archive that is refused, and the reason is one line."""
+    """Check that a refused archive leaves nothing behind, and that the reason is one line."""
     before = set(archive.parent.rglob("*"))
     with pytest.raises(Misuse, match=expected) as caught:
         restore(archive, archive.parent / "new", key)
@@ -138,7 +138,7 @@ def test_a_damaged_backup_is_never_restored(
 def test_no_name_leads_outside_whoever_signed_it(name: str, tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
     create(small(tmp_path / "data"), archive)
-    refused(rewritten(archive, tmp_path / "b.zip", {name: b"x"}, KEY), KEY.public, "pattern")
+    refused(rewritten(archive, tmp_path / "b.zip", {name: b"x"}, KEY), KEY.public, "another form")
 
 
 def test_a_backup_is_its_coordinators_own(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_damaged_database_is_found_before_it_is_kept(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="the database is damaged"):
         create(data, tmp_path / "a.zip")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    DataFolderLock(data).release()  # nobody holds it
+    DataFolderLock(data).release()  # not locked by any process
 
 
 def test_what_a_killed_command_left_goes_with_the_next(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from client_sdk.progress import Progress, Step
+from tests.support.cli import Cli
 from veilsum.commands.member import _teller
 from veilsum.console import clock, fail, note, reported, say, table
 from veilsum.protocol.errors import Misuse
@@ -134,3 +135,14 @@ def test_a_terminal_without_our_letters_shows_others(words: tuple[str, ...]) -> 
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in ran.stderr
     assert ran.returncode == (0 if "--help" in words else 1)
+
+
+@pytest.mark.parametrize("words", [("", "--member", "a"), ("folder", "--member", "a", "--admin-key=")])
+def test_an_empty_word_is_refused(
+    words: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = cli("member", "new", *words)
+    assert refused.code == 2
+    assert "an argument is empty" in refused.err
+    assert not list(tmp_path.iterdir())

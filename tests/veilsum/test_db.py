@@ -1,4 +1,4 @@
-"""`veilsum operator db`: an operator looks at the database, and upgrades it."""
+"""`veilsum operator db`: inspecting and upgrading the database."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -13,11 +13,11 @@ from veilsum.protocol.rest import RoundView
 
 Make = Callable[..., Consortium]
 QUICK = {"upload = 600": "upload = 1", "answer = 60": "answer = 1"}
-"""The least that an attempt may last is upload + 3 · answer."""
+"""The shortest attempt lasts upload + 3 · answer."""
 
 
 def overdue(c: Consortium) -> str:
-    """A round whose latest end has passed, with nothing uploaded."""
+    """Play a round past its latest end, with nothing uploaded."""
     cohort = c.enrolled()
     view = c.cli.operate("operator", "round", "open", cohort, "--lifetime-s", 5)
     watched = c.cli(*c.cli.at("operator", "round", "watch", view["round"], "--json"))

@@ -1,4 +1,4 @@
-"""Modes of secrets, and addresses without TLS."""
+"""File modes of secrets, and addresses without TLS."""
 
 import os
 from pathlib import Path
@@ -125,7 +125,7 @@ def test_files_of_secrets_are_refused_when_others_read_them(tmp_path: Path) -> N
 
 
 def test_a_misspelt_setting_is_refused(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable of a command, of a cluster's service called veilsum or of another program is not one."""
+    """Variables of commands, of a cluster's service called veilsum or of other programs don't count as settings."""
     others = {"OPERATOR_TOKN", "veilsum_connections"}
     others |= {
         f"VEILSUM_{name}"
@@ -174,6 +174,12 @@ def test_plain_http_is_warned_of_and_only_named_proxies_are_believed(
     said = cli("serve", "--port", 0, "--host", host)
     assert ("WARNING: http://0.0.0.0:" in said.err) is warned
     assert given == [(proxies != "", proxies)]
+
+
+def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VEILSUM_DATA_DIR", "VEILSUM_COORDINATOR_KEY", "VEILSUM_MAX_WAIT_S"):
+        monkeypatch.setenv(name, "")
+    assert Settings() == Settings(data_dir=Path("veilsum-data"), coordinator_key=None, max_wait_s=30.0)
 
 
 def test_proxies_are_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

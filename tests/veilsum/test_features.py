@@ -30,7 +30,7 @@ def columns(**more: Any) -> dict[str, Any]:
 
 
 def write_csv(path: Path) -> None:
-    """As a spreadsheet writes it: with a byte order mark, and the label somewhere."""
+    """Write a CSV file like a spreadsheet: with a byte order mark, and the label in any column."""
     rows = (f"{a},{y},{b},{c}\n" for (a, b, c), y in zip(Z, Y, strict=True))
     path.write_text("\ufefff0,label,f1,f2\n" + "".join(rows), "utf-8")
 
@@ -90,7 +90,7 @@ def test_labels_may_be_class_keys(tmp_path: Path) -> None:
 
 
 def test_each_study_says_whether_a_whole_number_is_a_key_or_an_index(tmp_path: Path) -> None:
-    """A member may have approved several: none of them changes how another's labels are read."""
+    """A member may have approved several studies; none of them changes how another's labels are read."""
     np.savez(tmp_path / "x.npz", features=Z, labels=[7.0, 1.0, np.nan])
     records = read_records(tmp_path / "x.npz")
     assert records.indices([f"class-{label}" for label in range(8)]).tolist() == [7, 1, -1]
@@ -118,7 +118,7 @@ KEYS = {
 def test_a_label_is_the_same_class_however_its_file_writes_it(
     tmp_path: Path, form: str, labels: list[str], keys: str
 ) -> None:
-    """One missing label costs its own row alone."""
+    """A missing label affects only its own row."""
     path = tmp_path / f"x.{form}"
     match form:
         case "csv":
@@ -178,7 +178,7 @@ def npz(**arrays: Any) -> Write:
 
 
 def tensors(path: Path, **types: str) -> None:
-    """Features of twos and labels of zeros, in types that numpy may not have, as torch writes them."""
+    """Make features of twos and labels of zeros as torch writes them, possibly in types that numpy lacks."""
     header, content = {}, b""
     for name, kind in types.items():
         one = {"BF16": b"\x00\x40", "F8_E4M3": b"\x40", "I8": b"\0"}[kind]
@@ -203,7 +203,7 @@ def test_bfloat16_is_widened(tmp_path: Path) -> None:
 
 
 def pandas(index: list[Any], **more: Any) -> Write:
-    """A table of pandas, as its own files say which columns were the index."""
+    """Make a table as pandas does, whose file records the index columns."""
     about = json.dumps({"index_columns": index, "columns": [], "pandas_version": "2"})
     table = pa.table(columns(label=Y, **more)).replace_schema_metadata({"pandas": about})
     return lambda path: parquet.write_table(table, path)
@@ -345,7 +345,7 @@ def test_an_error_names_the_line_of_the_file(tmp_path: Path, row: str, why: str)
 @pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[ns]", "datetime64[D]", "timedelta64[s]"])
 @pytest.mark.parametrize("form", ["npz", "parquet", "list"])
 def test_a_time_is_no_id(tmp_path: Path, form: str, kind: str) -> None:
-    """Not even one that numpy counts in nanoseconds, whose integer depends on who wrote the file."""
+    """Not even numpy's nanoseconds, whose integer depends on the file's writer."""
     path, ids = tmp_path / f"x.{form}", np.arange(3).astype(kind)
     match form:
         case "npz":
@@ -414,12 +414,13 @@ def test_a_pt_file_that_needs_unpickling_is_refused(tmp_path: Path) -> None:
 
 def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    features = np.column_stack([rng.normal(5, 2, 200), rng.normal(-1, 1000, 200), np.full(200, 3.0)])
+    features = np.column_stack([rng.normal(5, 2, 200), rng.normal(-1, 1000, 200), np.full(200, 0.1)])
     features[0] = np.nan
     moments = moments_in(tmp_path / "moments.safetensors", [features[:100], features[100:]])
     found = moments.apply(features)[1:]
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(found.std(axis=0), [1, 1, 0], atol=1e-12)
+    assert (moments.mean[2], moments.scale[2]) == (0.1, 1)
     again = moments_in(tmp_path / "moments.safetensors", [2 * features])
     np.testing.assert_array_equal(again.mean, moments.mean)
     with pytest.raises(Misuse, match="the moments are of 3 features"):

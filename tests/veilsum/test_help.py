@@ -1,4 +1,4 @@
-"""`--help` of every command, and what a member's machine need not have."""
+"""`--help` of every command, and packages that a member's machine doesn't need."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def test_help_names_every_option_in_words(
 
 
 def modules(code: str) -> set[str]:
-    """Everything in sys.modules after some code in a fresh process, and the packages that it belongs to."""
+    """Return all modules, and their packages, in sys.modules after some code in a new process."""
     report = "; import json, sys; sys.stderr.write(json.dumps([*sys.modules]))"
     run = subprocess.run(
         [sys.executable, "-c", code + report], cwd=ROOT, capture_output=True, text=True, check=True

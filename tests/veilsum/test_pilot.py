@@ -1,4 +1,4 @@
-"""A whole pilot, in processes of its own."""
+"""A whole pilot, in separate processes."""
 
 import hashlib
 from pathlib import Path
@@ -12,6 +12,7 @@ from tests.support.cli import Cli
 from veilsum.commands import pilot
 from veilsum.demo.folder import Folder
 from veilsum.demo.processes import DemoError
+from veilsum.round_view import summary
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_a_pilot_that_fails_keeps_copies_of_the_records_only_if_asked(
 
 
 def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) -> None:
-    """Of tabular features, standardised by moments that the study names as its extractor."""
+    """With tabular features, standardised by moments that the study names as its extractor."""
     wine, moments = load_wine(), tmp_path / "moments.safetensors"
     rows = np.random.default_rng(0).permutation(len(wine.target))
     np.savez(tmp_path / "wine.npz", features=wine.data[rows], labels=wine.target[rows])
@@ -66,6 +67,11 @@ def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) ->
     assert found["largest_difference_from_a_fit_in_the_clear"] < 1e-6
     result = Result.load(tmp_path / "pilot/result")
     result.verify()
+    assert summary(result.record)["ridge"].endswith(", chosen by GCV")
+    given = result.record.solution.model_copy(update={"chosen_by": "given"})
+    assert summary(result.record.model_copy(update={"solution": given}))["ridge"].endswith(
+        ", given by the study"
+    )
     assert result.judged is not None
     assert result.spec.question.extractor == hashlib.sha256(moments.read_bytes()).hexdigest()
 

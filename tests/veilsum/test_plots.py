@@ -36,7 +36,7 @@ def payload(uri: str, kind: str) -> bytes:
 
 
 def check_svg(uri: str) -> None:
-    """The figure loads nothing from elsewhere."""
+    """Check that the figure loads no external resource."""
     root = ET.fromstring(payload(uri, "svg+xml"))
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     links = [value for node in root.iter() for name, value in node.attrib.items() if name.endswith("href")]

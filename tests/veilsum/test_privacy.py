@@ -1,4 +1,4 @@
-"""What noise costs, by one command."""
+"""`veilsum privacy`: what noise costs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Several coordinator processes at one address: what kills one is not noticed, and none outlives the one that began them."""
+"""Several coordinator processes at one address: clients don't notice a killed one, and none outlives its parent."""
 
 import json
 import os

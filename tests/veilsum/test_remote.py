@@ -1,3 +1,4 @@
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def test_addresses(url: str, address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "sum.example.org", "ftp://x", "http://", "http://[::1", "http://x:99999", "http://x:port"]
+    "url", [" ", "sum.example.org", "ftp://x", "http://", "http://[::1", "http://x:99999", "http://x:port"]
 )
 def test_what_is_no_address(url: str, cli: Cli) -> None:
     assert "--url" in cli("operator", "round", "status", "ab" * 8, "--url", url).error
@@ -119,6 +120,16 @@ def test_a_long_poll_that_waited_is_followed_at_once(monkeypatch: pytest.MonkeyP
     versions = iter([1, 1, 2])
     seen = changes(lambda _after: view(next(versions)))
     assert [next(seen).version for _ in range(2)] == [1, 2]
+
+
+def test_changes_without_end_are_followed_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
+    versions = itertools.count()
+    seen = changes(lambda _after: view(next(versions)))
+    assert [next(seen).version for _ in range(60)] == list(range(60))
+    assert now_s[0] - 1000 > 45
 
 
 def test_a_client_certificate_that_cannot_be_used(cli: Cli, tmp_path: Path) -> None:

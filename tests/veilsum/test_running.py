@@ -1,4 +1,4 @@
-"""`veilsum operator run` goes from enrolment to the result by itself: what fails is repeated, and it may be stopped anywhere."""
+"""`veilsum operator run` goes from enrolment to the result by itself: failed steps are repeated, and it may be stopped anywhere."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Has so many certified attempts at a step fail at the coordinator, one after the other."""
+    """Make this many certified attempts at a step fail at the coordinator, one after the other."""
 
     def arm(step: str, times: int = 1) -> None:
         name = {"indicator": "count", "sum": "solve"}[step]
@@ -57,7 +57,7 @@ def test_a_step_that_never_has_a_result_ends_the_command(
     assert run.result(PATIENCE_S).error.startswith(
         f"2 times in a row step sum of period {PERIOD} had no result. The last"
     )
-    done = c.run("--json").result(PATIENCE_S)  # the same command goes on
+    done = c.run("--json").result(PATIENCE_S)  # the same command continues
     assert done.values["rows"] == 120
     assert [each.result(PATIENCE_S).code for each in joins] == [0] * 3
 
@@ -80,7 +80,7 @@ def test_a_roster_that_was_replaced_after_enrolment_has_members_enrol_again(
 
 
 class Interrupted(BaseException):
-    """Ctrl-C, at a place that a test chooses."""
+    """Ctrl-C at a place chosen by the test."""
 
 
 def test_an_answer_that_was_lost_is_not_looked_for_in_haste(
@@ -134,7 +134,7 @@ def test_whoever_starts_the_command_again_finds_the_run_at_each_point(
 
 
 def links(*made: tuple[str, bytes, bytes, str]) -> tuple[Any, tuple[Link, ...]]:
-    """A study's question, and links of its period "p": step, context, repeats and reason."""
+    """Make a study's question, and links of its period "p": step, context, repeats and reason."""
     question = Federation(5, margin=1).content.question
     return question, tuple(
         Link(

@@ -136,7 +136,7 @@ def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.M
 
 
 class Process:
-    """`python -m veilsum` as anybody would run it."""
+    """Run `python -m veilsum` as a user would."""
 
     started: ClassVar[list[subprocess.Popen[str]]] = []
 
@@ -160,7 +160,7 @@ class Process:
 
 
 class Server(Process):
-    """A coordinator; `facts` is what it printed once it answered."""
+    """Run a coordinator; `facts` is what it printed at its start."""
 
     def __init__(self, folder: Path) -> None:
         ours = Authority(folder, "authority")
@@ -178,7 +178,7 @@ class Server(Process):
         self.facts: dict[str, Any] = json.loads(text)
 
     def stop(self) -> tuple[str, str]:
-        """What it printed beside the facts."""
+        """Stop it; return what it printed besides the facts."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.communicate(timeout=120)
 
@@ -194,9 +194,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One coordinator behind mutual TLS, its operator, a member beside two in threads, a round, and an end by SIGTERM.
+    """A coordinator with mutual TLS, its operator, one member process and two in threads play a round; then SIGTERM ends it.
 
-    The folder holds a user's own modules with names that veilsum once had at the top.
+    The folder contains a user's own modules with names that veilsum's top-level packages once had.
     """
     folder, url, status = cli.folder, server.facts["url"], ("operator", "round", "status", "ab" * 8)
     ca = ("--ca", server.authority.path)

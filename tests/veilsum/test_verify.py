@@ -1,4 +1,4 @@
-"""`veilsum verify` on transcripts: what it finds, whom it names, how it exits."""
+"""`veilsum verify` on transcripts: its findings, whom it blames, and its exit status."""
 
 import json
 from collections.abc import Callable
@@ -141,7 +141,7 @@ def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
 
 
 def test_a_federation_that_somebody_made_up_counts_no_identity(cli: Cli) -> None:
-    """Its roster has a member of that name, its transcript an upload of hers and a certificate over it."""
+    """Its roster has a member of that name, and its transcript an upload of that member and a certificate over it."""
     name = saved(played())
     cli.json("member", "new", "mine", "--member", "member-1")
     refused = cli("verify", name, "--identity", "mine")

@@ -166,7 +166,7 @@ class Spreading(Aggregation):
     def start(self, model: Classifier) -> State:
         """Return the inner aggregation's state. Raises ValueError if the head is fixed."""
         if not model.head.weight.requires_grad:
-            raise ValueError("FedAwS spreads a head that is trained; a fixed one stays as it is")
+            raise ValueError("FedAwS needs a trained head: a fixed one does not change")
         return self.inner.start(model)
 
     def combine(

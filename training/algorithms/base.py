@@ -131,6 +131,10 @@ class Term:
         """Return whether the weights of this name are trained in a local epoch, from 0."""
         return True
 
+    def keeps(self, name: str) -> bool:
+        """Return whether the member keeps the weights of this name for itself; no term's `quadratic` is asked about them."""
+        return False
+
     def features(self, z: Tensor, y: Tensor, site: Site) -> Tensor:
         """Return the features, of shape (n, l), that the head sees in training."""
         return z
@@ -217,6 +221,10 @@ class Algorithm:
     def plus(self, *terms: Term) -> Algorithm:
         """Return the algorithm with further terms."""
         return Algorithm(self.aggregation, (*self.terms, *terms))
+
+    def keeps(self, name: str) -> bool:
+        """Return whether members keep the weights of this name for themselves."""
+        return any(term.keeps(name) for term in self.terms)
 
 
 def trained(model: Classifier) -> dict[str, Parameter]:

@@ -47,7 +47,10 @@ class ModelContrastive(Term):
 
 @dataclass(frozen=True)
 class FeatureDiscrepancy(Term):
-    """FedMMD: λ·MMD² between the batch's features under the model in training and the received one, λ = `weight` (Yao et al. 2018, eq. 5)."""
+    """FedMMD: λ·MMD² between the batch's features under the model in training and the received one, λ = `weight` (Yao et al. 2018, eq. 5).
+
+    A single record has no penalty: the kernel's width would be its own distance, MMD² a constant, and the gradient rounding.
+    """
 
     weight: float = 0.1
 
@@ -55,6 +58,8 @@ class FeatureDiscrepancy(Term):
         not_negative(weight=self.weight)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
+        if len(batch.z) < 2:
+            return 0.0
         return self.weight * squared_mmd(batch.z, _under(site.received, "received", batch, site))
 
 

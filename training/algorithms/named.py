@@ -55,11 +55,13 @@ def fedopt(
     *,
     rule: Literal["sgd", "adam", "yogi", "adagrad"] = "adam",
     lr: float = 0.1,
-    momentum: float = 0.9,
+    momentum: float | None = None,
     beta2: float = 0.99,
     tau: float = 1e-3,
 ) -> Algorithm:
-    """Reddi et al. 2021."""
+    """Reddi et al. 2021. The default momentum is the paper's: none for `adagrad`, else 0.9."""
+    if momentum is None:
+        momentum = 0.0 if rule == "adagrad" else 0.9
     return Algorithm(ServerOptimiser(rule, lr, momentum, beta2, tau))
 
 

@@ -26,8 +26,6 @@ from training.ranges import not_negative, positive
 class Proximal(Term):
     """FedProx: ½μ‖θ − θ^t‖² over the trained weights (Li et al. 2020, eq. 2).
 
-    θ^t of layers that the member keeps is where they start.
-
     Attributes:
         mu: μ ≥ 0.
         over: all weights, or the head's only, which is clsprox (Luo et al. 2021, §3.3).
@@ -56,7 +54,6 @@ class ControlVariates(Term):
 
     The paper steps by plain SGD. With momentum ‖a‖₁ (`TrainingRound.gradient_mass`) replaces K: (θ^t − θ)/(η‖a‖₁)
     is the weighted mean of the gradients along the way; dividing by K would make c_k up to 1/(1 − ρ) times too long.
-    θ^t of layers that the member keeps is where they start.
 
     Attributes:
         uniform: p_k = 1/N instead of n_k/n; the same as the aggregation's.
@@ -105,8 +102,7 @@ class DynamicPenalty(Term):
     """FedDyn at a member: ½α‖θ − θ^t‖² − ⟨h_k, θ⟩ (Acar et al. 2021, eq. 1 and Algorithm 1).
 
     Afterwards h_k ← h_k − α(θ_k − θ^t). At a stationary point of the local objective h_k is the gradient of the member's
-    own loss, so a point where all members agree is one where the federation's loss is stationary. θ^t of layers that the member
-    keeps is where they start. α > 0 is the same as the server's.
+    own loss, so a point where all members agree is one where the federation's loss is stationary. α > 0 is the same as the server's.
     """
 
     alpha: float
@@ -161,6 +157,7 @@ class DynamicCorrection(Aggregation):
 class PersonalLayers(Term):
     """A member continues from its own head or extractor instead of the received one.
 
+    Other terms' penalties leave these layers alone: SCAFFOLD would pull members' to one optimum, FedDyn hold them where they began.
     The global model still holds their mean, for members that take part for the first time and for the history.
     `training.personal` evaluates members.
 
@@ -174,10 +171,13 @@ class PersonalLayers(Term):
     def begin(self, site: Site) -> None:
         site.model.load_state_dict(site.memory, strict=False)
 
+    def keeps(self, name: str) -> bool:
+        return name.startswith(f"{self.layers}.")
+
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return no message, and the trained layers as memory."""
         own = site.model.shared_weights().items()
-        return {}, {name: tensor.clone() for name, tensor in own if name.startswith(f"{self.layers}.")}
+        return {}, {name: tensor.clone() for name, tensor in own if self.keeps(name)}
 
 
 @dataclass(frozen=True)

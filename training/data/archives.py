@@ -119,7 +119,7 @@ def _interleaved(rows: Array) -> Array:
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
     file = archive.extractfile(name)
     if file is None:
-        raise ValueError(f"{name} is no file")
+        raise ValueError(f"{name} is not a file")
     return file.read()
 
 

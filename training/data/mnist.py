@@ -60,7 +60,7 @@ def parse_idx(raw: bytes) -> npt.NDArray[np.uint8]:
     kind, dimensions = raw[2], raw[3]
     start = 4 + 4 * dimensions
     if kind != _UNSIGNED_BYTE or len(raw) < start:
-        raise ValueError("it is no idx file of unsigned bytes")
+        raise ValueError("it is not an idx file of unsigned bytes")
     shape = struct.unpack(f">{dimensions}I", raw[4:start])
     if len(raw) - start != prod(shape):
         raise ValueError(f"it has {len(raw) - start} elements, its header says {prod(shape)}")

@@ -43,7 +43,7 @@ def read_pack(folder: DataFolder, name: str) -> tuple[Images, Images]:
         return whole.where(~held), whole.where(held)
     except DAMAGED as error:
         raise DataError(
-            f"{path} is no pack: {type(error).__name__}: {error}; docs/training.md says what one holds"
+            f"{path} is not a pack: {type(error).__name__}: {error}; docs/training.md says what one holds"
         ) from error
 
 

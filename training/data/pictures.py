@@ -224,7 +224,7 @@ def _images(files: Sequence[_Place], labels: Sequence[int], side: int) -> Images
                     colour = colour.resize((side, side), Image.Resampling.LANCZOS)
                 row[:] = np.asarray(colour)
         except UnidentifiedImageError as error:
-            raise ValueError(f"{file.name} is no image") from error
+            raise ValueError(f"{file.name} is not an image") from error
         except OSError as error:
             raise ValueError(f"{file.name}: {error}") from error
     return Images(x, np.asarray(labels, np.int64))

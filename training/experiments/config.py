@@ -269,7 +269,9 @@ def parse_change(text: str) -> dict[str, Any]:
     """Parse `training.rounds=3` to nested tables; the value is TOML, or else a string. Raises ConfigError without "="."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
-        raise ConfigError(f"{text!r} is no change; write a key, =, and a value, such as training.rounds=3")
+        raise ConfigError(
+            f"{text!r} is not a setting; write a key, =, and a value, such as training.rounds=3"
+        )
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -335,7 +337,7 @@ def _read(name: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{name} can't be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name} is no TOML: {error}") from error
+        raise ConfigError(f"{name} is not TOML: {error}") from error
 
 
 def _shipped_files() -> dict[str, Traversable]:

@@ -25,17 +25,7 @@ from training.hardware import CPU, Hardware
 from training.partition import Partition
 from training.personal import OwnRecords, keep_back, personal_accuracies
 from training.recipe import Recipe
-from training.results import (
-    Calibration,
-    Data,
-    Deal,
-    Diverged,
-    Environment,
-    RunCost,
-    RunResult,
-    lines,
-    per_class,
-)
+from training.results import Calibration, Data, Deal, Diverged, Machine, RunCost, RunResult, lines, per_class
 from training.resume import RoundRecord
 from training.seeding import Stream, generator
 from training.workers import of_all
@@ -94,6 +84,7 @@ def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Pr
         data = Split(data.train.subset(used.nonzero().squeeze(1)), data.test)
     try:
         partition = chosen(DEALS, experiment.deal, "deal")(data.train, generator(seed, Stream.PARTITION))
+        partition.check()
         if experiment.personal is None:
             return PreparedData(data, partition, validation=validation)
         kept_back = keep_back(partition, data.train.y.numpy(), experiment.personal.keep_back, seed)
@@ -120,7 +111,7 @@ class How(TypedDict, total=False):
 
 
 def run(experiment: Experiment, seed: int, *, folder: Path | None = None, **how: Unpack[How]) -> FinishedRun:
-    """Train as `train` does, with its keywords, then calibrate and evaluate. Raises ConfigError if a calibration can't be fitted."""
+    """Train as `train` does, with its keywords, then calibrate and evaluate. Raises ConfigError if a calibration can't be fitted or applied."""
     wall, cpu = time.perf_counter(), _processor_s()
     made: list[RoundRecord] = []
     progress = how.get("progress")
@@ -225,7 +216,7 @@ def _facts(
             prepared.data, prepared.partition, stands_in_for=choice.stands_in_for, note=choice.note
         ),
         "deal": Deal.of(prepared.partition, deal.pop("name"), **deal),
-        "environment": Environment.here(device=device),
+        "environment": Machine.here(device=device),
     }
 
 
@@ -253,11 +244,11 @@ def _calibrations(
     for kind, options in experiment.calibrate.items():
         try:
             fitted = calibrate(kind, held, **options)
+            predicted[kind] = fitted.predict(test)
         except CalibrationError as error:
             raise ConfigError(
                 f"calibrate.{kind}: {error}. Change its options, or set calibrate.{kind}=false: what a snapshot holds is not trained again"
             ) from error
-        predicted[kind] = fitted.predict(test)
         found.append(
             Calibration(
                 kind=kind,

@@ -1,1 +1,1 @@
-"""The work behind `veilsum calibrate`: a head from your own files, judged and drawn."""
+"""Fit a head to your own files, judge it and draw its report, for `veilsum calibrate`."""

@@ -1,4 +1,4 @@
-"""A head from your own files: fitted, judged on a hold-out set, written. Nothing is sent."""
+"""Fit a head to your own files, judge it on a hold-out set, and write it. Nothing is sent."""
 
 import json
 import os
@@ -12,9 +12,10 @@ import numpy as np
 from pydantic import ValidationError
 from safetensors.numpy import save
 
-from client_sdk.errors import first_fault
 from veilsum import plots
-from veilsum.calibration import FFCStatistics, Reliability
+from veilsum.calibration import CalibrationError, FFCStatistics, Reliability
+from veilsum.calibration.answer import REFUSED, Answer
+from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.random_features import suggested_bandwidth
 from veilsum.calibration.rows import Floats
@@ -22,6 +23,7 @@ from veilsum.console import lacks, note
 from veilsum.features import Part, class_keys, divide, moments_in, of_file, read_records, read_table
 from veilsum.files import write_durably
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.forms import first_fault
 from veilsum.protocol.rest import HEAD
 from veilsum.protocol.study import CCVR, FFC, CCVRHead, RandomFeaturesFFC, Statistic
 from veilsum.study.answers import Alone, alone
@@ -34,17 +36,23 @@ HEADS = {
     "ncm": "nearest class mean, from FFC's sums",
 }
 DERIVED = frozenset({"lda", "ncm"})
-"""Heads that follow from FFC's sums."""
+"""Heads that are derived from FFC's sums."""
 LOG_ODDS = frozenset({"lda", "ccvr"})
-"""Heads with scores that are log-odds at a temperature of 1."""
+"""Heads whose scores are log-odds at a temperature of 1."""
 _SIZE = 1024
-_MANY_CLASSES = 100  # that a table shows
+_MANY_CLASSES = 100  # maximum rows of a table
 _UNUSABLE = "NaN, infinity, all zeros, or no label of a class"
 _CHOSEN = {"gcv": "GCV", "given": "you"}
 
 
 class Loaded(NamedTuple):
-    """The records of all files: those to fit, of each file; those that choose a mixture, and the hold-out set, None without one."""
+    """The records of all files.
+
+    Attributes:
+        fitted: the records to fit, by file.
+        choosing: the records that choose a mixture, or None.
+        judging: the hold-out set, or None.
+    """
 
     fitted: list[Part]
     choosing: Part | None
@@ -55,7 +63,7 @@ class Loaded(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Fitting:
-    """The options of `veilsum calibrate`, whose help describes them, and its work."""
+    """The options of `veilsum calibrate`, described in its help, and its work."""
 
     files: Sequence[Path]
     head: str
@@ -75,7 +83,7 @@ class Fitting:
 
         Raises:
             CalibrationError: no head follows from these records.
-            Misuse: options that exclude each other, files that do not fit together, or sums that exceed this machine's memory.
+            Misuse: options exclude each other, files do not fit together, or the sums exceed this machine's memory.
         """
         self._check_options()
         self._check_outputs()
@@ -90,10 +98,8 @@ class Fitting:
             )
         records = self._records(shared.spec.question.classes if shared is not None else None)
         found = self._summed(records)
-        answer, derived = found.answer, self.head in DERIVED
-        solved = answer.heads[self.head] if derived else answer.head
-        assert solved is not None  # without a head, an exact sum raises
-        head, judging = Calibrated(solved), records.judging
+        answer = found.answer
+        head, judging = Calibrated(self._solved(answer)), records.judging
         values: dict[str, Any] = {"records": answer.records, "classes": len(records.classes)}
         if (keys := [*records.classes]) != [f"class-{index}" for index in range(len(keys))]:
             values["class_keys"] = keys  # in the order of the head's columns
@@ -119,7 +125,7 @@ class Fitting:
             )
         _save(self.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
         values["empty_classes"] = list(head.head.empty_classes)
-        if not derived and answer.ridge is not None:
+        if self.head not in DERIVED and self.personal is None and answer.ridge is not None:
             values |= {"ridge": answer.ridge, "chosen_by": _CHOSEN.get(answer.chosen_by, answer.chosen_by)}
             if answer.solution is not None:
                 values |= {"effective_dof": answer.solution.dof, "condition": answer.solution.condition}
@@ -144,6 +150,8 @@ class Fitting:
             raise Misuse(f"a head of {self.head} has no λ: leave out --ridge")
         if self.personal is not None and self.head != "ffc":
             raise Misuse("--personal mixes FFC's sums: leave out --head")
+        if self.personal is not None and (self.ridge is not None or self.prior is not None):
+            raise Misuse("--personal: λ and the class shares are the result's: leave out --ridge and --prior")
         if self.personal is not None and not isinstance(self.held_out, float):
             raise Misuse("--personal needs --held-out SHARE: these records choose the mixture")
         if self.report is not None and lacks("matplotlib", "torch"):
@@ -151,7 +159,7 @@ class Fitting:
 
     def _check_outputs(self) -> None:
         """Refuse outputs that would replace an input, or can't be written (Misuse)."""
-        inputs = {os.path.realpath(path) for path in self.files}  # a loop of links is no error
+        inputs = {os.path.realpath(path) for path in self.files}  # realpath accepts loops of links
         if isinstance(self.held_out, Path):
             inputs.add(os.path.realpath(self.held_out))
         outputs = [("--output", self.output), ("--report", self.report), ("--standardise", self.standardise)]
@@ -169,7 +177,7 @@ class Fitting:
             raise Misuse("--report and --output name the same file")
 
     def _records(self, classes: Sequence[str] | None) -> Loaded:
-        """Read all files, and divide them; without `classes` these follow from the labels. Raises Misuse if the files do not fit together."""
+        """Read and divide all files; `classes` default to those of the labels. Raises Misuse if the files do not fit together."""
         moments = None
         if self.standardise is not None:
             tables = [read_table(path, self.id_column) for path in self.files]
@@ -199,11 +207,11 @@ class Fitting:
     def _divided(
         self, parts: list[Part], ids: list[list[bytes] | None]
     ) -> tuple[list[Part], Part | None, Part | None]:
-        """The records to fit, those that choose a mixture, and those that judge, by the share to hold out."""
+        """Divide records by the hold-out share into those to fit, those that choose a mixture, and the hold-out set."""
         share = self.held_out
         if not isinstance(share, float):
             return parts, None, None
-        # Records that choose a mixture must not judge it.
+        # Records that choose a mixture can't judge it as well.
         bounds = [share] if self.personal is None else [share / 2, share]
         divided = [divide(*part, named, bounds) for part, named in zip(parts, ids, strict=True)]
         *held, fitted = zip(*divided, strict=True)
@@ -234,8 +242,16 @@ class Fitting:
             ccvr=self._ccvr if isinstance(statistic, CCVR) else None,
         )
 
+    def _solved(self, answer: Answer) -> Head:
+        if self.head not in DERIVED:
+            assert answer.head is not None  # without a head, an exact sum raises
+            return answer.head
+        if self.head in answer.documents:
+            raise CalibrationError(f"no head of {self.head}: {answer.documents[self.head].notes[REFUSED]}")
+        return answer.heads[self.head]
+
     def _statistic(self, bandwidth: float | None) -> Statistic:
-        """The statistic to sum. Raises Misuse for parameters that the head does not have."""
+        """Return the statistic to sum. Raises Misuse for parameters that the head does not have."""
         try:
             if self.head == "random-features":
                 given = self._known("size", "bandwidth")
@@ -251,7 +267,7 @@ class Fitting:
 
     @property
     def _ccvr(self) -> CCVRHead:
-        """How CCVR's head is retrained."""
+        """The parameters for retraining CCVR's head."""
         given = {"samples_per_class": 2000, "power": 0.5, **self._known("samples_per_class", "power")}
         return CCVRHead(samples_per_class=int(given["samples_per_class"]), power=float(given["power"]))
 
@@ -264,15 +280,21 @@ class Fitting:
 
     @property
     def _has_log_odds(self) -> bool:
-        """Whether the head's scores are log-odds without a hold-out set."""
+        """Whether the head's scores are log-odds without a fitted temperature."""
         return self.head in LOG_ODDS and not self.unit_columns
 
     def _changed(self, head: Calibrated, records: Loaded, judging: Part | None) -> Calibrated:
         """Apply `--unit-columns` and `--prior`."""
         found = head.head.with_unit_columns() if self.unit_columns else head.head
+        temperature = None
         if self.prior is not None:
             if judging is not None:
                 temperature = _judged(Calibrated(found), judging).temperature
+                if not isinstance(self.held_out, Path):
+                    note(
+                        "The hold-out set has the records' class shares, not those of --prior: "
+                        "where the head is used, accuracy and calibration error differ"
+                    )
             elif self._has_log_odds:
                 temperature = 1.0
             else:
@@ -282,11 +304,11 @@ class Fitting:
             counts = np.bincount(_joined(records.fitted)[1], minlength=len(records.classes))
             prior = np.ones(len(counts)) if self.prior == "uniform" else _numbers(Path(self.prior))
             found = found.with_prior(counts, prior, temperature=temperature)
-        return head if found is head.head else replace(head, head=found, temperature=None)
+        return head if found is head.head else replace(head, head=found, temperature=temperature)
 
 
 def _check_memory(records: Loaded, statistic: Statistic) -> None:
-    """Raise Misuse for sums that exceed this machine's memory, which holds them as added, as sent and as checked."""
+    """Raise Misuse if the sums, which are held in several forms at once, exceed this machine's memory."""
     width = statistic.width(records.dim)
     classes = len(records.classes)
     numbers = 2 * statistic.elements(records.dim, classes) + width * (classes + 2 * width)
@@ -304,15 +326,17 @@ def _joined(parts: Sequence[Part]) -> Part:
 
 
 def _judged(head: Calibrated, records: Part) -> Reliability:
-    return Reliability.of(head.head, *records, normalise=head.head.scales)
+    """Judge a head at its temperature, or else at the one that these records give."""
+    given = None if head.temperature is None else [head.temperature]
+    return Reliability.of(head.head, *records, normalise=head.head.scales, temperatures=given)
 
 
 def _page(name: str, found: Alone, head: Calibrated, seen: Reliability | None, *, personal: bool) -> str:
-    """Render the report on a head, one of `HEADS`, as one HTML page that loads nothing else.
+    """Render the report on a head, one of `HEADS`, as a self-contained HTML page.
 
-    `seen` is how it does on the hold-out set, None without one; `personal`, whether a result's pooled sums were mixed in.
+    `seen` is the head's evaluation on the hold-out set, or None. `personal` is whether a result's pooled sums were mixed in.
     """
-    answer, ridge = found.answer, None if name in DERIVED else found.answer.ridge
+    answer, ridge = found.answer, None if name in DERIVED or personal else found.answer.ridge
     grid, errors = answer.grid, answer.errors
     compared = np.zeros(0, bool) if ridge is None or grid is None or errors is None else np.isfinite(errors)
     values: dict[str, Any] = {
@@ -336,6 +360,7 @@ def _page(name: str, found: Alone, head: Calibrated, seen: Reliability | None, *
     if seen is not None and seen.records:
         values |= {
             "seen": seen,
+            "chosen": len(seen.temperatures) > 1,
             "error_before": seen.calibration_errors[int(np.abs(np.log(seen.temperatures)).argmin())],
             "reliability": plots.reliability_diagram(*seen.diagram),
             "recalls": plots.class_recalls(seen.recalls, seen.confusion.sum(axis=1)),
@@ -345,7 +370,7 @@ def _page(name: str, found: Alone, head: Calibrated, seen: Reliability | None, *
 
 
 def _rows(seen: Reliability) -> Iterator[tuple[Any, ...]]:
-    """Each class, its records, its recall, the class most often predicted in its place, and how often."""
+    """Yield each class with its records, its recall, the class most often predicted instead, and how often."""
     counts = seen.confusion.sum(axis=1)
     wrong = seen.confusion - np.diag(np.diagonal(seen.confusion))
     for label in np.flatnonzero(counts)[:_MANY_CLASSES]:
@@ -361,7 +386,7 @@ def _numbers(path: Path) -> Floats:
 
 
 def _save(output: Path, content: bytes) -> None:
-    """Replace a file, or the target of a link, by one of mode 0600; write to a pipe or device as it is."""
+    """Replace a file, or the target of a link, with a file of mode 0600; write to a pipe or device directly."""
     output.parent.mkdir(parents=True, exist_ok=True)
     target = Path(os.path.realpath(output))
     if target.exists() and not target.is_file():

@@ -122,23 +122,25 @@ class Head:
             temperature: τ: 1 for LDA and logistic heads; for a ridge head `Reliability.temperature`.
 
         Raises:
-            ShapeMismatch: a prior of another length.
+            ShapeMismatch: counts or a prior of another length.
             CalibrationError: a number that is negative or not finite, or 0 for a class with records; a temperature that is not above 0.
         """
         _check_temperature(temperature)
         present = as_array(counts).astype(np.float64)
         shares = as_array(prior).astype(np.float64)
-        if shares.shape != present.shape:
-            raise ShapeMismatch(
-                f"a prior has shape {shares.shape}, expected one number per class, {present.shape}"
-            )
-        if not np.isfinite(shares).all() or (shares < 0).any() or (shares[present > 0] == 0).any():
-            raise CalibrationError(
-                "a prior is finite, not negative, and above 0 for every class that has records"
-            )
-        shares *= present.sum() / shares[present > 0].sum()
-        ratio = np.divide(shares, present, out=np.ones(len(present)), where=present > 0)
-        gain: Floats = temperature * np.log(ratio)
+        for name, values in ("counts", present), ("a prior", shares):
+            if values.shape != (self.classes,):
+                raise ShapeMismatch(
+                    f"{name}: got shape {values.shape}, expected one number per class, ({self.classes},)"
+                )
+            if not np.isfinite(values).all() or (values < 0).any():
+                raise CalibrationError(f"{name}: expected numbers that are finite and not negative")
+        held = present > 0
+        if (shares[held] == 0).any():
+            raise CalibrationError("a prior: expected a number above 0 for every class that has records")
+        gain = np.zeros(self.classes)
+        before, after = (values[held] / values[held].sum() for values in (present, shares))
+        gain[held] = temperature * np.log(after / before)
         return self.replaced(self.weights, gain if self.bias is None else self.bias + gain)
 
     def replaced(self, weights: Floats, bias: Floats | None) -> "Head":

@@ -45,7 +45,7 @@ def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> L
     held = np.flatnonzero(counts)
     freedom = int(counts.sum()) - len(held)
     if freedom < 1:
-        raise NoRecords(f"{counts.sum()} records of {len(held)} classes leave no covariance: add records")
+        raise NoRecords(f"{counts.sum():.0f} records of {len(held)} classes leave no covariance: add records")
     means = sums.T / np.maximum(counts, 1)[:, None]
     within = (V - (means[held].T * counts[held]) @ means[held]) / freedom
     gamma = oracle_shrinkage(within, freedom) if shrinkage is None else shrinkage

@@ -15,13 +15,15 @@ from veilsum.calibration.rows import Array, Floats, Integers, as_array, as_label
 
 LOSS_MAX = 32.0
 """The most nats that a record's loss counts: a class that the head calls e^−32 likely costs as much as one that it never answers."""
+_TIE = 1e-6
+"""Losses this close, in nats, count as equal: a hold-out set without an error would make the head surer and surer."""
 BINS = 15
 """B, equal parts of the confidences from 0 to 1."""
 
 
 def default_temperatures() -> Floats:
-    """33 temperatures from 0.01 to 100, eight per decade: ridge scores need small ones, logits about 1."""
-    return np.logspace(-2, 2, 33)
+    """49 temperatures from 1e-4 to 100, eight per decade: ridge scores need small ones, the smaller the more classes, logits about 1."""
+    return np.logspace(-4, 2, 49)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -97,8 +99,8 @@ class Reliability:
 
     @property
     def best(self) -> int:
-        """Index of the temperature with the smallest loss."""
-        return int(self.losses.argmin())
+        """Index of the temperature with the smallest loss, the largest of those that tie."""
+        return int(np.flatnonzero(self.losses <= self.losses.min() + _TIE)[-1])
 
     @property
     def temperature(self) -> float:

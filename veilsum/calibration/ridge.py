@@ -317,7 +317,8 @@ def weights_error_bound(
 
     With Ŵ solved from the rounded sums V̂ = V + E, Û = U + F and W from the true ones, (V + λI)(Ŵ − W) = F − EŴ exactly. An entry of E or F
     is at most η = n/2 steps, so ‖E‖₂ ≤ lη and ‖F_c‖₂ ≤ √l·η, and ‖(V + λI)⁻¹‖₂ ≤ 1/(λ + max(0, d̂ − lη)) for the smallest eigenvalue d̂ of V̂
-    (Weyl). The largest entry of a column is below its Euclidean norm.
+    (Weyl). The largest entry of a column is below its Euclidean norm. float64's own errors are left out: in a ring of 48 bits they are far
+    below a step.
 
     `weights` are Ŵ, (l, C), as `Solution.raw_weights`, and `members` is as for `smallest_ridge`. 0 is always valid for d̂, the smallest
     eigenvalue.

@@ -49,8 +49,10 @@ def as_array(values: Array) -> NDArray[Any]:
 
 
 def as_features(features: Array, dim: int) -> NDArray[Any]:
-    """Check that features are (n, dim) float16, float32 or float64 (WrongDtype, ShapeMismatch); no copy."""
+    """(n, dim) float16, float32 or float64 features without a copy; integers become float64. Raises WrongDtype or ShapeMismatch."""
     matrix = as_array(features)
+    if matrix.dtype.kind in "biu":
+        matrix = matrix.astype(np.float64)
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize not in UNIT_TOLERANCE:
         raise WrongDtype(f"features are {matrix.dtype}: pass float16, float32 or float64")
     if matrix.ndim != 2 or matrix.shape[1] != dim:

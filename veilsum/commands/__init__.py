@@ -1,1 +1,1 @@
-"""One module a command; each is imported when it runs."""
+"""The commands, one module for each. They import most of their dependencies when they run."""

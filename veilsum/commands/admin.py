@@ -1,4 +1,4 @@
-"""`veilsum admin`: sign the list of members and the studies. The admin is not the operator."""
+"""`veilsum admin`: sign the roster and the studies. The admin and the operator are different roles."""
 
 import time
 from pathlib import Path
@@ -23,7 +23,7 @@ app.add_typer(study.app, name="study")
 def new(folder: Annotated[Path, typer.Argument(help="Folder for the key; created.")]) -> None:
     """Create a federation: the admin's key. Its public key is the federation's id, and members pin it.
 
-    A study key of its own is made in the same way: pass its public key to `veilsum admin roster --study-key`.
+    To use a separate study key, create it in the same way, and pass its public key to `veilsum admin roster --study-key`.
     """
     from veilsum.admin import create_admin
     from veilsum.protocol.identity import fingerprint
@@ -63,7 +63,7 @@ def roster(
 ) -> None:
     """Write or change the roster, the list of members. With --folder, sign it too, as DRAFT with the suffix .bin.
 
-    Each change raises the roster's number.
+    Each change increases the roster's number.
     """
     from veilsum import admin
 
@@ -104,7 +104,7 @@ def roster(
 
 
 def target_of(draft: Path, output: Path | None = None) -> Path:
-    """Where a signed draft goes. Raises Misuse if that is the draft itself."""
+    """Return the file for a signed draft. Raises Misuse if it is the draft itself."""
     target = output or draft.with_suffix(".bin")
     if target.resolve() == draft.resolve():
         raise Misuse(f"{target} is the draft itself: choose another file")
@@ -125,7 +125,7 @@ def publish(
         ),
     ] = None,
 ) -> None:
-    """Send signed rosters and studies to the coordinator, in this order."""
+    """Send signed rosters and studies to the coordinator, in the given order."""
     from veilsum.admin import load_admin
     from veilsum.protocol.messages import Roster
 
@@ -150,7 +150,7 @@ def publish(
 
 
 def signed_in(path: Path) -> "Roster | Study":
-    """Read a signed roster or study. Raises Misuse for another file."""
+    """Read a signed roster or study. Raises Misuse for any other file."""
     from veilsum.protocol.messages import Roster, Study
 
     content = path.read_bytes()
@@ -176,7 +176,7 @@ def close(
         typer.Option(help="The signed roster of the round's cohort.", show_default="the newest published"),
     ] = None,
 ) -> None:
-    """Show which decryptors reported on a round past its latest end. With --folder, close it, so that the federation goes on."""
+    """Show which decryptors reported on a round past its latest end. With --folder, close it, so that the federation can continue."""
     from veilsum.admin import load_admin
     from veilsum.protocol.attempt import Attempt
     from veilsum.protocol.messages import Lost, Roster

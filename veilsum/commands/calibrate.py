@@ -1,11 +1,11 @@
-"""`veilsum calibrate`: a head of any kind from features in files, on this machine."""
+"""`veilsum calibrate`: fit a head of any kind to features in files, on this machine."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from veilsum.console import IdColumn, reporting, say
+from veilsum.console import IdColumn, Standardise, reporting, say
 from veilsum.protocol.errors import Misuse
 
 
@@ -44,12 +44,7 @@ def calibrate(
             show_default="as in the records",
         ),
     ] = None,
-    standardise: Annotated[
-        Path | None,
-        typer.Option(
-            help="Standardise tabular features by the moments in this file; a new file is written from these records."
-        ),
-    ] = None,
+    standardise: Standardise = None,
     id_column: IdColumn = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with figures to this file.")] = None,
     output: Annotated[Path, typer.Option(help="Write the head to this file.")] = Path("head.safetensors"),

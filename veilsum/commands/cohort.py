@@ -31,7 +31,7 @@ CohortId = Annotated[str, typer.Argument(metavar="COHORT", help="The cohort's id
 
 
 def wanted_study(client: "Operator", study: str, federation: str | None) -> "tuple[StudyView, str]":
-    """Find a study, and the federation that it is of. Without a file or option it is of the coordinator's only federation."""
+    """Find a study and its federation, which defaults to the coordinator's only one unless `study` is a file."""
     from veilsum.commands.admin import signed_in
     from veilsum.protocol.messages import Study
     from veilsum.running import find_study

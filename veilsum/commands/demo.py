@@ -28,8 +28,9 @@ def demo(
 ) -> None:
     """Train on unevenly spread digits, then calibrate the head by a secure sum between processes on this machine.
 
-    Starts a coordinator and twelve members, kills two members on the way, and compares the result with the same
-    fit in the clear. Exit code 1 if they differ or the head did not improve.
+    Starts a coordinator and twelve members, kills two members on the way, and compares the head with a fit in the clear.
+
+    Exits with 1 if they differ, or if the head did not improve.
     """
     began_s = time.perf_counter()
     need("the demo", "service", "training")

@@ -1,8 +1,9 @@
-"""`veilsum member`: an identity, taking part in runs, and the ledger of records."""
+"""`veilsum member`: create an identity, take part in runs, and show the ledger of records."""
 
 import hashlib
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -43,13 +44,14 @@ def new(
 ) -> None:
     """Create an identity, an Ed25519 key. Send its public key to the federation's admin.
 
-    If the folder holds this member's identity already, it is shown again.
+    If the folder already holds this member's identity, show it again.
     """
     from client_sdk import Identity
 
+    key = None if admin_key is None else pinned(folder, admin_key)
     made = _existing(folder, member) or Identity.create(folder, member)
-    if admin_key is not None:
-        pin(made.folder, admin_key)
+    if key is not None:
+        pin(made.folder, key)
     values = {
         "member": made.member,
         "public_key": made.public.hex(),
@@ -81,7 +83,7 @@ def pin(folder: Path, key: str) -> None:
 
 
 def pinned(folder: Path, given: str | None) -> str:
-    """The admin's public key: the given one, or the pinned one."""
+    """Return the admin's public key, given or pinned. Raises Misuse if there is none, or if the two differ."""
     path = folder / _PIN
     kept = public_key(path.read_text("utf-8", "replace").strip()) if path.exists() else None
     key = kept if given is None else public_key(given)
@@ -147,16 +149,25 @@ def join(
 ) -> None:
     """Take part in runs of approved studies until stopped: enrol, contribute, help to decrypt, verify, and save each result.
 
-    The first time it shows what a study sums and asks for your approval. Run it again after any interruption: it goes on where it stopped.
+    The first time, it explains the study and asks for your approval. After an interruption, run it again: it continues where it stopped.
     """
     from client_sdk import Identity, Member, Policy
     from client_sdk.store import Store
     from veilsum.calibration import CalibrationError
     from veilsum.features import Moments, held_out_from, read_records
+    from veilsum.files import make_folder
     from veilsum.remote import certificate, naming, trust
 
     identity = Identity.load(folder)
     key, store = pinned(folder, admin_key), Store(identity.folder)
+    results = output or identity.folder / "results"
+    make_folder(results)
+    if not os.access(
+        results, os.W_OK | os.X_OK
+    ):  # before any record is reserved for a result that can't be saved
+        raise Misuse(
+            f"results can't be saved in {results}: no permission to write there; choose another --output"
+        )
 
     def opened(policy: Policy) -> Member:
         return Member(url, identity, policy, progress=_teller(), verify=trust(ca), cert=certificate())
@@ -184,9 +195,9 @@ def join(
                 judged = result
                 try:
                     judged = member.judge(result, records, held_out=judges)
-                except (CalibrationError, Misuse) as error:  # of other data than the run's
+                except (CalibrationError, Misuse) as error:  # the data are not those of the run
                     note(f"The head was not judged: {error}")
-                _keep(store, judged, output or identity.folder / "results")
+                _keep(store, judged, results)
                 store.exported(result.record.round)
 
 
@@ -205,9 +216,9 @@ def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments
 def _approved(
     member: "Member", given: "Policy", records: "Records", folder: Path
 ) -> "frozenset[bytes | str]":
-    """The studies that this member approves: given, approved before, or approved now.
+    """Return the digests of the studies that this member approves: given, approved before, or approved now.
 
-    Names and digests are read from the signed study. The coordinator's listing only says which one to fetch.
+    Names and digests come from the signed study. The coordinator's listing only tells which study to fetch.
     """
     from client_sdk.policy import bytes_of
     from veilsum.files import write_durably
@@ -228,12 +239,17 @@ def _approved(
                     continue
                 kept[digest] = content.notes.name
                 write_durably(path, json.dumps(kept, indent=2).encode())
+            else:
+                _say_usable(content, records)
             covered = True
         for each in {bytes_of(approval, "approved").hex() for approval in given.approved} - {*published}:
-            shown = ", ".join(f"{name} ({digest})" for digest, name in published.items()) or "none"
+            shown = (
+                ", ".join(f"{name} ({digest})" for digest, name in published.items())
+                or "none in force by this machine's clock"
+            )
             note(f"No published study has the approval digest {each}. Published: {shown}. Waiting for one.")
         if kept and not (covered or given.approved):
-            # Of one that has expired a round may still wait for this member: to erase, or for its result.
+            # A round of an expired study may still wait for this member to erase its keys, or to fetch the result.
             note(
                 "No study to take part in is published. When one is, run the same command again to approve it."
             )
@@ -246,7 +262,7 @@ def _approved(
 
 
 def _approvals(path: Path) -> dict[str, str]:
-    """Names of the studies that were approved before, by their digests."""
+    """Read the names of studies approved before, by approval digest."""
     from pydantic import TypeAdapter, ValidationError
 
     from veilsum.protocol.rest import Hex32
@@ -258,7 +274,7 @@ def _approvals(path: Path) -> dict[str, str]:
 
 
 def _current(member: "Member") -> "Iterator[StudyView]":
-    """The newest version of each published study that is neither revoked nor expired."""
+    """Return the newest version of each published study, unless it is revoked or expired."""
     newest: dict[str, StudyView] = {}
     for view in member.studies():
         if view.name not in newest or view.version > newest[view.name].version:
@@ -273,14 +289,18 @@ def _explain(content: "Content", records: "Records") -> None:
         note(section.heading)
         for sentence in section.sentences:
             note(f"  {sentence}")
+    _say_usable(content, records)
+    note(f"Approval digest: {content.approval.hex()}")
+
+
+def _say_usable(content: "Content", records: "Records") -> None:
     _, usable = records.usable(content.question.classes)
     dim = content.question.dim
     usable &= records.features.shape[1] == dim
     note(
-        f"Of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and {dim:,} numbers that are finite "
+        f"{content.notes.name}: of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and {dim:,} numbers that are finite "
         "and not all 0."
     )
-    note(f"Approval digest: {content.approval.hex()}")
 
 
 def _asked(content: "Content") -> bool:
@@ -335,7 +355,7 @@ def _say_judged(judged: "Judgement | None") -> None:
 
 
 def _unexported(store: "Store") -> "list[Result]":
-    """Results that were verified, but not saved before this command was killed."""
+    """Load results that were verified but not saved, because this command was killed."""
     from client_sdk import Result
 
     found = [Result.load(path) for path in store.unexported() if Result.saved_in(path)]
@@ -343,10 +363,10 @@ def _unexported(store: "Store") -> "list[Result]":
 
 
 def _place(result: "Result", folder: Path) -> Path:
-    """The result's own folder, or the next free one: `2026-11`, then `2026-11.2` for a repeat or a later version of the study."""
+    """Return the result's own folder, or the next free one: `2026-11`, then `2026-11.2` for a repeat or a later version of the study."""
     from client_sdk import Result
 
-    period = result.record.period  # holds no dot
+    period = result.record.period  # has no dot
     names = itertools.chain([period], (f"{period}.{number}" for number in itertools.count(2)))
     places = (folder / name for name in names)
     return next(
@@ -367,7 +387,7 @@ def _spent(run: "Run") -> dict[str, Any]:
 
 
 def _teller() -> "Callable[[Progress], None]":
-    """Report progress on stderr, a line for each change."""
+    """Return a function that reports progress on stderr, one line for each change."""
     from client_sdk.progress import Step
 
     last: list[object] = [None]

@@ -112,7 +112,7 @@ def restore(
 @database.command()
 @reporting
 def current() -> None:
-    """Show the format of the database, and the one that this release works with."""
+    """Show the database's format, and the format that this release needs."""
     _show_format(upgrade=False)
 
 
@@ -136,7 +136,7 @@ def _show_format(*, upgrade: bool) -> None:
 @database.command()
 @reporting
 def check() -> None:
-    """Look over the database's file and rows, and name what is damaged. Changes nothing; exits with 1 if anything is damaged."""
+    """Check the database's file and rows, and list any damage. Changes nothing; exits with 1 if there is damage."""
     need("the coordinator", "service")
     import asyncio
 

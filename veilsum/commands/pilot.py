@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.console import JSON, IdColumn, need, note, reporting, say
+from veilsum.console import JSON, IdColumn, Standardise, need, note, reporting, say
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
@@ -36,12 +36,7 @@ def pilot(
     members: Annotated[
         int, typer.Option(help="Members, unless each has a file of its own.", min=3, max=50)
     ] = 5,
-    standardise: Annotated[
-        Path | None,
-        typer.Option(
-            help="Standardise tabular features by the moments in this file; a new file is written from these records."
-        ),
-    ] = None,
+    standardise: Standardise = None,
     id_column: IdColumn = None,
     output: Annotated[
         Path, typer.Option(help="A folder used only by the pilot; an earlier pilot there is replaced.")
@@ -56,8 +51,9 @@ def pilot(
 ) -> None:
     """Run a study on this machine, with a coordinator and a process for each member, on synthetic data or your own.
 
-    The pilot makes all keys itself and keeps them in one folder, so it protects no data, and no real roster accepts them. Your
-    records are not spent: the pilot has a ledger of its own.
+    The pilot makes all keys itself and keeps them in one folder: it protects no data, and no real roster accepts its keys.
+
+    Your records are not spent: the pilot has its own ledger.
     """
     need("the pilot", "service")
     from veilsum.demo.folder import Folder
@@ -97,7 +93,7 @@ def pilot(
 
 
 def _tables(data: Sequence[Path], members: int, id_column: str | None = None) -> "list[Table]":
-    """The data of each member: synthetic, one file dealt to all, or a file each."""
+    """Return each member's data: synthetic data, one file dealt to all members, or one file per member."""
     import numpy as np
 
     from veilsum.features import Table
@@ -114,19 +110,19 @@ def _tables(data: Sequence[Path], members: int, id_column: str | None = None) ->
         raise Misuse(f"{len(data)} files: pass one for each of at least three members, or one file to deal")
     else:
         return [_table(path, id_column) for path in data]
-    # Without ids a member's data would be one record; the rows of a dealt file are records of their own.
+    # Without ids, a member's data would count as one record. Each row of a dealt file gets its own id.
     ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
-    # Whole ids: a member would else judge the head on a person that another one contributed.
+    # Deal whole ids: otherwise a member could judge the head on a person whose rows another member contributed.
     _, first, record = np.unique(ids, return_index=True, return_inverse=True)
     order = np.random.default_rng(0).permutation(len(first))
-    # Class by class: otherwise chance could leave a member so few rows of a class that the run withholds it.
+    # Deal class by class: otherwise a member could get so few rows of a class that the run withholds it.
     order = order[np.argsort(whole.labels[first[order]].astype(str), kind="stable")]
     parts = [np.flatnonzero(np.isin(record, order[number::members])) for number in range(members)]
     return [Table(whole.features[part], whole.labels[part], ids[part]) for part in parts]
 
 
 def _table(path: Path, id_column: str | None) -> "Table":
-    """Read a file. Raises Misuse if a member could not take part with it."""
+    """Read a file. Raises Misuse if its records are not valid for a member."""
     from client_sdk import Records
     from veilsum.features import of_file, read_table
 
@@ -181,7 +177,7 @@ def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
 def _run(
     folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen"
 ) -> "tuple[Result, dict[str, Any]]":
-    """Run the study. Returns a member's result, and its accuracy and exactness."""
+    """Run the study. Returns a member's result, and figures on accuracy and exactness."""
     import numpy as np
 
     from veilsum.demo.coordinator import running_coordinator
@@ -209,7 +205,7 @@ def _run(
 
 
 def _accuracy(results: "Sequence[Result]") -> dict[str, Any]:
-    """Accuracy on the members' hold-out records, which are in no sum; empty without any."""
+    """Compute the accuracy on the members' hold-out records, which no sum includes; empty without such records."""
     judged = [each.judged for each in results if each.judged is not None]
     count = sum(each.records for each in judged)
     if not count:
@@ -225,7 +221,7 @@ def _accuracy(results: "Sequence[Result]") -> dict[str, Any]:
 
 
 def _sentences(values: dict[str, Any]) -> Iterator[str]:
-    """Accuracy and exactness, for people."""
+    """Describe accuracy and exactness for people."""
     if count := values.get("hold_out_records"):
         own = values.get("own_accuracy")
         beside = "" if own is None else f"their own heads {100 * own:.1f} %, "
@@ -236,7 +232,7 @@ def _sentences(values: dict[str, Any]) -> Iterator[str]:
 
 
 def _difference(folder: Any, members: Sequence[str], result: "Result") -> dict[str, Any]:
-    """The largest difference between the weights and a fit of the same rows in the clear."""
+    """Compute the largest difference between the weights and a fit of the same rows in the clear; empty if there is no such fit."""
     import numpy as np
 
     from client_sdk.store import Store

@@ -1,4 +1,4 @@
-"""`veilsum privacy`: what differential privacy costs, before a study is signed."""
+"""`veilsum privacy`: estimate the cost of differential privacy before a study is signed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +38,7 @@ def privacy(
 ) -> None:
     """Estimate what a noisy study of FFC costs: noise, bytes and accuracy, and what would help.
 
-    Points of accuracy are from measurements on other data, not a bound; below 0 the recipe gains. Features of your own narrow them down.
+    Points of accuracy come from measurements on other data and are no bound; below 0, accuracy rises. Your own features give a closer estimate.
     """
     from veilsum.calibration.privacy.plan import plan
     from veilsum.protocol.sizing import size

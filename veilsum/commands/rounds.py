@@ -52,7 +52,7 @@ def open_(
 @app.command()
 @at_coordinator(token=False)
 def status(connect: Connect, round_id: RoundId) -> None:
-    """Show a round as it stands."""
+    """Show a round's current state."""
     from veilsum.round_view import show
 
     name = names.round_id(round_id)

@@ -1,4 +1,4 @@
-"""`veilsum serve`: the coordinator, as `uvicorn service.app:app` would start it."""
+"""`veilsum serve`: start the coordinator, as `uvicorn service.app:app` does."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`veilsum admin study`: write, check and sign what a federation sums."""
+"""`veilsum admin study`: write, check and sign studies."""
 
 import time
 from datetime import UTC, datetime
@@ -55,7 +55,7 @@ def new(
 @app.command()
 @reporting
 def check(draft: DraftFile) -> None:
-    """Explain a draft: what it sums, what each party learns and what it costs. Refuse what members would refuse."""
+    """Explain a draft: what it sums, what each party learns and what it costs. Fails if members would refuse the study."""
     from veilsum import study
 
     content = study.draft.load(draft)

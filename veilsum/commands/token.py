@@ -1,4 +1,4 @@
-"""`veilsum operator token`: tokens for other operators of this coordinator."""
+"""`veilsum operator token`: manage tokens for other operators of this coordinator."""
 
 import re
 from typing import Annotated
@@ -32,7 +32,7 @@ def new(
     ] = None,
     days: Annotated[float, typer.Option(help="Days until it expires.", min=0, max=366)] = 90.0,
 ) -> None:
-    """Make a token. It is shown once; the coordinator keeps only its hash."""
+    """Create a token. It is shown once; the coordinator keeps only its hash."""
     from veilsum.protocol.rest import TokenRequest
 
     limit = None if federation is None else names.federation_id(federation)
@@ -50,7 +50,7 @@ def new(
 @app.command("list")
 @at_coordinator(token=True)
 def list_(connect: Connect) -> None:
-    """Show every token that was ever made, without its secret."""
+    """List all tokens ever created, without their secrets."""
     with connect() as client:
         found = client.tokens()
     rows = [
@@ -77,8 +77,8 @@ def revoke(
         str, typer.Argument(metavar="TOKEN", help="The token's id, from `veilsum operator token list`.")
     ],
 ) -> None:
-    """End a token now."""
-    from veilsum.protocol.rest import SHORT_ID_PATTERN
+    """Revoke a token immediately."""
+    from veilsum.protocol.forms import SHORT_ID_PATTERN
 
     if not re.match(SHORT_ID_PATTERN, name):
         raise Misuse(

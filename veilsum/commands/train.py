@@ -1,4 +1,4 @@
-"""`veilsum train`: an experiment from its file, up to a calibrated head."""
+"""`veilsum train`: run an experiment from its file, up to a calibrated head."""
 
 import sys
 from enum import StrEnum

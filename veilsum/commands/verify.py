@@ -31,8 +31,11 @@ def verify(
 ) -> None:
     """Check a saved result, or replay a transcript and name the parties that broke a rule. Needs no network.
 
-    Exit codes: 0 everything holds, and no party is at fault except in a dispute; 1 something does not hold, or a party broke a rule;
-    2 the file is not a transcript, or the command is wrong.
+    Exits with 0 if everything holds, and no party is at fault except in a dispute.
+
+    Exits with 1 if something does not hold, or a party broke a rule.
+
+    Exits with 2 if the file is not a transcript, or the command is wrong.
     """
     pinned = None if admin_key is None else bytes.fromhex(names.public_key(admin_key))
     if not path.exists():

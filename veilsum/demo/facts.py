@@ -31,7 +31,7 @@ class Facts:
         accuracies: on the test records of the others, in 0..1.
         per_class: the same on each class, (C,).
         max_rel_diff: max|ΔW|/max|W| between masked and plain FFC.
-        error_bound: how far the record promises that rounding moved a weight at the most; None for no promise.
+        error_bound: the most that rounding may have moved a weight, as the record promises; None without a promise.
         upload_bytes: of each member: its announcement and its chunks, without HTTP's headers.
         names: other ids and digests, hexadecimal, to look the round up or to check it again.
     """

@@ -20,10 +20,6 @@ class DemoError(Misuse):
     """The demo can't go on."""
 
 
-class ChildFailed(DemoError):  # noqa: N818 - says what happened
-    """A child process ended as it should not have."""
-
-
 T = TypeVar("T")
 
 STOP_S = 5.0
@@ -156,7 +152,7 @@ class Children:
             failed = not child.expected and (child.lasting or code != 0)
             if failed and not self._failure.done():
                 self._failure.set_exception(
-                    ChildFailed(
+                    DemoError(
                         f"{child.name} {_ending(code)}. The last line of its log, {child.log}: {child.last_line()}"
                     )
                 )

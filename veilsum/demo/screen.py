@@ -36,8 +36,8 @@ class Stage:
 class Screen:
     """Progress for people, on stderr."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
 
     @contextmanager
     def stage(self, title: str) -> Iterator[Stage]:

@@ -1,1 +1,1 @@
-"""veilsum's secure sum: vectors of integers go in, only their sum comes out. No I/O here."""
+"""The secure sum: it reveals the sum of the members' integer vectors, and no single vector. This package does no I/O."""

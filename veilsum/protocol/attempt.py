@@ -94,7 +94,7 @@ def check_study(roster: Roster, study: Study) -> Content:
 def check_manifest(
     roster: Roster, study: Study, manifest: Manifest, repeated: Sequence[Survivor] | None = None
 ) -> Quorum:
-    """Check a manifest apart from its cards, in this order (protocol §4.2, clauses 1 to 3).
+    """Check a manifest without its cards, in the order of protocol §4.2, clauses 1 to 3.
 
     `repeated` is the certified set of the attempt that `manifest.repeats` names; None if unknown or absent.
     """
@@ -157,7 +157,7 @@ def check_cards(roster: Roster, cards: Cards) -> None:
     cards.check_bound()
     keys = [canonical(key) for card in cards.by_member.values() for key in (card.mask_key, card.box_key)]
     if len(set(keys)) != len(keys):
-        raise PeerFault(Cause.DUPLICATE, "an X25519 key stands twice in the cohort")
+        raise PeerFault(Cause.DUPLICATE, "an X25519 key appears twice in the cohort")
 
 
 class Attempt(Struct):
@@ -194,7 +194,7 @@ class Attempt(Struct):
 
     @cached_property
     def spec(self) -> RoundSpec:
-        """Decode this round from study, manifest and terms; PeerFault(terms-refused)."""
+        """The round, decoded from study, manifest and terms. Raises PeerFault(terms-refused)."""
         return RoundSpec.of(self.content, self.manifest, self.terms)
 
     @cached_property
@@ -332,7 +332,7 @@ class Attempt(Struct):
             )
 
     def check_windows(self, survivors: Collection[str]) -> None:
-        """On a sparse graph, refuse a survivor set with too many dropouts in one window (protocol §4.6, clause 2)."""
+        """Refuse a survivor set with too many dropouts in one window of a sparse graph (protocol §4.6, clause 2)."""
         lost = [member for member in self.members if member not in survivors]
         if found := self.manifest.graph.window_excess(lost, self.manifest.window_dropped_max):
             raise PeerFault(
@@ -374,7 +374,7 @@ class Attempt(Struct):
 
 
 class Finished(Struct):
-    """A certified attempt, as a run that repeats it needs it."""
+    """A certified attempt, reduced to the data that a repeating run needs."""
 
     context: Digest
     study: Study

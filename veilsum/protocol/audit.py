@@ -1,4 +1,4 @@
-"""The audit log: entries chained by SHA-256, under heads that the coordinator signs.
+"""The audit log: entries chained by SHA-256, with heads signed by the coordinator.
 
     head(n) = SHA-256("veilsum/audit/1" 0x00 || canonical(entry n without its head, with `previous` = head(n - 1)))
 
@@ -27,7 +27,7 @@ class AuditEntry(Model):
     """One action: its actor, objects and outcome. Holds no value, norm, body or secret.
 
     Attributes:
-        number: from 1, without a gap.
+        number: position in the log, from 1, without gaps.
         at_ms: Unix time in milliseconds.
         who: "member ID", "admin", "operator TOKEN", or "coordinator".
         action: a route, or an action of the coordinator itself.

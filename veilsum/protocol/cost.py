@@ -1,7 +1,7 @@
 """Predict the cost of a round: orders of magnitude from sizes and unit costs.
 
-Unit costs are CPU time on one core of a shared server (AES-NI, Python 3.11, OpenSSL), medians of repeated runs; other machines
-differ by a factor. The estimate covers costs that grow with the members or the vector, not requests, disks or networks.
+Unit costs are CPU times on one core of a shared server (AES-NI, Python 3.11, OpenSSL), medians of repeated runs. Other machines may be
+several times faster or slower. The estimate covers costs that grow with the members or the vector, not requests, disks or networks.
 """
 
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ from veilsum.protocol.sizing import Quorum, dropouts
 AGREEMENT_NS = 27_000
 """One X25519 agreement."""
 SIGNATURE_NS = 80_000
-"""One Ed25519 signature checked."""
+"""Verification of one Ed25519 signature."""
 DERIVATION_NS = 2_200
 """One HKDF-SHA256."""
 BOX_NS = 1_150
-"""One AES-256-GCM box sealed or opened."""
+"""Sealing or opening one AES-256-GCM box."""
 COMMITMENT_NS = 500
-"""One commitment to a share, made or checked."""
+"""Making or checking one commitment to a share."""
 DEAL_PS = 450
 """One product in GF(p) when dealing a share: nine limbs, t coefficients."""
 RECOVER_PS = 5_300
 """One product in GF(p) when recovering a secret."""
 MASK_PS = 71
-"""One byte of keystream, added: 0.27 ms for a mask of 947,940 4-byte words with GCM and VAES; twice that with CTR."""
+"""Generating and adding one byte of keystream: 0.27 ms for a mask of 947,940 4-byte words with GCM and VAES, twice that with CTR."""
 ADD_PS = 67
-"""One byte of a vector added to another."""
+"""Adding one byte of a vector to another."""
 DIGEST_PS = 500
-"""One byte through SHA-256."""
+"""Hashing one byte with SHA-256."""
 
 BOX_TAG_BYTES = 16
 _LIMBS = 9
@@ -131,7 +131,7 @@ def cost_in_words(attempt: Attempt) -> str:
 
 
 def in_bytes(number_bytes: int) -> str:
-    """A size with its unit."""
+    """Format a size with its unit."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if number_bytes >= size:
             return f"{number_bytes / size:,.1f} {unit}"

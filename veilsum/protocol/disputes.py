@@ -1,6 +1,6 @@
-"""Which members to drop when two members contradict each other and the liar is unknown (protocol §4.5).
+"""Choose the members to drop when members contradict each other and the liars are unknown (protocol §4.5).
 
-Every dispute involves a colluder, so the colluders cover all disputes and a least cover is no larger.
+Every dispute involves a colluder. So the colluders cover all disputes, and a minimum cover is no larger.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.tags import Tag, hash_fields
 
 WORK_MAX = 1_000_000
-"""Bound on branchings times disputes: a few seconds of work, whatever colluders dispute."""
+"""Limit of branchings times disputes: a few seconds of work, whatever the colluders dispute."""
 
 _Graph = dict[str, frozenset[str]]
 
@@ -21,7 +21,7 @@ _Graph = dict[str, frozenset[str]]
 class Dispute:
     """A contradiction between two members, at least one of them false.
 
-    The first is the lower id of an edge, or the dealer of a refused box; the other is the higher id, or the decryptor that complains.
+    For an edge, `one` is the lower id and `other` the higher. For a refused box, `one` is the dealer and `other` the complaining decryptor.
     """
 
     cause: Cause
@@ -36,8 +36,8 @@ class Dispute:
 def vertex_cover(context: bytes, disputes: Collection[Dispute], colluders: int) -> frozenset[str]:
     """Find a deterministic set of members, as small as possible, whose removal ends all disputes.
 
-    `context` ranks the members, so that no party can choose how ties are broken. A member with more disputes than `colluders` disputes with
-    an honest member, so it is a colluder.
+    `context` ranks the members, so that no party can choose how ties are broken. A member in dispute with more than `colluders` members
+    contradicts an honest one, so it is a colluder.
     """
     if not disputes:
         return frozenset()
@@ -87,10 +87,10 @@ def _components(graph: _Graph) -> Iterable[_Graph]:
 
 
 def _least_cover(component: _Graph, liars: int, branchings: int) -> frozenset[str]:
-    """Find a least cover; if the search exceeds its branchings, the smallest so far or a matching's ends, if no larger.
+    """Find a minimum cover; if the search exceeds `branchings`, the smallest so far, or a matching's ends if there are no more of them.
 
-    The search first considers only covers of at most `liars` members, which prunes misleading branches early. It is repeated
-    without that bound if it finds none.
+    The search first considers only covers of at most `liars` members, which prunes misleading branches early. If it finds none, it
+    runs again without that bound.
     """
     first, _ = _search(component, len(component), branchings, once=True)
     best = first or frozenset(component)
@@ -105,7 +105,7 @@ def _least_cover(component: _Graph, liars: int, branchings: int) -> frozenset[st
 def _search(
     component: _Graph, fewer_than: int, branchings: int, *, once: bool = False
 ) -> tuple[frozenset[str] | None, bool]:
-    """Search for the first smallest cover below `fewer_than`, or with `once` the first cover; and tell if it completed.
+    """Find the first smallest cover below `fewer_than`, or with `once` the first cover; also return whether the search completed.
 
     Uses a stack instead of recursion: 10,000 members would exceed Python's recursion limit.
     """
@@ -113,7 +113,7 @@ def _search(
     waiting = [frozenset[str]()]
     while waiting and not (once and best):
         dropped, graph = _reduced(component, waiting.pop())
-        # No cover takes fewer than one member of each pair.
+        # Every cover has at least one member of each pair.
         if len(dropped) + len(_matching(graph)) // 2 >= fewer_than:
             continue
         if not graph:
@@ -148,7 +148,7 @@ def _reduced(component: _Graph, gone: frozenset[str]) -> tuple[frozenset[str], _
 
 
 def _matching(graph: _Graph) -> frozenset[str]:
-    """Ends of a greedy matching, which pairs each member with its first free neighbour."""
+    """Return the ends of a greedy matching, which pairs each member with its first free neighbour."""
     rank = {member: place for place, member in enumerate(graph)}
     taken: set[str] = set()
     for member, others in graph.items():

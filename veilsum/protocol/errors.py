@@ -2,7 +2,7 @@
 
 Exception
 ├── Misuse      the caller used the API wrongly: a programming error
-└── PeerFault   a peer sent, or failed to send, something against a rule: carries its Cause
+└── PeerFault   a peer broke a rule by what it sent or failed to send: carries its Cause
 """
 
 from collections.abc import Iterable
@@ -20,8 +20,8 @@ class PeerFault(Exception):  # noqa: N818 - the field speaks of faults
     Attributes:
         cause: the rule's name in the closed enum.
         detail: the observation, without any secret value.
-        parties: member ids (or "coordinator", "admin") that the fault names; may be empty. A refusal names the claimed sender,
-            which accuses no one: proofs against a party are in the transcript (protocol §11).
+        parties: member ids (or "coordinator", "admin") that the fault names; may be empty. A refusal names the claimed sender, but
+            that is no accusation: proofs against a party are in the transcript (protocol §11).
     """
 
     def __init__(self, cause: Cause, detail: str = "", parties: Iterable[str] = ()) -> None:

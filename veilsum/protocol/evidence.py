@@ -20,14 +20,15 @@ from veilsum.protocol.shamir import ShareError, recover_secrets
 
 
 def check_bad_run(attempt: Attempt, certificate: Certificate, receipt: Receipt, evidence: BadRun) -> None:
-    """Verify evidence that a decryptor is false, in this order. If any check fails, the coordinator is.
+    """Verify evidence that a decryptor is false, in this order. If a check fails, the coordinator is at fault.
 
     1. the dealer signed this header, the certificate names it, and the decryptor's receipt covers it;
     2. the reveal has a run for each dealer of its receipt; this run is at the dealer's place and has the right length;
-    3. the row leads to the dealer's commitment root;
+    3. the row's path leads to the dealer's commitment root;
     4. the shares do not match the row's commitments.
 
-    The receipt is the decryptor's, which vouches for its shares; the reveal must already be verified for this decryptor and certificate.
+    `receipt` is the decryptor's own, in which it vouches for its shares. The reveal must already be verified for this decryptor and
+    certificate.
     """
     reveal, header = evidence.reveal, evidence.header
     attempt.check_header(header)
@@ -59,7 +60,7 @@ def _unproven(evidence: BadRun, why: str) -> PeerFault:
 
 
 def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> None:
-    """Verify a proof that its dealer is false: protocol §4.7, clauses 1 to 5, in this order."""
+    """Verify a proof that its dealer is false, in the order of protocol §4.7, clauses 1 to 5."""
     if not certificate.names(proof.header):
         raise _invalid(proof, "the certificate does not name this upload")
     try:

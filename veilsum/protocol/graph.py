@@ -24,8 +24,8 @@ _Places = npt.NDArray[np.intp]
 class Graph:
     """The mask graph of a cohort: complete, or a ring of degree k. Memory grows with members, not edges.
 
-    Members are n ids, ascending. A degree k of n − 1 or more is the complete graph, which needs no beacon; else k is even and at least 2,
-    and the 32 bytes of `beacon` order the ring.
+    `members` are n ids, ascending. A degree k of n − 1 or more gives the complete graph, which needs no beacon. Otherwise k is even and
+    at least 2, and the 32 bytes of `beacon` order the ring.
     """
 
     def __init__(self, members: Sequence[str], degree: int, beacon: bytes | None = None) -> None:
@@ -52,14 +52,14 @@ class Graph:
         return () if self._ring is None else tuple(self.members[place] for place in self._ring)
 
     def neighbours(self, member: str) -> tuple[str, ...]:
-        """N(u): the k members that share a mask with `member`, ascending."""
+        """Return N(u), the k members that share a mask with `member`, ascending."""
         place = self._place_of(member)
         if self._ring is None:
             return self.members[:place] + self.members[place + 1 :]
-        return tuple(self.members[other] for other in np.sort(self._around(self._ring, place)))
+        return tuple([self.members[other] for other in np.sort(self._around(self._ring, place)).tolist()])
 
     def window_excess(self, dropped: Collection[str], dropped_max: int) -> tuple[str, ...] | None:
-        """The dropouts, ascending, in the first k/2 consecutive places of the closed ring that have more than D_max of them, or None."""
+        """Return the dropouts, ascending, in the first window of the closed ring that has more than D_max of them; None without one."""
         places = [self._place_of(member) for member in dropped]
         if self._ring is None:
             return None
@@ -84,7 +84,7 @@ class Graph:
 
 
 def draw_committee(beacon: bytes, ids: Sequence[str], size: int) -> tuple[str, ...]:
-    """Draw the `size` ids with the least H("committee", beacon, id), ascending; the beacon was unknown when the ids were fixed."""
+    """Return the `size` ids with the least H("committee", beacon, id), ascending. The beacon was unknown when the ids were fixed."""
     _check_ids(ids)
     if not 1 <= size <= len(ids):
         raise Misuse(f"no {size} of {len(ids)} members can be drawn")

@@ -22,7 +22,7 @@ class SigningKey:
         return self._key.private_bytes_raw()
 
     def sign(self, digest: bytes) -> bytes:
-        """Sign a digest from `hash_fields`; 64 bytes."""
+        """Sign a digest from `hash_fields`; return the 64 bytes of the signature."""
         return self._key.sign(digest)
 
     def __repr__(self) -> str:
@@ -32,11 +32,11 @@ class SigningKey:
 _P = 2**255 - 19
 _ORDER_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022
 _SMALL_ORDER = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
-"""y-coordinates of the eight points whose order divides 8: under such a key one signature fits any message."""
+"""y-coordinates of the eight points whose order divides 8. Under such a key, one signature is valid for any message."""
 
 
 def verify_signature(public: bytes, signature: bytes, digest: bytes, signer: str) -> None:
-    """Verify a signature over `digest`; also refuse keys of small order. The fault names `signer`.
+    """Verify a signature over `digest`, and refuse keys of small order. Raises PeerFault(bad-signature), which names `signer`.
 
     Verification is cofactorless (RFC 8032 §5.1.7, as OpenSSL does it).
     """

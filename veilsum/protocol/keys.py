@@ -23,7 +23,7 @@ class AgreementKey:
         self.public = self._key.public_key().public_bytes_raw()
 
     def agree(self, public: bytes, owner: str) -> SecretBytes:
-        """Compute the shared secret; a low-order key raises a fault that names its `owner`."""
+        """Compute the shared secret. Raises PeerFault(low-order-point), which names the key's `owner`."""
         try:
             return SecretBytes(self._key.exchange(X25519PublicKey.from_public_bytes(public)))
         except ValueError as error:
@@ -49,7 +49,7 @@ def canonical(public: bytes) -> bytes:
 
 
 def check_order(public: bytes, owner: str) -> None:
-    """Refuse a public key of low order, in any encoding; the fault names its `owner`."""
+    """Refuse a public key of low order, in any encoding. The fault names the key's `owner`."""
     if canonical(public) in _LOW_ORDER:
         raise _low_order(owner)
 
@@ -73,7 +73,7 @@ class PairKey(Repeated):
         return cls(peer, derive(shared, salt=manifest_hash, context=context))
 
     def ratcheted(self, cohort: bytes, sequence: int) -> "PairKey":
-        """Derive K_sequence from K_(sequence-1), one way: a key stolen later opens no earlier round."""
+        """Derive K_sequence from K_(sequence-1) by a one-way step: a key stolen later opens no earlier round."""
         step = info(Tag.RATCHET, cohort, sequence.to_bytes(8, "little"))
         return PairKey(self.peer, derive(self.key, salt=b"", context=step))
 
@@ -89,5 +89,5 @@ class PairKey(Repeated):
 
 
 def _in_order(me: str, peer: str) -> tuple[bytes, bytes]:
-    """Both ids, encoded in cohort order, so that both ends derive the same."""
+    """Return both ids, encoded in cohort order, so that both ends derive the same keys."""
     return min(me, peer).encode(), max(me, peer).encode()

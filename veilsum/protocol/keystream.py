@@ -1,17 +1,17 @@
 """Masks: keystreams G(r) of 32-byte seeds, added to or subtracted from vectors (protocol, "Keys and context").
 
 G(r) is AES-256-CTR under key r with a 128-bit big-endian counter from zero, read as little-endian words of 4
-bytes if b ≤ 32, else 8. Element i does not depend on the chunk that contains it: a stream is addressed at any
+bytes if b ≤ 32, else 8. Element i does not depend on the chunk that contains it: a stream can start at any
 multiple of 8 elements, which is a whole number of AES blocks.
 
-GCM with a zero nonce gives the same stream from its third AES block on; it uses counters 0 and 1 for hash key and tag
+GCM with a zero nonce gives the same stream from the third AES block on; it uses counters 0 and 1 for hash key and tag
 (NIST SP 800-38D §7.1). With VAES and VPCLMULQDQ, OpenSSL runs GCM in 512-bit registers but CTR in 128-bit ones: 20 GB/s
-against 8 on one core, including the unused tag. On such machines a long vector masked from its beginning takes its first 32
-bytes from CTR and the rest from GCM. Other machines use CTR, which is faster there. No table is indexed by a keystream.
+instead of 8 on one core, including the unused tag. On such machines, a long vector that is masked from its beginning takes its
+first 32 bytes from CTR and the rest from GCM. Other machines use CTR, which is faster there. No table is indexed by a keystream.
 
 A vector is processed block by block, and all masks are applied to a block while it is in the cache.
-Per mask at 947,940 elements and 99 masks on that core: 0.26 ms in uint32 and 0.52 in uint64 (AES alone: 0.19 and 0.38); with
-CTR 0.55 and 1.10. A new context per block and mask would cost 3 µs each.
+Time per mask with 947,940 elements and 99 masks on that core: 0.26 ms in uint32 and 0.52 in uint64 (AES alone: 0.19 and 0.38);
+with CTR, 0.55 and 1.10. A new context per block and mask would cost 3 µs each.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Masks:
     order give the same words with new contexts. Not thread-safe.
 
     Args:
-        ring: fixes the width of a word.
+        ring: the ring, which fixes the width of a word.
         added: seeds of 32 bytes.
         subtracted: seeds of 32 bytes.
 

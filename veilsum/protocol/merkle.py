@@ -27,7 +27,7 @@ class Tree:
     """A tree that keeps all levels, to produce many paths.
 
     Args:
-        leaves: in order; they can be streamed. None stand for one leaf of no bytes (protocol §2).
+        leaves: the leaves in order; may be an iterator. No leaves count as one empty leaf (protocol §2).
     """
 
     def __init__(self, leaves: Iterable[bytes]) -> None:
@@ -58,7 +58,7 @@ class Tree:
 
 
 def verify(root: bytes, leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bool:
-    """Whether `path` proves that `leaf` is leaf `index` of `count` under `root`; never raises on a peer's values."""
+    """Whether `path` proves that `leaf` is leaf `index` of `count` under `root`. Never raises, whatever a peer sends."""
     if not 0 <= index < count < _COUNT_LIMIT:
         return False
     node, last = leaf_hash(leaf), count - 1

@@ -1,4 +1,4 @@
-"""The checks of an opening: those for anyone with roster, study and manifest, and those for members (protocol §4.3)."""
+"""The checks of an opening: some for anyone with roster, study and manifest, others for members only (protocol §4.3)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -77,7 +77,7 @@ def check_step(attempt: Attempt) -> None:
 
 
 def check_fresh(attempt: Attempt) -> None:
-    """Check clause 7: over fresh records each step of a period is certified or lost only once (already-summed)."""
+    """Check clause 7: over fresh records, each step of a period is certified or lost only once (already-summed)."""
     if attempt.repeats:
         return
     for link in attempt.opening.links:
@@ -92,7 +92,7 @@ def check_fresh(attempt: Attempt) -> None:
 
 
 def repeated_link(attempt: Attempt) -> Link | None:
-    """Find the link of the repeated attempt by clause 8 (repeat-mismatch); None for fresh records."""
+    """Return the link of the repeated attempt, checked by clause 8 (repeat-mismatch); None for fresh records."""
     if not attempt.repeats:
         return None
     link = link_of(attempt.opening.links, attempt.manifest.repeats)
@@ -139,7 +139,7 @@ def link_of(links: Sequence[Link], context: bytes) -> Link | None:
 
 
 def earlier_context(attempt: Attempt) -> bytes:
-    """Context of the repeated attempt, else of the indicator; `NO_CONTEXT` without either."""
+    """Return the context of the repeated attempt, else of the indicator; `NO_CONTEXT` without either."""
     return attempt.manifest.repeats if attempt.repeats else attempt.terms.indicator
 
 

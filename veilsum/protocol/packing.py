@@ -4,10 +4,10 @@ Element i fills the bits i·b … (i+1)·b − 1 of the packed string, where bit
 Chunks cut at a multiple of 8 elements end on a byte, so packing by chunk and packing the whole vector give
 the same bytes. A last byte is padded with zero bits; a decoder refuses anything else.
 
-One method serves every width. Read the packed string as little-endian words w bits wide (w = 32 or 64,
-as in memory): the pattern of shifts repeats every w / gcd(b, w) elements, which fill b / gcd(b, w) words. So
-a vector is a matrix with one such period a row, and its columns are shifted and joined with numpy.
-Measured at 947,840 elements on one core: 1.7 ms at 48 bits, 3.3 at 42, 5.5 at 63.
+One method serves every width. Read the packed string as little-endian words of w bits (w = 32 or 64, as in
+memory): the pattern of shifts repeats every w / gcd(b, w) elements, which fill b / gcd(b, w) words. So a
+vector is a matrix with one such period per row, and its columns are shifted and joined with numpy.
+Measured with 947,840 elements on one core: 1.7 ms at 48 bits, 3.3 at 42, 5.5 at 63.
 """
 
 from math import gcd
@@ -21,8 +21,8 @@ from veilsum.protocol.ring import Ring, Words
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-# Measured at 64 KiB, 256 KiB, 1 MiB and 16 MiB: smaller blocks cost the widths of long period numpy's overhead a call
-# (63 bits: 22, 8, 5 ms), larger ones leave the cache and hold more memory.
+# Measured at 64 KiB, 256 KiB, 1 MiB and 16 MiB. In smaller blocks, numpy's overhead per call slows widths with a long period
+# (63 bits: 22, 8, 5 ms); larger blocks exceed the cache and take more memory.
 _BLOCK_BYTES = 1 << 20
 _CACHED_BYTES = 1 << 17
 
@@ -31,20 +31,8 @@ class PackingError(ValueError):
     """Invalid packed bytes."""
 
 
-class TruncatedError(PackingError):
-    """The bytes end before the last element."""
-
-
-class LeftOverBytesError(PackingError):
-    """Bytes follow the last element."""
-
-
-class PaddingError(PackingError):
-    """The bits after the last element aren't zero."""
-
-
 class _Frame:
-    """Scratch for one block: `rows` periods as elements, and the same as packed words."""
+    """Scratch memory for one block: `rows` periods as elements, and as packed words."""
 
     def __init__(self, ring: Ring, elements: int) -> None:
         self.width = 8 * ring.itemsize
@@ -79,7 +67,7 @@ def _pack_bytes(words: Words, ring: Ring, packed: npt.NDArray[np.uint8]) -> None
 
 
 def _unpack_bytes(packed: npt.NDArray[np.uint8], ring: Ring, out: Words) -> Words:
-    little = np.ascontiguousarray(out, ring.dtype.newbyteorder("<"))  # `out` itself wherever it can be
+    little = np.ascontiguousarray(out, ring.dtype.newbyteorder("<"))  # `out` itself if possible
     source, target = _units(packed, ring, ring.bits), _units(little, ring, 8 * ring.itemsize)
     for i in range(source.shape[1]):
         target[:, i] = source[:, i]
@@ -121,7 +109,7 @@ def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> 
         np.bitwise_and(block, ring.mask, out=flat[: block.size])
         flat[block.size :] = 0  # the padding
         for i in range(frame.period):
-            # the word in which element i begins, at which of its bits, and how many of the element's bits it lacks
+            # the word and bit at which element i begins, and the number of its bits that go into the next word
             word, shift = divmod(i * bits, frame.width)
             spill = shift + bits - frame.width
             if shift:
@@ -131,7 +119,7 @@ def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> 
                 frame.packed[:, word] = frame.elements[:, i]
             if spill > 0:
                 np.right_shift(frame.elements[:, i], bits - spill, out=frame.packed[:, word + 1])
-        # a block holds whole periods, so it begins on a byte
+        # a block holds whole periods, so it begins at a byte
         target = packed[start * bits // 8 :][: frame.packed_bytes.size]
         target[:] = frame.packed_bytes[: target.size]
     return packed.data
@@ -150,9 +138,7 @@ def unpack(data: Buffer | npt.NDArray[np.uint8], bits: int, elements: int, out: 
         Words of shape (elements,), each below 2^bits.
 
     Raises:
-        TruncatedError: bytes are missing.
-        LeftOverBytesError: bytes are left over.
-        PaddingError: a bit after the last element is set.
+        PackingError: the wrong number of bytes, or a set bit after the last element.
         Misuse: invalid width, or an `out` of another dtype or shape.
     """
     ring = Ring(bits)
@@ -187,10 +173,10 @@ def add_packed(total: Words, data: Buffer, bits: int) -> None:
     """Add the elements of `data` to `total` mod 2^bits, in place; higher bits become arbitrary.
 
     Whole-byte widths need no decoding: element i is read as the word that begins at its first byte, and the bits of the next
-    elements lie above 2^bits. A vector of 947,940 at 48 bits takes 0.4 ms; `unpack` takes 1.2.
+    elements lie above 2^bits. 947,940 elements of 48 bits take 0.4 ms; `unpack` takes 1.2.
 
     Raises:
-        TruncatedError, LeftOverBytesError, PaddingError, Misuse: as `unpack`.
+        PackingError, Misuse: as in `unpack`.
     """
     ring = Ring(bits)
     ring.check(total)
@@ -209,13 +195,9 @@ def _checked(data: Buffer | npt.NDArray[np.uint8], ring: Ring, elements: int) ->
     """View `data` as bytes after checking its length and zero padding."""
     size = ring.packed_bytes(elements)
     packed = np.frombuffer(data, np.uint8)
-    if packed.size < size:
-        raise TruncatedError(f"{elements} elements of {ring.bits} bits take {size} bytes, not {packed.size}")
-    if packed.size > size:
-        raise LeftOverBytesError(
-            f"{elements} elements of {ring.bits} bits take {size} bytes, not {packed.size}"
-        )
+    if packed.size != size:
+        raise PackingError(f"{elements} elements of {ring.bits} bits take {size} bytes, not {packed.size}")
     padding = 8 * size - elements * ring.bits
     if padding and int(packed[-1]) >> (8 - padding):
-        raise PaddingError(f"the last {padding} bits of the last byte must be zero")
+        raise PackingError(f"the last {padding} bits of the last byte must be zero")
     return packed

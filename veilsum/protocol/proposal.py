@@ -23,11 +23,11 @@ from veilsum.protocol.shelf import Announced
 def disputes_among(
     attempt: Attempt, uploads: Mapping[str, Announced], receipts: Mapping[str, Receipt]
 ) -> tuple[Dispute, ...]:
-    """List edges whose two ends committed differently, then complaints.
+    """Return a dispute for each edge whose ends committed differently, then for each complaint.
 
     Honest ends of an edge derive the same seed from the cards and the context.
     """
-    # Only between members that committed: a cohort of thousands has millions of edges, even with one upload.
+    # Look only at edges between members that committed: a cohort of thousands has millions of edges, even with one upload.
     committed = {member: upload.committed for member, upload in sorted(uploads.items())}
     neighbours = {member: attempt.neighbours(member) for member in committed}
     disputes = []
@@ -42,7 +42,7 @@ def disputes_among(
 
 
 def covers(receipt: Receipt, uploads: Mapping[str, Announced]) -> bool:
-    """Whether a receipt covers exactly these uploads, less its sender's own."""
+    """Whether a receipt covers exactly these uploads, without its sender's own."""
     dealers = [dealer for dealer in uploads if dealer != receipt.member]
     digests = (uploads[dealer].header.digest for dealer in dealers)
     return sorted(receipt.dealers + receipt.complaints) == dealers and receipt.uploads == deliveries_hash(
@@ -69,7 +69,7 @@ def _clean(receipts: Mapping[str, Receipt]) -> Counter[str]:
 def starved(
     attempt: Attempt, uploads: Mapping[str, Announced], receipts: Mapping[str, Receipt]
 ) -> tuple[str, ...]:
-    """Dealers with fewer than `t` clean receipts so far, which no choice of cover can keep (protocol §4.5)."""
+    """Return the dealers with fewer than `t` clean receipts so far, which no cover can keep (protocol §4.5)."""
     clean = _clean(receipts)
     return tuple(dealer for dealer in uploads if clean[dealer] < attempt.quorum.threshold)
 
@@ -129,13 +129,13 @@ def _as_counted(
 
 
 def _counted(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> set[str]:
-    """The indicator's S∖E."""
+    """Return the indicator's S∖E."""
     certified = (each.member for opened in earlier for each in opened.survivors)
     return set(certified).difference(attempt.terms.evicted)
 
 
 def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: Sequence[SurvivorSet]) -> None:
-    """Run the checks of survivors that need no delivered uploads: protocol §4.6, clauses 1 to 3, in this order.
+    """Check survivors as far as possible without the delivered uploads, in the order of protocol §4.6, clauses 1 to 3.
 
     Raises:
         PeerFault: survivors-invalid, survivors-too-few, window-exceeded, malformed, repeat-mismatch, indicator-mismatch.

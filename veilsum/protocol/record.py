@@ -12,7 +12,7 @@ from veilsum.protocol.rest import Hex32, MemberId, Model, NoiseView, RoundId
 from veilsum.protocol.tags import Tag, hash_fields
 
 MAX_DOCUMENTS = 16
-"""Maximum documents beside a head; each is fetched separately."""
+"""Maximum number of documents besides the head; each is fetched separately."""
 
 
 class SolutionView(Model):
@@ -23,7 +23,7 @@ class SolutionView(Model):
             "virtual features"; "" if the round has no new head.
         ridge: λ.
         grid: the compared values of λ.
-        errors: the criterion at each of them.
+        errors: the criterion at each value of `grid`.
         empty_classes: classes without records in the sum.
     """
 
@@ -39,7 +39,7 @@ class SolutionView(Model):
 
 
 class DocumentView(Model):
-    """A document that a round publishes beside its head."""
+    """A document that a round publishes in addition to its head."""
 
     name: MemberId
     sha256: Hex32
@@ -66,17 +66,17 @@ class ResultRecord(Model):
 
     Attributes:
         study, name, version: hash, name and version of the study.
-        terms, survivors_hash: as the context and the chain name them.
+        terms, survivors_hash: hashes of terms and survivors, as in the context and the chain.
         disputes: disputes that dropped members before the survivors were signed.
         dropped: the members dropped by those disputes, in order.
         evicted: certified survivors that proved false; the sum excludes them.
         withheld: classes left out under the terms.
         holders: the indicator's counts that decide `withheld`; empty without an indicator.
-        rows: number of rows in the sum; a noisy sum's own estimate.
+        rows: number of rows in the sum; of a noisy sum, an estimate from the sum.
         noise: the differential privacy guarantee; None for an exact sum.
         head: SHA-256 of the head's file; None if the step has no head.
         sums: SHA-256 of the sum's file.
-        documents: documents published beside the head.
+        documents: documents published in addition to the head.
         error_bound: bound on the rounding error of a weight, or None.
         transcript: the head of the round's transcript (protocol §11).
     """
@@ -131,7 +131,7 @@ class CombinedRecord(Model):
 
     Attributes:
         combination: the combination's id.
-        study, name, version: of the newest part.
+        study, name, version: hash, name and version of the newest part's study.
         question: digest of the question that all parts share.
         vectors: number of vectors, one per member and period.
     """
@@ -162,7 +162,7 @@ Record = TypeVar("Record", ResultRecord, CombinedRecord)
 
 
 def record_body(record: ResultRecord | CombinedRecord) -> bytes:
-    """Encode the record without its signature as canonical JSON (RFC 8785); PeerFault(malformed) for an integer that it cannot hold."""
+    """Encode the record without its signature as canonical JSON (RFC 8785). Raises PeerFault(malformed) for too large an integer."""
     try:
         return rfc8785.dumps(record.model_dump(mode="json", exclude={"signature"}))
     except rfc8785.IntegerDomainError as error:
@@ -180,10 +180,10 @@ def sign_record(record: Record, key: SigningKey) -> Record:
 
 
 def verify_record(record: ResultRecord | CombinedRecord, coordinator: bytes) -> None:
-    """Verify the coordinator's signature; raises PeerFault(bad-signature)."""
+    """Verify the coordinator's signature. Raises PeerFault(bad-signature)."""
     verify_signature(coordinator, bytes.fromhex(record.signature), record_digest(record), "coordinator")
 
 
 def mismatch(detail: str) -> PeerFault:
-    """What the coordinator publishes does not follow from the evidence, or from the sums (result-mismatch)."""
+    """Build the fault of a published result that does not follow from the evidence or the sums (result-mismatch)."""
     return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])

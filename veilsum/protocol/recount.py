@@ -17,9 +17,9 @@ from veilsum.protocol.unmasking import Unmasking
 def recount(
     attempt: Attempt, survivors: tuple[Survivor, ...], disclosure: Disclosure
 ) -> npt.NDArray[np.int64]:
-    """Sum a disclosed indicator round to the survivors that hold each class, (C,), after the checks of protocol §8.2, in their order.
+    """Check a disclosed indicator round in the order of protocol §8.2, and count the holders of each class, (C,).
 
-    `survivors` are S∖E, the certified survivors less the evicted dealers.
+    `survivors` are S∖E, the certified survivors without the evicted dealers.
 
     Raises:
         PeerFault: disclosure-invalid, naming the entry's member.
@@ -63,7 +63,7 @@ def _check_seeds(
 
 
 def _check_chunks(attempt: Attempt, entry: Disclosed) -> None:
-    # Number and lengths first: a message has room for a million chunks, and hashing them takes half a second.
+    # Check number and lengths first: a message has room for a million chunks, and hashing them takes half a second.
     if (
         not len(entry.chunks) == len(entry.chunk_digests) == attempt.chunks
         or not all(attempt.is_chunk(index, chunk) for index, chunk in enumerate(entry.chunks))

@@ -58,7 +58,7 @@ class Finding:
 
     Attributes:
         parties: the parties at fault; for a dispute two, at least one of them false.
-        entry: the transcript's entry that shows it, counted from 0; None where it is the whole.
+        entry: index of the transcript's entry that shows it, from 0; None if the transcript as a whole does.
     """
 
     parties: tuple[str, ...]
@@ -73,7 +73,7 @@ class Finding:
 
 
 class Standing(StrEnum):
-    """What became of a member's upload, in words."""
+    """The outcome of a member's upload, in words."""
 
     COUNTED = "counted: the certificate names the upload that it signed"
     EVICTED = "not counted: certified, then proved false"
@@ -86,17 +86,18 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a transcript shows.
+    """The result of replaying a transcript.
 
     Attributes:
         findings: in order; only disputes if all parties kept the rules.
-        closing: how the attempt ended, if that is shown: an Erasure or Lost takes the place of a certificate.
-        disputes: those that had members dropped from the set proposed.
-        evicted: dealers proved false, in order: the sum is without them.
-        revealed: whether a threshold of decryptors revealed for each survivor that was not evicted: without it there is no sum.
+        closing: the document that ended the attempt, if shown; an Erasure or Lost replaces a certificate.
+        uploads: announced uploads by member.
+        disputes: disputes that dropped members from the proposed set.
+        evicted: dealers proved false, in order; the sum excludes them.
+        revealed: whether a threshold of decryptors revealed for each survivor that was not evicted; otherwise there is no sum.
         refusals: refusals that a transcript cannot judge, in order.
-        signed: whether it is as the coordinator signed it. If not, only what other parties signed is proved;
-            the rest may be forged.
+        signed: whether the coordinator's signature is valid. If not, only documents signed by other parties are proved; the rest
+            may be forged.
     """
 
     attempt: Attempt
@@ -116,16 +117,16 @@ class Verdict:
 
     @property
     def certificate(self) -> Certificate | None:
-        """The outcome, if the attempt ended with one."""
+        """The certificate, if the attempt ended with one."""
         return self.closing if isinstance(self.closing, Certificate) else None
 
     @property
     def survivors(self) -> tuple[str, ...]:
-        """The certified members in order; none without a sum."""
+        """The certified members in order; empty without a certificate."""
         return tuple(survivor.member for survivor in self.certificate.survivors) if self.certificate else ()
 
     def standing(self, member: str) -> Standing:
-        """What became of this member's upload."""
+        """Return the outcome of this member's upload."""
         if member in self.evicted:
             return Standing.EVICTED
         if not self.signed:
@@ -140,7 +141,7 @@ class Verdict:
         return Standing.COUNTED if self.revealed else Standing.UNREVEALED
 
     def counted(self, member: str) -> bool:
-        """Whether the member's upload, as it signed it, was certified, is not proved false, and enough was revealed for a sum."""
+        """Whether the sum includes the member's upload: certified as signed, not evicted, and revealed by a threshold."""
         return self.standing(member) is Standing.COUNTED
 
 
@@ -155,8 +156,8 @@ def follows(
 ) -> bool | None:
     """Whether a refusal's cause follows from the noted proposal; None if only its sender can know.
 
-    Causes that depend on the sender's history or policy are its own knowledge. A refusal does not name its proposal: if the
-    cause does not follow from the noted one, the sender is false or received another proposal.
+    Only the sender can judge a cause that depends on its history or policy. A refusal does not name its proposal: if the cause does
+    not follow from the noted one, the sender is false or received another proposal.
 
     `uploads` are the complete ones, ordered by member, and `earlier` is the certified set that was sent with the proposal.
     """
@@ -194,7 +195,9 @@ def _in_order(proposal: Sequence[Survivor]) -> bool:
 
 
 def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
-    """Check a transcript from its first entry to its signature, by the pinned admin key; None trusts the roster's own.
+    """Check a transcript from its first entry to its signature.
+
+    `federation` is the pinned admin key; None trusts the key in the roster.
 
     Raises:
         PeerFault: the transcript does not begin with a consistent roster, study, cards and opening. The fault names the
@@ -336,13 +339,13 @@ class _Replay:
         message = parse(entry)
         form = type(message)
         if form not in self.handlers:
-            raise PeerFault(Cause.UNKNOWN_MESSAGE, f"a {form.__name__} has no place in a transcript")
+            raise PeerFault(Cause.UNKNOWN_MESSAGE, f"a transcript does not contain a {form.__name__}")
         handler, stages = self.handlers[form]
         if entry in self.seen:
-            raise PeerFault(Cause.DUPLICATE, f"the {form.__name__} stands there already")
+            raise PeerFault(Cause.DUPLICATE, f"the {form.__name__} is a repetition")
         if self.stage not in stages:
             stage = self.stage.name.lower()
-            raise PeerFault(Cause.WRONG_PHASE, f"a {form.__name__} where the attempt is {stage}")
+            raise PeerFault(Cause.WRONG_PHASE, f"a {form.__name__} while the attempt is {stage}")
         self.seen.add(entry)
         handler(self, index, message)
 
@@ -352,7 +355,7 @@ class _Replay:
         known = self.uploads.get(header.member)
         if known is not None:
             if known.header.digest == header.digest:
-                raise PeerFault(Cause.DUPLICATE, f"{header.member}'s upload stands there already")
+                raise PeerFault(Cause.DUPLICATE, f"{header.member}'s upload is a repetition")
             self._find(index, (header.member,), Cause.UPLOAD_CONFLICT, "it signed two uploads")
             return
         commitments = b"".join(summary.secret_commitments)
@@ -398,7 +401,7 @@ class _Replay:
         check_proposal(self.attempt, self.proposal, freeze.earlier)
 
     def _disputed(self) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
-        """The complete uploads, which are those that the receipts cover, and the disputes among them."""
+        """Return the complete uploads, those that the receipts cover, and the disputes among them."""
         whole = {
             member for receipt in self.receipts.values() for member in (*receipt.dealers, *receipt.complaints)
         }
@@ -432,7 +435,7 @@ class _Replay:
     def _refusal(self, index: int, refusal: Refusal) -> None:
         self.attempt.check_from_decryptor(refusal)
         if refusal.member in self.said:
-            raise PeerFault(Cause.DUPLICATE, f"a refusal by {refusal.member} stands there already")
+            raise PeerFault(Cause.DUPLICATE, f"{refusal.member} has already refused")
         self.said[refusal.member] = index, refusal
 
     def _judge_refusals(self) -> None:
@@ -553,4 +556,4 @@ class _Replay:
         Erasure: (_erasure, {_Stage.ERASING}),
         Lost: (_lost, _OPEN),
     }
-    """How each kind of entry is taken, and in which stages an honest coordinator notes it; it notes no refused or late message."""
+    """Handler of each kind of entry, and the stages in which an honest coordinator notes it. It notes no refused or late message."""

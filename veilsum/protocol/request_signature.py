@@ -92,7 +92,7 @@ def content_digest(body: bytes, digest: bytes = b"") -> str:
 
 
 def digest_of(header: str) -> bytes:
-    """Parse a Content-Digest header with a single SHA-256; PeerFault(request-unsigned) for any other."""
+    """Parse a Content-Digest header with a single SHA-256. Raises PeerFault(request-unsigned) for any other."""
     match = _DIGEST.fullmatch(header)
     if match is None:
         raise _unsigned("content-digest holds one sha-256=:BASE64: (RFC 9530), and nothing else")
@@ -157,7 +157,7 @@ class RequestSignature:
 
     @classmethod
     def parse(cls, signature_input: str, signature: str) -> Self:
-        """Parse the two headers; PeerFault(request-unsigned) for anything outside the profile."""
+        """Parse the two headers. Raises PeerFault(request-unsigned) if they are outside the profile."""
         given, signed = _INPUT.fullmatch(signature_input), _SIGNATURE.fullmatch(signature)
         if not given or not signed or given[1] != signed[1]:
             raise _unsigned("signature-input and signature must hold one signature, under one label")
@@ -190,7 +190,7 @@ class RequestSignature:
             PeerFault: clock-skew; request-unsigned if the lifetime exceeds `MAX_LIFETIME_S` or is not positive.
         """
         if not 0 < self.expires_s - self.created_s <= MAX_LIFETIME_S:
-            raise _unsigned(f"expires lies 1 to {MAX_LIFETIME_S} seconds after created")
+            raise _unsigned(f"expires must be 1 to {MAX_LIFETIME_S} seconds after created")
         early, late = self.created_s - now_s, now_s - self.expires_s
         if early > skew_s or late > skew_s:
             how = f"in {early:.0f} s" if early > 0 else f"{-early:.0f} s ago"
@@ -205,7 +205,8 @@ class RequestSignature:
         """Verify the signature over this exact request, with its Content-Digest header if it has one.
 
         Raises:
-            PeerFault: request-unsigned if it does not cover its body's digest or exceeds `MAX_TARGET`; request-forged.
+            PeerFault: request-unsigned if the body's digest is not covered or the target exceeds `MAX_TARGET`; request-forged if the
+                signature is invalid.
         """
         if len(target.authority) + len(target.path) + len(target.query) > MAX_TARGET:
             raise _unsigned(f"host, path and query together: expected at most {MAX_TARGET} characters")

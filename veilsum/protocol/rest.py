@@ -1,7 +1,7 @@
-"""The REST interface apart from the messages: paths, limits and JSON models. No HTTP library here.
+"""The REST interface without the messages: paths, limits and JSON models, independent of any HTTP library.
 
-Messages are sent as `application/octet-stream`, exactly as `veilsum.protocol.messages` encodes them; everything for
-people or scripts is JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal.
+Messages are sent as `application/octet-stream`, as `veilsum.protocol.messages` encodes them; everything for people or scripts is
+JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal.
 """
 
 from enum import StrEnum
@@ -9,17 +9,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from veilsum.protocol.codec import NAME_PATTERN
+from veilsum.protocol.forms import HEX32_PATTERN, LABEL_PATTERN, LINE_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
 
 OCTETS = "application/octet-stream"
 PROBLEM = "application/problem+json"
 PROBLEM_BASE = "/problems/"
-"""Relative to the responding coordinator (RFC 9457 §3.1.1), which serves a page for each cause there."""
+"""Base of problem types, relative to the responding coordinator (RFC 9457 §3.1.1), which serves a page for each cause there."""
 SAFETENSORS = "application/x-safetensors"
 TRANSCRIPT_JSON = "application/vnd.veilsum.transcript+json"
 HEAD = "veilsum-head"
-"""Metadata entry in the file of a head or another document: JSON notes beside the arrays, such as the head's form, its
-classes without records, and the withheld ones among them."""
+"""Metadata entry in the file of a head or another document: JSON notes on the arrays, such as the head's form, its classes without
+records, and the withheld ones among them."""
 
 MAX_MESSAGE_BYTES = 64 << 20
 MAX_TRANSCRIPT_BYTES = 1 << 29
@@ -27,7 +27,7 @@ MAX_DISCLOSURE_BYTES = 256 << 20
 MAX_WAIT_S = 60.0
 VERSION_HEADER = "veilsum-version"
 STATE_HEADER, ROSTER_HEADER = "veilsum-state", "veilsum-roster"
-"""Beside what a member is asked: the round's state; and while the round collects, the number of the federation's newest roster."""
+"""Headers of a request for a member's answer: the round's state and, while it collects, the number of the federation's newest roster."""
 REQUEST_ID_HEADER = "veilsum-request"
 """Identifies a response in the coordinator's log."""
 
@@ -75,13 +75,6 @@ REVOKE = "/v1/tokens/{token}/revoke"
 HEALTH = "/healthz"
 READY = "/readyz"
 METRICS = "/metrics"
-
-HEX32_PATTERN = r"^[0-9a-f]{64}$"
-MEMBER_PATTERN = rf"^{NAME_PATTERN}$"
-LINE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+$"
-"""One line for people: no control characters, and none that reorder text."""
-SHORT_ID_PATTERN = r"^[0-9a-f]{8}$"
-ROUND_PATTERN = r"^[0-9a-f]{16}$"
 
 Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
 HexBytes = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})*$")]
@@ -167,7 +160,7 @@ class RunView(View):
         counter: determines the cohort's id, with roster, study, period and repeats.
         repeats: context of the attempt that the run repeats; None for fresh records.
         over: whether the run's last step was certified or lost, or its cohort failed.
-        round: the newest; None before the first.
+        round: id of the newest round; None before the first.
     """
 
     cohort: Hex32
@@ -254,7 +247,7 @@ class CohortView(View):
 
 
 class InvitationView(View):
-    """All that a member needs to answer for a cohort: the cohort as it stands, and the bytes of two messages, the newest Roster and the Study."""
+    """Everything that a member needs to enrol in a cohort: its current view, the newest Roster and the Study, both as message bytes."""
 
     cohort: CohortView
     roster: HexBytes
@@ -459,12 +452,11 @@ class PreflightView(View):
     decryptors: DecryptorsView
 
 
-LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$"
 YEAR_S = 366 * 86_400.0
 
 
 class Scope(StrEnum):
-    """What an operator may do; `admin` includes the others."""
+    """The permissions of an operator; `admin` includes the others."""
 
     SUMS = "sums"
     """Sums, and heads that are not public."""
@@ -473,7 +465,7 @@ class Scope(StrEnum):
     ROUNDS = "rounds"
     """Cohorts, rounds, combinations."""
     FEDERATIONS = "federations"
-    """Found a federation, and pass on its rosters."""
+    """Create federations and publish their rosters."""
     ADMIN = "admin"
     """Tokens, and everything above."""
 
@@ -484,8 +476,8 @@ class TokenRequest(Model):
     Attributes:
         name: a label for people.
         lifetime_s: seconds until it expires.
-        federation: the only one it works for; None for all. A coordinator has one audit log and one list of tokens, so `audit` and
-            `admin` are for all.
+        federation: the only federation that the token works for; None for all. A coordinator has one audit log and one list of tokens,
+            so `audit` and `admin` require None.
     """
 
     name: Annotated[str, Field(pattern=LABEL_PATTERN)]
@@ -504,7 +496,7 @@ class TokenView(View):
     """A token's public details, without its secret.
 
     Attributes:
-        token: its id, as in the audit log.
+        token: the token's id, as in the audit log.
         expires_s: Unix time in seconds; None for the first token, which lasts until it is revoked.
         revoked_s: Unix time of revocation; None if still valid.
     """

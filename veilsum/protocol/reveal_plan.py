@@ -9,23 +9,23 @@ from veilsum.protocol.messages import edge_commitment, self_commitment
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One secret of a dealer: b_u (index 0), or r_uw for a neighbour w that is lost."""
+    """One secret of a dealer: b_u (index 0), or r_uw for a neighbour w that dropped out."""
 
     dealer: str
     index: int
     lost: str | None
 
     def commitment(self, context: bytes, seed: bytes) -> bytes:
-        """What the dealer must have committed to if `seed` is this secret."""
+        """Compute the dealer's commitment if `seed` is this secret."""
         if self.lost is None:
             return self_commitment(context, self.dealer, seed)
         return edge_commitment(context, self.dealer, self.lost, seed)
 
 
 def due_secrets(attempt: Attempt, dealer: str, staying: Collection[str]) -> tuple[Due, ...]:
-    """The dealer's secrets in the order in which a reveal carries their shares.
+    """Return a dealer's secrets to rebuild, in the order of their shares in a reveal.
 
-    `staying` is S∖E, the certified survivors without those evicted; the dealer is one of them.
+    `staying` is S∖E, the certified survivors without the evicted; the dealer is one of them.
     """
     edges = [
         Due(dealer, index, other)
@@ -36,17 +36,17 @@ def due_secrets(attempt: Attempt, dealer: str, staying: Collection[str]) -> tupl
 
 
 def secrets_due(attempt: Attempt, staying: Collection[str]) -> dict[str, tuple[Due, ...]]:
-    """The secrets to rebuild of each dealer in S∖E, in order."""
+    """Return the secrets to rebuild of each dealer in S∖E, in order."""
     members = set(staying)
     return {dealer: due_secrets(attempt, dealer, members) for dealer in staying}
 
 
 def entries_due(joined: bytes, due: Collection[Due], size: int) -> bytes:
-    """Of one dealer's shares for a decryptor, or its commitments to them, `size` bytes each, those of the secrets due."""
+    """Select the entries of the secrets due from a dealer's joined shares for a decryptor, or commitments to them, of `size` bytes each."""
     return b"".join([joined[each.index * size : (each.index + 1) * size] for each in due])
 
 
 def secret_commitment(attempt: Attempt, dealer: str, index: int, seed: bytes) -> bytes:
-    """What the dealer must have committed to at `index` if `seed` is that secret."""
+    """Compute the dealer's commitment at `index` if `seed` is that secret."""
     lost = attempt.neighbours(dealer)[index - 1] if index else None
     return Due(dealer, index, lost).commitment(attempt.context, seed)

@@ -1,8 +1,8 @@
 """The integers mod 2^b in which members' vectors are masked and summed (protocol, "Ring").
 
-A word is a uint32 when b ≤ 32, else a uint64. Both wrap exactly, and 2^b divides 2^32 and 2^64: sums of
-words need no reduction on the way. Only the low b bits of a word mean anything; the bits above them
-are dropped on the wire (`veilsum.protocol.packing`) and ignored by `Ring.lift`.
+A word is a uint32 if b ≤ 32, else a uint64. Both wrap exactly, and 2^b divides 2^32 or 2^64, so sums of
+words need no reduction. Only the low b bits of a word are significant; the bits above them are dropped on
+the wire (`veilsum.protocol.packing`) and ignored by `Ring.lift`.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Ring:
         return (1 << self.bits) - 1
 
     def packed_bytes(self, elements: int) -> int:
-        """Bytes that `elements` elements fill on the wire, the last byte padded.
+        """Return the number of bytes that `elements` elements take on the wire, with padding.
 
         Raises:
             Misuse: `elements` is negative.
@@ -63,14 +63,14 @@ class Ring:
 
         Args:
             vector: int64 of shape (n,), each value in the ring's centred range.
-            out: where to write, of shape (n,) and the ring's dtype; allocated where None.
+            out: output of shape (n,) and the ring's dtype; allocated if None.
 
         Returns:
             Words of shape (n,), sign-extended above the low `bits` bits.
 
         Raises:
-            Misuse: another dtype or shape, or a value outside the centred range (the first is named by its
-                index, never by its value).
+            Misuse: another dtype or shape, or a value outside the centred range; the error gives the index of the
+                first such value, never the value.
         """
         if vector.dtype != np.int64 or vector.ndim != 1:
             raise Misuse(f"the ring takes an int64 vector, not {vector.dtype} of shape {vector.shape}")

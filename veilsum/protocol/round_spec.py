@@ -9,18 +9,20 @@ from veilsum.protocol.messages import Manifest, Terms
 from veilsum.protocol.study import INDICATOR_BITS, INDICATOR_STEP, SUM_STEP, Content, Question
 
 CHUNK_ELEMENTS = 1 << 20
-"""Elements of every chunk but the last (protocol §4.4)."""
+"""Number of elements in every chunk except the last (protocol §4.4)."""
 
 
 @dataclass(frozen=True)
 class RoundSpec:
-    """One step of a run, as study, manifest and terms say it.
+    """One step of a run, as defined by study, manifest and terms.
 
     Attributes:
-        content: the study's.
-        members: n, members of the cohort.
-        survivors_min: n_min, fewest survivors of the cohort.
-        chunk_elements: elements of every chunk but the last.
+        content: the study's content.
+        study: the study's hash.
+        withheld: classes left out of the sum.
+        members: n, number of members in the cohort.
+        survivors_min: n_min, minimum number of survivors.
+        chunk_elements: number of elements in every chunk except the last.
     """
 
     content: Content
@@ -34,7 +36,7 @@ class RoundSpec:
 
     @classmethod
     def of(cls, content: Content, manifest: Manifest, terms: Terms) -> "RoundSpec":
-        """Decode a round; PeerFault(terms-refused) for a step or class that the study does not have."""
+        """Decode a round. Raises PeerFault(terms-refused) if the study lacks the step or a withheld class."""
         question = content.question
         if terms.step not in question.steps:
             raise PeerFault(
@@ -94,5 +96,5 @@ class RoundSpec:
 
     @property
     def takes_material(self) -> bool:
-        """Whether the step needs what earlier steps summed (protocol §9)."""
+        """Whether the step needs an earlier step's result (protocol §9)."""
         return self.question.takes_material(self.step)

@@ -28,16 +28,16 @@ from veilsum.protocol.packing import pack
 from veilsum.protocol.shamir import SHARE_BYTES, share_secrets
 
 _NONCE = bytes(12)
-"""Zero is safe: box_key's salt is fresh for every upload, so a key seals one box."""
+"""Zero is safe because the salt in `box_key` is fresh for every upload, so each key seals a single box."""
 
 
 def seal(key: bytes, shares: bytes, context: bytes) -> bytes:
-    """The box: ciphertext and 16-byte tag, bound to the context."""
+    """Seal a box: ciphertext and 16-byte tag, bound to the context."""
     return AESGCM(key).encrypt(_NONCE, shares, context)
 
 
 def unseal(key: bytes, box: bytes, context: bytes, dealer: str) -> bytes:
-    """The shares in the box; PeerFault(box-refused) names the dealer if it does not open."""
+    """Open a box and return its shares. Raises PeerFault(box-refused), which names the dealer."""
     try:
         return AESGCM(key).decrypt(_NONCE, box, context)
     except (InvalidTag, ValueError) as error:
@@ -45,10 +45,10 @@ def unseal(key: bytes, box: bytes, context: bytes, dealer: str) -> bytes:
 
 
 class Sealing:
-    """One member's upload in the making: chunks in order, then the signed announcement of them.
+    """Builds one member's upload: the chunks in order, then the signed announcement.
 
     Nothing is stored before `finish`; after an interruption, begin again with fresh secrets. Once the upload is stored, the same
-    `self_seed` and vector give the same chunks again.
+    `self_seed` and vector reproduce its chunks.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Sealing:
         self._attempt, self._member, self._random = attempt, member, random_bytes
         self._box_keys = {pair.peer: pair for pair in boxes}
         self.self_seed = SecretBytes(random_bytes(32)) if self_seed is None else self_seed
-        """Of the mask that is this member's own, b_u."""
+        """b_u, the seed of this member's own mask."""
         seeds = {pair.peer: pair.mask_seed(member, attempt.context) for pair in masks}
         self._edge_seeds = [seeds[peer] for peer in attempt.neighbours(member)]
         # sgn(v − u) by index in the cohort; ids sort as indices do (protocol §4.4).
@@ -74,20 +74,20 @@ class Sealing:
         self._words = np.empty(0, attempt.ring.dtype)
 
     def chunk(self, values: npt.NDArray[np.int64]) -> bytes:
-        """Mask and pack the next chunk (arguments and errors as `packed`)."""
+        """Mask and pack the next chunk, as `packed` does."""
         packed = self.packed(len(self._digests), values)
         self._digests.append(hashlib.sha256(packed).digest())
         return packed
 
     def packed(self, index: int, values: npt.NDArray[np.int64]) -> bytes:
-        """Mask and pack any chunk.
+        """Mask and pack chunk `index`.
 
         Args:
-            index: which one.
-            values: int64, the chunk's elements in order; as many as the terms give this chunk.
+            index: the chunk's index.
+            values: int64, shape (n,): the chunk's elements in order.
 
         Raises:
-            Misuse: too many chunks, another length, or a value outside the ring (named by index only).
+            Misuse: index or length is wrong, or a value is outside the ring (the error gives only its index).
         """
         attempt = self._attempt
         if index >= attempt.chunks or len(values) != attempt.chunk_elements(index):
@@ -99,7 +99,7 @@ class Sealing:
         return bytes(pack(words, attempt.ring.bits, out=words.data.cast("B")))
 
     def finish(self, key: SigningKey) -> tuple[Upload, SecretBytes]:
-        """Deal the shares and sign: the upload's announcement, and this member's own shares of its secrets.
+        """Deal the shares and sign; return the announcement and this member's own shares of its secrets.
 
         Args:
             key: the member's identity.
@@ -140,12 +140,12 @@ class Sealing:
 
 
 def commit_row(context: bytes, dealer: str, decryptor: str, shares: bytes) -> bytes:
-    """16 bytes for each of a dealer's shares for one decryptor, in the order of its secrets."""
+    """Commit to a dealer's shares for one decryptor, in 16 bytes each, in the order of the secrets."""
     return share_commitments(context, dealer, decryptor, range(-(-len(shares) // SHARE_BYTES)), shares)
 
 
 def commitment_tree(
     commitments: list[bytes] | tuple[bytes, ...], rows: list[bytes] | tuple[bytes, ...]
 ) -> Tree:
-    """The tree under an upload's commitment root: the secrets' commitments, then a row a decryptor."""
+    """Build the tree under an upload's commitment root: the secrets' commitments, then one row per decryptor."""
     return Tree([b"".join(commitments), *rows])

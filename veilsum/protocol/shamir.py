@@ -1,12 +1,12 @@
 """Shamir secret sharing of 32-byte secrets over GF(p), p = 2^31 − 1 (protocol, "Ring": Shamir).
 
-A secret is nine little-endian limbs of 30 bits, each the constant term of a polynomial of its own whose other
-coefficients are uniform in GF(p). The holder at position i (from 0) of the decryptors has the nine values at
-x = i + 1: nine little-endian words of 4 bytes, each below p. Any t of them recover the secret; t − 1 say nothing.
+A secret is split into nine little-endian limbs of 30 bits. Each limb is the constant term of its own polynomial, whose
+other coefficients are uniform in GF(p). The decryptor at position i (from 0) holds the nine values at x = i + 1: nine
+little-endian words of 4 bytes, each below p. Any t holders recover the secret; t − 1 learn nothing.
 
-No table is indexed by a secret and no division has one as its operand: sums and products are exact in float64
-and reduced mod the Mersenne prime by shifts. Measured on one core: 100 secrets dealt to 100 holders at t = 63
-in 2.5 ms, 200 secrets recovered in 0.6 ms.
+No table is indexed by a secret, and no secret is the operand of a division: sums and products are exact in float64 and
+reduced mod the Mersenne prime by shifts. Measured on one core: 100 secrets dealt to 100 holders at t = 63 in 2.5 ms, 200
+secrets recovered in 0.6 ms.
 """
 
 import os
@@ -31,14 +31,14 @@ _TOP_LIMIT = 1 << (8 * SECRET_BYTES - _LIMB_BITS * (_LIMBS - 1))
 # Terms summed before a reduction: the largest power of two for which `_multiply` is exact.
 _EXACT_TERMS = 64
 
-# Of a product, computed at a time: its sums fill 64 KiB. A deal to 100 takes 2.5 ms so, and 6 where they leave the cache.
+# Elements of a product that are computed at a time, so that they fill 64 KiB: a deal to 100 takes 2.5 ms, and 6 if they exceed the cache.
 _BLOCK_ELEMENTS = 1 << 13
 
 _Elements: TypeAlias = npt.NDArray[np.int64]
 
 
 class ShareError(ValueError):
-    """Shares that no honest dealer and holder produce together."""
+    """The shares cannot come from an honest dealer and honest holders."""
 
 
 def share_secrets(
@@ -46,10 +46,10 @@ def share_secrets(
 ) -> npt.NDArray[np.uint8]:
     """Deal secrets, each with fresh polynomials of degree threshold − 1.
 
-    `threshold` shares, 2 … holders, recover a secret of 32 bytes. `random_bytes` gives that many bytes, uniform and unpredictable.
+    `threshold` shares, 2 … holders, recover a secret of 32 bytes. `random_bytes(n)` returns n uniform and unpredictable bytes.
 
     Returns:
-        uint8 of shape (holders, m, 36): `shares[i]` is what the holder at position i gets, contiguous.
+        uint8 of shape (holders, m, 36), contiguous: `shares[i]` are the shares of the holder at position i.
 
     Raises:
         Misuse: a secret isn't 32 bytes, or threshold or holders are outside their domains.
@@ -78,30 +78,30 @@ def share_secrets(
 
 
 def check_shares(shares: bytes) -> None:
-    """Refuse shares of 36 bytes, one after another, that aren't canonical.
+    """Refuse joined shares of 36 bytes that are not canonical.
 
     Raises:
-        ShareError: the length is no multiple of 36 bytes, or a word isn't below p.
+        ShareError: the length is not a multiple of 36 bytes, or a word is not below p.
     """
     _parse(shares)
 
 
 def recover_secrets(positions: Sequence[int], shares: Sequence[bytes]) -> list[bytes]:
-    """Interpolate at zero the polynomials through the shares of t holders.
+    """Recover secrets by interpolating the polynomials through the shares of t holders at zero.
 
-    What comes out is the secret if at least t of its shares came in and all are true. Fewer, or a false one, are not
-    always seen here: compare the secret with its dealer's commitment.
+    The result is correct if there are at least t shares and all are true. Too few or false shares are not always detected:
+    compare the secret with its dealer's commitment.
 
-    `positions` are the holders', distinct and counted from 0; each holder's m shares of 36 bytes stand one after another.
+    `positions` are the holders' positions, distinct and counted from 0. `shares` joins each holder's m shares of 36 bytes.
 
     Raises:
-        ShareError: positions repeat or are outside 0 … p − 2; there are none; shares are of unequal or wrong length or
-            not canonical; or what they recover isn't 32 bytes.
+        ShareError: positions are missing, repeated or outside 0 … p − 2; shares differ in length, have a wrong length or are
+            not canonical; or a recovered secret does not fit 32 bytes.
     """
     if len(positions) != len(shares) or not positions:
         raise ShareError(f"{len(positions)} positions with shares from {len(shares)} holders")
     if len(set(positions)) != len(positions):
-        raise ShareError("a position stands twice")
+        raise ShareError("a position appears twice")
     # x = 0 would be the secret itself
     if not all(0 <= position < PRIME - 1 for position in positions):
         raise ShareError("a position is outside 0 … p − 2")
@@ -129,10 +129,10 @@ def _parse(shares: bytes) -> _Elements:
 
 
 def _uniform(count: int, random_bytes: Callable[[int], bytes]) -> _Elements:
-    """Draw `count` uniform elements of GF(p): 31 bits each, drawn again where they are p itself."""
+    """Draw `count` uniform elements of GF(p): 31 bits each, drawn again if they equal p."""
 
     def draw(size: int) -> _Elements:
-        # with the size given, bytes too few are refused rather than stretched
+        # with an explicit size, numpy refuses too few bytes
         return np.frombuffer(random_bytes(4 * size), "<u4", size).astype(np.int64) & PRIME
 
     elements = draw(count)
@@ -142,7 +142,7 @@ def _uniform(count: int, random_bytes: Callable[[int], bytes]) -> _Elements:
 
 
 def _lagrange_at_zero(xs: Sequence[int]) -> _Elements:
-    """Give λ of shape (1, t) with f(0) = Σ λ_i·f(x_i) for every f of degree below t; the points are public."""
+    """Return λ of shape (1, t) with f(0) = Σ λ_i·f(x_i) for every f of degree below t; the points are public."""
     product = prod(xs)
     return np.array(
         [[product // x * pow(prod(y - x for y in xs if y != x), -1, PRIME) % PRIME for x in xs]], np.int64
@@ -150,7 +150,7 @@ def _lagrange_at_zero(xs: Sequence[int]) -> _Elements:
 
 
 def _multiply(left: _Elements, right: _Elements) -> _Elements:
-    """Multiply matrices over GF(p), so many columns at a time that what is made on the way stays in the cache."""
+    """Multiply matrices over GF(p), in groups of columns whose intermediate values stay in the cache."""
     product = np.empty((left.shape[0], right.shape[1]), np.int64)
     step = max(1, _BLOCK_ELEMENTS // left.shape[0])
     for start in range(0, right.shape[1], step):
@@ -162,9 +162,9 @@ def _multiply(left: _Elements, right: _Elements) -> _Elements:
 def _product(left: _Elements, right: _Elements) -> _Elements:
     """Multiply matrices over GF(p), exactly, in float64 BLAS.
 
-    The left matrix is split into halves of 15 and 16 bits. A product of a half and an element is an integer
-    below 2^16·2^31 = 2^47, so a sum of 64 stays below 2^53: every partial sum, in whatever order and with whatever
-    fused operations BLAS forms them, is an integer that float64 holds exactly.
+    The left matrix is split into halves of 15 and 16 bits. A product of a half and an element is an integer below
+    2^16·2^31 = 2^47, so a sum of 64 products stays below 2^53. So float64 holds every partial sum exactly, whatever
+    the order and the fused operations that BLAS uses.
     """
     total = np.zeros((left.shape[0], right.shape[1]), np.int64)
     for start in range(0, right.shape[0], _EXACT_TERMS):
@@ -172,7 +172,7 @@ def _product(left: _Elements, right: _Elements) -> _Elements:
         factors = right[terms].astype(np.float64)
         high = ((left[:, terms] >> 16).astype(np.float64) @ factors).astype(np.int64)
         low = ((left[:, terms] & 0xFFFF).astype(np.float64) @ factors).astype(np.int64)
-        # below 2^31 + 2^47 + 2^53, so `_reduce` may take it
+        # below 2^31 + 2^47 + 2^53, within the domain of `_reduce`
         total = _reduce(total + (_reduce(high) << 16) + low)
     return total
 

@@ -1,4 +1,4 @@
-"""Storage for announcements, which are large and read one box or row at a time."""
+"""Storage of announcements, which are large and read one box or row at a time."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from veilsum.protocol.sealing import commitment_tree
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A dealer's commitments to its secrets, joined: leaf 0 under its commitment root, and the Merkle path that shows it."""
+    """A dealer's joined commitments to its secrets, leaf 0 under its commitment root, and their Merkle path."""
 
     commitments: bytes
     path: tuple[bytes, ...]
 
     def entry(self, index: int) -> bytes:
-        """The commitment to one secret."""
+        """Return the commitment to one secret."""
         return commitment_at(self.commitments, index)
 
 
@@ -27,13 +27,13 @@ class Commitments(Protocol):
     """Storage of dealers' commitments."""
 
     def committed(self, dealer: str) -> Committed:
-        """The dealer's commitments to its secrets."""
+        """Read the dealer's commitments to its secrets."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What a coordinator keeps of an announcement in memory: about 1 KiB at 15 chunks. The rest lies on the shelf."""
+    """The part of an announcement that a coordinator keeps in memory, about 1 KiB for 15 chunks. The rest is on the shelf."""
 
     header: UploadHeader
     chunk_digests: bytes
@@ -41,32 +41,32 @@ class Announced:
 
     @property
     def committed(self) -> Committed:
-        """The commitments to its secrets, read anew."""
+        """The commitments to its secrets, read from the shelf."""
         return self.shelf.committed(self.header.member)
 
     def chunk_digest(self, index: int) -> bytes:
-        """SHA-256 of one chunk."""
+        """Return the SHA-256 of one chunk."""
         return self.chunk_digests[32 * index : 32 * (index + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The trees under an upload's box root and commitment root, built once when it is admitted."""
+    """The trees under an upload's box root and commitment root, built once when the upload is admitted."""
 
     boxes: Tree
     commitments: Tree
 
     @classmethod
     def of(cls, upload: Upload) -> "Trees":
-        """Hash what the upload carries."""
+        """Build the trees of an upload."""
         return cls(Tree(upload.boxes), commitment_tree(upload.secret_commitments, upload.share_rows))
 
     def committed(self, upload: Upload) -> Committed:
-        """What its dealer committed to."""
+        """Return the dealer's commitments with their path."""
         return Committed(b"".join(upload.secret_commitments), tuple(self.commitments.path(0)))
 
     def delivery(self, upload: Upload, place: int) -> Delivery:
-        """The part of the decryptor at this place."""
+        """Return the delivery to the decryptor at this place."""
         return Delivery(
             upload.header,
             upload.boxes[place],
@@ -77,16 +77,16 @@ class Trees:
 
 
 class Shelf(ABC):
-    """Keeps announcements in the parts that are read: commitments, and for each decryptor a row and an encoded `Delivery`.
+    """Stores announcements in the parts that are read: commitments, and for each decryptor a row and an encoded `Delivery`.
 
-    An announcement's parts follow a table of where each begins, in 8 bytes each, and where the last ends.
+    A table precedes an announcement's parts: the start of each part and the end of the last, in 8 bytes each.
     """
 
     def __init__(self) -> None:
         self._starts = dict[str, int]()
 
     def put(self, upload: Upload, trees: Trees) -> None:
-        """Keep an announcement, durably where the shelf is; the dealer's last one counts."""
+        """Store an announcement, durably if the shelf is durable; it replaces the dealer's earlier one."""
         committed = trees.committed(upload)
         parts = [b"".join(committed.path), committed.commitments]
         for place, row in enumerate(upload.share_rows):
@@ -96,16 +96,16 @@ class Shelf(ABC):
         self._starts[upload.header.member] = self._write(b"".join((*begins, *parts)))
 
     def committed(self, dealer: str) -> Committed:
-        """The dealer's commitments to its secrets."""
+        """Read the dealer's commitments to its secrets."""
         path = self._part(dealer, 0)
         return Committed(self._part(dealer, 1), tuple(path[at : at + 32] for at in range(0, len(path), 32)))
 
     def row(self, dealer: str, place: int) -> bytes:
-        """The dealer's commitments to its shares for the decryptor at this place."""
+        """Read the dealer's commitments to its shares for the decryptor at this place."""
         return self._part(dealer, 2 + 2 * place)
 
     def delivery(self, dealer: str, place: int) -> bytes:
-        """The encoded `Delivery` to the decryptor at this place."""
+        """Read the encoded `Delivery` to the decryptor at this place."""
         return self._part(dealer, 3 + 2 * place)
 
     def _part(self, dealer: str, number: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Size a cohort: its quorum, graph and committee, from public integers alone (protocol §5).
+"""Compute a cohort's quorum, graph and committee from public integers (protocol §5).
 
-The coordinator computes them, and every member computes them again and refuses any others. No float takes part. They don't depend on
-the vector, so a cohort serves rounds of any length.
+The coordinator computes these sizes; every member recomputes them and refuses any others. No floats are involved. The sizes don't depend
+on the vector, so a cohort serves rounds of any length.
 
 Windows of a sparse graph and drawn committees are samples without replacement from n members, with a colluders and d
 dropouts. A sample holds at most c colluders except with probability 2^−σ, and d' dropouts except with probability 2^−η. Then
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 HONEST_MIN = 3
 COMPLETE_MAX = 200
-"""Largest cohort with a complete graph in any case, and in which all members decrypt without nominees."""
+"""Largest cohort that always has a complete graph and, without nominees, all members as decryptors."""
 SPARSE_MIN = 1_000
 """Larger cohorts have a sparse graph if one exists."""
 SPARSE_FACTOR = 3
-"""Between those two it is sparse if that leaves at most a third of the neighbours: masks, agreements, shares and boxes cost
-by the neighbour. A complete graph keeps its secrecy under any dropouts, a sparse one with high probability: worth three
-times the price, and no more."""
+"""Between those sizes the graph is sparse if that leaves at most a third of the neighbours. The cost of masks, agreements, shares and
+boxes grows with the neighbours. A complete graph keeps its secrecy under any dropouts, a sparse one with high probability: that is
+worth three times the cost, but not more."""
 SECURITY_BITS = 80
-"""Colluders exceed their bound with a chance of at most 2^−80: σ = 40, and 40 more against a coordinator that leaves out cards to bias
-order and draw."""
+"""Colluders exceed their bound with probability at most 2^−80: σ = 40, and 40 more against a coordinator that omits cards to bias order
+and draw."""
 WINDOW_BITS = 20
-"""η: a window loses more than D_max members with a chance of at most 2^−20."""
+"""η: a window loses more than D_max members with probability at most 2^−20."""
 COMMITTEE_BITS = 30
-"""η of a drawn committee: fewer than t of it are left with a chance of at most 2^−30."""
+"""η of a drawn committee: fewer than t of its members remain with probability at most 2^−30."""
 LOSS = 100
-"""The usual δ: members in a thousand that may drop out."""
+"""Default δ: members per thousand that may drop out."""
 
 
 def colluding_nominees(nominees: int, colluders: int) -> int:
     """Compute a_D for nominated decryptors: min(a, ⌊(L−1)/3⌋), so that L ≥ 3·a_D + 1 and a_D can't stall the rest.
 
-    `nominees` counts those that the roster names, enrolled or not: otherwise leaving out cards would lower a_D.
+    `nominees` counts all that the roster names, enrolled or not; otherwise omitting cards would lower a_D.
     """
     if nominees < 1 or colluders < 0:
         raise Misuse(f"no a_D for {nominees} nominees and a={colluders}")
@@ -69,10 +69,10 @@ class Quorum:
         colluders: a, members that may collude with the coordinator.
         decryptor_colluders: a_D, colluding decryptors: min(a, L), unless the decryptors were nominated or drawn.
         honest_min: h_min, minimum honest members in a sum; at least 3.
-        survivors_min: n_min = max(a + h_min, ⌊(N+a)/2⌋ + 1), N members in the roster: two certified sets of a roster share
-            an honest member, which refuses a history that leaves out either.
-        threshold: t = ⌊(L+a_D)/2⌋ + 1, of shares and of signatures: 2t > L + a_D, so that no two outcomes of
-            one context can both be certified, nor both secrets of one member recovered.
+        survivors_min: n_min = max(a + h_min, ⌊(N+a)/2⌋ + 1), with N members in the roster. So two certified sets of a roster share
+            an honest member, which refuses a history that omits either set.
+        threshold: t = ⌊(L+a_D)/2⌋ + 1, for shares and for signatures. As 2t > L + a_D, no two outcomes of one context can both be
+            certified, and not both secrets of one member recovered.
     """
 
     members: int
@@ -136,7 +136,7 @@ class Quorum:
 
     @property
     def erasures_min(self) -> int:
-        """Compute q = L + a_D − t + 1, the reports of "revealed nothing" that make an attempt VOID (protocol §4.9).
+        """The number of "revealed nothing" reports that make an attempt VOID, q = L + a_D − t + 1 (protocol §4.9).
 
         At most a_D of them lie, so at least L − t + 1 honest decryptors never revealed: at most t − 1 may have.
         """
@@ -153,7 +153,7 @@ class Quorum:
         return self.decryptors - self.threshold
 
     def caution(self) -> str | None:
-        """A warning about a very small cohort or few decryptors; or None."""
+        """Return a warning about a very small cohort or few decryptors, or None."""
         if self.colluders == 0:
             return (
                 f"with {self.members} members no collusion is tolerated: one member that colludes with the "
@@ -171,7 +171,7 @@ class Quorum:
 
 
 class Committee(StrEnum):
-    """How decryptors are chosen."""
+    """The way in which decryptors are chosen."""
 
     EVERYONE = "everyone"
     NOMINATED = "nominated"
@@ -179,7 +179,7 @@ class Committee(StrEnum):
 
 
 def dropouts(members: int, loss: int) -> int:
-    """Members of n that may drop out: ⌊loss·n/1000⌋."""
+    """Return ⌊loss·n/1000⌋, the number of members that may drop out."""
     return members * loss // 1000
 
 
@@ -200,9 +200,9 @@ class Sizes:
     window_dropped_max: int
 
     def decryptors(self, members: Sequence[str], nominees: Collection[str], beacon: bytes) -> tuple[str, ...]:
-        """D, ascending, of members in ascending order.
+        """Return D, ascending, from members in ascending order.
 
-        `nominees` are those that the roster nominates, enrolled or not, and the beacon seeds the draw of a drawn committee.
+        `nominees` are all that the roster nominates, enrolled or not. The beacon seeds the draw of a drawn committee.
         """
         if len(members) != self.quorum.members:
             raise Misuse(f"{len(members)} members, sized for {self.quorum.members}")
@@ -226,21 +226,22 @@ def size(
     loss: int = LOSS,
     present: int | None = None,
 ) -> Sizes:
-    """Size a cohort, each member's way to check a manifest.
+    """Compute the sizes of a cohort.
 
-    Nominees decrypt if the roster names some. Otherwise all of up to 200 members decrypt, and beyond that a drawn committee, or
-    all if no committee fits. The graph is complete up to 200 members, and up to 1,000 unless a sparse one has at most a third
-    of the neighbours.
+    Nominees decrypt if the roster names some. Otherwise all members of a cohort of up to 200 decrypt; a larger cohort draws a committee,
+    or all decrypt if no committee fits. The graph is complete up to 200 members, and up to 1,000 unless a sparse one has at most a
+    third of the neighbours.
 
-    `members` is n, `roster` N, `colluders` a, `honest_min` h_min and `loss` δ, in a thousand. `nominated` counts the decryptors that the
-    roster names, enrolled or not; None if it names none. `present` counts those of them that enrolled; None for all.
+    `members` is n, `roster` N, `colluders` a, `honest_min` h_min and `loss` δ per thousand. `nominated` counts the decryptors that the
+    roster names, enrolled or not; None if it names none. `present` counts the nominees that enrolled; None for all.
 
     Raises:
         Misuse: a number is outside its domain.
-        PeerFault: cohort-too-small, with the numbers: too few members, or nominees where some may collude.
+        PeerFault: cohort-too-small, with the numbers, if there are too few members, too many decryptors, or too few nominees for
+            any of them to collude.
     """
     dropped = dropouts(members, loss)
-    # n_min before anything is drawn from too few
+    # Check n_min before sampling from too few members.
     quorum = Quorum.derive(members, members, colluders=colluders, honest_min=honest_min, roster=roster)
     committee, decryptors, a_d = _committee(members, nominated, present, colluders, dropped)
     if decryptors > MAX_DECRYPTORS:
@@ -272,7 +273,7 @@ def _committee(
         if not 0 <= came <= min(nominated, members):
             raise Misuse(f"{came} of {nominated} nominees among {members} members")
         a_d = colluding_nominees(nominated, a)
-        # protocol §5: a single one of these that colludes would read any member, although the cohort promises a > 0
+        # A single colluding nominee could read any member, although the cohort promises a > 0 (protocol §5).
         if a_d == 0 < a:
             raise PeerFault(
                 Cause.COHORT_TOO_SMALL,
@@ -292,7 +293,7 @@ def _committee(
 
 
 def quantile(population: int, marked: int, drawn: int, *, bits: int, draws: int = 1) -> int:
-    """The least x with draws · P[Hypergeometric(N, K, w) > x] ≤ 2^−bits: a bound on the marked items in a sample without replacement.
+    """Return the least x with draws · P[Hypergeometric(N, K, w) > x] ≤ 2^−bits, a bound on marked items in a sample without replacement.
 
     The bound is monotone in `drawn` and exact: it sums binomial coefficients from the far end of the tail and compares
     them as integers, in at most 6 ms up to N = 10,000.

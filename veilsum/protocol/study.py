@@ -1,6 +1,6 @@
-"""A study's content: every field that decides what is summed, and the rules between the fields.
+"""The content of a study: the fields that define the sum, and the rules between them (docs/protocol.md §4.1).
 
-The specification is docs/protocol.md §4.1. Its JSON form is canonical (RFC 8785), so that equal contents have equal digests.
+The JSON encoding is canonical (RFC 8785), so equal contents have equal digests.
 """
 
 import json
@@ -21,25 +21,25 @@ from pydantic import (
 )
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import CONTROLS, NAME_PATTERN
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import CLASS_PATTERN, HEX32_PATTERN, MEMBER_PATTERN, TEXT_PATTERN, first_fault
 from veilsum.protocol.sizing import Quorum, Sizes, size
 from veilsum.protocol.tags import Tag, hash_fields
 
 DAY_S = 86_400
 LIFETIME_MAX_S = 90 * DAY_S
-"""A study expires at most this long ahead of a member's own clock."""
+"""Maximum time until a study expires, by the member's clock."""
 END_MAX_S = 30 * DAY_S
-"""An attempt's latest end lies at most this long ahead."""
+"""Maximum time until an attempt's latest end."""
 SCALE_MIN, SCALE_MAX = 8, 40
 ROWS_MIN = 50
-"""Rows of honest members behind the smallest sum."""
+"""Minimum rows of honest members in an exact sum."""
 ELEMENTS_MAX = 1 << 32
 NORMALS_MAX = 1 << 27
 NOISY_BITS = 48
-"""Ring of every noisy study."""
+"""Ring bits of every noisy study."""
 NOISY_RECORDS_MAX = 1 << 22
-"""Rows whose noisy sums fit that ring."""
+"""Noisy sums of fewer rows than this fit that ring."""
 NOISE_EPSILON_MAX, NOISE_DELTA_MAX = 10, 1e-5
 RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
     "sum": (("sum", 1.0),),
@@ -50,16 +50,15 @@ RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
         *((f"gradient-{step}", 0.03) for step in range(1, 31)),
     ),
 }
-"""The steps of a noisy study, each with its share of μ²."""
+"""The steps of each recipe of a noisy study, with their shares of μ²."""
 
 INDICATOR_STEP, SUM_STEP, MEAN_STEP = "indicator", "sum", "mean"
 INDICATOR_BITS = 32
 
 Natural = Annotated[int, Field(ge=1, lt=1 << 32)]
-Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
-Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-ClassKey = Annotated[str, Field(pattern="^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$")]
-"""1 to 64 printable ASCII characters, without a space at either end."""
+Name = Annotated[str, Field(pattern=MEMBER_PATTERN)]
+Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
+ClassKey = Annotated[str, Field(pattern=CLASS_PATTERN)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -68,20 +67,20 @@ class _Block(BaseModel):
 
 
 class Notes(_Block):
-    """What people read. It changes nothing that is summed.
+    """Texts for people, the version and the expiry. They do not affect the sum.
 
     Attributes:
-        name: of the study, for example "ct-2026".
-        version: rises with every change.
-        purpose: what the result is for, in the author's words.
-        display: names of the classes for people, in the order of the question's classes; empty for none.
+        name: the study's name, for example "ct-2026".
+        version: increases with every change.
+        purpose: the use of the result, in the author's words.
+        display: display names of the classes, in the order of the question's classes; may be empty.
         expires: Unix time in seconds.
     """
 
     name: Name
     version: Natural
-    purpose: Annotated[str, Field(max_length=1024, pattern=f"^[^{CONTROLS}]*$")]
-    display: tuple[Annotated[str, Field(min_length=1, max_length=64, pattern=f"^[^{CONTROLS}]*$")], ...]
+    purpose: Annotated[str, Field(max_length=1024, pattern=TEXT_PATTERN)]
+    display: tuple[Annotated[str, Field(min_length=1, max_length=64, pattern=TEXT_PATTERN)], ...]
     expires: Annotated[int, Field(ge=0, lt=1 << 53)]
 
 
@@ -92,11 +91,11 @@ class FFC(_Block):
     bias: bool
 
     def width(self, dim: int) -> int:
-        """Width l of the second moment V."""
+        """Return the width l of the second moment V."""
         return dim + self.bias
 
     def elements(self, dim: int, classes: int) -> int:
-        """Length of its vector."""
+        """Return the length of the statistic's vector."""
         return _moments(self.width(dim), classes)
 
 
@@ -121,7 +120,7 @@ class CCVR(_Block):
     kind: Literal["ccvr"] = "ccvr"
 
     def width(self, dim: int) -> int:
-        """Rows of each class's second moment."""
+        """Return the rows of each class's second moment."""
         return dim
 
     def elements(self, dim: int, classes: int) -> int:
@@ -138,7 +137,7 @@ class RecordRules(_Block):
     Attributes:
         least: minimum rows of a member.
         most: maximum rows of a member.
-        least_per_class: rows of a class from which a member counts as holding it.
+        least_per_class: minimum rows of a class for a member to count as one of its holders.
         rows_per_id: maximum rows of one record id.
     """
 
@@ -149,7 +148,7 @@ class RecordRules(_Block):
 
 
 class Withhold(_Block):
-    """Classes that few members hold are left out: those with fewer than a + h_min + margin holders."""
+    """Withhold classes with fewer holders than `Question.class_floor`, which is at least a + h_min + margin."""
 
     margin: Annotated[int, Field(ge=0, le=10_000)]
 
@@ -158,8 +157,8 @@ class Noise(_Block):
     """Differential privacy: one budget for all steps of the recipe.
 
     Attributes:
-        epsilon, delta: what the whole study may tell about one unit.
-        unit: a record, or everything that one member holds.
+        epsilon, delta: the privacy budget of the whole study for one unit.
+        unit: one record, or all records of one member.
         recipe: the steps, a key of `RECIPES`.
     """
 
@@ -178,12 +177,12 @@ class Windows(_Block):
 
     @property
     def attempt_s(self) -> int:
-        """The least time from an attempt's opening to its latest end."""
+        """Minimum seconds from an attempt's opening to its latest end."""
         return self.upload + 3 * self.answer
 
 
 class Question(_Block):
-    """Everything that a vector or a floor depends on. Its digest names what is summed."""
+    """Every field that a vector or a minimum depends on. The digest identifies the sum."""
 
     extractor: Hex32
     dim: Annotated[int, Field(ge=1, le=65_536)]
@@ -208,20 +207,20 @@ class Question(_Block):
 
     @property
     def records_max(self) -> int:
-        """N_max: most rows in a sum."""
+        """N_max, the maximum rows in a sum."""
         return self.records.most * self.members_max
 
     @property
     def width(self) -> int:
-        """dim′: rows of the widest second moment."""
+        """dim′, the rows of the widest second moment."""
         return max(statistic.width(self.dim) for statistic in self.statistics)
 
     @property
     def rows_wanted(self) -> int:
-        """The fewest rows of honest members that may stand behind an exact sum.
+        """Minimum rows of honest members in an exact sum.
 
-        At least `ROWS_MIN`, at least twice dim′, and at least as many numbers in the rows as in the second moments: random features of few
-        dimensions have more sums than unknowns.
+        At least `ROWS_MIN` and 2 · dim′. The rows must also hold at least as many numbers as the second moments, because random features
+        of few dimensions have more sums than unknowns.
         """
         moments = sum(statistic.width(self.dim) ** 2 for statistic in self.statistics)
         return max(ROWS_MIN, 2 * self.width, -(-moments // self.dim))
@@ -233,7 +232,7 @@ class Question(_Block):
 
     @property
     def scale(self) -> int:
-        """s: an exact sum is rounded to multiples of 2^−s; 0 where the ring holds no such sum."""
+        """s: exact sums are rounded to multiples of 2^−s; 0 if none fits the ring."""
         room = (1 << self.ring_bits - 1) - 1 - (self.members_max + 1) // 2
         return min(SCALE_MAX, max(0, (room // self.records_max).bit_length() - 1))
 
@@ -245,7 +244,7 @@ class Question(_Block):
         return (INDICATOR_STEP, SUM_STEP) if self.withhold is not None else (SUM_STEP,)
 
     def elements_of(self, step: str) -> int:
-        """Length of the vector of a step (protocol §8, §9)."""
+        """Return the length of a step's vector (protocol §8, §9)."""
         classes = len(self.classes)
         if step == INDICATOR_STEP:
             return classes
@@ -256,11 +255,11 @@ class Question(_Block):
         (statistic,) = self.statistics
         if step != SUM_STEP:
             return statistic.width(self.dim) * classes
-        # Counts are exact: under noise only CCVR sums them, noisily.
+        # Exact counts are left out of noisy sums; only CCVR sums counts, with noise.
         return statistic.elements(self.dim, classes) - (0 if self.has("ccvr") else classes)
 
     def share_of(self, step: str) -> float:
-        """The step's share of the study's μ²; 0 without noise (protocol §9)."""
+        """Return the step's share of the study's μ²; 0 without noise (protocol §9)."""
         return 0.0 if self.noise is None else dict(RECIPES[self.noise.recipe])[step]
 
     @property
@@ -269,7 +268,7 @@ class Question(_Block):
         return tuple(step for step in self.steps if step.startswith("gradient"))
 
     def takes_material(self, step: str) -> bool:
-        """Whether the step needs what earlier steps summed: a centre, or a head (protocol §9)."""
+        """Whether the step needs an earlier step's result, a centre or a head (protocol §9)."""
         return self.noise is not None and self.steps.index(step) > 0
 
     @cached_property
@@ -278,26 +277,26 @@ class Question(_Block):
         return self.sizes(self.members_min, self.members_min)
 
     def sizes(self, members: int, roster: int) -> Sizes:
-        """The sizes of a cohort of `members` from a roster of `roster` members, without nominees (protocol §5)."""
+        """Return the sizes of a cohort of `members` from a roster of `roster` members, without nominees (protocol §5)."""
         return size(members, None, roster=roster, colluders=self.a, honest_min=self.h_min, loss=self.loss)
 
     def least_rows(self, quorum: Quorum) -> int:
-        """Rows of honest members that stand in every sum of a cohort, at least."""
+        """Return the minimum rows of honest members in any sum of a cohort."""
         return self.records.least * (quorum.survivors_min - self.a)
 
     @property
     def class_floor(self) -> int:
-        """m: the fewest holders with which a class is published (protocol §8.3). The study withholds rare classes."""
+        """m, the minimum holders of a published class, for a study that withholds rare classes (protocol §8.3)."""
         assert self.withhold is not None
         beside = self.a + self.withhold.margin
         return beside + max(self.h_min, -(-self.class_rows // self.records.least_per_class))
 
     @property
     def class_rows(self) -> int:
-        """The fewest rows of honest members in a class that is not thin.
+        """Minimum rows of honest members in a published class; 0 with `thin_classes`.
 
-        The numbers in them are four times as many as the sums of the class: half of dim² in CCVR's second moment, and the random features.
-        Fewer rows could be solved for.
+        These rows hold four times as many numbers as the class has sums: dim²/2 in CCVR's second moment, or one for each random feature.
+        With fewer rows, the sums could be solved for the rows.
         """
         if self.thin_classes:
             return 0
@@ -312,7 +311,7 @@ class Question(_Block):
 
 
 def _ridge(value: object, check: ValidatorFunctionWrapHandler) -> object:
-    """Name all allowed values: the error of a union would name one type."""
+    """Name all allowed values in the error; a union's own error names only one type."""
     try:
         return check(value)
     except ValidationError as error:
@@ -320,20 +319,20 @@ def _ridge(value: object, check: ValidatorFunctionWrapHandler) -> object:
 
 
 class CCVRHead(_Block):
-    """How the head of CCVR is retrained: draws of each class, and the exponent of Tukey's transformation."""
+    """Parameters for retraining the CCVR head: samples of each class, and the exponent of Tukey's transformation."""
 
     samples_per_class: Annotated[int, Field(ge=1, le=100_000)]
     power: Annotated[Real, Field(gt=0, le=1)]
 
 
 class After(_Block):
-    """How the sums are used.
+    """The use of the sums.
 
     Attributes:
         ridge: λ, or "gcv" to choose it by generalised cross-validation.
-        publish: further documents.
-        readers: of the head; only the roster's readers may read the sums.
-        ccvr: how the head of CCVR is retrained; None without CCVR.
+        publish: additional documents to publish.
+        readers: who may read the head; only the roster's readers may read the sums.
+        ccvr: parameters for retraining the CCVR head; None without CCVR.
     """
 
     ridge: Annotated[Literal["gcv"] | Annotated[Real, Field(gt=0)], WrapValidator(_ridge)]
@@ -358,12 +357,12 @@ class Content(_Block):
 
     @cached_property
     def approval(self) -> bytes:
-        """What a member approves: everything but version and expiry, so that a renewal needs no new approval."""
+        """The digest that a member approves. It omits version and expiry, so a renewal needs no new approval."""
         values = self.model_dump(mode="json", exclude={"notes": {"version", "expires"}})
         return hash_fields(Tag.APPROVAL, rfc8785.dumps(values))
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON (RFC 8785) in UTF-8."""
+        """Encode as canonical JSON (RFC 8785) in UTF-8."""
         return canonical(self)
 
     @classmethod
@@ -371,8 +370,8 @@ class Content(_Block):
         """Read a study's content.
 
         Raises:
-            PeerFault: study-refused where a field is missing, unknown or wrong, where a rule of §4.1 is broken, or where the
-                bytes are not the canonical encoding.
+            PeerFault: study-refused if a field is missing, unknown or invalid, a rule of §4.1 is broken, or the bytes are not the
+                canonical encoding.
         """
         try:
             read = cls.model_validate(as_tuples(json.loads(content)))
@@ -387,12 +386,12 @@ class Content(_Block):
 
 @lru_cache(maxsize=64)
 def read_content(content: bytes) -> Content:
-    """`Content.from_bytes`, once for each content."""
+    """Read a study's content as `Content.from_bytes` does, with a cache."""
     return Content.from_bytes(content)
 
 
 def refused(detail: str) -> PeerFault:
-    """The fault of a study that breaks a rule."""
+    """Build the fault of a study that breaks a rule."""
     return PeerFault(Cause.STUDY_REFUSED, detail, ["admin"])
 
 
@@ -402,20 +401,15 @@ def canonical(block: BaseModel) -> bytes:
 
 
 def as_tuples(value: Any) -> Any:
-    """JSON's arrays as tuples: strict models take no lists for them."""
+    """Convert JSON arrays to tuples, because strict models refuse lists."""
     if isinstance(value, dict):
         return {name: as_tuples(inner) for name, inner in value.items()}
     return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 def first_error(error: ValidationError) -> str:
-    """The first error: its place, then the reason."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in ORDER)
-    words = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "string_pattern_mismatch" and place.startswith("question.classes."):
-        words = "a class key has 1 to 64 printable ASCII characters; notes.display takes any letters"
-    return f"{place}: {words}" if place else words
+    """Describe the first error: its place, then the reason."""
+    return first_fault(error, unnamed=ORDER)
 
 
 def _moments(rows: int, classes: int) -> int:
@@ -423,12 +417,12 @@ def _moments(rows: int, classes: int) -> int:
 
 
 def _broken(content: Content) -> Iterator[str]:
-    """The rules between fields that a study breaks, in the page's order."""
+    """Yield the broken rules between fields, in the order of docs/protocol.md."""
     question, notes = content.question, content.notes
     classes, records = question.classes, question.records
     kinds = [statistic.kind for statistic in question.statistics]
     if len(set(classes)) != len(classes):
-        yield "question.classes: a class key stands twice"
+        yield "question.classes: a class key appears twice"
     if notes.display and len(notes.display) != len(classes):
         yield f"notes.display: {len(notes.display)} names for {len(classes)} classes; give one each, or none"
     if kinds != [kind for kind in ORDER if kind in kinds]:
@@ -458,7 +452,7 @@ def _unsafe(question: Question) -> Iterator[str]:
 
 
 def _unsafe_beside(question: Question, quorum: Quorum) -> Iterator[str]:
-    """Unsafe settings of a study whose smallest cohort has a quorum."""
+    """Yield the unsafe settings of a study whose smallest cohort has a quorum."""
     margin = quorum.members_may_miss
     if question.withhold is not None and question.withhold.margin > margin:
         yield f"question.withhold.margin is {question.withhold.margin}: of {question.members_min} members at most {margin} may be missing"
@@ -520,7 +514,7 @@ def _exact(question: Question, quorum: Quorum) -> Iterator[str]:
 
 
 def withheld_classes(question: Question, holders: Sequence[int]) -> tuple[int, ...]:
-    """List classes with fewer than m of these (C,) holders, ascending; empty if the study does not withhold."""
+    """Return the classes with fewer than m of the (C,) `holders`, ascending; empty if the study withholds none."""
     if question.withhold is None:
         return ()
     return tuple(label for label, held in enumerate(holders) if held < question.class_floor)
@@ -531,7 +525,7 @@ def check_enough_rows(question: Question, holders: Sequence[int]) -> None:
     assert question.withhold is not None
     withheld, missing = set(withheld_classes(question, holders)), question.a + question.withhold.margin
     if not withheld:
-        return  # every selected row is in the sum, and rule 1 of §4.1 has counted them
+        return  # the sum includes every selected row, and the study's rules guarantee enough of them
     honest = sum(max(0, held - missing) for label, held in enumerate(holders) if label not in withheld)
     rows = question.records.least_per_class * honest
     if rows < (wanted := question.rows_wanted):

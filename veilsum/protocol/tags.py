@@ -1,4 +1,4 @@
-"""Domain separation: the one table of tags, and the one hash that uses them (protocol §2)."""
+"""Domain separation: the table of all tags, and the hash that uses them (protocol §2)."""
 
 import hashlib
 from enum import Enum
@@ -7,7 +7,7 @@ PROTOCOL_VERSION = 3
 
 
 class Tag(bytes, Enum):
-    """What a hash or a derived key is for. Each ends in a zero byte, so no tag begins another."""
+    """The purpose of a hash or a derived key. Each tag ends in a zero byte, so none is a prefix of another."""
 
     ROSTER = b"veilsum/3/roster\0"
     COHORT = b"veilsum/3/cohort\0"
@@ -54,10 +54,10 @@ class Tag(bytes, Enum):
 
 
 def hash_fields(tag: Tag, *fields: bytes) -> bytes:
-    """H(tag, f1…fm): SHA-256 over the tag and each field behind its 8-byte little-endian length."""
+    """Compute H(tag, f1…fm): SHA-256 over the tag, then each field after its 8-byte little-endian length."""
     return hashlib.sha256(info(tag, *fields)).digest()
 
 
 def info(tag: Tag, *fields: bytes) -> bytes:
-    """The `info` of a key derivation: the tag and its fields, unambiguous without hashing; `hash_fields` hashes it."""
+    """Build the `info` of a key derivation: the tag and its fields, encoded unambiguously; `hash_fields` hashes it."""
     return tag + b"".join([len(f).to_bytes(8, "little") + f for f in fields])

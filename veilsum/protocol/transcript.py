@@ -18,14 +18,14 @@ from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 FORMAT = "veilsum-transcript"
 MAX_ENTRIES = 1 << 20
 _MARKS = {"{": 1, "[": 1, ":": 3, ",": MAX_ENTRIES + 3}
-"""How often each may stand in a file: the rest is names, digits and space."""
+"""Maximum number of each character in a file. The rest is names, digits and space."""
 PROVING = frozenset({Cause.UPLOAD_CONFLICT, Cause.ALREADY_VOTED, Cause.CONFLICT})
-"""What its sender signed is refused for these where it signed something else before: the two prove it false."""
+"""Causes for which a signed message is refused because it contradicts an earlier one: the two prove their sender false."""
 
 
 @dataclass(frozen=True)
 class Accusation:
-    """A refused message that proves its sender false to others: why it was refused, whom the fault names, and its entry in a transcript."""
+    """A refused message that proves its sender false to others: the cause, the parties that the fault names, and the transcript's entry."""
 
     cause: Cause
     parties: tuple[str, ...]
@@ -33,7 +33,7 @@ class Accusation:
 
     @classmethod
     def of(cls, message: Message, fault: PeerFault) -> "Accusation | None":
-        """What the refusal proves to others; None where it proves nothing, and would stand in the way of what does."""
+        """Return the accusation that a refusal proves to others; None if it proves nothing, so that it can't displace a proof."""
         if isinstance(fault, ShareFault):
             return cls(fault.cause, fault.parties, fault.evidence.to_bytes())
         # Refusing twice is allowed.
@@ -47,8 +47,8 @@ class Accusation:
 class Transcript:
     """The entries so far.
 
-    The coordinator's signature, over context and head, is empty while the attempt goes on. Each accusation is noted once, which bounds the
-    file.
+    `signature`, the coordinator's over context and head, is empty until the attempt ends. Each accusation is noted once, which bounds
+    the file's size.
     """
 
     entries: tuple[bytes, ...]
@@ -57,19 +57,19 @@ class Transcript:
 
     @classmethod
     def begin(cls, attempt: Attempt, cards: Cards) -> "Transcript":
-        """Open the transcript of an attempt; `cards` shows all of the cohort's."""
+        """Begin the transcript of an attempt; `cards` holds all cards of the cohort."""
         return cls(tuple(m.to_bytes() for m in (attempt.roster, attempt.study, cards, attempt.opening)))
 
     @property
     def head(self) -> bytes:
-        """The fold of the entries."""
+        """The head of the hash chain over the entries."""
         head = bytes(32)
         for entry in self.entries:
             head = hash_fields(Tag.TRANSCRIPT, head, entry)
         return head
 
     def received(self, message: Message, before: CoordinatorPhase, after: CoordinatorPhase) -> "Transcript":
-        """Note a message that the coordinator took, and what it shows members since; nothing if it changed nothing."""
+        """Note an accepted message and what the coordinator shows members after it; a message without effect is not noted."""
         if after == before:
             return self
         return self._noting_once(_entry(message).to_bytes()).moved(before, after)
@@ -80,23 +80,23 @@ class Transcript:
         return self if found is None else self.accusing(found)
 
     def accusing(self, found: Accusation) -> "Transcript":
-        """Note what a refused message proves, once for each cause and party."""
+        """Note an accusation, once for each cause and party."""
         accused = self.accused | {(found.cause, party) for party in found.parties}
         return self if accused == self.accused else replace(self._noting_once(found.entry), accused=accused)
 
     def moved(self, before: CoordinatorPhase, after: CoordinatorPhase) -> "Transcript":
-        """Note what the coordinator shows members since it moved on by itself."""
+        """Note what the coordinator shows members after it changed its phase without a message."""
         shown = _shown(after)
         if shown is None or shown == _shown(before):
             return self
         return self._noting_once(shown.to_bytes())
 
     def signed(self, key: SigningKey, context: bytes) -> "Transcript":
-        """Close it with the coordinator's signature."""
+        """Close the transcript with the coordinator's signature."""
         return replace(self, signature=key.sign(transcript_digest(context, self.head)))
 
     def to_json(self) -> str:
-        """The file's text."""
+        """Encode the transcript as a file's text."""
         document = {
             FORMAT: PROTOCOL_VERSION,
             "entries": [entry.hex() for entry in self.entries],
@@ -111,7 +111,7 @@ class Transcript:
         Raises:
             PeerFault: malformed, unknown-version or oversized.
         """
-        # A list of nothing takes two characters, and twenty times that in memory.
+        # An empty list takes two characters, and twenty times as much memory.
         if any(text.count(mark) > most for mark, most in _MARKS.items()):
             raise PeerFault(Cause.MALFORMED, "not a transcript's file: too many lists")
         try:
@@ -133,7 +133,7 @@ class Transcript:
             raise PeerFault(Cause.MALFORMED, "an entry is not hexadecimal") from error
 
     def messages(self) -> tuple[Message, ...]:
-        """The entries decoded; PeerFault names what is wrong with one."""
+        """Decode the entries. Raises PeerFault if one is malformed."""
         return tuple(map(parse, self.entries))
 
     def _noting_once(self, entry: bytes) -> "Transcript":
@@ -153,7 +153,7 @@ def _entry(message: Message) -> Message:
 
 
 def _shown(phase: CoordinatorPhase) -> Message | None:
-    """What this phase shows every member, or every decryptor that it waits for."""
+    """Return the message that this phase shows every member, or every decryptor that it waits for; None without one."""
     if isinstance(phase, Freezing):
         return phase.proposal
     if isinstance(phase, Voiding):

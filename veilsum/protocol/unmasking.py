@@ -1,4 +1,4 @@
-"""M4: add up the survivors' chunks and take the rebuilt masks off (protocol §4.8)."""
+"""M4: add up the survivors' chunks and remove the rebuilt masks (protocol §4.8)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +14,7 @@ from veilsum.protocol.ring import Words
 
 
 class Unmasking:
-    """The sum, chunk by chunk, in any order; memory is a few chunks whatever the number of members."""
+    """Computes the sum chunk by chunk, in any order. Memory is a few chunks, regardless of the number of members."""
 
     def __init__(
         self,
@@ -23,10 +23,10 @@ class Unmasking:
         self_seeds: Mapping[str, bytes],
         edge_seeds: Mapping[tuple[str, str], bytes],
     ) -> None:
-        """Unmask the sum over `survivors`: `self_seeds` are b_u of each, `edge_seeds` r_uw by survivor and neighbour that is lost."""
+        """Prepare the sum over `survivors`; `self_seeds` holds b_u by survivor, `edge_seeds` r_uw by survivor and dropout."""
         self._attempt, self.survivors = attempt, survivors
         edges = edge_seeds.items()
-        # A survivor u added sgn(w − u)·G(r_uw) for every lost w; all of it is still in the sum, with every G(b_u).
+        # A survivor u added sgn(w − u)·G(r_uw) for each dropout w. These masks are still in the sum, as is every G(b_u).
         self._masks = Masks(
             attempt.ring,
             added=[seed for (survivor, lost), seed in edges if lost < survivor],
@@ -34,13 +34,13 @@ class Unmasking:
         )
 
     def chunk(self, index: int, packed: Iterable[tuple[str, bytes]]) -> npt.NDArray[np.int64]:
-        """Chunk `index` of the sum.
+        """Return chunk `index` of the sum.
 
-        `packed` is each survivor with its packed chunk, read one at a time.
+        `packed` yields each survivor with its packed chunk, read one at a time.
 
         Raises:
-            Misuse: not exactly the survivors' chunks.
-            PeerFault: chunk-mismatch where a chunk is not packed as it should be.
+            Misuse: the chunks are not exactly one per survivor.
+            PeerFault: chunk-mismatch if a chunk is not packed correctly.
         """
         ring = self._attempt.ring
         total = np.zeros(self._attempt.chunk_elements(index), ring.dtype)
@@ -58,6 +58,6 @@ class Unmasking:
         return self.unmask(index, total)
 
     def unmask(self, index: int, total: Words) -> npt.NDArray[np.int64]:
-        """Chunk `index` of the sum in the ring's centred range, from the survivors' chunks added up; `total` is overwritten."""
+        """Unmask `total`, chunk `index` summed over the survivors, into the ring's centred range; overwrites `total`."""
         self._masks.apply(total, index * self._attempt.spec.chunk_elements)
         return self._attempt.ring.lift(total)

@@ -1,15 +1,15 @@
-"""What a federation sums: the signed study, its rules, and what its sums mean.
+"""Studies: their drafts, signatures, vectors, noise and results.
 
-    draft          the TOML file that its author edits
+    draft          the TOML file that the author of a study edits
     explain        a study in plain words, for members that approve it
-    signed         how it is signed and checked
-    vectors        what a member sends at each step
-    promise        the noise of a step, and what it promises
+    signed         signing and checking a study
+    vectors        a member's vector at each step
+    promise        the noise of a step, and its privacy guarantee
     answers        heads, documents and the next step's material, from a sum
-    result_files   the files of a result, and how a reader checks them
-    views          what a coordinator says of a round and its result
+    result_files   the files of a result, and a reader's check of them
+    views          the coordinator's description of a round and its result
 
-`veilsum.protocol.study` holds a study's content, `veilsum.protocol.round_spec` one step of a run.
+`veilsum.protocol.study` defines a study's content, `veilsum.protocol.round_spec` one step of a run.
 """
 
 from veilsum.study import draft, explain, signed

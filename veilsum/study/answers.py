@@ -55,10 +55,10 @@ from veilsum.study.vectors import Material, Statistics, accumulator, accumulator
 Exact: TypeAlias = Mapping[str, Statistics]
 Noisy: TypeAlias = NoisyMean | NoisySums | NoisyGaussians | NoisyGradient
 Pooled: TypeAlias = Mapping[str, Statistics] | Mapping[str, Noisy]
-"""What a sum holds, by the kind of the statistic; under noise also by "mean" and "gradient"."""
+"""The contents of a sum, by kind of statistic; of a noisy sum also by "mean" and "gradient"."""
 
 PROMISED_BITS = 48
-"""From this ring width on λ is kept so large that the weights are within 1e-6 of unrounded ones."""
+"""From this ring width on, λ is kept large enough for the weights to be within 1e-6 of unrounded ones."""
 _UNPOOLED = CalibrationError("a noisy sum publishes no pooled sums: a member's own are mixed with exact ones")
 _UNCOUNTED = CalibrationError("a noisy sum of CCVR publishes nothing beside its head")
 _DRAWS = b"veilsum calibration virtual features 1 "
@@ -67,9 +67,8 @@ _DRAWS = b"veilsum calibration virtual features 1 "
 def pooled(spec: RoundSpec, total: Integers, members: int) -> Pooled:
     """Read pooled statistics from a sum; an exact sum must satisfy the identities of honest sums.
 
-    Sums of several periods of one question add up: pass their sum, and the vectors in all of them.
-
-    The step is not the indicator, and `total`, (spec.elements,), is the centred sum of `members` vectors.
+    `total`, (spec.elements,), is the centred sum of `members` vectors of a step other than the indicator. Sums of several periods of one
+    question can be added: pass their sum, and the number of vectors in all of them.
 
     Raises:
         PeerFault: sum-check-failed. Anyone may read it, so it names the identity and no number.
@@ -92,11 +91,11 @@ def answer(
 ) -> Answer:
     """Compute the heads, documents and the next step's material.
 
-    `found` is as `pooled` returned it; a large V may be worked on in place. `members` vectors were added. `material` is this step's, as
-    `read_material` returned it. `ridge` is λ of the first head of an exact sum, instead of choosing it once more.
+    `found` is the result of `pooled`; a large V may be modified in place. `members` is the number of vectors in the sum. `material` is
+    this step's material, from `read_material`. `ridge` fixes λ of the first head of an exact sum instead of choosing it again.
 
     Raises:
-        PeerFault: sum-check-failed where no head follows.
+        PeerFault: sum-check-failed if no head follows from the sum.
     """
     question, after = spec.question, spec.content.after
     try:
@@ -120,10 +119,10 @@ def solved(
     rounding: Rounding | None = None,
     ridge: float | None = None,
 ) -> Answer:
-    """The heads of exact sums: the first statistic's, further ones by their kinds, and what is published.
+    """Solve exact sums for the first statistic's head, the others' heads by kind, and the published documents.
 
-    Draws follow from `seed`, the question's digest. Without `rounding` the sums are float64, and without `ridge` λ of the first head is
-    found as the study says.
+    `seed`, the question's digest, determines all draws. Without `rounding`, the sums are float64. Without `ridge`, λ of the first head is
+    chosen as the study says.
     """
     chosen = after if ridge is None else after.model_copy(update={"ridge": ridge})
     answers: dict[str, Answer] = {}
@@ -172,7 +171,7 @@ def _kernel_answer(
     statistics: FFCStatistics, phi: RandomFeatures, after: After, rounding: Rounding | None
 ) -> Answer:
     def ridges(part: FFCStatistics) -> Sequence[float] | None:
-        # Sums of fewer features are scaled to rows of length 1, and their rounding with them.
+        # Sums of fewer features are scaled to rows of length 1, which scales their rounding as well.
         return _ridges(after, rounding, part, roundings=phi.size / part.dim)
 
     chosen, solution = choose_random_features(statistics, phi, ridge=ridges)
@@ -183,7 +182,7 @@ def _kernel_answer(
 def _virtual(
     statistics: CCVRStatistics | NoisyGaussians, after: After, seed: bytes, centre: Floats | None = None
 ) -> Head:
-    """The head of CCVR, retrained. Centred features are of both signs, which Tukey's power would cut: it is left out then."""
+    """Retrain CCVR's head, without Tukey's power if the features are centred: it would cut their negative values."""
     assert after.ccvr is not None
     draws = int.from_bytes(hashlib.sha256(_DRAWS + seed).digest(), "little")
     return solve_ccvr(
@@ -249,7 +248,7 @@ def _posterior_document(sums: FFCStatistics, solution: Solution) -> Document:
 
 
 def refusal(error: Exception) -> Document:
-    """A document that states why it can't be computed; the study keeps its head."""
+    """Make a document that states why it can't be computed. The head is published anyway."""
     return Document({}, {REFUSED: f"{type(error).__name__}: {error}"})
 
 
@@ -331,14 +330,14 @@ def _noisy_published(
 
 
 def _as_rows_are(spec: RoundSpec, head: Head, material: Material) -> Head:
-    """The head for raw features: with the study's centre and random features."""
+    """Convert a head to raw features, with the study's centre and random features."""
     whole = Head(head.weights, head.bias, (), centre=material.get("centre"))
     phi = random_features(spec.question)
     return whole if phi is None else phi.head(whole)
 
 
 def _material(spec: RoundSpec, descent: Descent, material: Material) -> dict[str, Floats]:
-    """The material of the next step; empty after the last."""
+    """Return the material of the next step; empty after the last step."""
     if spec.step == spec.question.steps[-1]:
         return {}
     arrays = {"whitening": descent.whitening, "weights": descent.weights, "rate": np.array([descent.rate])}
@@ -363,7 +362,7 @@ _SEED = b"veilsum calibration alone".ljust(32, b"\0")
 
 @dataclass(frozen=True, eq=False)
 class Alone:
-    """What was summed, and what follows from it."""
+    """The sums of one process, and the heads and documents from them."""
 
     statistics: Statistics
     answer: Answer
@@ -380,9 +379,9 @@ def alone(
     publish: tuple[Literal["lda", "ncm", "pooled", "posterior"], ...] = (),
     ccvr: CCVRHead | None = None,
 ) -> Alone:
-    """Sum records in one process and solve, as a study of this statistic would.
+    """Sum records in one process and solve for heads, as a study of this statistic would.
 
-    Batches are (n, dim) features, of any length with `normalise`, and (n,) labels.
+    `batches` are (n, dim) features with (n,) labels. With `normalise`, features may have any length.
     """
     statistics, mapped = accumulator(statistic, dim, classes, _SEED)
     for features, labels in batches:

@@ -1,4 +1,4 @@
-"""A study's draft: the commented TOML file that its author edits."""
+"""The draft of a study: the commented TOML file that its author edits."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _ABSENT: dict[str, dict[str, Any]] = {
     "question": {"withhold": None, "noise": None},
     "after": {"ccvr": None},
 }
-"""What a draft may leave out: TOML has no null."""
+"""Values of fields that a draft may leave out, because TOML has no null."""
 
 _TEMPLATE = """\
 # A study says what a federation sums. Its author signs it, each member approves it, and the coordinator can't change it.
@@ -78,16 +78,16 @@ readers = "members"  # or "anyone": the head's readers
 def template(
     path: Path, *, name: str, extractor: str, dim: int, classes: Sequence[str], members: int, today: date
 ) -> str:
-    """Write a commented draft with good defaults.
+    """Return the text of a commented draft with good defaults.
 
-    The extractor's digest has 64 hex digits, and the study expires 60 days after `today`.
+    `extractor` is a digest of 64 hex digits. The study expires 60 days after `today`.
 
     Raises:
-        PeerFault: cohort-too-small where no sum is safe among so few members.
+        PeerFault: cohort-too-small if no sum is safe with so few members.
     """
     colluders = members // 4
     quorum = _quorum(members, colluders)
-    # Room for members that vanish between counting the classes and the sum.
+    # Allow for dropouts between counting the classes and the sum.
     margin = min(max(members // 6, colluders), quorum.members_may_miss)
     members_min = quorum.survivors_min + margin
     honest = _quorum(members_min, colluders).survivors_min - colluders
@@ -117,7 +117,7 @@ def load(path: Path) -> Content:
     """Read a draft.
 
     Raises:
-        Misuse: the file is missing or not TOML, a field is missing, unknown or wrong, or the study breaks a rule.
+        Misuse: the file is missing or not TOML, a field is missing, unknown or invalid, or the study breaks a rule.
     """
     import tomllib  # noqa: PLC0415 - slow, and members read no draft
 
@@ -143,12 +143,12 @@ def load(path: Path) -> Content:
 
 
 def _recipe(statistics: Any) -> str:
-    """The most accurate recipe for these statistics."""
+    """Return the most accurate recipe for these statistics."""
     return "mean+sum" if {"kind": "ccvr"} in (statistics or ()) else "mean+sum+gradients"
 
 
 def _unix(value: Any) -> Any:
-    """Unix seconds of a TOML date (its end, in UTC) or date and time; anything else as it is, for the model to refuse."""
+    """Convert a TOML date (to its end, in UTC) or date and time to Unix seconds. The model refuses any other value, returned unchanged."""
     if isinstance(value, datetime):
         return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
     if isinstance(value, date):

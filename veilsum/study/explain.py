@@ -12,9 +12,10 @@ from veilsum.protocol.study import FFC, RECIPES, Content, Noise, Question
 from veilsum.study.promise import rows_per_unit
 
 COMFORTABLE = 4
-"""Rows per number of the sums from which a test for a known record is weak.
+"""Rows per number in the sums from which a membership test for a known record is weak.
 
-A usual record moves the best test by up to about √(numbers/rows) deviations: at ½ it finds 3 % of those summed and blames 1 % of the others.
+A typical record moves the best test by up to about √(numbers/rows) deviations. At ½, the test finds 3 % of the summed records at 1 % false
+positives.
 """
 
 
@@ -27,7 +28,7 @@ class Section:
 
 
 def explain(content: Content) -> tuple[Section, ...]:
-    """Explain a study: what it sums, what each party learns, what it costs and what it does not protect."""
+    """Explain a study: its sums, the records, what each party learns, the cost, and what it does not protect."""
     question = content.question
     return (
         Section("What is summed", tuple(_summed(content))),

@@ -22,12 +22,12 @@ from veilsum.protocol.study import CCVR, MEAN_STEP, SUM_STEP, Noise, Question
 
 @lru_cache(maxsize=64)
 def study_mu(noise: Noise) -> float:
-    """μ of the whole chain: what a noisy reservation charges to each of its records."""
+    """Return μ of the whole chain, which a noisy reservation charges to each of its records."""
     return gdp_mu(noise.epsilon, noise.delta)
 
 
 def promise(spec: RoundSpec) -> NoiseView | None:
-    """The privacy guarantee of a noisy step and its chain for one unit; None for an exact step."""
+    """Return the privacy guarantee of a noisy step and its chain for one unit; None for an exact step."""
     question, noise = spec.question, spec.question.noise
     if noise is None:
         return None
@@ -39,12 +39,12 @@ def promise(spec: RoundSpec) -> NoiseView | None:
 
 
 def check_cohort(spec: RoundSpec) -> None:
-    """Refuse a cohort that the study's noise does not fit (weak-parameters): see `check_noise`."""
+    """Refuse a cohort that the study's noise does not fit (weak-parameters), as `check_noise` does."""
     check_noise(spec.question, spec.members, spec.survivors_min)
 
 
 def check_noise(question: Question, members: int, survivors_min: int) -> None:
-    """Refuse a study with noise that, at any step, is too coarse, too large to draw, or too large for the ring, in a cohort of this size.
+    """Refuse a study whose noise, at any step in a cohort of this size, is too small for the grid, or too large to draw or for the ring.
 
     Raises:
         PeerFault: weak-parameters.
@@ -65,18 +65,18 @@ def check_noise(question: Question, members: int, survivors_min: int) -> None:
 
 
 def mechanism_of(spec: RoundSpec) -> Mechanism:
-    """The noise of a noisy step, as `check_cohort` has passed it."""
+    """Return the noise mechanism of a noisy step that passed `check_cohort`."""
     assert spec.question.noise is not None
     return _mechanism(spec.question, spec.question.noise, spec.step, spec.members, spec.survivors_min)
 
 
 def rows_per_unit(question: Question, noise: Noise) -> int:
-    """Maximum rows of the protected unit, a record or a member; Δ grows with it."""
+    """Return the maximum rows of the protected unit, a record or a member. Δ is proportional to it."""
     return question.records.rows_per_id if noise.unit == "record" else question.records.most
 
 
 def release_of(question: Question, step: str) -> Release:
-    """The blocks of a noisy step's vector."""
+    """Return the blocks of a noisy step's vector."""
     (statistic,) = question.statistics
     width, classes = statistic.width(question.dim), len(question.classes)
     if step == MEAN_STEP:

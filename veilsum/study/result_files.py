@@ -1,4 +1,4 @@
-"""The published files of a result, and a reader's check against the sums."""
+"""The published files of a result, and a reader's check of them against the sums."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ from veilsum.study.promise import promise
 from veilsum.study.vectors import Material, random_features
 
 _TOLERANCE = 1e-9
-"""Of the largest weight: what another machine's linear algebra may round apart."""
+"""Tolerated difference between machines' linear algebra, as a share of the largest weight."""
 _REALS = 1e-9
 
 
@@ -36,9 +36,9 @@ class Files:
     """The published files of a result, in safetensors format.
 
     Attributes:
-        head: None after a mean.
-        documents: by name, further heads among them.
-        material: what the next step of the chain takes; None at its end.
+        head: the head; None after a mean.
+        documents: documents by name, including further heads.
+        material: input of the chain's next step; None at its end.
     """
 
     head: bytes | None
@@ -47,7 +47,7 @@ class Files:
 
 
 def files(spec: RoundSpec, found: Answer) -> Files:
-    """The files of an answer: the same bytes for the same answer."""
+    """Encode an answer as files. The same answer gives the same bytes."""
     documents = {name: document_file(each) for name, each in found.documents.items()}
     documents |= {name: head_file(spec, each) for name, each in found.heads.items()}
     head = None if found.head is None else head_file(spec, found.head)
@@ -55,33 +55,33 @@ def files(spec: RoundSpec, found: Answer) -> Files:
 
 
 def digest_of(content: bytes | None) -> str | None:
-    """A file's SHA-256 in hexadecimal, as records name it."""
+    """Compute a file's SHA-256 in hexadecimal, as in records; None without a file."""
     return None if content is None else hashlib.sha256(content).hexdigest()
 
 
 def head_file(spec: RoundSpec, head: Head) -> bytes:
-    """A head's file, which names the classes withheld and what noise promises."""
+    """Encode a head, with the withheld classes and the privacy guarantee."""
     calibrated = Calibrated(head, spec.withheld, noise=_noise(spec))
     return document_file(Document(calibrated.arrays, calibrated.notes))
 
 
 def document_file(document: Document) -> bytes:
-    """Arrays, and what they do not say in one entry of the metadata: the library writes several in any order."""
+    """Encode a document's arrays, and its notes in a single metadata entry, because the library writes several in any order."""
     metadata = {HEAD: json.dumps(dict(document.notes), sort_keys=True)} if document.notes else None
     arrays = {name: np.ascontiguousarray(document.arrays[name]) for name in sorted(document.arrays)}
     return save(arrays, metadata)
 
 
 def document_in(content: bytes) -> Document:
-    """Parse a document; PeerFault(result-mismatch) if malformed."""
+    """Parse a document. Raises PeerFault(result-mismatch) if it is malformed."""
     try:
         return Document(load(content), notes_in(content, HEAD))
-    except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
+    except (SafetensorError, KeyError, ValueError) as error:  # includes types and shapes unknown to numpy
         raise mismatch(f"no safetensors file: {error}") from error
 
 
 def calibrated_in(content: bytes) -> Calibrated:
-    """Parse a head's file; PeerFault(result-mismatch) if it holds no head."""
+    """Parse a head's file. Raises PeerFault(result-mismatch) if it holds no head."""
     document = document_in(content)
     try:
         return Calibrated.of(document.arrays, document.notes)
@@ -90,7 +90,7 @@ def calibrated_in(content: bytes) -> Calibrated:
 
 
 def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | None = None) -> None:
-    """Refuse a step's head that the study does not have: of another kind, size or map, or that names other classes or noise."""
+    """Refuse a head whose kind, size, map, withheld classes or noise differ from the study's and terms' (result-mismatch)."""
     question, head = spec.question, calibrated.head
     first = question.statistics[0]
     if spec.step == MEAN_STEP:
@@ -110,7 +110,7 @@ def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | Non
             raise mismatch("the head does not apply the study's random features")
     centre = (material or {}).get("centre")
     if (head.centre is None) != (centre is None) or not np.array_equal(head.centre, centre):  # type: ignore[arg-type]
-        raise mismatch("the head does not take off the mean that this step did")
+        raise mismatch("the head does not subtract this step's mean")
     if calibrated.withheld != spec.withheld or not _alike(calibrated.noise, _noise(spec)):
         raise mismatch("the head names other classes withheld, or other noise, than study and terms")
 
@@ -124,14 +124,13 @@ def check_answer(
     rows: int,
     ridge: float | None,
     material: Material | None = None,
-    rng: "np.random.Generator | None" = None,
 ) -> Pooled:
-    """Check that a result follows from its sums: the identities, the rows, the heads, and the next step's material. Returns what the sum holds.
+    """Check that a result follows from its sums: identities, rows, heads, and the next step's material. Returns the pooled statistics.
 
-    A single exact ridge head without random features is checked by Freivalds' method at the record's λ; others are solved again.
+    A single exact ridge head without random features is checked by Freivalds' method at the record's λ; other heads are solved again.
 
-    `total`, (spec.elements,), is the sum of `members` vectors. `rows` and `ridge` are what the record states; λ is None for a head without
-    one. `rng` is the verifier's own randomness; fresh where None.
+    `total`, (spec.elements,), is the sum of `members` vectors. `rows` and `ridge` are the record's numbers of rows and λ; `ridge` is None
+    for a head without λ.
     """
     if total.shape != (spec.elements,) or total.dtype != np.int64:
         raise mismatch(f"the sums are {total.dtype}{total.shape}, the step has int64({spec.elements},)")
@@ -139,7 +138,7 @@ def check_answer(
         held = pooled(spec, total, members)
     first = next(iter(held.values()))
     if len(held) == 1 and isinstance(spec.question.statistics[0], FFC) and isinstance(first, FFCStatistics):
-        _check_solves(first, found, rows, ridge, rng or np.random.default_rng())
+        _check_solves(first, found, rows, ridge)
         return held
     with _mismatch_where_refused():
         again = answer(spec, held, members, material, ridge=None if spec.noisy else ridge)
@@ -154,18 +153,16 @@ def check_answer(
     return held
 
 
-def _check_solves(
-    sums: FFCStatistics, found: Files, rows: int, ridge: float | None, rng: "np.random.Generator"
-) -> None:
+def _check_solves(sums: FFCStatistics, found: Files, rows: int, ridge: float | None) -> None:
     _check_rows(sums.records, rows)
     if ridge is None or found.head is None:
         raise mismatch("the record names no λ, or no head, and the study's head has one")
     head = calibrated_in(found.head).head
     weights = head.weights
-    if head.bias is not None:  # the head's scales features and constant apart
+    if head.bias is not None:  # the summed rows are (x, 1)/√2
         weights = np.vstack([head.weights / SQRT_HALF, head.bias / SQRT_HALF])
     with _mismatch_where_refused():
-        check_solution(sums.V, sums.U, ridge, weights, rng)
+        check_solution(sums.V, sums.U, ridge, weights, np.random.default_rng())
 
 
 def _check_rows(seen: int, rows: int) -> None:
@@ -175,7 +172,7 @@ def _check_rows(seen: int, rows: int) -> None:
 
 def _check_same(name: str, head: Head | None, content: bytes | None) -> None:
     if (head is None) != (content is None):
-        raise mismatch(f"{name}: published and solved heads are not both there")
+        raise mismatch(f"{name}: either the published or the solved head is missing")
     if head is not None and content is not None:
         published = calibrated_in(content).head
         if form_of(published) != form_of(head):
@@ -200,7 +197,7 @@ def _noise(spec: RoundSpec) -> dict[str, float] | None:
 
 
 def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, float] | None) -> bool:
-    """Whether two notes agree, up to the last digits, in which libraries differ."""
+    """Whether two notes agree, up to the last digits, where libraries differ."""
     if seen is None or expected is None:
         return seen is expected
     return seen.keys() == expected.keys() and all(
@@ -219,11 +216,11 @@ def _mismatch_where_refused() -> Iterator[None]:
 
 
 LARGEST = 1e6
-"""Of a weight: scores that overflow have no bound, and no noise would cover them."""
+"""Maximum absolute value in material. If scores overflowed, nothing would bound a row's contribution, and no noise would hide it."""
 
 
 def shapes(spec: RoundSpec) -> dict[str, tuple[int, ...]]:
-    """The arrays that a step takes, by name."""
+    """Return the shapes of a step's material, by name."""
     if not spec.takes_material:
         return {}
     question = spec.question
@@ -236,11 +233,11 @@ def shapes(spec: RoundSpec) -> dict[str, tuple[int, ...]]:
 
 
 def read_material(spec: RoundSpec, content: bytes | None) -> dict[str, Floats]:
-    """The arrays of a step's material; none where the step takes none. The digest in the terms is the caller's to check.
+    """Read the arrays of a step's material; empty if the step needs none. The caller checks the digest in the terms.
 
     Raises:
-        PeerFault: terms-refused where an array is missing, unknown, of another shape or type, not finite, or where a number is so large
-            that scores could overflow.
+        PeerFault: terms-refused if an array is missing, unknown, not finite, of a wrong shape or type, or holds a number so large that
+            scores could overflow.
     """
     wanted = shapes(spec)
     if content is None:
@@ -259,7 +256,7 @@ def read_material(spec: RoundSpec, content: bytes | None) -> dict[str, Floats]:
 
 
 def material_file(arrays: Mapping[str, Floats]) -> bytes:
-    """A safetensors file: the same bytes for the same arrays."""
+    """Encode arrays as a safetensors file. The same arrays give the same bytes."""
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
 
 

@@ -1,4 +1,4 @@
-"""How a study is signed, and how a member checks one before it looks at anything else."""
+"""Sign studies, and check them as a member does before anything else."""
 
 from collections.abc import Callable
 
@@ -14,14 +14,14 @@ def sign(content: Content, federation: bytes, key: SigningKey, now_s: float) -> 
     """Sign a study for a federation.
 
     Raises:
-        Misuse: it has expired, or expires so late that every member would refuse it; its noise does not fit its smallest cohort.
+        Misuse: the study has expired, expires too late for members to accept, or its noise does not fit its smallest cohort.
     """
     check_signable(content, now_s)
     return Study.make(key, federation=federation, content=content.to_bytes())
 
 
 def check_signable(content: Content, now_s: float) -> None:
-    """Refuse a study that every member would refuse; raises as `sign`."""
+    """Refuse a study that every member would refuse. Raises as `sign` does."""
     try:
         check_expiry(content, now_s)
         smallest = content.question.smallest.quorum
@@ -31,9 +31,9 @@ def check_signable(content: Content, now_s: float) -> None:
 
 
 def read(study: Study, roster: Roster, now_s: float, seen: Callable[[str], Study | None]) -> Content:
-    """Check a study as a member does, in the page's order (protocol §4.1, 1 to 6).
+    """Check a study as a member does, in the order of protocol §4.1, 1 to 6.
 
-    `now_s` is the member's own clock, Unix time, and `seen` looks up the newest study that it has seen under a name.
+    `now_s` is Unix time by the member's own clock. `seen` looks up the newest study that the member has seen under a name.
 
     Raises:
         PeerFault: wrong-federation, bad-signature, or study-refused.

@@ -1,7 +1,6 @@
-"""The vectors of a study, to the last integer: what a member sends at each step (docs/protocol.md §8, §9).
+"""Compute a member's vector at each step of a study, exactly as docs/protocol.md §8 and §9 specify it.
 
-A vector depends only on the study, the step's terms and material, the rows, and noise. No row is ever refused: an unusable row adds
-nothing.
+A vector depends only on the study, the step's terms and material, the rows, and noise. No row is ever refused; unusable rows add nothing.
 """
 
 import os
@@ -51,13 +50,13 @@ def vector(
     material: Material | None = None,
     random_bytes: ByteSource = os.urandom,
 ) -> Integers:
-    """A member's vector of a step, (spec.elements,).
+    """Return a member's vector of a step, (spec.elements,).
 
-    Features are (n, dim) float16, float32 or float64, and labels (n,) class indices; rows that are zeros, not finite, or of no class add
-    nothing. `material` is as `read_material` returned it, None where the step takes none. Noise is drawn from `random_bytes`.
+    Features are (n, dim) float16, float32 or float64, and labels (n,) class indices. Rows that are all zeros, not finite, or without a
+    known class add nothing. `material` comes from `read_material`; None if the step needs none. Noise is drawn from `random_bytes`.
 
     Raises:
-        WrongDtype, ShapeMismatch: features or labels of another type or shape.
+        WrongDtype, ShapeMismatch: features or labels have a wrong type or shape.
     """
     question = spec.question
     matrix = as_features(features, question.dim)
@@ -74,7 +73,7 @@ def vector(
 
 
 def accumulators(question: Question) -> Iterator[tuple[str, slice, Statistics, RowMap]]:
-    """For each statistic its kind, its place in an exact vector, empty statistics, and the map that unit rows go through first."""
+    """Yield, for each statistic, its kind, its place in an exact vector, an empty accumulator, and the map applied to unit rows first."""
     start, classes = 0, len(question.classes)
     for block in question.statistics:
         place = slice(start, start + block.elements(question.dim, classes))
@@ -83,7 +82,7 @@ def accumulators(question: Question) -> Iterator[tuple[str, slice, Statistics, R
 
 
 def accumulator(block: content.Statistic, dim: int, classes: int, seed: bytes) -> tuple[Statistics, RowMap]:
-    """Empty statistics, and the map that unit rows go through first."""
+    """Return an empty accumulator, and the map applied to unit rows first."""
     match block:
         case FFC():
             return FFCStatistics(dim, classes, bias=block.bias), _same
@@ -95,7 +94,7 @@ def accumulator(block: content.Statistic, dim: int, classes: int, seed: bytes) -
 
 
 def random_features(question: Question) -> RandomFeatures | None:
-    """φ of the study's random features; None without them."""
+    """Return φ of the study's random features; None without them."""
     for block in question.statistics:
         if isinstance(block, content.RandomFeaturesFFC):
             return RandomFeatures(question.dim, block.size, block.bandwidth, question.digest)
@@ -103,7 +102,7 @@ def random_features(question: Question) -> RandomFeatures | None:
 
 
 def _indicator(question: Question, labels: Integers) -> Integers:
-    """1 for each class with at least `least_per_class` of these rows, else 0; (C,)."""
+    """Return 1 for each class with at least `least_per_class` rows, else 0; (C,)."""
     classes = len(question.classes)
     known = labels[(labels >= 0) & (labels < classes)].astype(np.int64)
     held = np.bincount(known, minlength=classes) >= question.records.least_per_class
@@ -111,7 +110,7 @@ def _indicator(question: Question, labels: Integers) -> Integers:
 
 
 def _exact(question: Question, matrix: Array, labels: Integers) -> Integers:
-    """The statistics one after the other, rounded to multiples of 2^−s."""
+    """Return the statistics in order, rounded to integers in units of 2^−s."""
     lattice = SumsLattice(question.scale)
     flat = np.empty(question.elements, np.int64)
     for _, place, statistics, mapped in accumulators(question):
@@ -122,7 +121,7 @@ def _exact(question: Question, matrix: Array, labels: Integers) -> Integers:
 
 
 def noiseless(spec: RoundSpec, matrix: Array, labels: Integers, material: Material) -> Integers:
-    """Whole-number sums of usable rows, clipped: a noisy step's vector before its noise."""
+    """Return a noisy step's vector before noise: the clipped integer sums of usable rows."""
     mechanism = mechanism_of(spec)
     sums, mapped = _integer_sums(spec, mechanism.release, material), _row_map(spec, material)
     for block in row_blocks(len(matrix), max(spec.question.dim, spec.question.width)):
@@ -131,7 +130,7 @@ def noiseless(spec: RoundSpec, matrix: Array, labels: Integers, material: Materi
     assert noise is not None
     if noise.unit == "member":
         flat = clip_member(flat, mechanism.release.weights(mechanism.lattice), mechanism.sensitivity)
-    # Also after that: one block alone may be as long as Δ, and the ring has room for `most` rows of each member.
+    # Needed for members too: one block alone may be as long as Δ, and the ring has room for `most` rows of each member.
     bound = spec.question.records.most * mechanism.lattice.unit(2)
     np.clip(flat, -bound, bound, out=flat)
     return flat
@@ -149,7 +148,7 @@ def _integer_sums(spec: RoundSpec, release: Release, material: Material) -> Inte
 
 
 def _row_map(spec: RoundSpec, material: Material) -> RowMap:
-    """From features to the rows that a noisy step sums, each row by itself."""
+    """Return the map from features to the rows that a noisy step sums. It maps each row by itself."""
     (statistic,) = spec.question.statistics
     centre, whitening = material.get("centre"), material.get("whitening")
     phi = None if spec.step == MEAN_STEP else random_features(spec.question)

@@ -1,4 +1,4 @@
-"""What a coordinator says of a round: its step in words, and the record of its result (docs/protocol.md §8)."""
+"""The coordinator's description of a round, and the record of its result (docs/protocol.md §8)."""
 
 import hashlib
 import math
@@ -16,7 +16,7 @@ from veilsum.study.result_files import Files, digest_of
 
 
 def spec_view(attempt: Attempt) -> SpecView:
-    """What a round sums, in words."""
+    """Describe a round's step."""
     spec, terms = attempt.spec, attempt.terms
     question, notes = spec.question, spec.content.notes
     return SpecView(
@@ -46,10 +46,10 @@ def record_of(
     transcript: bytes,
     holders: tuple[int, ...] = (),
 ) -> ResultRecord:
-    """The record of a result, still unsigned.
+    """Build the unsigned record of a result.
 
-    `sums` is the SHA-256 of the sum's file, in hexadecimal, `transcript` the transcript's head, and `holders` are the counts by which
-    classes were withheld.
+    `sums` is the SHA-256 of the sum's file in hexadecimal, and `transcript` the transcript's head. `holders` are the counts that decide
+    the withheld classes.
     """
     attempt, certificate = recovered.attempt, recovered.certificate
     spec = attempt.spec
@@ -91,7 +91,7 @@ def record_of(
 
 
 def solution_view(found: Answer) -> SolutionView:
-    """How the head was found, as records show it."""
+    """Describe how the head was computed, as in records."""
     solution = found.solution
     errors = () if found.errors is None else found.errors.tolist()
     more: dict[str, Any] = {}

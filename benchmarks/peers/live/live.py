@@ -1,4 +1,4 @@
-"""One round of Flower's SecAgg+ on its own deployment, for `benchmarks/live_round.py`: the server writes the seconds that the round took."""
+"""One round of SecAgg+ on Flower's own deployment, for `benchmarks/live_round.py`: the server writes the seconds that the round took."""
 
 import json
 import os
@@ -18,13 +18,13 @@ FOLDER = Path(os.environ.get("LIVE_FOLDER", "."))
 
 
 class Numbers(NumPyClient):
-    """Sends as many random numbers as the run's configuration names."""
+    """Send as many random numbers as the run's configuration says."""
 
     def __init__(self, count: int) -> None:
         self.count = count
 
     def fit(self, parameters: Any, config: Any) -> Any:
-        """Its numbers; what the server sends does not matter."""
+        """Return the numbers; what the server sends is ignored."""
         del parameters, config
         values = np.random.default_rng().normal(size=self.count).astype(np.float32)
         return [values], 1, {}

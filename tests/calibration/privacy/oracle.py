@@ -1,4 +1,4 @@
-"""Write the values of another library anew, with a Python that has it (they pin other versions than ours).
+"""Write another library's values, with a Python that has it (such libraries pin other versions than we do).
 
 PYTHON tests/calibration/privacy/oracle.py dp_accounting > tests/calibration/privacy/dp_accounting_values.json
 PYTHON tests/calibration/privacy/oracle.py opendp > tests/calibration/privacy/opendp_values.json
@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 CHAIN = [[0.05, 2], [0.03, 30]]
-"""Shares of μ² of mean+sum+gradients, and of how many steps."""
+"""Shares of μ² in mean+sum+gradients, and the number of steps of each."""
 
 
 def dp_accounting() -> dict[str, Any]:
@@ -46,7 +46,7 @@ def opendp() -> dict[str, Any]:
     dp.enable_features("contrib")
 
     def epsilon(rho: float, delta: float) -> float:
-        """The ε to which OpenDP converts ρ of zCDP, at δ; a change of 1 costs ρ."""
+        """Return the ε to which OpenDP converts ρ of zCDP, at δ; a change of 1 costs ρ."""
         space = dp.atom_domain(T=float, nan=False), dp.absolute_distance(T=float)
         curve = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, (1 / (2 * rho)) ** 0.5)).map(1.0)
         return float(curve.epsilon(delta))

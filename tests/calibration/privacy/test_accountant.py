@@ -1,4 +1,4 @@
-"""The accountant beside dp-accounting's and OpenDP's, whose answers `oracle.py` has written down."""
+"""The accountant, compared with dp-accounting's and OpenDP's values in `oracle.py`'s files."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Descent under noise: its gradients, its steps, and the head that it ends in."""
+"""Gradient descent under noise: its gradients, its steps and the final head."""
 
 import math
 from typing import Any

@@ -146,7 +146,7 @@ def test_large_vectors_take_a_piece_of_scratch_memory() -> None:
 
 
 def sum_of_shares(variance: int, shares: int) -> Any:
-    """The exact probabilities of a sum of discrete Gaussians, far into its tails."""
+    """Return the exact probabilities of a sum of discrete Gaussians, far into its tails."""
     points = np.arange(-400, 401)
     share = np.exp(-(points**2) / (2 * variance))
     share /= share.sum()

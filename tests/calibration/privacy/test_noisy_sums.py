@@ -1,4 +1,4 @@
-"""What follows from noisy sums: exact answers with hardly any noise, right ones on average with much."""
+"""Answers from noisy sums: exact with almost no noise, right on average with much."""
 
 import math
 from typing import Any
@@ -36,13 +36,13 @@ RNG = np.random.default_rng(1)
 LABELS = RNG.choice(CLASSES, N, p=[0.7, 0.2, 0.1])
 ROWS = unit(np.abs(RNG.standard_normal((N, DIM))) + 2 * np.eye(DIM)[LABELS])
 QUIET = 100.0
-"""μ of so little noise that it hardly shows."""
+"""A μ with almost no noise."""
 
 
 def noisy(
     sums: Any, release: Any, mu: float, seed: int, records: Any = (ROWS, LABELS)
 ) -> tuple[Any, Mechanism]:
-    """The blocks of one member's noisy sum, and its mechanism."""
+    """Return the blocks of one member's noisy sum, and its mechanism."""
     mechanism = Mechanism(release, 1, mu, 1, 1, 0)
     sums.update(*records)
     mechanism.add_noise(sums.flat, SeededRandom(seed))

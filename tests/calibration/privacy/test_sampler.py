@@ -31,7 +31,7 @@ def candidates(source: Source) -> Any:
 
 
 def replayed(words: Any, more: Source) -> Source:
-    """First these candidates, then `more`."""
+    """Draw these candidates first, then `more`."""
     blocks = [words.tobytes()]
     return lambda count: blocks.pop() if blocks else more(count)
 
@@ -67,7 +67,7 @@ def test_kolmogorov_smirnov_where_the_grid_is_fine(bits: int) -> None:
 def test_every_fast_decision_is_the_exact_one(variance: int) -> None:
     gaussian = DiscreteGaussian(variance, SeededRandom(1))
     words = candidates(SeededRandom(variance % 997))[:, :150]
-    # Where it is hardest: the first and last U, V at its thresholds, R at 0 and 1, zeros of both signs.
+    # The hardest cases: the first and last U, V at its thresholds, R at 0 and 1, zeros of both signs.
     hard = [0, 1, (1 << 31) - 1, (1 << 32) - 2, (1 << 32) - 1]
     corners = [(first, second, third) for first in hard for second in hard for third in hard]
     words[:, :125] = np.array(corners, np.uint32).T
@@ -146,7 +146,7 @@ def test_a_word_of_zeros_leaves_v_to_the_exact_arithmetic() -> None:
     V, doubtful = sampler._geometric(np.array([0, 1, 1 << 31, (1 << 32) - 1], np.uint32))
     assert V.tolist() == [22, 21, 0, 0]
     assert doubtful.tolist() == [True, True, False, False]  # 2^32·e^−22 is 1.2
-    # All zeros go on for ever, as a geometric variable may; the stream ends it.
+    # With all zeros the geometric variable never ends, so the stream ends it.
     accepted, X = DiscreteGaussian(100, SeededRandom(7))._decide(0, 0, 0)
     assert X % 11 == 0
     assert X >= 22 * 11

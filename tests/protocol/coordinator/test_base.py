@@ -30,7 +30,7 @@ def at(stage: type[CoordinatorPhase]) -> tuple[Federation, Any]:
 
 
 def lives() -> dict[str, Any]:
-    """One phase of each kind."""
+    """Return one phase of each kind."""
     stages: tuple[type[CoordinatorPhase], ...] = (*STAGES, Recovered)
     phases = {stage.name: at(stage)[1] for stage in stages}
     voiding = at(Collecting)[1].cancel(0.0)

@@ -13,7 +13,7 @@ from veilsum.protocol.messages import Message, Receipt, deliveries_hash
 
 @pytest.fixture
 def federation() -> Federation:
-    """Six members, of whom member-5 has not uploaded, wait for their boxes."""
+    """Six members wait for their boxes; member-5 has not uploaded."""
     federation = Federation(6, drop={5: After.OPENING})
     federation.reach(Checking)
     return federation
@@ -41,7 +41,7 @@ def uploaded(federation: Federation) -> tuple[str, ...]:
 
 
 def digest_of(federation: Federation, member: str) -> bytes:
-    """dg_u of what the coordinator holds."""
+    """Return dg_u of the coordinator's upload."""
     assert isinstance(federation.phase, Checking)
     return federation.phase.uploads[member].header.digest
 
@@ -110,7 +110,7 @@ def test_too_many_lost_next_to_each_other_void_the_attempt(sparse: Callable[...,
 
 
 def neighbours_lied_about(federation: Federation) -> dict[str, str]:
-    """Two members who stand next to each other on the ring, each with a decryptor that complains of it alone."""
+    """Have decryptors complain about two neighbours on the ring, each about one of them alone."""
     drawn, ring = federation.manifest.decryptors, federation.manifest.graph.ring
     victims = next(pair for pair in pairwise((*ring, ring[0])) if not {*pair} & {*drawn})
     return dict(zip(drawn, victims, strict=False))
@@ -130,7 +130,7 @@ def test_who_is_lied_about_until_a_window_is_exceeded_is_named_with_the_liar(
         dealers = tuple(dealer for dealer in message.dealers if dealer != victim)
         return receipt(federation, sender, uploads=message.uploads, dealers=dealers, complaints=(victim,))
 
-    # two more who are away, next to each other: then the window is exceeded without anybody's lie
+    # with two more neighbours away, the window is exceeded without a lie
     parties = {*liars, *liars.values()}
     beside = next(pair for pair in pairwise(ring) if not {*pair} & parties)[:away]
     federation.drop = {federation.ids.index(member): After.OPENING for member in beside}

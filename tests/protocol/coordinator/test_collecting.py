@@ -12,7 +12,7 @@ from veilsum.protocol.shelf import MemoryShelf, Trees
 
 @pytest.fixture
 def federation() -> Federation:
-    """All of five members have made their uploads; the coordinator has seen nothing yet."""
+    """All five members have made their uploads; the coordinator has received nothing yet."""
     federation = Federation(5)
     federation.begin()
     start = federation.phase

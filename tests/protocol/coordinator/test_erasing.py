@@ -1,4 +1,4 @@
-"""The latest end has passed: reports come in, or the admin closes the attempt (protocol §4.9)."""
+"""After the latest end: reports arrive, or the admin closes the attempt (protocol §4.9)."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from veilsum.protocol.messages import Erased, ErasureRequest, Receipt, Vote
 
 
 def overdue(stage: type[CoordinatorPhase], federation: Federation) -> Federation:
-    """Drive into this phase; then the terms' latest end passes."""
+    """Drive the attempt into this phase, then past its latest end."""
     federation.begin()
     phase = federation.run_until(stage)
     federation.now_s = phase.attempt.terms.latest_end_s
@@ -34,7 +34,7 @@ def overdue(stage: type[CoordinatorPhase], federation: Federation) -> Federation
 
 @pytest.fixture
 def federation() -> Federation:
-    """Six members, t = 4, q = 4, in an attempt that has run out; no member has reported yet."""
+    """Six members, t = 4, q = 4, in an attempt past its latest end; no member has reported yet."""
     return overdue(Checking, Federation(6))
 
 
@@ -175,7 +175,7 @@ def test_a_decryptor_that_never_saw_the_opening_is_shown_it_and_reports() -> Non
 
 
 def certified_without_a_sum(revealing: int) -> Federation:
-    """Six members, t = 4, q = 4, of whom so many have revealed by the latest end, and the others are away."""
+    """Six members, t = 4, q = 4: some have revealed by the latest end, and the others are away."""
     federation = Federation(6, drop=dict.fromkeys(range(6 - revealing), After.VOTE), restart=True)
     federation.begin()
     federation.run_until()

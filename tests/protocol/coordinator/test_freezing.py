@@ -116,7 +116,7 @@ def test_who_refused_may_still_sign_and_who_signed_may_not_refuse(federation: Fe
 def test_at_the_deadline_too_few_votes_void_the_attempt_and_name_the_missing(
     federation: Federation, count: int
 ) -> None:
-    """Those who have not signed are asked for VOID, be they too few."""
+    """Members that have not signed are asked for VOID, even if they are too few."""
     votes = [vote(federation, member) for member in federation.ids[:count]]
     phase = of(Voiding, received(federation, *votes).expire(federation.now_s))
     assert phase.fault.cause is Cause.QUORUM_LOST

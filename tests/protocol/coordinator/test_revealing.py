@@ -25,14 +25,14 @@ def revealing(federation: Federation) -> Revealing:
 
 @pytest.fixture
 def federation() -> Federation:
-    """Six members, t = 4, member-1 lost before its upload: the certificate stands and nothing is revealed."""
+    """Six members, t = 4, of which member-1 dropped out before its upload: certified, and nothing is revealed yet."""
     federation = Federation(6, drop={1: After.OPENING})
     revealing(federation)
     return federation
 
 
 def reveal(federation: Federation, member: str, key: SigningKey | None = None, /, **changes: Any) -> Reveal:
-    """What the member answers to the certificate, changed and signed."""
+    """Return the member's answer to the certificate, changed and signed."""
     request = federation.phase.request_for(member)
     assert request is not None
     answer = federation.answered(member, request, Reveal)
@@ -83,7 +83,7 @@ def test_a_certified_attempt_that_is_cancelled_has_no_sum(federation: Federation
 
 
 def out_of_range(_attempt: Attempt, index: int = 0) -> Edit:
-    """Every share canonical and true to its commitment, of a value that is no 30-bit limb."""
+    """Every share is canonical and matches its commitment, but their value exceeds a 30-bit limb."""
     start = 36 * index
     return lambda _who, shares: shares[:start] + (PRIME - 1).to_bytes(4, "little") + shares[start + 4 :]
 
@@ -102,7 +102,7 @@ LIES: dict[str, Callable[[Attempt], Edit]] = {
 
 
 def exact(federation: Federation, outcome: Outcome) -> None:
-    """The sum is that of the certified survivors without the evicted."""
+    """Check that the sum is that of the certified survivors without the evicted."""
     phase = of(Recovered, outcome.phase)
     assert set(phase.summed) == set(outcome.survivors) - set(phase.evicted)
     assert outcome.total is not None
@@ -155,7 +155,7 @@ def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch
 
 @pytest.fixture
 def evicting() -> tuple[Federation, Revealing]:
-    """Eight members, t = 6: member-3 has proved false, and nobody has seen the proof yet; two have revealed nothing."""
+    """Eight members, t = 6: member-3 is proved false, but the proof was not shown yet; two members have revealed nothing."""
     federation = Federation(8, drop={6: After.VOTE, 7: After.VOTE})
     false_dealers(federation, {"member-3": other_secrets})
     phase = revealing(federation)
@@ -188,7 +188,7 @@ def test_a_reveal_without_the_evictions_is_heard_and_not_counted(
 
 
 def test_reveals_without_the_evictions_fill_no_disk(evicting: tuple[Federation, Revealing]) -> None:
-    """Once a dealer was evicted, a reveal as if nobody was took any bytes, any number of times, and each was an event."""
+    """After an eviction, a reveal that ignores it could contain any bytes, any number of times, and each was stored as an event."""
     federation, phase = evicting
     key = federation.keys["member-6"]
     federation.phases["member-6"], (first,) = federation.phases["member-6"].receive(

@@ -14,7 +14,7 @@ FAULT = PeerFault(Cause.BOX_REFUSED, "a box", ["member-1"])
 
 @pytest.fixture
 def federation() -> Federation:
-    """Six members, t = 4, are asked to sign VOID; member-0 has signed survivors before."""
+    """Six members, t = 4, are asked to sign VOID; member-0 has signed survivors."""
     federation = Federation(6)
     phase = federation.reach(Checking)
     federation.phase = Voiding.begin(phase.setting, FAULT, frozenset({"member-0"}))

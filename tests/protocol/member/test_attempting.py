@@ -10,7 +10,7 @@ from veilsum.protocol.messages import Certificate, Survivor
 
 
 def revealing(federation: Federation) -> Certificate:
-    """Drive until the certificate stands, before anybody has seen it."""
+    """Drive the attempt until there is a certificate, before any member sees it."""
     phase = federation.reach(Revealing)
     return phase.certificate
 
@@ -23,7 +23,7 @@ def attempting(federation: Federation, member: str) -> Attempting:
 
 
 def voided(federation: Federation) -> Certificate:
-    """Cancel while everyone has uploaded; nobody has seen the certificate."""
+    """Cancel an attempt in which all members have uploaded; no member has seen the certificate."""
     federation.begin()
     federation.phase = federation.run_until(Checking).cancel(federation.now_s)
     assert isinstance(federation.phase, Voiding)
@@ -36,7 +36,7 @@ def voided(federation: Federation) -> Certificate:
 
 @pytest.fixture
 def federation() -> Federation:
-    """Six members, of whom member-1 and member-4 have not uploaded."""
+    """Six members; member-1 and member-4 have not uploaded."""
     return Federation(6, drop={1: After.OPENING, 4: After.CARD})
 
 

@@ -12,7 +12,7 @@ from veilsum.protocol.messages import Message
 
 
 def lives() -> dict[str, MemberPhase]:
-    """A member's phase of each kind, out of one honest round."""
+    """Return a member's phases, one of each kind, from an honest round."""
     federation = Federation(4)
     seen: dict[str, MemberPhase] = {}
 

@@ -9,7 +9,7 @@ from veilsum.protocol.messages import Deliveries, Freeze, Message, Receipt, Vote
 
 @pytest.fixture
 def federation() -> Federation:
-    """Six members, of whom member-5 has not uploaded, wait for the proposal."""
+    """Six members wait for the proposal; member-5 has not uploaded."""
     federation = Federation(6, drop={5: After.OPENING})
     federation.reach(Freezing)
     return federation
@@ -31,7 +31,7 @@ def test_deliveries_again_are_answered_by_the_same_receipt(federation: Federatio
 
 
 def vote(federation: Federation, message: Message) -> Vote:
-    """What member-0 signs; it is stored and reloaded."""
+    """Return member-0's vote, after storing and reloading its phase."""
     phase, (signed,) = federation.ask("member-0", message, Voted)
     assert isinstance(signed, Vote)
     federation.phases["member-0"] = load_phase(phase.to_bytes())

@@ -73,12 +73,12 @@ def test_the_next_opening_is_taken_from_here_and_erases_the_shares(federation: F
 
 @pytest.fixture
 def evicting() -> tuple[Federation, Evictions]:
-    """Eight members, a = 2: member-3 and member-6 dealt falsely, and are found one after the other."""
+    """Eight members, a = 2: member-3 and member-6 dealt falsely, and are detected one after the other."""
     federation = Federation(8)
     false_dealers(
         federation,
         {
-            # member-6 lies about one edge only, which nobody looks at before member-3 is evicted
+            # member-6 lies about one edge only, which is checked only after member-3 was evicted
             "member-3": other_secrets,
             "member-6": lambda attempt: other_secrets(
                 attempt, 1 + attempt.neighbours("member-6").index("member-3")
@@ -94,7 +94,7 @@ def evicting() -> tuple[Federation, Evictions]:
 
 
 def before_evictions(federation: Federation, member: str) -> Closed:
-    """The member as it was when it had revealed once."""
+    """Return the member's phase after its first reveal."""
     phase = closed(federation, member)
     first = replace(phase, evicted=(), reveals=()).revealing(federation.keys[member])
     federation.phases[member] = first

@@ -12,7 +12,7 @@ from veilsum.protocol.messages import Cards, Shown, cards_tree
 
 @pytest.fixture
 def federation() -> Federation:
-    """Everyone has sent a card for cohort 1, and nobody has seen its manifest."""
+    """All members have sent a card for cohort 1; none has seen its manifest."""
     federation = Federation(5)
     federation.tamper = lambda sender, message: None if ">" in sender else message
     federation.enrol("other-1")
@@ -43,7 +43,7 @@ def test_the_card_is_what_is_sent_again(federation: Federation) -> None:
 
 @pytest.fixture
 def large(sparse: Callable[..., Federation]) -> Federation:
-    """Twelve on a ring have sent a card for cohort 1, and nobody has seen its manifest."""
+    """Twelve members on a ring have sent a card for cohort 1; none has seen its manifest."""
     federation = sparse()
     federation.tamper = lambda sender, message: None if ">" in sender else message
     federation.enrol("other-1")
@@ -75,7 +75,7 @@ def test_a_decryptor_is_shown_all_and_needs_all(large: Federation) -> None:
     ready, _ = large.ask("member-03", cards, Ready)
     assert [pair.peer for pair in ready.boxes] == [m for m in large.ids if m != "member-03"]
     assert tuple(pair.peer for pair in ready.masks) == large.manifest.graph.neighbours("member-03")
-    # its own card with those of its neighbours and of the other decryptors: a box of somebody else has no key
+    # its own card, and those of its neighbours and of the other decryptors: it has no key for other boxes
     needed = {"member-03", *large.manifest.graph.neighbours("member-03"), *large.manifest.decryptors}
     tree = cards_tree(shown.card for shown in cards.shown)
     some = tuple(

@@ -1,4 +1,4 @@
-"""After the latest end a member erases, and tells what it revealed (protocol §4.9)."""
+"""After the latest end a member erases its secrets, and reports what it revealed (protocol §4.9)."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from veilsum.protocol.messages import NOTHING_REVEALED, Erased, ErasureRequest, 
 
 
 def at(stage: type, federation: Federation) -> Federation:
-    """Drive until the coordinator is in this phase; member-0 has seen the opening in any case."""
+    """Drive the attempt until the coordinator is in this phase; member-0 has seen the opening."""
     federation.begin()
     federation.run_until(stage)
     if stage is Collecting:
@@ -33,7 +33,7 @@ def request(federation: Federation) -> ErasureRequest:
 
 
 def report(federation: Federation, member: str = "member-0") -> Erased:
-    """Its report; the phase is stored and reloaded first."""
+    """Return the member's report, after storing and reloading its phase."""
     federation.phases[member] = load_phase(federation.phases[member].to_bytes())
     phase, (made,) = federation.ask(member, request(federation))
     assert isinstance(made, Erased)

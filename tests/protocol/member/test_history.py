@@ -1,4 +1,4 @@
-"""What a member must be shown before it takes part again, and what it does not forget."""
+"""What a member must be shown before it takes part again, and what it remembers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ def history_of(phase: MemberPhase) -> History:
 
 
 def lapsed(stage: type, federation: Federation) -> Federation:
-    """Drive into this phase; then the terms' latest end passes, and everybody erases what it holds."""
+    """Drive the attempt into this phase; then its latest end passes, and all members erase their secrets."""
     federation.begin()
     federation.run_until(stage)
     federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
@@ -31,7 +31,7 @@ def lapsed(stage: type, federation: Federation) -> Federation:
 
 
 def opens(federation: Federation, member: str = "member-0") -> str | None:
-    """The cause for which its history refuses the next opening; None where it opens, or where a later clause refuses it."""
+    """Return the cause for which the history refuses the next opening; None if it accepts, or if a later clause refuses."""
     try:
         phase, _ = federation.ask(member, federation.opening(federation.terms()))
     except PeerFault as fault:
@@ -41,7 +41,7 @@ def opens(federation: Federation, member: str = "member-0") -> str | None:
 
 
 def close(federation: Federation, closing: Closing) -> None:
-    """The chain goes on with this end of the attempt."""
+    """Continue the chain with this end of the attempt."""
     attempt = federation.phase.attempt
     federation.links = (*federation.links, attempt.link(closing))
     federation.place = (attempt.opening.sequence + 1, 0)
@@ -99,7 +99,7 @@ def test_a_certificate_is_not_the_last_word(end: Callable[[Federation], Closing]
     close(federation, closed)
     assert opens(federation) is None
     # and now it is
-    with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for"):
+    with pytest.raises(PeerFault, match=r"^wrong-context: this member has no such open attempt"):
         federation.ask("member-0", certified)
     assert federation.ask("member-0", closed)[0] == federation.phases["member-0"]
 
@@ -121,7 +121,7 @@ def test_a_crash_between_history_and_phase_does_not_bring_a_certificate_back() -
 
 
 def two_cohorts(federation: Federation) -> tuple[Opened, Freezing]:
-    """Member-0 has opened an attempt in cohort 0; since then it has voted in one of cohort 1."""
+    """Member-0 has opened an attempt in cohort 0, and then voted in an attempt of cohort 1."""
     federation.begin()
     opening = federation.phase.attempt.opening
     here, _ = federation.ask("member-0", opening, Opened)

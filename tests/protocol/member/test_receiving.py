@@ -15,7 +15,7 @@ from veilsum.protocol.shelf import MemoryShelf, Trees
 
 
 def checking(federation: Federation) -> Deliveries:
-    """Drive to the receipts and return what member-0 is shown."""
+    """Drive the attempt to the receipts; return what member-0 is shown."""
     phase = federation.reach(Checking)
     return of(Deliveries, phase.request_for("member-0"))
 
@@ -59,13 +59,13 @@ def test_all_headers_are_looked_at_before_any_path(federation: Federation, deliv
 
 
 def shifted(shares: bytes) -> bytes:
-    """Other shares, each in the field."""
+    """Return other shares, each in the field."""
     word = int.from_bytes(shares[:4], "little")
     return ((word + 1) % PRIME).to_bytes(4, "little") + shares[4:]
 
 
 def unreduced(shares: bytes) -> bytes:
-    """The same field element as a word that is not below p, or p for zero."""
+    """Return shares whose first word is p, which is not below p."""
     return PRIME.to_bytes(4, "little") + shares[4:]
 
 

@@ -1,4 +1,4 @@
-"""Messages by their codecs: how the page writes each, one of each, and where its lengths stand."""
+"""Messages by their codecs: their notation in the specification, a sample of each, and the places of their lengths."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,18 +7,18 @@ from veilsum.protocol.codec import Bytes, Codec, Fixed, Many, Name, Struct, Text
 from veilsum.protocol.messages import Certificate, Link, Message
 
 NEEDED: dict[tuple[type[Struct], str], Any] = {(Certificate, "reason"): "none", (Link, "reason"): "none"}
-"""Fields whose domain the codec alone does not show."""
+"""Values of fields whose domain isn't visible in the codec."""
 
 PAGE_NAMES = {"UploadHeader": "Header"}
 
 
 def named(form: type[Struct]) -> str:
-    """What docs/protocol.md calls the message or struct."""
+    """Return the name of the message or struct in docs/protocol.md."""
     return PAGE_NAMES.get(form.__name__, form.__name__)
 
 
 def shown(codec: Any) -> str:
-    """The codec as docs/protocol.md writes it."""
+    """Return the codec in the notation of docs/protocol.md."""
     match codec:
         case UInt(size=size):
             return f"u{8 * size}"
@@ -38,7 +38,7 @@ def shown(codec: Any) -> str:
 
 
 def structs() -> set[type[Struct]]:
-    """Every struct and message inside another message."""
+    """Return every struct and message inside another message."""
     found: set[type[Struct]] = set()
     new: set[type[Struct]] = set(Message.forms.values())
     while new:
@@ -50,7 +50,7 @@ def structs() -> set[type[Struct]]:
 
 
 def sample(form: type[Struct]) -> Any:
-    """One that decodes, with one item in every list."""
+    """Return a sample that decodes, with one item in every list."""
     return form(**{name: NEEDED.get((form, name), _value(codec)) for name, codec in form.codecs.items()})
 
 
@@ -72,7 +72,7 @@ def _value(codec: Any) -> Any:
 
 
 def lengths(value: Struct, at: int = 2) -> Iterator[tuple[int, Many | Bytes | Text, Any]]:
-    """Every 4-byte length or count in the struct's bytes: its place, codec and value; of a list's items the first's."""
+    """Yield the place, codec and value of every 4-byte length or count in the struct's bytes; of a list's items, the first's."""
     for name, codec in value.codecs.items():
         held = getattr(value, name)
         yield from _lengths(codec, held, at)

@@ -1,4 +1,4 @@
-"""What hashes and signatures are taken over (protocol §2 to §4), spelt out by hand."""
+"""The inputs of hashes and signatures (protocol §2 to §4), written out by hand."""
 
 import hashlib
 from dataclasses import replace
@@ -18,14 +18,14 @@ REVEALS = {"Reveal", "RevealSummary"}
 
 
 def h(tag: bytes, *fields: bytes) -> bytes:
-    """H(tag, fields) by hand."""
+    """Compute H(tag, fields) by hand."""
     return hashlib.sha256(
         b"veilsum/3/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
     ).digest()
 
 
 def other(value: Any) -> Any:
-    """A value of the same type that is not this one."""
+    """Return another value of the same type."""
     match value:
         case bytes():
             return bytes(len(value)) if any(value) else b"\x01" * len(value)

@@ -1,4 +1,4 @@
-"""The tables of docs/protocol.md §3 against the code: every field, every limit, every order."""
+"""The tables of docs/protocol.md §3 match the code: every field, limit and order."""
 
 import re
 import tracemalloc
@@ -26,7 +26,7 @@ FORMS = list(Message.forms.values())
 
 
 def types(row: str) -> list[str]:
-    """The types in a row of the page."""
+    """Return the types in a row of the page."""
     found = []
     for field in row.split(" · "):
         words = field.partition(" (the fields of ")[2].rstrip(")") or field.partition(" (")[0]
@@ -50,11 +50,11 @@ SHORT = {
     "expires": "expires_s",
     "latest_end": "latest_end_s",
 }
-"""Names that the page writes otherwise."""
+"""Names that differ on the page."""
 
 
 def names(row: str) -> list[str]:
-    """The fields' names in a row of the page; "" where it gives none."""
+    """Return the fields' names in a row of the page; "" where it gives none."""
     written = [field.partition(" (the fields of ")[0].partition(" (")[0] for field in row.split(" · ")]
     found = [TYPE.sub("", field.replace("2^20", "1")).strip().replace(" ", "_") for field in written]
     return [SHORT.get(name, name) for name in found]

@@ -13,7 +13,7 @@ WIRES = [sample(form).to_bytes() for form in Message.forms.values()]
 
 
 def parsed(data: bytes) -> Message | None:
-    """The message, or None where a PeerFault said what is wrong; any other exception fails the test."""
+    """Return the message, or None if a PeerFault refused it; any other exception fails the test."""
     try:
         return parse(data)
     except PeerFault:
@@ -21,7 +21,7 @@ def parsed(data: bytes) -> Message | None:
 
 
 def canonical(data: bytes) -> bool:
-    """Whether the bytes are refused, or are the only ones of what they say."""
+    """Return whether the bytes are refused, or are the only encoding of their message."""
     message = parsed(data)
     return message is None or message.to_bytes() == data
 

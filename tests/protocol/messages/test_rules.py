@@ -1,4 +1,4 @@
-"""What a message refuses by itself when it is decoded (protocol §3, §4.1)."""
+"""What a message refuses when it is decoded (protocol §3, §4.1)."""
 
 from dataclasses import replace
 from typing import Any
@@ -163,7 +163,7 @@ BOUND = replace(sample(Manifest), members=NAMES, decryptors=(), cards_root=TREE.
 
 
 def show(*names: str, paths: bool = True, **changes: Any) -> Cards:
-    """Those members' cards with their paths, or all cards without."""
+    """Return these members' cards with their paths, or all cards without paths."""
     return Cards(
         replace(BOUND, **changes),
         tuple(Shown(CARDS[name], tuple(TREE.path(BOUND.place[name])) if paths else ()) for name in names),

@@ -24,7 +24,7 @@ def encoded(part: bytes) -> str:
 
 
 def public(kid: str, key: Any) -> dict[str, Any]:
-    """A JWK."""
+    """Return a public key as a JWK."""
     if isinstance(key, bytes):
         return {"kty": "oct", "k": encoded(key), "kid": kid, "alg": "HS256"}
     maker = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
@@ -35,9 +35,9 @@ class Provider:
     """An issuer on 127.0.0.1.
 
     Attributes:
-        keys: what it shows, by `kid`.
-        asked: the paths that were fetched.
-        says: what differs in its discovery document.
+        keys: its keys, by `kid`.
+        asked: the paths that were requested.
+        says: changes to its discovery document.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Provider:
         return {name: value for name, value in values.items() if value is not None}
 
     def token(self, kid: str = "rsa", key: Any = None, algorithm: str = "", **changes: Any) -> str:
-        """A token, as the issuer makes it but for what is said."""
+        """Make a token as the issuer does, with changes."""
         key = key or self.keys[kid]
         algorithm = algorithm or ("RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256")
         return jwt.encode(self.claims(**changes), key, algorithm, {"kid": kid})

@@ -1,4 +1,4 @@
-"""Slow and dead clients at a real server: each is let go in time, and meanwhile costs nobody an answer."""
+"""Slow and dead clients of a real server: each is disconnected in time, and meanwhile delays no other client."""
 
 import asyncio
 import hashlib
@@ -32,12 +32,12 @@ LATE_S = 0.5
 
 @pytest.fixture(autouse=True)
 def _logged() -> None:
-    """Whatever a coordinator has made of it that another test ran in this process."""
+    """Reset the logging configuration that another test's coordinator left behind."""
     logs.configure()
 
 
 class Hasty(Connection):
-    """In a hurry, and with so little memory that it sees at once when an answer is not taken."""
+    """A connection with short timeouts, and small buffers so that it notices at once when an answer isn't read."""
 
     REQUEST_S = LATE_S
     TAKE_S = LATE_S
@@ -49,14 +49,14 @@ class Hasty(Connection):
 
 @asynccontextmanager
 async def hasty(folder: Path, bytes_per_s: float = 8192.0) -> AsyncIterator[tuple[Server, str]]:
-    """A coordinator behind a real server, and its address."""
+    """Run a coordinator behind a real server; yield it and its address."""
     async with running(folder) as server, served(server, http=Hasty) as url:
         server.app.state.pace = Pace(LATE_S, bytes_per_s)
         yield server, url
 
 
 async def opened(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection of a client that takes little at a time."""
+    """Open a connection of a client that reads little at a time."""
     parts, taking = urlsplit(url), socket.socket()
     taking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     taking.setblocking(False)
@@ -65,7 +65,7 @@ async def opened(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 
 async def ends(reader: asyncio.StreamReader) -> bytes:
-    """What the server says until it lets go."""
+    """Return what the server sends until it disconnects."""
     with suppress(ConnectionResetError):
         async with asyncio.timeout(120):
             return await reader.read()
@@ -73,7 +73,7 @@ async def ends(reader: asyncio.StreamReader) -> bytes:
 
 
 async def drip(writer: asyncio.StreamWriter, text: bytes) -> None:
-    """One byte at a time."""
+    """Send one byte at a time."""
     for index in range(len(text)):
         if writer.is_closing():
             return
@@ -116,7 +116,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for(tmp_path: Path, sent:
 
 
 async def head_of(party: Party, server: Server, url: str, body: bytes, size: int) -> bytes:
-    """A signed announcement's head."""
+    """Return a signed announcement's head."""
     round_id = await party.open_round(server)
     path, host = f"/v1/rounds/{round_id}/uploads/m-0", urlsplit(url).netloc
     signed = sign_request(
@@ -165,7 +165,7 @@ async def test_a_body_that_does_not_come_ends_its_request(
                 log += capsys.readouterr().out
         assert '"cause": "body-incomplete"' in log
         assert "request failed" not in log
-        if said or how == "stops":  # who goes on sending may miss the answer
+        if said or how == "stops":  # a client that continues to send may miss the answer
             assert said.startswith(b"HTTP/1.1 408 ")
             assert b'"cause":"body-incomplete"' in said
 
@@ -229,7 +229,7 @@ async def test_an_answer_that_nobody_takes_is_dropped(tmp_path: Path) -> None:
 
 
 class Seen(Connection):
-    """Whose sockets are remembered."""
+    """A connection that records its sockets."""
 
     opened: ClassVar[list[socket.socket]] = []
 
@@ -308,7 +308,7 @@ async def test_a_body_whose_length_can_be_read_in_two_ways_is_refused(tmp_path: 
 async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is read of a connection while requests wait: it is found out by a write."""
+    """Nothing is read from a connection while requests wait, so its end is only noticed by a write."""
     monkeypatch.setattr(rounds, "KEEPALIVE_S", 0.05)
     async with running(tmp_path) as server, served(server, http=Connection) as url:
         stream = HEAD.replace(PATH.encode(), f"/v1/rounds/{await party.begun(server)}/events".encode())
@@ -349,7 +349,7 @@ async def test_a_stream_keeps_nothing_of_what_came_with_its_request(
 
 
 async def test_a_trailer_is_no_header(tmp_path: Path) -> None:
-    """A proxy that looks at headers, and forwards trailers, would let it pass."""
+    """A proxy that checks headers and forwards trailers would let it pass."""
     async with running(tmp_path) as server, served(server, http=Connection) as url:
         request = CHUNKED.replace(f"POST {PATH}".encode(), b"GET /v1/tokens")
         answers = []
@@ -385,7 +385,7 @@ async def test_who_comes_beyond_the_limit_takes_nothing_from_those_who_are_there
 
 
 class Socket(asyncio.Protocol):
-    """What uvicorn would hand a connection over to."""
+    """The protocol to which uvicorn would hand over an upgraded connection."""
 
     def __init__(self, **_: Any) -> None:
         raise AssertionError
@@ -418,7 +418,7 @@ async def test_a_head_has_its_bounds_one_host_and_no_way_out(
 
 
 class Full:
-    """No room for a body, ever."""
+    """A limiter that never has room for a body."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -430,7 +430,7 @@ class Full:
 
 
 async def test_a_body_that_waits_for_room_waits_with_its_sender(tmp_path: Path, party: Party) -> None:
-    """Not in the kernel: it would buffer whole bodies of hundreds of senders, and then drop what arrives."""
+    """It doesn't wait in the kernel, which would buffer whole bodies of hundreds of senders and then drop packets."""
     taken, most = 0, 8 << 20
     async with running(tmp_path) as server, served(server, http=Connection) as url:
         await party.begin(server)

@@ -1,4 +1,4 @@
-"""Who is let in by a signature, and that nothing of a body is read before."""
+"""Who is admitted by a signature, and that no body is read before."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def cause(answer: httpx.Response) -> tuple[int, str]:
 
 @pytest.fixture
 async def asked(server: Server, formed: Party) -> str:
-    """A path that is m-0's alone."""
+    """A path that only m-0 may request."""
     return f"/v1/rounds/{await formed.open_round(server)}/requests/m-0"
 
 
@@ -79,7 +79,7 @@ async def test_a_request_is_taken_once_and_in_time(server: Server, formed: Party
 
 
 async def test_a_request_is_known_for_as_long_as_it_would_be_taken(tmp_path: Path, stores: str) -> None:
-    """Which is longer than it lives, where its signer's clock may be behind."""
+    """A nonce is remembered longer than the signature's lifetime, because the signer's clock may be behind."""
     del stores
     party = Party(("m-0", "m-1", "m-2"))
     async with running(tmp_path, clock_skew_s=600.0) as server:
@@ -114,7 +114,7 @@ async def test_of_many_copies_at_once_one_is_taken(server: Server) -> None:
 
 
 class Body:
-    """A body that says how much of it was asked for."""
+    """A body that records how much of it was read."""
 
     def __init__(self, *pieces: bytes) -> None:
         self.pieces, self.asked = pieces, 0
@@ -178,7 +178,7 @@ async def test_a_body_is_the_one_that_was_signed(server: Server, formed: Party) 
 
 async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
-    # The first phase in which anybody answers: it waits for all, while a later one may end by the clock.
+    # The first phase with answers: it waits for all, while a later one may end by the clock.
     await formed.play_until(server, round_id, "checking")
     asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
     _, (receipt,) = formed.phases["m-0"].receive(parse(asked.content), formed.keys["m-0"], server.clock())

@@ -1,4 +1,4 @@
-"""Every route, and who may call it: a route that is new is in none of these."""
+"""Every route and its permitted callers; a new route must be added here."""
 
 import pytest
 from fastapi import APIRouter
@@ -95,7 +95,7 @@ def test_every_route_has_its_callers() -> None:
 
 
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
-    """As it is served: nobody in particular, and the operator with its token on members' paths."""
+    """As it is served: for anonymous callers, and for the operator with its token on members' paths."""
     ids = {
         name: ("0" * 64 if name in {"federation", "study", "cohort", "context"} else "0" * 16)
         for name in ("federation", "study", "cohort", "context", "round_id", "combination")

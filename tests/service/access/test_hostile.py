@@ -1,4 +1,4 @@
-"""Callers who mean harm: whoever made a key up, who sends and reads nothing, who says two lengths."""
+"""Hostile callers: with invented keys, without reading answers, with two lengths."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ async def test_whoever_makes_a_key_up_is_a_stranger(tmp_path: Path) -> None:
 
 
 class Deaf:
-    """A client that sends a request whole and takes nothing of the answer."""
+    """A client that sends a whole request and reads nothing of the answer."""
 
     def __init__(self, server: Server, method: str, path: str, body: bytes = b"") -> None:
         self._app, self._body, self.said = server.app, body, list[Message]()
@@ -81,7 +81,7 @@ class Deaf:
             await asyncio.Event().wait()
 
     async def until_answered(self, look: Callable[[], Awaitable[None]]) -> None:
-        """While the answer waits to be taken."""
+        """Wait while the answer isn't read."""
         task = asyncio.create_task(self._app(self._scope, self._receive, self._send))
         async with asyncio.timeout(120):
             while len(self.said) < 2:  # noqa: ASYNC110 - nothing tells

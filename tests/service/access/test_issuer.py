@@ -1,4 +1,4 @@
-"""Operators whom an issuer knows: a real one on this machine, its tokens, and whatever somebody else makes of them."""
+"""Operators known to an issuer: a real issuer on this machine, its tokens, and forgeries of them."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ from veilsum.protocol.rest import Scope
 
 
 async def status(server: Server, token: str, path: str = "cohorts") -> tuple[int, str, str]:
-    """What comes of opening a cohort of a federation that is not there."""
+    """Return the status of opening a cohort in an unknown federation."""
     where = "/v1/tokens" if path == "tokens" else f"/v1/federations/{'0' * 64}/cohorts"
     body = (
         {"name": "x", "scopes": ["audit"], "lifetime_s": 3600}
@@ -50,12 +50,12 @@ async def test_who_may_do_what_follows_from_the_claim(tmp_path: Path, provider: 
         assert provider.asked == ["/realm/.well-known/openid-configuration", "/realm/keys"]
         log = (await server.client.get("/v1/audit")).json()["entries"]
         assert {entry["who"] for entry in log} == {"operator oidc:alice"}
-        # The coordinator's own go on, whoever the issuer is.
+        # The coordinator's own tokens stay valid with any issuer.
         assert (await server.client.get("/v1/tokens")).status_code == 200
 
 
 def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes | None) -> str:
-    """A token under an HMAC, or without a signature."""
+    """Make a token with an HMAC, or without a signature."""
     signed = ".".join(encoded(json.dumps(part).encode()) for part in (header, claims))
     mac = hmac.new(secret, signed.encode(), hashlib.sha256).digest() if secret is not None else b""
     return f"{signed}.{encoded(mac)}"
@@ -66,7 +66,7 @@ def pem(key: rsa.RSAPrivateKey) -> bytes:
 
 
 def altered(token: str) -> str:
-    """The same signature over claims that say more."""
+    """Make a token with the same signature over more claims."""
     head, claims, signature = token.split(".")
     more = json.loads(base64.urlsafe_b64decode(claims + "==")) | {"groups": ["operators", "more"]}
     return f"{head}.{encoded(json.dumps(more).encode())}.{signature}"
@@ -134,7 +134,7 @@ async def test_what_does_not_hold_is_refused(
             assert (code, cause) == (401, "unauthorised"), (name, detail)
             for part in token.split("."):
                 assert len(part) < 4 or part not in detail + capsys.readouterr().out, name
-        assert len(provider.asked) <= 4  # once at first, once for the first kid that nobody knew
+        assert len(provider.asked) <= 4  # once at first, once for the first unknown kid
         assert (await status(server, provider.token()))[0] == 404
 
 
@@ -142,7 +142,7 @@ async def test_what_does_not_hold_is_refused(
 async def test_a_token_s_times_are_judged_by_the_database_s_clock(
     tmp_path: Path, provider: Provider, ahead_s: float
 ) -> None:
-    """A machine whose clock is two hours off makes no token of now expire, and none of then valid."""
+    """If the machine's clock is two hours off, current tokens don't expire and old ones don't become valid."""
     clock = Clock()
     clock.ahead_s = ahead_s
     then = int(time.time() + ahead_s)
@@ -265,7 +265,7 @@ def test_settings_that_are_none(changes: dict[str, Any], monkeypatch: pytest.Mon
         Settings()
 
 
-@pytest.mark.parametrize("text", ["", "{", "{'issuer': 'https://id.example.org'}"])
+@pytest.mark.parametrize("text", ["{", "{'issuer': 'https://id.example.org'}"])
 def test_a_setting_that_is_no_json(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VEILSUM_OIDC", text)
     with pytest.raises(Misuse, match="VEILSUM_OIDC: expected a JSON object"):

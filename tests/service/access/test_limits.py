@@ -1,4 +1,4 @@
-"""Callers who ask too much, in the app and alone on a clock of their own."""
+"""Callers with too many requests, in the app and on simulated clocks."""
 
 import asyncio
 from pathlib import Path
@@ -108,7 +108,7 @@ async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Pat
         assert refused.json()["cause"] == "too-many-requests"
         assert refused.json()["detail"].startswith("address 127.0.0.1 may send 0.01 requests a second: wait ")
         assert 1 <= int(refused.headers["retry-after"]) <= 100
-        # Whoever proves who it is goes on from the same address; who claims to be it, and is not, has the address's share.
+        # A caller that proves its identity continues from the same address; a false claim counts towards the address.
         member = f"{path}/requests/m-0"
         assert (await server.client.get(member)).status_code == 200
         forged = server.signing("m-0", KEYS["m-1"])
@@ -141,7 +141,7 @@ async def count(server: Server, signer: str) -> int:
 
 
 async def test_what_is_refused_for_its_rate_writes_no_nonce(tmp_path: Path, party: Party) -> None:
-    """Nor does what comes at the same time: a look before the write would let all of it in."""
+    """Nor do simultaneous requests: a check before the write would let all of them in."""
     async with running(tmp_path, limits=few(caller=30)) as server:
         path = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
         for _ in range(2):
@@ -184,13 +184,13 @@ async def test_where_a_signature_may_be_left_out_a_member_has_its_own_limits_and
             again = await asyncio.gather(*(nobody.get(path, headers=first.request.headers) for _ in range(4)))
             assert {each.status_code for each in (first, *again)} == {200}
             assert {(await forged.get(path)).status_code for _ in range(4)} == {200}
-            # What proves nothing took the address's, one for each request, and whoever proves who it is goes on.
+            # Unproven requests used up the address's allowance, one for each request; a caller with a proof continues.
             while (refused := await nobody.get(path)).status_code == 200:
                 pass
             for client, headers in ((nobody, first.request.headers), (forged, {})):
                 refused = await client.get(path, headers=headers)
                 assert refused.json()["detail"].startswith("address 127.0.0.1 may send")
-        # A card and its manifest before; and beyond its rate it is anybody, and leaves nothing.
+        # A card and its manifest came before. Beyond its rate the member counts as anonymous, and leaves no nonce.
         answers = [(await member.get(path)).status_code for _ in range(24)]
         assert answers == [200] * 17 + [429] * 7
         assert await count(server, "/m-0") == kept + 17
@@ -213,7 +213,7 @@ async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
 
 
 def test_a_caller_has_so_much_of_bodies_under_way(found: Limits) -> None:
-    """However slowly they come."""
+    """Even if the bodies arrive slowly."""
     most = callers.BYTES_AT_ONCE
     with found.under_way(MEMBER, at("x"), most - 1):
         with (

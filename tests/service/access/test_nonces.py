@@ -1,4 +1,4 @@
-"""Nonces are forgotten once their requests are too old, whatever is done to the clock."""
+"""Nonces are forgotten once their requests are too old, even if the clock is set."""
 
 import itertools
 import os
@@ -27,7 +27,7 @@ DAY_S = 86_400.0
 
 
 class Clocks:
-    """A clock of days that can be set, and a steady one, which time moves alike."""
+    """A clock of days that can be set, and a steady one; time moves both."""
 
     def __init__(self) -> None:
         self.ahead_s = self.passed_s = 0.0
@@ -68,7 +68,7 @@ async def known(database: Database) -> set[str]:
 
 
 async def live_on(store: Nonces, clocks: Clocks, for_s: float) -> None:
-    """Time passes, with a request now and then."""
+    """Let time pass, with some requests."""
     for _ in range(int(for_s // FORGET_EVERY_S) + 1):
         clocks.passed_s += FORGET_EVERY_S
         await store.use(fresh(clocks.now() + 60))
@@ -161,7 +161,7 @@ async def test_what_is_forgotten_is_taken_no_more_where_a_clock_is_set_back(
             await started(database, clocks).use(again)
         assert refused.value.cause is Cause.CLOCK_SKEW
     await store.use(fresh(long_ago + 2.5))
-    await store.use(Nonce("f/m-1", used.nonce, used.expires_s))  # of whom nothing is forgotten
+    await store.use(Nonce("f/m-1", used.nonce, used.expires_s))  # nothing of this signer was forgotten
     # It is the latest that counts, whatever is forgotten after it, and one row for each signer.
     clocks.ahead_s = 0.0
     await live_on(store, clocks, LIVES_S + 2 * FORGET_EVERY_S)

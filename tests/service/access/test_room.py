@@ -1,4 +1,4 @@
-"""Large bodies wait for room: so much of them is in memory at once, and nobody keeps others out by announcing one."""
+"""Large bodies wait for room: a limit of them is in memory at a time, and an announced body doesn't block others."""
 
 import asyncio
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def uploaded(room: Room, size: int, done: list[int], until: asyncio.Event) -> None:
-    """A body that comes at once, and whose request lasts."""
+    """Send a body at once, in a request that takes long."""
     with ExitStack() as ending:
         whole = await room.enter(size, ending)
         whole()

@@ -206,7 +206,7 @@ async def test_a_scope_is_all_that_a_token_may(server: Server, formed: Party) ->
             expected = allowed if scope in {other, "admin"} else 403
             assert answer.status_code == expected, (scope, other, answer.text)
             if expected == 403:
-                assert f"this takes '{other}'" in answer.json()["detail"]
+                assert f"this needs '{other}'" in answer.json()["detail"]
                 assert token["secret"] not in answer.text
 
 

@@ -1,4 +1,4 @@
-"""`make browser`: every page at two widths, light and dark, photographed and read by axe; what operators do, by the keyboard too."""
+"""`make browser`: every page at two widths, light and dark, photographed and checked by axe, and operators' tasks by keyboard."""
 
 import argparse
 import asyncio
@@ -17,18 +17,18 @@ from tests.service.pages.looking import SCHEMES, WIDTHS, chromium, context_of, l
 from tests.support.serving import TOKEN, running, served
 
 OPERATORS = frozenset({"round-running", "result", "audit", "federation", "cohort-formed", "cohort-enrolling"})
-"""Pages that show more to whoever is signed in, or nothing to others."""
+"""Pages that show more to signed-in users, or are hidden from others."""
 
 
 async def extending(page: Page) -> None:
-    """An operator gives a round more time."""
+    """Extend a round as an operator."""
     await reach(page.get_by_label("Minutes more"))
     await page.keyboard.type("1")
     await reach(page.get_by_role("button", name="Extend"))
 
 
 async def extended(page: Page) -> None:
-    """And sees that it has."""
+    """Check that the extension is shown."""
     before = await page.locator(".clock time").first.text_content()
     await extending(page)
     await page.keyboard.press("Enter")
@@ -39,7 +39,7 @@ async def extended(page: Page) -> None:
 
 
 async def reading_the_log(page: Page) -> None:
-    """An operator goes through the audit log."""
+    """Read the audit log as an operator."""
     await reach(page.get_by_role("group", name="Entries"))
 
 
@@ -51,7 +51,7 @@ BY_KEYBOARD: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
 
 
 async def survey(pictures: Path) -> dict[str, Any]:
-    """Look at everything; the findings by page, width and scheme."""
+    """Look at everything; return the findings by page, width and scheme."""
     started, findings = time.monotonic(), dict[str, Any]()
     with tempfile.TemporaryDirectory() as folder:
         async with running(Path(folder) / "data") as server, served(server) as address, chromium() as browser:

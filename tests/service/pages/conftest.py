@@ -14,13 +14,13 @@ Hung = Callable[[], tuple[Past, Gallery]]
 
 
 def public() -> Party:
-    """Six members whose head anyone may read."""
+    """Six members with a public head."""
     return exhibitor(after={"readers": "anyone"})
 
 
 @pytest.fixture(scope="session")
 def hung(tmp_path_factory: pytest.TempPathFactory) -> Hung:
-    """The gallery on SQLite and files, hung when it is first asked for: each test goes on with a copy of it."""
+    """The gallery on SQLite and files, made at its first use: each test continues with a copy of it."""
 
     async def live() -> tuple[Past, Gallery]:
         folder, clock, party = tmp_path_factory.mktemp("gallery") / "data", Clock(), public()
@@ -33,7 +33,7 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Hung:
 
 @pytest.fixture
 def past(request: pytest.FixtureRequest, stores: str, hung: Hung) -> Past | None:
-    """The gallery's, where a test asks for it."""
+    """The gallery's past, if a test uses the gallery."""
     return hung()[0] if stores == "embedded" and "gallery" in request.fixturenames else None
 
 

@@ -1,4 +1,4 @@
-"""A coordinator with something to see on every page: a finished round, one that runs, one that ended VOID, and empty ones."""
+"""A coordinator with content for every page: a finished round, a running one, one that ended VOID, and empty ones."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tests.support.simulator import After
 
 @dataclass(frozen=True)
 class Gallery:
-    """What stands in it, by the names that pages take."""
+    """The gallery's content, under the names that pages use."""
 
     federation: str
     done: str
@@ -26,7 +26,7 @@ class Gallery:
     enrolling: str
 
     def pages(self) -> dict[str, str]:
-        """Every page that anybody may read, by what a picture of it is called."""
+        """The path of every public page, by its picture's name."""
         return {
             "rounds": "/",
             "rounds-none": "/?state=failed",
@@ -48,7 +48,7 @@ class Gallery:
 
 
 def exhibitor(**changes: Any) -> Party:
-    """Six members whose study and periods have names as people give them."""
+    """Make six members with realistic names for study and periods."""
     return Party(SIX, name="Northern hospitals", notes={"name": "ct-2026"}, periods="2026-1{}", **changes)
 
 
@@ -58,7 +58,7 @@ async def hang(server: Server, party: Party) -> Gallery:
     party.drop = {party.ids[-1]: After.ANNOUNCEMENT}
     done = await party.done(server)
     party.drop = {}
-    await party.serve(server, done, party.ids[-1])  # it hears how that ended
+    await party.serve(server, done, party.ids[-1])  # it learns how that ended
     later, combination = await next_period(server, party, done)
     party.drop = dict.fromkeys(party.ids, After.ANNOUNCEMENT)
     voided = await party.open_round(server)
@@ -84,7 +84,7 @@ async def hang(server: Server, party: Party) -> Gallery:
 
 
 async def next_period(server: Server, party: Party, before: str) -> tuple[str, str]:
-    """The next period's round, and both combined."""
+    """Play the next period's round, and combine both."""
     second = await party.done(server)
     made = await server.client.post(
         f"/v1/federations/{party.federation}/combinations", json={"rounds": [before, second]}
@@ -94,7 +94,7 @@ async def next_period(server: Server, party: Party, before: str) -> tuple[str, s
 
 
 def browser(server: Server) -> httpx.AsyncClient:
-    """A client that asks for pages, as a browser does."""
+    """Make a client that requests pages as a browser does."""
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(server.app),
         base_url="http://coordinator",
@@ -103,6 +103,6 @@ def browser(server: Server) -> httpx.AsyncClient:
 
 
 def words(page: str) -> str:
-    """A page's text in one line."""
+    """Return a page's text in one line."""
     inner = page.split("<main")[1].split("</main>", maxsplit=1)[0].partition(">")[2]
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", inner)).split())

@@ -1,4 +1,4 @@
-"""A real browser at a real server: what a person sees, and what a machine finds wrong with it."""
+"""A real browser at a real server: what a person sees, and the faults that a machine finds."""
 
 import re
 import shutil
@@ -34,13 +34,13 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @dataclass
 class Look:
-    """One page as one kind of reader has it.
+    """One page as one kind of reader sees it.
 
     Attributes:
-        complaints: what the browser said on its console: a script's error, or something that the policy forbids.
-        violations: what axe found, by rule.
+        complaints: messages on the browser's console: script errors, and violations of the content policy.
+        violations: axe's findings, by rule.
         overflow_px: by how much the page is wider than its window.
-        sideways: regions that have to be scrolled sideways on a phone.
+        sideways: regions that scroll sideways on a phone.
     """
 
     complaints: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ async def context_of(
 
 
 async def reach(target: Locator) -> None:
-    """Go there by the keyboard alone."""
+    """Go to an element by keyboard alone."""
     for _ in range(200):
         await target.page.keyboard.press("Tab")
         if await target.evaluate("node => node === document.activeElement"):
@@ -79,7 +79,7 @@ async def look(
     picture: Path | None = None,
     first: Callable[[Page], Awaitable[None]] | None = None,
 ) -> Look:
-    """Open a page, do something `first`, photograph it, and have axe read it."""
+    """Open a page, do something `first`, photograph it, and check it with axe."""
     found = Look()
 
     def heard(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""Pages and documents are made once for all who are not signed in, until something changes."""
+"""Pages and documents are cached for all users that are not signed in, until something changes."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from tests.support.serving import TOKEN, Server
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The templates that were rendered."""
+    """Record the rendered templates."""
     names, environment = list[str](), rendering.environment()
     get = environment.get_template
 
@@ -75,7 +75,7 @@ async def test_a_page_keeps_no_round(server: Server, gallery: Gallery) -> None:
         assert (await nobody.get(f"/rounds/{gallery.done}")).status_code == 200
     found = weakref.ref(rounds[gallery.done])
     rounds._recent = Recent(0)
-    for _ in range(100):  # the thread that read it lets go a moment after it has answered
+    for _ in range(100):  # the thread that read it releases it a moment after the answer
         gc.collect()
         if found() is None:
             break

@@ -1,4 +1,4 @@
-"""Every page without scripts: it renders, says what it should, links to what is there, and tells no more than REST does."""
+"""Every page without scripts: it renders, has the right content and valid links, and reveals no more than REST."""
 
 import re
 from html.parser import HTMLParser
@@ -23,7 +23,7 @@ from veilsum.protocol.rest import RoundView
 
 
 class Reader(HTMLParser):
-    """What stands in a page: its links, its text, and what a policy would forbid."""
+    """A page's links, text, and parts that the policy would forbid."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -287,7 +287,7 @@ async def test_a_federation_s_page_lists_its_combinations(
     assert (await visitor.get(listing)).json() == [gallery.combination]
     page = await visitor.get(f"/federations/{gallery.federation}")
     assert f"/combinations/{gallery.combination}" in Reader(page.text).links
-    # One that was interrupted before its record is none, and is one once it has ended.
+    # A combination that was interrupted before its record doesn't count, until it is completed.
     record = server.coordinator.blobs.get(f"combined/{gallery.combination}/record")
     server.coordinator.blobs.put(f"combined/{'0' * 16}/f-sums", b"sums")
     assert (await visitor.get(listing)).json() == [gallery.combination]
@@ -300,7 +300,7 @@ async def test_a_federation_s_page_lists_its_combinations(
 
 
 def test_every_query_parameter_has_a_pattern() -> None:
-    """Or bounds: what no pattern holds may be a NUL, which PostgreSQL refuses as a failure of its own."""
+    """Or bounds: an unchecked parameter may contain a NUL, which PostgreSQL refuses with an unexpected error."""
     free = [
         (route.path, parameter.name)
         for router in ROUTERS

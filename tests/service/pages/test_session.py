@@ -1,4 +1,4 @@
-"""Signing in: the token for a cookie, and what the cookie allows."""
+"""Signing in: a cookie in exchange for the token, and what the cookie allows."""
 
 import csv
 import hashlib
@@ -206,7 +206,7 @@ async def test_an_operator_gives_more_time(server: Server, visitor: httpx.AsyncC
     assert (beyond.status_code, "open another attempt" in beyond.text) == (422, True)
     await formed.play(server, round_id)
     over = await visitor.post(where, data={"form": form, "minutes": "30"})
-    assert (over.status_code, "waits for no time" in over.text) == (409, True)
+    assert (over.status_code, "has no deadline" in over.text) == (409, True)
 
 
 async def test_a_session_may_what_its_token_may_and_ends_with_it(
@@ -230,7 +230,7 @@ async def test_a_session_may_what_its_token_may_and_ends_with_it(
         assert (answer.status_code, "lacks the scope" in answer.text) == (403, True)
     assert (
         await visitor.get(f"/rounds/{round_id}/sums")
-    ).status_code == 409  # read it may, and there is none yet
+    ).status_code == 409  # it has permission, but there is no sum yet
     server.clock.ahead_s += 61
     assert not await signed_in(visitor)
     server.clock.ahead_s -= 61

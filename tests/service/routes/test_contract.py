@@ -1,4 +1,4 @@
-"""What the API document says, and that nothing a stranger sends is answered by a 5xx."""
+"""The API document's content, and that no request of a stranger gets a 5xx."""
 
 import asyncio
 import json
@@ -188,7 +188,7 @@ ASTRAY = [
 
 
 async def test_no_path_leads_astray(server: Server, paths: dict[str, str]) -> None:
-    # Upper case where it makes a difference: an id may be all digits.
+    # Upper case with a letter, so that it makes a difference: an id may be all digits.
     upper = {key.upper(): "A" + value.upper()[1:] for key, value in paths.items()}
     for path in ASTRAY:
         answer = await server.client.get(path.format(**paths, **upper))

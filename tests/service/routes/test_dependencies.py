@@ -1,4 +1,4 @@
-"""What requests depend on."""
+"""The dependencies of requests."""
 
 import inspect
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def depended_on(dependant: Dependant) -> Iterator[object]:
 
 
 def test_nothing_is_run_in_a_thread_of_its_own() -> None:
-    """FastAPI does that with whatever is no coroutine: a request's threads are few, and wait for storage."""
+    """FastAPI runs dependencies that aren't coroutines in threads, of which there are few, and these wait for storage."""
     found = {
         call
         for router in ROUTERS

@@ -1,4 +1,4 @@
-"""Whatever is answered says how a browser and a cache may use it."""
+"""Every answer has headers for browsers and caches."""
 
 import httpx
 import pytest

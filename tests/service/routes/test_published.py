@@ -17,7 +17,7 @@ from veilsum.protocol import rest
 
 
 async def paths(server: Server, party: Party, round_id: str) -> list[str]:
-    """Every document that is published, as its route has it."""
+    """The path of every published document."""
     names = {
         "federation": party.federation,
         "study": party.study.hash.hex(),
@@ -49,7 +49,7 @@ async def test_a_client_that_has_the_version_is_not_sent_it_again(
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each kind of document was built."""
+    """Count how often each kind of document was built."""
     counts = Counter[str]()
 
     def count(kind: type, name: str) -> None:
@@ -75,7 +75,7 @@ async def test_a_document_is_built_once_for_each_version(
     async with server.anonymous() as nobody:
 
         async def shown(path: str) -> dict[str, Any]:
-            """What each of ten callers at once is shown."""
+            """Return what each of ten simultaneous callers gets."""
             answers = await asyncio.gather(*(nobody.get(path) for _ in range(10)))
             assert len({answer.content for answer in answers}) == 1
             view: dict[str, Any] = answers[0].json()
@@ -140,7 +140,7 @@ def test_a_federation_s_cohorts_are_found_by_its_name() -> None:
 
 
 async def test_what_was_just_stored_is_not_read_back(tmp_path: Path, party: Party) -> None:
-    """The only process has at hand what it stored."""
+    """A single process has what it stored in memory."""
     statements = list[str]()
 
     def after(change: str) -> list[str]:

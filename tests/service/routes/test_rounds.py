@@ -1,4 +1,4 @@
-"""Uploads, answers and waiting: what is sent twice, too early, too late or otherwise than announced."""
+"""Uploads, answers and waiting: messages sent twice, too early, too late or different from their announcement."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ async def test_the_same_upload_twice_changes_nothing(server: Server, formed: Par
 async def test_other_bytes_for_a_stored_chunk_leave_what_their_sender_signed(
     server: Server, formed: Party, round_id: str
 ) -> None:
-    """Whoever holds the roster and the log sees that m-0's key has sent them, however long it makes what it signs."""
+    """The roster and the log show that m-0's key sent them, however long its signature's lifetime."""
     path, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
     await server.client.put(path, content=formed.upload_of("m-0"), headers=OCTETS)
     await put_chunk(server, round_id, "m-0", 1, chunks[1])
@@ -110,7 +110,7 @@ async def test_another_upload_of_the_same_member_is_a_conflict(
 async def test_the_last_chunk_again_after_the_round_moved_on(
     server: Server, formed: Party, round_id: str
 ) -> None:
-    """Its answer may have been lost: the member is told the same again, until the phase forgets the upload."""
+    """Its answer may have been lost. The member gets the same answer again, until the phase forgets the upload."""
     for member in formed.ids:
         await formed.serve(server, round_id, member)
     view = await server.view(round_id)
@@ -154,7 +154,7 @@ async def test_concurrent_copies_of_a_chunk_are_counted_once(
 async def test_a_chunk_is_answered_once_its_member_is_asked_something_new(
     server: Server, formed: Party, round_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then the chunk counts, the audit log has it, and no memory is kept for it."""
+    """By then the chunk counts, the audit log has it, and its memory is free."""
     monkeypatch.setattr(Room, "SMALL", 0)
     where, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
     await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
@@ -282,7 +282,7 @@ async def posts(server: Server) -> list[dict[str, Any]]:
 
 
 async def test_an_answer_waits_for_what_is_asked_next(server: Server, formed: Party, round_id: str) -> None:
-    """A receipt's own request brings the proposal, and is in the audit log before."""
+    """A receipt's own request returns the proposal, and is in the audit log before."""
     await formed.play_until(server, round_id, "checking")
     where = f"/v1/rounds/{round_id}/answers"
 

@@ -1,4 +1,4 @@
-"""Streams of a round's events: one view for all who watch, so many at an address, and signs of life."""
+"""Streams of a round's events: one view for all watchers, a limit for each address, and keep-alives."""
 
 import asyncio
 import time
@@ -42,7 +42,7 @@ async def test_what_all_watch_is_made_once(
     streams = await opened(server, f"/v1/rounds/{round_id}/events", 50)
     await formed.play(server, round_id)
     texts = {(await asyncio.wait_for(stream, 120)).text.splitlines()[-2] for stream in streams}
-    assert len(texts) == 1  # all heard of the end
+    assert len(texts) == 1  # all streams reported the end
     shown = server.coordinator.rounds[round_id].shown
     assert shown.json is server.coordinator.rounds[round_id].shown.json
     assert len(made) <= shown.version + 1  # once each, and the final one
@@ -73,7 +73,7 @@ async def test_an_address_has_so_many_streams(tmp_path: Path, party: Party) -> N
 async def test_a_stream_says_that_it_lives_and_takes_no_processor_for_it(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where polls are not held at all."""
+    """Even if polls are not held."""
     monkeypatch.setattr(rounds, "KEEPALIVE_S", 0.1)
     async with running(tmp_path, max_wait_s=0) as server:
         round_id = await party.begun(server)

@@ -6,5 +6,5 @@ from veilsum.protocol import round_spec
 
 @pytest.fixture(autouse=True)
 def chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as in kept folders."""
+    """Use the chunk length of the kept folders."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS)

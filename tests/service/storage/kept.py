@@ -1,6 +1,6 @@
-"""`python -m tests.service.storage.kept`: keep a data folder in this release's format, for later releases to open.
+"""`python -m tests.service.storage.kept`: store a data folder in this release's format, for later releases to open.
 
-It holds a federation with a finished round and another whose round takes uploads.
+It has a federation with a finished round, and another with a round that accepts uploads.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ FINISHED, RUNNING = b"a" * 32, b"b" * 32
 """The seeds of the federations' admins."""
 DONE, LIVE = (Party(SIX, admin_seed=seed).federation for seed in (FINISHED, RUNNING))
 CHUNK_ELEMENTS = 8
-"""In every kept folder."""
+"""Elements of a chunk in every kept folder."""
 
 
 def opened(archive: Path, folder: Path) -> Clock:
-    """Unpack a kept folder; the clock that goes on where it was made."""
+    """Unpack a kept folder; return it with a clock that continues from its creation."""
     make_folder(folder)
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")

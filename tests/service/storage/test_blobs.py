@@ -8,7 +8,7 @@ from veilsum.protocol.errors import Misuse
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens to the disk, in order."""
+    """Record operations on the disk, in order."""
     calls: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -55,7 +55,7 @@ def test_a_blob_is_durable_before_put_returns(tmp_path: Path, monkeypatch: pytes
 def test_who_finds_a_folder_made_by_another_syncs_its_name_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other thread may not have come to its fsync."""
+    """The other thread may not have reached its fsync."""
     blobs = FileBlobs(tmp_path / "blobs")
     (tmp_path / "blobs" / "uploads" / "r").mkdir(parents=True)
     calls = recorded(monkeypatch)

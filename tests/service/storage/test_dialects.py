@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from sqlalchemy import Connection, event, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from service.storage import dialects as module
-from service.storage.dialects import Sqlite
-from service.storage.tables import links, nonces
+from service.storage.dialects import Postgres, Sqlite
+from service.storage.tables import events, links, nonces
+from tests.support.servers import Servers
 from tests.support.serving import carry_out
 
 ROW = {"signer": "x", "nonce": "n", "expires_s": 0.0}
@@ -66,7 +68,7 @@ async def test_an_exception_rolls_back_and_tells_no_values(database: Sqlite) -> 
 
 
 async def test_what_a_writer_reads_holds_until_it_writes(database: Sqlite) -> None:
-    """Two rounds that end in the same moment get two positions in the chain."""
+    """Two rounds that end at the same moment get two positions in the chain."""
 
     def append(connection: Connection) -> None:
         position = connection.execute(select(func.count()).select_from(links)).scalar_one()
@@ -79,7 +81,7 @@ async def test_what_a_writer_reads_holds_until_it_writes(database: Sqlite) -> No
 
 @dataclass
 class Busy:
-    """A writer that is kept busy, so that what is asked meanwhile shares the next transaction."""
+    """A busy writer, so that further requests share the next transaction."""
 
     database: Sqlite
     began: threading.Event = field(default_factory=threading.Event)
@@ -113,7 +115,7 @@ async def busy(database: Sqlite) -> AsyncIterator[Busy]:
 
 
 def commits(database: Sqlite) -> list[Connection]:
-    """A list that gets longer at each commit."""
+    """Return a list that grows with each commit."""
     found: list[Connection] = []
     event.listen(database._engine, "commit", found.append)
     return found
@@ -168,7 +170,7 @@ async def test_a_work_that_fails_undoes_its_own_and_nothing_else(database: Sqlit
 async def test_all_hear_of_a_transaction_that_is_not_committed(
     database: Sqlite, busy: Busy, how: str
 ) -> None:
-    """Because the commit fails, because SQLite gives it up, as for a full disk, or because a work ends it."""
+    """Because the commit fails, because SQLite aborts it, as on a full disk, or because one of its requests aborts it."""
 
     def fails(_: Connection) -> None:
         raise OSError("no room")
@@ -208,7 +210,7 @@ async def test_who_is_cancelled_in_the_queue_is_never_served(database: Sqlite, b
 
 
 async def test_who_is_cancelled_in_the_midst_hears_it_once_it_is_decided(database: Sqlite) -> None:
-    """However often: a lock that the caller holds is free when the next reader finds what was done."""
+    """However often it is cancelled: the caller's lock is free when the next reader finds the result."""
     busy = Busy(database)
     task = await busy.begin()
     for _ in range(3):
@@ -252,6 +254,28 @@ async def test_forgetting_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest
     await reader
     await database.forget()
     await database.stop()
+
+
+async def test_a_dump_of_the_events_holds_up_neither_others_nor_a_start(
+    servers: Servers, tmp_path: Path
+) -> None:
+    url = (await servers.settings(tmp_path))["database_url"]
+    database, started = Postgres(url), Postgres(url)
+    await database.start()
+    dumping = await asyncpg.connect(url)
+    async with dumping.transaction():
+        await dumping.execute("SELECT 1 FROM events")
+        forgetting = asyncio.create_task(database.forget())
+        await asyncio.sleep(0.2)  # until it waits for its lock
+        async with asyncio.timeout(5):
+            assert await database.rows(select(events)) == []
+        with pytest.raises(OSError, match="in use"):
+            await forgetting
+        await started.start()
+    await database.forget()
+    await dumping.close()
+    for each in (database, started):
+        await each.stop()
 
 
 async def test_a_cancelled_query_holds_no_transaction(database: Sqlite) -> None:

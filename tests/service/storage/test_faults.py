@@ -1,5 +1,6 @@
-"""A database that can't be worked with is named in words that quote nothing."""
+"""Errors about an unusable database quote nothing from it."""
 
+import asyncio
 import os
 import sqlite3
 import subprocess
@@ -10,7 +11,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 from pydantic import SecretStr
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from service.checking import check
 from service.settings import Settings
@@ -121,7 +123,7 @@ async def test_a_database_that_takes_no_writes(servers: Servers, tmp_path: Path)
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of its own of 2 MB."""
+    """Mount a file system of 2 MB, and return its folder."""
     command = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(tmp_path)]
     if (mounted := subprocess.run(command, capture_output=True, check=False)).returncode:
         lacking(f"no file system can be mounted: {mounted.stderr.decode().strip()}")
@@ -139,7 +141,7 @@ def fill(disk: Path, left: int = 0) -> None:
 @pytest.mark.parametrize("left", [0, 4096, 16_384, 100_000])
 @pytest.mark.parametrize("existing", [False, True])
 async def test_a_start_on_a_full_disk_says_so(small: Path, left: int, *, existing: bool) -> None:
-    """Wherever the start runs out of room: at the folder, the key, or each of the database's files."""
+    """Wherever the start runs out of space: at the folder, the key, or any of the database's files."""
     folder = small / "data"
     if existing:
         async with running(folder):
@@ -163,6 +165,28 @@ async def test_a_full_disk_is_no_damage(small: Path, tmp_path_factory: pytest.Te
         create(folder, archive)
     with pytest.raises(Misuse, match="finds its disk full: make room"):
         await check(Settings(data_dir=folder))
+
+
+async def test_a_server_that_ends_a_connection_or_has_none_left_is_no_damage(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialects, "CONNECTIONS", 1)
+    monkeypatch.setattr(dialects, "PATIENCE_S", 0.2)
+    database = Postgres((await servers.settings(tmp_path))["database_url"])
+
+    async def ask(query: str) -> None:
+        with database.quarantine.reading("round 1"):
+            await database.rows(text(query))
+
+    with pytest.raises(DBAPIError):
+        await ask("SELECT pg_terminate_backend(pg_backend_pid())")
+    kept = asyncio.create_task(ask("SELECT pg_sleep(2)"))
+    await asyncio.sleep(0.2)
+    with pytest.raises(SQLAlchemyError):
+        await ask("SELECT 1")
+    await kept
+    await database.stop()
+    assert not database.quarantine.names
 
 
 async def test_another_user_s_folder_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The folders that releases have left are opened, and their coordinators go on."""
+"""Folders of earlier releases can be opened, and their coordinators continue."""
 
 from pathlib import Path
 

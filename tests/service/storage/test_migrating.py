@@ -38,7 +38,7 @@ async def test_new_tables_are_at_the_newest_revision(database: Database) -> None
 
 
 def later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later release, whose format has one more table."""
+    """Simulate a later release, whose format has one more table."""
     scripts = folder / "migrations"
     shutil.copytree(migrating._SCRIPTS, scripts)
     (scripts / "versions" / "later.py").write_text(

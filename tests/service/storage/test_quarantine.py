@@ -1,4 +1,4 @@
-"""Damage stops the federation or round that it concerns, which is named everywhere, and nothing else."""
+"""Damage stops only its own federation or round, which is named everywhere."""
 
 import sqlite3
 from contextlib import closing
@@ -85,7 +85,7 @@ async def test_a_damaged_row_is_named_and_all_else_goes_on(folder: Path, place: 
     ],
 )
 async def test_a_flipped_bit_in_how_a_round_ended_is_found(folder: Path, column: str, after: str) -> None:
-    """What is still well-formed text is not served either."""
+    """Even if the text is still well-formed, it isn't served."""
     clock = opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
     of = names(folder, DONE)
     flip(folder, "rounds", column, "federation", DONE, after=after)

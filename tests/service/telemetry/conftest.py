@@ -12,7 +12,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What the coordinator logs."""
+    """Capture the coordinator's log."""
     kept = io.StringIO()
     logs.configure(kept)
     yield kept

@@ -1,4 +1,4 @@
-"""docs/operations.md and deploy/grafana name everything that can be set, asked, measured or logged, and nothing else."""
+"""docs/operations.md and deploy/grafana name every setting, endpoint, metric and log event, and no others."""
 
 import ast
 import json
@@ -38,7 +38,7 @@ def test_everything_has_its_heading(section: str, named: set[str]) -> None:
 
 
 def events_logged() -> set[str]:
-    """What `log.info("…")` and its like name, wherever the coordinator logs."""
+    """Return the names of all events that the coordinator logs, by `log.info("…")` and similar calls."""
     calls = [
         node
         for path in (ROOT / "service").rglob("*.py")

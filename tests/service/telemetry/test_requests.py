@@ -1,4 +1,4 @@
-"""What a running coordinator logs, counts and traces: enough to find a request again, and nothing that a member would mind."""
+"""What a running coordinator logs, counts and traces: enough to find a request, and nothing that a member would object to."""
 
 import asyncio
 import io

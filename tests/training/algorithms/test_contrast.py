@@ -56,14 +56,14 @@ def test_features_under_fixed_weights_are_computed_once_a_round(
 
     monkeypatch.setattr(Classifier, "features_under", look)
     models = 2 if isinstance(term, ModelContrastive) else 1
-    for rows in (torch.tensor([1]), torch.tensor([1, 0]), torch.tensor([0])):
+    for rows in (torch.tensor([1, 1]), torch.tensor([1, 0]), torch.tensor([0, 0])):
         x, y = X[rows], Y[rows]
         z = site.model.features(x)
         fresh = term.penalty(Batch(x, y, z, z), site)
         assert looks == [len(x)] * models  # augmented: other pictures in every epoch
         looks.clear()
         torch.testing.assert_close(term.penalty(Batch(x, y, z, z, rows), site), fresh)
-        assert looks == ([2] * models if rows.tolist() == [1] else [])
+        assert looks == ([2] * models if rows.tolist() == [1, 1] else [])
         looks.clear()
 
 
@@ -91,3 +91,5 @@ def test_fedmmd_is_the_discrepancy_to_the_received_features() -> None:
     expected = 2 * squared_mmd(X, X @ TURNED.T)
     torch.testing.assert_close(FeatureDiscrepancy(2.0).penalty(batch(moved), moved), expected)
     assert float(expected) > 0
+    alone = Batch(*(part[:1] for part in batch(moved)[:4]))
+    assert value(FeatureDiscrepancy(2.0).penalty(alone, moved)) == 0

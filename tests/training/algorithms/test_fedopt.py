@@ -7,6 +7,7 @@ import torch
 from tests.training.conftest import linear_model
 from training.algorithms.aggregations import FedAvg, FedNova, ServerOptimiser
 from training.algorithms.base import Algorithm, TrainingRound, Update
+from training.algorithms.named import fedopt
 
 # One member at target 4 with η = ¼ and one step: Δ = (4 − w)/4.
 STEP = {"rounds": 2, "lr": 0.25, "local_epochs": 1}
@@ -66,3 +67,8 @@ def test_buffers_are_as_the_inner_aggregation_made_them() -> None:
         update = Update({**weights, "var": torch.tensor(value)}, records=1, steps=1, loss=0.0)
         weights, state = server.combine(weights, [update], state, TrainingRound(0, 0.1, 1))
         assert float(weights["var"]) == value
+
+
+def test_the_default_momentum_is_the_papers() -> None:
+    momenta = [fedopt(rule=rule).aggregation for rule in ("sgd", "adam", "yogi", "adagrad")]
+    assert [of.momentum for of in momenta if isinstance(of, ServerOptimiser)] == [0.9, 0.9, 0.9, 0.0]

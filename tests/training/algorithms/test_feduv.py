@@ -23,7 +23,7 @@ def test_one_sure_record_of_each_class_is_what_variance_asks_for(classes: int) -
 
 
 def test_uniformity_on_a_worked_matrix() -> None:
-    # Squared distances 1, 4 and 5: their median stands inside 2σ.
+    # Squared distances 1, 4 and 5: their median is inside 2σ.
     z = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
     expected = (exp(-1 / 8) + exp(-4 / 8) + exp(-5 / 8)) / 3
     assert float(uniformity_loss(z)) == pytest.approx(expected)

@@ -1,4 +1,5 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -6,10 +7,9 @@ import torch
 
 from tests.support.digits import DIGITS, MLP
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
-from training.algorithms.aggregations import FedAvg
-from training.algorithms.base import Algorithm
+from training.algorithms.base import Aggregation, Algorithm, State, Term, TrainingRound, Update
 from training.algorithms.named import ALGORITHMS
-from training.algorithms.weights import ControlVariates, DynamicPenalty, HeadFirst, PersonalLayers
+from training.algorithms.weights import ControlVariates, DynamicPenalty, HeadFirst, PersonalLayers, Proximal
 from training.federated import train
 from training.partition import dirichlet_partition
 from training.recipe import fedavg, spherefed
@@ -68,26 +68,27 @@ def test_a_fixed_head_has_no_epochs_of_its_own() -> None:
         recipe.build(10)
 
 
-def test_scaffold_measures_a_head_of_ones_own_from_where_it_starts(
-    quadratic: Callable[..., list[float]],
-) -> None:
-    # Targets 0 and 4, η = ½, one step; the second member counts three times. TrainingRound 1: 0 and 2; c_k = 0 and −4, c = −3.
-    # TrainingRound 2: 0 − ½(0 − 3) and 2 − ½(−2 + 4 − 3); c_k = 0 and −2, the gradients there, c = −3 + ¾·2.
-    # TrainingRound 3: 1.5 − ½(1.5 − 1.5) and 2.5 − ½(−1.5 + 2 − 1.5).
-    variates = ControlVariates(uniform=False)
-    for terms in ((variates, PersonalLayers("head")), (PersonalLayers("head"), variates)):
-        algorithm = Algorithm(FedAvg(), terms)
-        run = quadratic([0, 4], [1, 3], rounds=3, lr=0.5, local_epochs=1, algorithm=algorithm)
-        assert run == [1.5, 2.25, 2.625]
+@dataclass(frozen=True)
+class OfTheFirst(Aggregation):
+    """Use the first member's weights, which reveals them."""
+
+    def combine(
+        self, weights: State, updates: Sequence[Update], state: State, round_: TrainingRound
+    ) -> tuple[State, State]:
+        return updates[0].weights, state
 
 
-def test_feddyn_measures_layers_of_ones_own_from_where_they_start() -> None:
-    # Four weights of the head, each 1 or 0, that started 2 higher and were received 5 higher; α = ½ and h_k = 0.
-    model = linear_model()
-    weights = {name: tensor.clone() for name, tensor in model.shared_weights().items()}
-    received, origin = (weights | {"head.weight": weights["head.weight"] + by} for by in (5.0, 2.0))
-    x, y = torch.eye(2), torch.tensor([0, 1])
-    site = site_of(model, x, y, received=received, origin=origin)
-    _, memory = DynamicPenalty(0.5).finish(site, 1)
-    assert torch.equal(memory["head.weight"], torch.full((2, 2), 0.5 * 2))
-    assert not memory[EXTRACTOR].any()
+@pytest.mark.parametrize("term", [ControlVariates(uniform=False), DynamicPenalty(0.5), Proximal(0.5)])
+def test_no_penalty_pulls_a_head_of_ones_own(quadratic: Callable[..., list[float]], term: Term) -> None:
+    # Targets 4 and 0, η = ½, two steps: the first member's distance to 4 falls to a quarter in each round, whatever the other does.
+    for terms in ((term, PersonalLayers("head")), (PersonalLayers("head"), term)):
+        algorithm = Algorithm(OfTheFirst(), terms)
+        run = quadratic([4, 0], [1, 1], rounds=3, lr=0.5, local_epochs=2, algorithm=algorithm)
+        assert run == [3.0, 3.75, 3.9375]
+
+
+def test_what_is_kept_is_not_sent() -> None:
+    algorithm = ALGORITHMS["scaffold"]().plus(PersonalLayers("head"))
+    [record] = train(fedavg(MLP, algorithm=algorithm, rounds=1, local_epochs=1), DIGITS, PARTITION).history
+    extractor = fedavg(MLP).build(10).extractor
+    assert record.upload_bytes == 2 * sum(p.nbytes for p in extractor.parameters())

@@ -24,7 +24,6 @@ from training.algorithms.weights import (
     DynamicCorrection,
     DynamicPenalty,
     HeadFirst,
-    PersonalLayers,
     Proximal,
 )
 from training.data.catalogue import load_digits_dataset
@@ -96,7 +95,7 @@ def test_scaffolds_server_divides_by_all_members() -> None:
 
 
 class ByAutograd(Term):
-    """The papers' penalties as scalars, instead of their gradients."""
+    """The papers' penalties as scalars, in place of their gradients."""
 
     def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
         return 0.0, 0.0
@@ -132,8 +131,8 @@ class DynamicPenaltyByAutograd(ByAutograd, DynamicPenalty):
         (DynamicCorrection(0.5), (DynamicPenalty(0.5),), (DynamicPenaltyByAutograd(0.5),)),
         (
             FedAvg(uniform=True),
-            (PersonalLayers("head"), Proximal(0.5), HeadFirst(1), ControlVariates()),
-            (PersonalLayers("head"), ProximalByAutograd(0.5), HeadFirst(1), ControlVariatesByAutograd()),
+            (Proximal(0.5), HeadFirst(1), ControlVariates()),
+            (ProximalByAutograd(0.5), HeadFirst(1), ControlVariatesByAutograd()),
         ),
     ],
     ids=["FedProx", "clsprox", "SCAFFOLD", "FedDyn", "together"],
@@ -161,7 +160,7 @@ def test_penalties_change_steps_as_autograd_would(
 
 @dataclass(frozen=True)
 class Recall(Term):
-    """Uses every hook: moves the weight, shifts features, scales logits, counts at the member and at the server."""
+    """Use every hook: move the weight, shift features, scale logits, count at the member and at the server."""
 
     def start(self, model: Classifier) -> State:
         return {"seen": torch.zeros(()), "shift": torch.ones(())}

@@ -107,7 +107,7 @@ def test_every_image_is_a_shift_of_itself_or_its_mirror(dtype: torch.dtype) -> N
 
 def test_a_device_s_own_generator_has_no_say() -> None:
     after = []
-    for device in ("cpu", "meta"):  # which stands for a GPU
+    for device in ("cpu", "meta"):  # in place of a GPU
         with torch.random.fork_rng():
             torch.manual_seed(0)
             moved = crop_and_flip(torch.zeros(8, 1, 6, 6, device=device), draw_moves(8, device))

@@ -40,8 +40,8 @@ def test_emnist_is_stored_transposed_and_its_letters_count_from_one(tmp_path: Pa
     [
         (b"", "does not begin like an idx file"),
         (b"\1\0\x08\1", "does not begin like an idx file"),
-        (b"\0\0\x0d\1\0\0\0\0", "no idx file of unsigned bytes"),
-        (b"\0\0\x08\3\0\0\0\1", "no idx file of unsigned bytes"),
+        (b"\0\0\x0d\1\0\0\0\0", "not an idx file of unsigned bytes"),
+        (b"\0\0\x08\3\0\0\0\1", "not an idx file of unsigned bytes"),
         (idx(X[0])[:-1], "it has 2351 elements, its header says 2352"),
         (idx(X[0]) + b"\0", "it has 2353 elements, its header says 2352"),
     ],

@@ -111,7 +111,7 @@ def test_a_jpeg_pack_shares_headers_among_its_records(tmp_path: Path) -> None:
 )
 def test_another_npz_is_refused(tmp_path: Path, arrays: dict[str, Any], reason: str) -> None:
     np.savez(tmp_path / "pacs32.npz", **arrays)
-    with pytest.raises(DataError, match=rf"pacs32\.npz is no pack: .*{reason}"):
+    with pytest.raises(DataError, match=rf"pacs32\.npz is not a pack: .*{reason}"):
         load_dataset("pacs-32", tmp_path, checksums={})
 
 
@@ -120,11 +120,11 @@ def test_a_missing_pack_and_a_broken_one_are_named(tmp_path: Path) -> None:
         load_dataset("pacs-32", tmp_path, checksums={})
     for content in (b"PK\3\4 cut off", b"", b"\x93NUMPY"):
         (tmp_path / "pacs32.npz").write_bytes(content)
-        with pytest.raises(DataError, match="is no pack"):
+        with pytest.raises(DataError, match="is not a pack"):
             load_dataset("pacs-32", tmp_path, checksums={})
     with (tmp_path / "pacs32.npz").open("wb") as file:
         np.save(file, X)
-    with pytest.raises(DataError, match="is no pack: TypeError"):
+    with pytest.raises(DataError, match="is not a pack: TypeError"):
         load_dataset("pacs-32", tmp_path, checksums={})
     with pytest.raises(DataError, match=r"has SHA-256 .*, the pack of that name d964a454.*by an import path"):
         load_dataset("pacs-32", tmp_path)

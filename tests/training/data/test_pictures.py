@@ -136,7 +136,7 @@ def test_domains_that_disagree_on_classes_or_lack_pictures_are_named(tmp_path: P
     with pytest.raises(DataError, match=r"sketch has the classes \('cat',\), art_painting has \('dog',\)"):
         load_dataset("pacs", tmp_path)
     (tmp_path / "pacs" / "sketch" / "cat" / "pic_000.jpg").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"pic_000\.jpg is no image"):
+    with pytest.raises(DataError, match=r"pic_000\.jpg is not an image"):
         load_dataset("pacs", tmp_path)
     (tmp_path / "empty" / "pacs" / "art_painting" / "dog").mkdir(parents=True)
     with pytest.raises(DataError, match=r"art_painting/CLASS/\*\.jpg"):

@@ -134,7 +134,7 @@ def test_what_only_the_data_can_tell() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        ("fedaws", "FedAwS spreads a head that is trained"),
+        ("fedaws", "FedAwS needs a trained head"),
         ({"name": "fedrep", "head_epochs": 1}, "FedRep's head epochs need a head that is learned"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_file_of_ones_own_extends_and_varies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a = ", "is no TOML"),
+        ("a = ", "is not TOML"),
         ('extends = "own.toml"', "extends itself"),
         ('extends = "nothing"', "no experiment is called 'nothing'"),
         ("extends = 3", "one name of an experiment or a file, not 3"),
@@ -184,7 +184,7 @@ def test_changes_as_words() -> None:
         "training": {"algorithm": {"name": "fedprox", "mu": 1}}
     }
     for text in ("training", "=3"):
-        with pytest.raises(ConfigError, match="is no change; write a key, =, and a value"):
+        with pytest.raises(ConfigError, match="is not a setting; write a key, =, and a value"):
             parse_change(text)
     assert merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}}, {"d": 4}) == {"a": {"b": 1, "c": 3}, "d": 4}
     assert merged({"head": {"name": "simplex", "scale": 2}}, {"head": {"name": "tammes"}}) == {

@@ -135,9 +135,18 @@ def test_what_follows_the_last_round_runs_where_members_train_and_looks_once_at_
     np.testing.assert_array_equal(result.per_class, per_class_accuracy(finished.trained.classifier, test))
 
 
+def test_test_records_without_features_name_the_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = torch.zeros(450, 64)
+    monkeypatch.setattr("training.experiments.running.extract_features", lambda *_: dead)
+    with pytest.raises(ConfigError, match=r"calibrate\.ffc: rows 0, 1, .* are zero"):
+        run(digits(training={"rounds": 1, "local_epochs": 1}), 0)
+
+
 def test_what_cannot_be_dealt_or_read() -> None:
     with pytest.raises(ConfigError, match="deal: 1347 records can't give 2000 members"):
         prepare(digits(deal={"name": "iid", "members": 2000}), 0)
+    with pytest.raises(ConfigError, match="deal: every member must hold a record"):
+        prepare(digits(deal={"name": "dirichlet", "members": 600, "alpha": 0.001, "min_size": 0}), 0)
     with pytest.raises(ConfigError, match="deal: a member with one record"):
         prepare(digits(deal={"name": "iid", "members": 1347}, personal={"methods": {"ffc": {}}}), 0)
     with pytest.raises(DataError, match="no data set is called 'x'"):

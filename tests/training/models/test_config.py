@@ -63,7 +63,7 @@ def test_a_member_with_a_single_record_can_train(architecture: str) -> None:
 
 
 # What others count for the same networks: PyTorch's ImageNet MobileNetV2 without its classifier of 1,281,000, whose
-# convolutions are the same but for their strides; the ResNets with 3×3 stems that CIFAR's literature quotes as 11.17
+# convolutions are the same except for their strides; the ResNets with 3×3 stems that CIFAR's literature quotes as 11.17
 # and 23.52 million with a head of ten classes.
 @pytest.mark.parametrize(
     ("architecture", "expected"),

@@ -52,8 +52,15 @@ def test_a_class_without_records_is_named_and_never_answered(cli: Cli) -> None:
     assert said["accuracy"] == 1
 
 
+def test_records_from_which_no_head_follows_are_refused_with_the_reason(cli: Cli) -> None:
+    path = write("x.npz", np.eye(3), np.arange(3))  # one record a class has no covariance
+    assert cli("calibrate", path, "--head", "lda").error == (
+        "no head of lda: NoRecords: 3 records of 3 classes leave no covariance: add records"
+    )
+
+
 def test_rows_of_one_id_are_all_fitted_or_all_held_out(cli: Cli) -> None:
-    """A head that knows each person by heart, and nothing else, is right about nobody it has not seen."""
+    """A head that memorises persons, and nothing else, is wrong about all held-out ones."""
     rng = np.random.default_rng(0)
     people, labels = rng.standard_normal((60, 64)), rng.integers(0, 2, 60)
     of = np.repeat(np.arange(60), 5)
@@ -67,7 +74,7 @@ def test_rows_of_one_id_are_all_fitted_or_all_held_out(cli: Cli) -> None:
 
 
 def test_a_table_says_the_same_as_arrays(cli: Cli) -> None:
-    """With labels that are words, ids under a name of their own, and unusable rows."""
+    """With words as labels, ids under a custom name, and unusable rows."""
     rng = np.random.default_rng(1)
     features, labels = records(rng, 60)
     ids, words = np.repeat(np.arange(20), 3), np.array(["ash", "class-0", "class-1"])[labels]
@@ -87,7 +94,7 @@ def test_a_table_says_the_same_as_arrays(cli: Cli) -> None:
 
 
 def test_who_chooses_a_personal_head_does_not_judge_it(cli: Cli, tmp_path: Path) -> None:
-    """All rows of an id, of which there are five, are on one side."""
+    """All five rows of an id are on the same side."""
     with standing(tmp_path / "service") as stage:
         consortium = Consortium(stage, tmp_path / "federation", after={"publish": ["pooled"]})
         consortium.run(consortium.enrol())["member-0"].save("result")
@@ -100,6 +107,10 @@ def test_who_chooses_a_personal_head_does_not_judge_it(cli: Cli, tmp_path: Path)
     assert said["held_out"] % 5 == 0
     assert tuple(said["class_keys"]) == consortium.content().question.classes
     assert said["own_weight"] >= 0
+    assert "ridge" not in said  # λ is the result's
+    for other in (("--ridge", 1), ("--prior", "uniform")):
+        refused = cli("calibrate", "own.npz", "--personal", "result", "--held-out", 0.6, *other)
+        assert "leave out --ridge and --prior" in refused.error
 
 
 def test_files_that_do_not_fit_together(cli: Cli, files: list[Path]) -> None:
@@ -171,9 +182,12 @@ def test_the_report_is_one_file_with_its_figures(cli: Cli, files: list[Path]) ->
     assert f"on {said['held_out']} held-out records" in page
     cli.json("calibrate", *files, "--ridge", 1, "--report", "plain.html")
     assert "pass <code>--held-out</code>" in Path("plain.html").read_text()
-    cli.json("calibrate", *files, "--head", "ncm", "--held-out", files[0], "--report", "ncm.html")
-    assert "How λ was chosen" in page
-    assert "How λ was chosen" not in Path("ncm.html").read_text()
+    prior = ("--prior", "uniform", "--report", "ncm.html")
+    cli.json("calibrate", *files, "--head", "ncm", "--held-out", files[0], *prior)
+    adapted = Path("ncm.html").read_text()
+    for chosen in ("How λ was chosen", "τ was chosen on the records that the diagram shows"):
+        assert chosen in page
+        assert chosen not in adapted
 
 
 @pytest.mark.parametrize(
@@ -204,6 +218,18 @@ def test_what_cannot_be_is_refused(words: tuple[object, ...], cli: Cli, files: l
 def test_a_report_without_what_draws_it(cli: Cli, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert "veilsum[training]" in cli("calibrate", *files, "--report", "report.html").error
+
+
+def test_other_class_shares_keep_the_temperature(cli: Cli) -> None:
+    # The hold-out set has the old shares: its own temperature would undo the shift.
+    rng = np.random.default_rng(0)
+    labels = (rng.random(400) < 0.1).astype(int)
+    path = write("x.npz", rng.normal(size=(400, 3)) + np.outer(1 + labels, [1, 0, 0]), labels)
+    found, even = (
+        cli.json("calibrate", path, "--held-out", path, *more) for more in ((), ("--prior", "uniform"))
+    )
+    assert even["temperature"] == found["temperature"]
+    assert even["accuracy"] < found["accuracy"]
 
 
 def test_columns_of_length_1_and_other_shares_of_the_classes(cli: Cli, files: list[Path]) -> None:

@@ -14,7 +14,7 @@ MEMBERS = ("member-01", "member-02", "member-03", "member-04")
 
 @pytest.fixture(scope="session")
 def make_facts() -> Callable[..., Facts]:
-    """A run of four members, three of them in the sum, with any of its facts changed."""
+    """Make a run of four members, three of them in the sum, with any facts changed."""
 
     def make(**changes: Any) -> Facts:
         facts = Facts(

@@ -1,4 +1,4 @@
-"""The command, and the whole demo once: real processes, real kills, a recipe of two rounds."""
+"""The command, and the whole demo once: real processes, real kills, and two rounds of training."""
 
 import json
 import sys
@@ -40,7 +40,7 @@ def demo(*arguments: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six members, who need more rows each than twelve, and two rounds."""
+    """Shorten the demo to two rounds and six members. Each needs more rows than it would among twelve."""
     monkeypatch.setattr("veilsum.demo.plan.MEMBERS", 6)
     monkeypatch.setattr("veilsum.demo.plan.MIN_SIZE", 44)
     monkeypatch.setattr("veilsum.demo.plan.DemoPlan", QUICK)

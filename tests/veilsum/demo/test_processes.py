@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.processes import until
 from veilsum.demo import processes
-from veilsum.demo.processes import ChildFailed, Children, DemoError, unwinding
+from veilsum.demo.processes import Children, DemoError, unwinding
 
 ROOT = Path(__file__).parents[3]
 SLEEP = "import time; print('started', flush=True); time.sleep(600)"
@@ -63,7 +63,7 @@ def forever() -> None:
 def test_a_child_that_dies_is_told_at_once_with_its_error(family: Family) -> None:
     family.start("member-01", "import sys; print('x' * 9); sys.exit('no such folder')")
     began = time.monotonic()
-    with pytest.raises(ChildFailed) as caught:
+    with pytest.raises(DemoError) as caught:
         family.children.during(forever)
     assert time.monotonic() - began < 180
     assert str(caught.value).startswith("member-01 ended with exit code 1. ")
@@ -76,7 +76,7 @@ def test_a_pause_ends_when_a_child_has_died(family: Family) -> None:
     family.children.pause(0.2)
     assert time.monotonic() - began >= 0.2
     family.start("the coordinator", "pass", lasting=True)
-    with pytest.raises(ChildFailed, match="the coordinator ended"):
+    with pytest.raises(DemoError, match="the coordinator ended"):
         family.children.pause(200)
     assert time.monotonic() - began < 180
 

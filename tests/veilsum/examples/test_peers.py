@@ -21,7 +21,7 @@ from veilsum.demo.coordinator import free_port
 pytestmark = pytest.mark.slow  # their environments weigh gigabytes: `make peers`
 ROOT = Path(__file__).parents[3]
 FLOWER_S = 600.0
-"""Each message to a node starts a process that imports Flower."""
+"""Time limit of a run: each message to a node starts a process that imports Flower."""
 ASIDE = """
 import json, sys
 sys.path.insert(0, ".")
@@ -57,7 +57,7 @@ print(json.dumps({
 
 
 def python_of(name: str) -> Path:
-    """The interpreter of an example's own environment."""
+    """Return the interpreter of an example's environment."""
     python = Path(
         os.environ.get(f"{name.upper()}_PYTHON", ROOT / "examples" / name / ".venv" / "bin" / "python")
     )
@@ -67,7 +67,7 @@ def python_of(name: str) -> Path:
 
 
 def example(name: str, script: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What an example prints last."""
+    """Return an example's last line of output."""
     python, home = python_of(name), ROOT / "examples" / name
     path = folder / f"{name}-{settings.get('approve', '')[:8]}.json"
     path.write_text(json.dumps(settings))
@@ -86,7 +86,7 @@ def example(name: str, script: str, settings: dict[str, Any], folder: Path) -> d
 
 
 def digits(consortium: Callable[..., Consortium], dim: int, classes: int) -> Consortium:
-    """A federation whose study is of digits."""
+    """A federation with a study of digits."""
     keys = ", ".join(f'"class-{index}"' for index in range(classes))
     own = ", ".join(f'"class-{index}"' for index in range(CLASSES))
     edits = {
@@ -126,7 +126,7 @@ def test_flower_trains_and_veilsum_calibrates(consortium: Callable[..., Consorti
 
 
 def flower_run(nodes: list[dict[str, str]], settings: dict[str, str], folder: Path) -> dict[str, Any]:
-    """`flwr run` against a SuperLink and a SuperNode for each node's configuration, all processes of their own; what the server app printed."""
+    """Run `flwr run` against a SuperLink and a SuperNode for each configuration, in separate processes; return the server app's output."""
     programs = python_of("flower").parent
     port = free_port()
     home = folder / "flower"

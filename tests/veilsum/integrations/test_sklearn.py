@@ -163,7 +163,7 @@ def test_copies_are_without_the_member_and_clones_take_part_in_no_run(tmp_path: 
 
 
 class _Again(Member):
-    """A member that is told a result again."""
+    """A member whose `join` yields a given result."""
 
     def __init__(self, result: Any) -> None:
         self._result = result

@@ -1,4 +1,4 @@
-"""The libraries themselves are not here: small models with the layout that each gives its own stand for them."""
+"""Small models with the layouts of the libraries, which are not installed here."""
 
 import json
 import warnings
@@ -31,7 +31,7 @@ def body() -> nn.Sequential:
 
 
 class ResNetLike(nn.Module):
-    """As torchvision's ResNet: a linear `fc`."""
+    """Like torchvision's ResNet: a linear `fc`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class ResNetLike(nn.Module):
 
 
 class Named(nn.Module):
-    """A body, then a classifier, under the names that a library gives them."""
+    """A body, then a classifier, under a library's names."""
 
     def __init__(self, first: str, last: str, classifier: nn.Module) -> None:
         super().__init__()
@@ -58,17 +58,17 @@ class Named(nn.Module):
 
 
 def mobilenet() -> Named:
-    """As torchvision's MobileNet and VGG: `classifier` is sequential and ends in the linear layer."""
+    """Make a model like torchvision's MobileNet and VGG: `classifier` is sequential and ends in the linear layer."""
     return Named("features", "classifier", nn.Sequential(nn.Dropout(0.5), nn.Linear(DIM, 10)))
 
 
 def vision_transformer() -> Named:
-    """As torchvision's VisionTransformer: `heads.head`."""
+    """Make a model like torchvision's VisionTransformer: `heads.head`."""
     return Named("encoder", "heads", nn.Sequential(OrderedDict(head=nn.Linear(DIM, 10))))
 
 
 class TimmHead(nn.Module):
-    """As timm's ClassifierHead: pooling and dropout around its `fc`."""
+    """Like timm's ClassifierHead: pooling and dropout around its `fc`."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class TimmHead(nn.Module):
 
 
 class TimmLike(nn.Module):
-    """As timm's models: `get_classifier`, `reset_classifier` and `num_classes`, and other linear layers beside."""
+    """Like timm's models: `get_classifier`, `reset_classifier` and `num_classes`, and further linear layers."""
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class TimmLike(nn.Module):
 
 
 class HuggingFaceLike(nn.Module):
-    """As AutoModelForImageClassification gives it: `classifier`, `config.num_labels`, called by keyword, answers `.logits`."""
+    """Like AutoModelForImageClassification: `classifier`, `config.num_labels`, called by keyword, returns `.logits`."""
 
     def __init__(self, *, sequential: bool = False) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class HuggingFaceLike(nn.Module):
 
 
 class Distilled(nn.Module):
-    """As timm's DeiT with a teacher: two classifiers."""
+    """Like timm's DeiT with a teacher: two classifiers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ def logits(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def solution(features: Any, classes: int = 4) -> tuple[Solution, Any]:
-    labels = np.random.default_rng(1).integers(0, 3, len(features))  # nobody holds the fourth
+    labels = np.random.default_rng(1).integers(0, 3, len(features))  # no member holds the fourth
     statistics = FFCStatistics(DIM, classes, bias=True, normalise=True)
     statistics.update(features, labels)
     return solve_ffc(statistics), labels
@@ -246,10 +246,10 @@ def test_a_model_with_the_head_becomes_onnx(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_state_loads_into_the_model_s_first_classifier(*, bias: bool) -> None:
-    """An ordinary linear layer answers the same for features of length 1."""
+    """An ordinary linear layer gives the same predictions for features of length 1."""
     features = np.random.default_rng(0).normal(size=(30, DIM))
     statistics = FFCStatistics(DIM, 10, bias=bias, normalise=True)
-    statistics.update(features, np.arange(30) % (8 if bias else 10))  # nobody holds the last two classes
+    statistics.update(features, np.arange(30) % (8 if bias else 10))  # no member holds the last two classes
     model, first = ResNetLike(), ResNetLike()
     model.fc, first.fc = nn.Linear(DIM, 10, bias=bias), nn.Linear(DIM, 10, bias=bias)
     replace_head(model, solve_ffc(statistics))
@@ -291,7 +291,7 @@ def test_an_unusual_name_is_found_where_the_only_linear_layer_comes_last() -> No
 
 
 class TwiceNamed(nn.Module):
-    """Its classifier is registered under two names, of which the second is called."""
+    """A model whose classifier is registered under two names, the second of which is called."""
 
     def __init__(self) -> None:
         super().__init__()

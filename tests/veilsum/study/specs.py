@@ -1,4 +1,4 @@
-"""Rounds of studies without a federation: what signed documents would say of them."""
+"""Rounds of studies without a federation: the content of their signed documents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORDS = {"least": 1, "most": 4_000, "least_per_class": 1, "rows_per_id": 1}
 
 
 def whole(**question: Any) -> dict[str, Any]:
-    """A study of 12 members that obeys every rule; keywords replace fields of its question."""
+    """Make a valid study of 12 members; keywords replace fields of its question."""
     content: dict[str, Any] = {
         "format": "veilsum-study/1",
         "notes": {
@@ -62,7 +62,7 @@ def spec_of(
     after: dict[str, Any] | None = None,
     **question: Any,
 ) -> RoundSpec:
-    """One step of a study; keywords replace fields of its question."""
+    """Make one step of a study; keywords replace fields of its question."""
     values = whole(**question)
     if any(statistic["kind"] == "ccvr" for statistic in values["question"]["statistics"]):
         values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
@@ -71,14 +71,14 @@ def spec_of(
 
 
 def noisy(recipe: str, step: str, statistic: dict[str, Any], **more: Any) -> RoundSpec:
-    """A step of a noisy study of one statistic."""
+    """Make a step of a noisy study of one statistic."""
     noise = {**NOISE, **more.pop("noise", {}), "recipe": recipe}
     more = {"records": RECORDS, **more}
     return spec_of(step, statistics=[statistic], noise=noise, withhold=None, **more)
 
 
 def clouds(rows: int, dim: int, classes: int, seed: int = 0, *, noise: float = 1.0) -> tuple[Any, Any]:
-    """Rows around class centres away from the origin, and their labels."""
+    """Make rows around class centres away from the origin, and their labels."""
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(99).standard_normal((classes, dim)) + 1.5
     labels = rng.integers(0, classes, rows)

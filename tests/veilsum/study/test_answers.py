@@ -89,7 +89,7 @@ def test_what_the_study_publishes_follows_from_its_first_statistic(statistics: A
     features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
     assert (found.heads["lda"].predict(features, normalise=True) == labels).mean() > 0.8
     assert found.documents["pooled"].arrays["counts"].sum() == 720
-    if found.solution is not None:  # members are told so: `explain`
+    if found.solution is not None:  # `explain` tells members this
         ridge, raised = found.solution.ridge, np.linalg.inv(found.documents["posterior"].arrays["whitening"])
         V = raised @ raised.T - ridge * np.eye(len(raised))
         assert pytest.approx(found.documents["pooled"].arrays["V"], abs=1e-9) == V
@@ -169,7 +169,7 @@ def test_a_head_that_the_study_does_not_have_is_refused() -> None:
 def chain(
     recipe: str, statistic: Any, *, epsilon: float = 10.0, after: Any = None, steps: int | None = None
 ) -> list[Any]:
-    """(spec, material, total, answer, files) of every step of a noisy study, or of its first ones."""
+    """Yield (spec, material, total, answer, files) of every step of a noisy study, or of its first steps."""
     found, content = list[Any](), None
     for step, _ in RECIPES[recipe][:steps]:
         spec = noisy(recipe, step, statistic, dim=DIM, classes=NAMES, noise={"epsilon": epsilon}, after=after)
@@ -201,7 +201,7 @@ def test_a_noisy_chain_ends_in_a_head_that_anyone_with_its_sums_can_check(
     assert (calibrated_in(published.head).predict(features) == labels).mean() > 0.7
     if recipe != "sum":
         assert (result.head.centre == steps[0][3].documents["mean"].arrays["mean"]).all()
-        with pytest.raises(PeerFault, match="the mean"):
+        with pytest.raises(PeerFault, match="step's mean"):
             check_head(spec, calibrated_in(published.head), {**material, "centre": material["centre"] / 2})
         _, material, total, mean, published = steps[0]
         assert abs(mean.records - 3600) < 200
@@ -249,7 +249,7 @@ def test_noise_that_drowns_the_records_leaves_a_centre_of_zeros() -> None:
 
 @functools.cache
 def material() -> bytes:
-    """What the sum of a chain leaves to its first gradient."""
+    """Return the material that a chain's sum passes to its first gradient."""
     published = chain("mean+sum+gradients", LINEAR, steps=2)[-1][4].material
     assert isinstance(published, bytes)
     return published

@@ -1,4 +1,4 @@
-"""The noisy vectors of docs/protocol.md §9, against a plain reading of the page; and what noise rests on."""
+"""The noisy vectors of docs/protocol.md §9, compared with a literal implementation; and the assumptions of the noise."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def material_of(spec: Any) -> Material:
 
 
 def plain(spec: Any, features: Any, labels: Any) -> Any:
-    """A vector less its noise, which depends on the random bytes alone."""
+    """Return a vector without its noise, which depends on the random bytes alone."""
 
     def drawn() -> Any:
         return np.random.default_rng(1).bytes
@@ -72,7 +72,7 @@ def distance(spec: Any, one: Any, other: Any) -> float:
 
 
 def odd(features: Any, labels: Any, seed: int) -> None:
-    """Make the first row one that no map has a number for, or that nobody expects."""
+    """Make the first row invalid or unusual."""
     centre = np.random.default_rng(5).standard_normal(DIM)
     match seed % 8:
         case 0:

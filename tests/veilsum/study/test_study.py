@@ -59,7 +59,7 @@ def refusal(values: dict[str, Any]) -> str:
         ),
         ({"classes": ["a", "b "]}, "question.classes"),
         ({"statistics": [{"kind": "ccvr"}], "withhold": None}, "after.ccvr goes with the statistic ccvr"),
-        ({"classes": ["a", "a"]}, "stands twice"),
+        ({"classes": ["a", "a"]}, "appears twice"),
         (
             {"statistics": [{"kind": "ccvr"}, {"kind": "ffc", "bias": False}]},
             "in the order ffc, random-features, ccvr",
@@ -257,7 +257,7 @@ def test_the_commands(cli: Cli) -> None:
     cli("admin", "new", "admin")
     new = ("admin", "study", "new", "s.toml", "--extractor", "ab" * 32, "--dim", "64")
     classes = ("--class", "cat", "--class", "dog", "--members", "12")
-    assert "String should match" in cli(*new[:5], "ab", *new[6:], *classes).error
+    assert "expected 64 lower-case hex digits" in cli(*new[:5], "ab", *new[6:], *classes).error
     assert "64 printable ASCII characters" in cli(*new, *classes, "--class", "bär").error
     assert not Path("s.toml").exists()
     cli.json(*new, *classes, "--name", "pets")

@@ -19,7 +19,7 @@ THREE = [
 
 
 def asked(step: str = "sum", *, withheld: tuple[int, ...] = (), **more: Any) -> Any:
-    """A step of a question over 4 features and 3 classes."""
+    """Make a step of a question over 4 features and 3 classes."""
     return spec_of(step, withheld=withheld, **{"dim": 4, "classes": ["a", "b", "c"], **more})
 
 

@@ -1,8 +1,8 @@
-"""The accountant: guarantees by Gaussian differential privacy, and the published bound to print with them.
+"""The privacy accountant: guarantees by Gaussian differential privacy (GDP), and a bound from published theorems.
 
-A mechanism is μ-GDP if telling two neighbours apart from its output is as hard as telling N(0, 1) from N(μ, 1) (Dong, Roth, Su 2022). Rounds
-compose exactly, μ² = Σμ_i², and μ gives ε for every δ. Concentrated bounds (Bun, Steinke 2016) compose as ρ = Σρ_i and convert with a loss:
-they ask for more noise than GDP at the same ε.
+A mechanism is μ-GDP if distinguishing two neighbours by its output is as hard as distinguishing N(0, 1) from N(μ, 1) (Dong, Roth, Su 2022).
+Rounds compose exactly, μ² = Σμ_i², and μ gives ε for every δ. Concentrated bounds (Bun, Steinke 2016) compose as ρ = Σρ_i, but their
+conversion is lossy: they need more noise than GDP for the same ε.
 """
 
 import math
@@ -11,14 +11,14 @@ from collections.abc import Callable
 from veilsum.calibration.errors import CalibrationError
 
 EPSILON_MAX = 500.0
-"""A larger ε guarantees nothing, and e^ε soon overflows float64."""
+"""Maximum ε. A larger one guarantees nothing, and e^ε would soon overflow float64."""
 
 _ROOT2 = math.sqrt(2)
 _MU_STEPS = 1 << 30
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """δ(ε) = Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2) for μ ≥ 0 and ε up to `EPSILON_MAX` (Dong, Roth, Su 2022, corollary 1)."""
+    """Compute δ(ε) = Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2), for μ ≥ 0 and ε ≤ `EPSILON_MAX` (Dong, Roth, Su 2022, corollary 1)."""
     if not (mu >= 0 and 0 <= epsilon <= EPSILON_MAX):
         raise CalibrationError(
             f"μ is not negative and ε from 0 to {EPSILON_MAX:g}; got μ = {mu!r}, ε = {epsilon!r}"
@@ -30,7 +30,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """The smallest ε with δ(ε) ≤ `delta`; infinite if it is above `EPSILON_MAX`."""
+    """Return the smallest ε with δ(ε) ≤ `delta`; infinite if it exceeds `EPSILON_MAX`."""
     _check_delta(delta)
     if gdp_delta(mu, EPSILON_MAX) > delta:
         return math.inf
@@ -40,7 +40,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest multiple of 2^−30 for μ with δ(ε) at most `delta`; the size of the noise follows from it."""
+    """Return the largest μ, a multiple of 2^−30, with δ(ε) ≤ `delta`. It determines the size of the noise."""
     _check_delta(delta)
     low, high = 0, _MU_STEPS
     while gdp_delta(high / _MU_STEPS, epsilon) <= delta:
@@ -55,10 +55,10 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float, *, offset: float = 0.0) -> float:
-    """ε at δ from Rényi divergences of at most αρ + `offset` at every order α > 1.
+    """Return ε at δ for Rényi divergences of at most αρ + `offset` at every order α > 1.
 
-    min over α of αρ + offset + (ln(1/δ) − ln α)/(α − 1) + ln(1 − 1/α) (Canonne, Kamath, Steinke 2020, proposition 12).
-    Any α gives a bound, so a search that stops early is never too small.
+    It is the minimum over α of αρ + offset + (ln(1/δ) − ln α)/(α − 1) + ln(1 − 1/α) (Canonne, Kamath, Steinke 2020, proposition 12).
+    Every α gives a valid bound, so an inexact minimum only gives a larger ε.
     """
     _check_delta(delta)
     if not (rho >= 0 and offset >= 0):
@@ -74,11 +74,11 @@ def zcdp_epsilon(rho: float, delta: float, *, offset: float = 0.0) -> float:
 
 
 def sum_defect(variance: int, shares: int) -> float:
-    """τ = 10·Σ_{k<n} exp(−2π²σ²·k/(k + 1)), how far a sum of n discrete Gaussians of variance σ² ≥ ¼ is from one.
+    """Compute τ = 10·Σ_{k<n} exp(−2π²σ²·k/(k + 1)), the distance between a sum of n discrete Gaussians and a discrete Gaussian.
 
-    Kairouz, Liu, Steinke 2021, theorem 1.
+    Each has variance σ² ≥ ¼ (Kairouz, Liu, Steinke 2021, theorem 1).
     """
-    # Terms shrink, so the 64th bounds all that follow.
+    # Terms shrink, so the 64th bounds all later ones.
     terms = [math.exp(-2 * math.pi**2 * variance * k / (k + 1)) for k in range(1, min(shares, 64))]
     return 10 * (math.fsum(terms) + max(0, shares - 64) * math.exp(-2 * math.pi**2 * variance * 64 / 65))
 
@@ -88,14 +88,14 @@ def _cdf(value: float) -> float:
 
 
 def _crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The smallest argument, up to float64, at which a condition that stays true begins to hold."""
+    """Return the smallest argument, to float64 precision, from which a monotone condition holds."""
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
 def _smallest(function: Callable[[float], float], low: float, high: float) -> float:
-    """The value at the bottom of a valley, by golden section."""
+    """Return the minimum of a unimodal function, by golden-section search."""
     golden = (math.sqrt(5) - 1) / 2
     for _ in range(120):
         left, right = high - golden * (high - low), low + golden * (high - low)

@@ -1,6 +1,7 @@
 """Integer sums: the accumulators of noisy studies (docs/protocol.md §9).
 
-Each takes rows no longer than 1, maps them to integers row by row, and adds whole numbers: one row more changes nothing that another adds.
+Each accumulator takes rows of length at most 1, rounds each row to integers by itself, and adds these. So no row changes another row's
+contribution.
 """
 
 from abc import ABC, abstractmethod
@@ -13,11 +14,11 @@ from veilsum.calibration.privacy.release import Release
 from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, row_blocks, row_sums
 
 CLIP = 0.25
-"""Residuals are cut to this length, and divided by it."""
+"""Residuals are clipped to this length, then divided by it."""
 
 
 class IntegerSums(ABC):
-    """An accumulator of one flat array of whole numbers, `flat`, in a release's blocks; with `constant`, rows become (x, 1)/√2."""
+    """An accumulator of one flat integer array, `flat`, in the blocks of a release. With `constant`, rows become (x, 1)/√2."""
 
     lattice = FeaturesLattice()
 
@@ -26,7 +27,7 @@ class IntegerSums(ABC):
         self.flat = np.zeros(self.layout.elements, np.int64)
 
     def update(self, rows: Floats, labels: Integers) -> None:
-        """Add (n, l) float64 rows no longer than 1, and their (n,) classes."""
+        """Add (n, l) float64 rows of length at most 1, with their (n,) classes."""
         widest = max(max(block.shape) for block in self.layout.blocks)
         for block in row_blocks(len(rows), widest, self.lattice.exact_rows):
             scaled = rows[block] * SQRT_HALF if self.constant else rows[block]
@@ -35,20 +36,20 @@ class IntegerSums(ABC):
 
     @abstractmethod
     def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
-        """Add a block of rows x and of their integer rows q."""
+        """Add a block of rows x, with their integer rows q."""
 
     def _part(self, block: str) -> Integers:
-        """A block's elements, a view to add to."""
+        """Return a view of a block's elements."""
         return self.flat[self.layout.slices[block]]
 
     def _add_product(self, block: str, whole: Integers) -> None:
-        """Add qᵀq to a symmetric block. In float64 it is exact for as many rows as `exact_rows` allows."""
+        """Add qᵀq to a symmetric block. The float64 product is exact for up to `exact_rows` rows."""
         reals = whole.astype(np.float64)
         self._part(block)[:] += (reals.T @ reals).astype(np.int64)[np.triu_indices(reals.shape[1])]
 
 
 class IntegerMean(IntegerSums):
-    """z = Σ q, of rows that end in the constant."""
+    """z = Σ q, over rows that end in the constant."""
 
     def __init__(self, release: Release) -> None:
         super().__init__(release, constant=True)

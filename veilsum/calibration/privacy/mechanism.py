@@ -1,13 +1,13 @@
-"""The mechanism: noise on a sum of statistics, which its members draw in shares.
+"""The mechanism: noise on a sum of statistics, drawn by the members in shares.
 
-The sum should carry noise of deviation σ = Δ/μ on every weighted coordinate: s = σ·unit/weight in grid steps, and √½ of it off the diagonal
-of a symmetric block, where each element counts twice. At least `survivors_min` vectors are in any sum that is opened, and the noise of
-`colluders` of them may be missing or known. So each member draws the integer variance
+The sum should have noise of deviation σ = Δ/μ on every weighted coordinate: s = σ·unit/weight in grid steps, and √½ of that off the
+diagonal of a symmetric block, where each element counts twice. Any sum that is opened has at least `survivors_min` vectors, and the noise
+of `colluders` of them may be missing or known. So each member draws noise of the integer variance
 
     v = ⌈(s² + 4)/(n_min − a)⌉ ≥ 16,
 
-and a sum of m ≥ n_min − a such shares protects like Gaussian noise of variance Σv − 4 or more. That sentence is this project's own proof
-(docs/privacy.md); `Mechanism.published_epsilon` is what published theorems give without it.
+and a sum of m ≥ n_min − a such shares protects at least as well as Gaussian noise of variance Σv − 4. This claim is this project's own
+proof (docs/privacy.md); `Mechanism.published_epsilon` is the bound that published theorems give without it.
 """
 
 import math
@@ -25,9 +25,9 @@ from veilsum.calibration.privacy.sampler import VARIANCE_MAX, ByteSource, Discre
 from veilsum.calibration.rows import Integers
 
 VARIANCE_MIN = 16
-"""A share's deviation is then at least 4 steps, and its grid differs from a continuum by less than 10⁻⁶⁷."""
+"""Minimum variance of a share. Its deviation is then at least 4 steps, and the grid differs from a continuum by less than 10⁻⁶⁷."""
 DEFECT = 4
-"""Subtracted from the variance of a sum of shares before it is compared with a Gaussian's."""
+"""The amount subtracted from the variance of a sum of shares before it is compared with a Gaussian's."""
 TAIL_DEVIATIONS = 12
 """An element's noise exceeds T with probability below 2·e^−72."""
 _PIECE = 1 << 20
@@ -38,8 +38,8 @@ class Share:
     """Variances of one member's noise on one block, in squared grid steps.
 
     Attributes:
-        variance: off the diagonal of a symmetric block; of all elements of another block.
-        diagonal: on the diagonal.
+        variance: variance off the diagonal of a symmetric block, or of all elements of any other block.
+        diagonal: variance on the diagonal.
     """
 
     variance: int
@@ -51,17 +51,17 @@ class Mechanism:
     """The distributed discrete Gaussian for one step of one cohort.
 
     Args:
-        release: what is summed.
-        rows: the most rows that a unit has, so that Δ = rows · Δ₁.
-        mu: μ that the sum promises.
-        members: n, the cohort.
-        survivors_min: n_min; a sum of fewer is never opened.
-        colluders: a, of them.
-        lattice: of the rows.
+        release: the blocks of the vector.
+        rows: maximum rows of a unit, so that Δ = rows · Δ₁.
+        mu: the μ that the sum guarantees.
+        members: n, members of the cohort.
+        survivors_min: n_min; a sum of fewer members is never opened.
+        colluders: a, members that may collude.
+        lattice: the lattice of the rows.
 
     Raises:
-        CalibrationError: a number outside its domain, or a variance that the sampler can't draw.
-        NoiseTooSmall: a variance below 16 steps².
+        CalibrationError: a number is outside its domain, or the sampler can't draw the variance.
+        NoiseTooSmall: a variance is below 16 steps².
     """
 
     release: Release
@@ -99,7 +99,7 @@ class Mechanism:
 
     @property
     def sensitivity(self) -> float:
-        """Δ, how far one unit moves the weighted vector."""
+        """Δ, the maximum change of the weighted vector by one unit."""
         return self.rows * self.release.row_sensitivity
 
     @property
@@ -130,16 +130,16 @@ class Mechanism:
         return TAIL_DEVIATIONS * (math.isqrt(self.members * self.largest) + 1)
 
     def deviation(self, block: str, survivors: int) -> float:
-        """Deviation of the noise on a block in a sum of `survivors` members, in statistics of unit features.
+        """Return the deviation of the noise on a block in a sum of `survivors` members, in units of statistics of unit features.
 
-        For a symmetric block, it is the diagonal's; off the diagonal it is √½ of that.
+        For a symmetric block, it applies to the diagonal; off the diagonal the deviation is √½ of it.
         """
         part = self.release.part(block)
         share = self.shares[self.release.parts.index(part)]
         return math.sqrt(survivors * share.diagonal) / self.lattice.unit(part.degree)
 
     def add_noise(self, vector: Integers, source: ByteSource) -> None:
-        """Add one member's noise to its (elements,) int64 vector, in place. `source` gives fresh random bytes, for this upload only."""
+        """Add one member's noise to its (elements,) int64 vector, in place. `source` returns random bytes, fresh for each upload."""
         require_int64(vector)
         if vector.shape != (self.release.layout.elements,):
             raise LayoutMismatch(
@@ -166,22 +166,22 @@ class Mechanism:
 
     @property
     def mu_round(self) -> float:
-        """μ of the shares as they are, rounded up to integers; at most μ. Own proof.
+        """μ of the actual shares, whose variances are rounded up; at most `mu`. By this project's own proof.
 
-        Δ over the smallest effective deviation, of variance Σv − 4, of any weighted coordinate. It bounds √(Σ Δ_i²/(Σv_i − 4)) over all
-        neighbours.
+        It is Δ divided by the smallest effective deviation of a weighted coordinate, with variance Σv − 4. It bounds
+        √(Σ Δ_i²/(Σv_i − 4)) over all neighbours.
         """
         return self.sensitivity / math.sqrt(min(self._effective(DEFECT)))
 
     def epsilon(self, delta: float) -> float:
-        """ε at δ from `mu_round`. Own proof."""
+        """Return ε at δ from `mu_round`, by this project's own proof."""
         return gdp_epsilon(self.mu_round, delta)
 
     def published_epsilon(self, delta: float) -> float:
-        """ε at δ from published theorems alone.
+        """Return ε at δ from published theorems alone.
 
-        Each coordinate has D_α ≤ αΔ_i²/(2mv) + τ_i (Kairouz, Liu, Steinke 2021, proposition 14), independent coordinates add, and
-        `zcdp_epsilon` converts.
+        Each coordinate has D_α ≤ αΔ_i²/(2mv) + τ_i (Kairouz, Liu, Steinke 2021, proposition 14). Divergences of independent coordinates
+        add, and `zcdp_epsilon` converts their sum.
         """
         rho = self.sensitivity**2 / min(self._effective(0)) / 2
         offset = 0.0
@@ -192,7 +192,7 @@ class Mechanism:
         return zcdp_epsilon(rho, delta, offset=offset)
 
     def _effective(self, defect: int) -> list[float]:
-        """Variances of the weighted coordinates of a sum of n_min − a shares, less `defect`, in squared units of features."""
+        """Return the variances of the weighted coordinates of a sum of n_min − a shares, minus `defect`, in squared units of features."""
         found = []
         for part, share in zip(self.release.parts, self.shares, strict=True):
             step = part.weight / self.lattice.unit(part.degree)

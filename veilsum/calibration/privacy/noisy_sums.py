@@ -1,8 +1,8 @@
-"""Noisy sums, decoded, and what follows from them: heads from V̂ = V + E and Û = U + F, means, and the classes' Gaussians.
+"""Decoded noisy sums and their post-processing: heads from V̂ = V + E and Û = U + F, means, and the Gaussians of the classes.
 
-E is symmetric, with deviation σ_V on the diagonal and σ_V/√2 off it, so its eigenvalues fill a semicircle of radius `edge` = σ_V·√(2l) (Wigner).
-What V̂ shows below the edge is noise, so plain ridge regression, which inverts it, is useless here. Û_c/n̂_c has noise of deviation σ_U/n̂_c on
-each feature, which adds l·σ_U²/n̂_c² to a mean's squared length. All of this is post-processing, which costs no privacy.
+E is symmetric, with deviation σ_V on the diagonal and σ_V/√2 off it, so its eigenvalues fill a semicircle of radius `edge` = σ_V·√(2l)
+(Wigner). Eigenvalues of V̂ below the edge are noise, so plain ridge regression, which inverts them, is useless here. Û_c/n̂_c has noise of
+deviation σ_U/n̂_c on each feature, which adds l·σ_U²/n̂_c² to the squared length of a mean. Post-processing costs no privacy.
 """
 
 import math
@@ -19,7 +19,7 @@ from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, unit_rows
 from veilsum.calibration.spectrum import EPS, eigh
 
 _SEEN = 2.0
-"""A class counts as empty unless its count is more deviations above 0."""
+"""A class counts as empty unless its count exceeds this many deviations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +27,11 @@ class Shrunk:
     """A noisy symmetric matrix with the noise removed from its spectrum.
 
     Attributes:
-        eigenvalues: (l,) in the order of `observed`; none is negative.
-        observed: (l,) the matrix's own, ascending.
-        vectors: (l, l), a column for each.
+        eigenvalues: (l,) without noise, in the order of `observed`, not negative.
+        observed: (l,) eigenvalues of the noisy matrix, ascending.
+        vectors: (l, l), one eigenvector per column.
         edge: σ·√(2l), the largest eigenvalue that noise alone reaches.
-        above: how many observed eigenvalues lie above the edge: directions in which something was learnt.
+        above: number of observed eigenvalues above the edge, the directions that carry a signal.
     """
 
     eigenvalues: Floats
@@ -46,8 +46,8 @@ class NoisySolution(Head):
     """A head solved from noisy sums.
 
     Attributes:
-        eigenvalues: (l,) of the matrix that was inverted, in the order of `spectrum.observed`.
-        spectrum: of V̂.
+        eigenvalues: (l,) of the inverted matrix, in the order of `spectrum.observed`.
+        spectrum: the spectrum of V̂.
     """
 
     eigenvalues: Floats
@@ -60,12 +60,12 @@ class NoisySolution(Head):
 
 
 def noise_edge(deviation: float, dim: int) -> float:
-    """σ_V·√(2l), where the eigenvalues of the noise alone end."""
+    """Return σ_V·√(2l), the largest eigenvalue that noise alone reaches."""
     return deviation * math.sqrt(2 * dim)
 
 
 def shrunk(matrix: Floats, deviation: float) -> Shrunk:
-    """Shrink each eigenvalue d above the edge to (d + √(d² − edge²))/2, its value before the noise; all others to one value that keeps the trace."""
+    """Shrink each eigenvalue d above the edge to (d + √(d² − edge²))/2, its value before noise; the others to one that keeps the trace."""
     d, Q = eigh(matrix)
     edge = noise_edge(deviation, len(d))
     above = int(np.count_nonzero(d > edge))
@@ -78,17 +78,17 @@ def shrunk(matrix: Floats, deviation: float) -> Shrunk:
 def solve_noisy(
     V: Floats, U: Floats, deviation: float, *, bias: bool = False, ridge: float | None = None
 ) -> NoisySolution:
-    """Solve for the head by shrinkage: V̂'s eigenvalues are shrunk, a ridge is added, and Û is multiplied by the inverse.
+    """Solve for the head by shrinkage: shrink the eigenvalues of V̂, add a ridge, and multiply Û by the inverse.
 
     Args:
-        V: (l, l) noisy V̂, symmetric; the constant column is the last.
+        V: (l, l) noisy V̂, symmetric; the constant is the last row and column.
         U: (l, C) noisy Û.
         deviation: σ_V of the noise in V̂, `Mechanism.deviation("V", survivors)`.
         bias: whether the last column is the constant 1/√2.
         ridge: λ; None for ½·edge.
 
     Raises:
-        CalibrationError: V or U of another shape or not finite; a deviation that is not positive and finite.
+        CalibrationError: V or U has a wrong shape or is not finite, or the deviation is not positive and finite.
     """
     if V.ndim != 2 or V.shape[0] != V.shape[1] or U.ndim != 2 or len(U) != len(V):
         raise ShapeMismatch(f"V is (l, l) and U (l, C), not {V.shape} and {U.shape}")
@@ -100,7 +100,7 @@ def solve_noisy(
         )
     found = shrunk(V, deviation)
     eigenvalues = found.eigenvalues + (found.edge / 2 if ridge is None else ridge)
-    # Without a ridge an eigenvalue may be 0.
+    # Without a ridge, an eigenvalue may be 0.
     eigenvalues = np.maximum(eigenvalues, EPS * max(1.0, float(eigenvalues.max())))
     W = found.vectors @ (found.vectors.T @ U / eigenvalues[:, None])
     weights, constant = (W[:-1] * SQRT_HALF, W[-1] * SQRT_HALF) if bias else (W, None)
@@ -112,8 +112,8 @@ class NoisyMean:
     """Σ(z, 1)/√2.
 
     Attributes:
-        sums: (dim + 1,).
-        constant: the last number of a record: 1/√2, rounded.
+        sums: (dim + 1,), the noisy sum.
+        constant: last number of each summed row: 1/√2, rounded.
     """
 
     sums: Floats
@@ -121,12 +121,12 @@ class NoisyMean:
 
     @property
     def records(self) -> int:
-        """N, an estimate; 0 where noise made it negative."""
+        """An estimate of N; 0 if noise made it negative."""
         return max(0, round(float(self.sums[-1]) / self.constant))
 
     @property
     def mean(self) -> Floats:
-        """m, (dim,), shortened to length 1 where noise made it longer; zeros where noise drowned the records."""
+        """m, (dim,), of length at most 1; zeros if the estimate of N is 0."""
         if self.records < 1:
             return np.zeros(len(self.sums) - 1)
         mean: Floats = self.sums[:-1] / SQRT_HALF / (float(self.sums[-1]) / self.constant)
@@ -142,8 +142,8 @@ class NoisySums:
         U: (l, C).
         deviation: σ_V.
         column_deviation: σ_U.
-        bias: whether the last column is the constant. Class counts, and what needs them, follow only then.
-        ridge: λ that the study gives; None for ½·edge.
+        bias: whether the last column is the constant. Class counts, and results that need them, exist only then.
+        ridge: the study's λ; None for ½·edge.
     """
 
     V: Floats
@@ -160,12 +160,12 @@ class NoisySums:
 
     @property
     def records(self) -> int:
-        """N as tr V̂ has it; 0 where noise made it negative."""
+        """An estimate of N, tr V̂; 0 if noise made it negative."""
         return max(0, round(self.solution.records))
 
     @property
     def counts(self) -> Floats:
-        """(C,) noisy records of each class, from the constant column of Û. Raises CalibrationError without one."""
+        """(C,) noisy number of records of each class, from the constant row of Û. Raises CalibrationError without a constant."""
         if not self.bias:
             raise CalibrationError(
                 "a noisy sum counts classes only in a column of constants: ffc with a bias"
@@ -175,14 +175,14 @@ class NoisySums:
 
     @property
     def _held(self) -> Floats:
-        """(C,) counts: 0 for a class that noise alone explains, else at least 1. If noise explains all classes, all are held."""
+        """(C,) counts: 0 for a class that noise alone explains, else at least 1. If noise explains all classes, all count as held."""
         counts = self.counts
         seen = counts > _SEEN * math.sqrt(2) * self.column_deviation
         held: Floats = np.where(seen | ~seen.any(), np.maximum(counts, 1), 0)
         return held
 
     def _means(self) -> tuple[Floats, Floats, Floats, tuple[int, ...]]:
-        """Held counts (C,), means of unit features (C, dim), the noise's variance on each feature of a mean (C,), and empty classes."""
+        """Return held counts (C,), means of unit features (C, dim), the noise variance of each feature of a mean (C,), and empty classes."""
         held = self._held
         divisors = np.maximum(held, 1)
         means: Floats = (math.sqrt(2) * self.U[:-1]).T / divisors[:, None] * (held > 0)[:, None]
@@ -190,13 +190,13 @@ class NoisySums:
         return held, means, variances, tuple(np.flatnonzero(held == 0).tolist())
 
     def nearest_mean(self) -> Head:
-        """As `nearest_class_mean`."""
+        """Compute the nearest-class-mean head, as `nearest_class_mean` does."""
         _, means, variances, empty = self._means()
         squares = (means**2).sum(axis=1) - means.shape[1] * variances
         return Head(means.T, -0.5 * np.maximum(squares, 0), empty)
 
     def lda(self) -> Head:
-        """As `solve_lda` with the shares of the counts; Σ is what is left of V̂ − Σn̂μμᵀ, plus ½·edge, over N̂."""
+        """Compute the LDA head, as `solve_lda` does, with class shares from the counts; Σ is (V̂ − Σn̂μμᵀ, shrunk, plus ½·edge)/N̂."""
         held, means, variances, empty = self._means()
         found = shrunk(2 * self.V[:-1, :-1] - (means.T * held) @ means, 2 * self.deviation)
         values = (found.eigenvalues + found.edge / 2) / held.sum()
@@ -208,10 +208,10 @@ class NoisySums:
 
     @property
     def posterior(self) -> tuple[Floats, Floats]:
-        """Whitening (l, l), for which zᵀA⁻¹z = ‖whitening·z‖², and variances (C,) of the head, as `ridge_posterior` has them.
+        """Whitening (l, l), with zᵀA⁻¹z = ‖whitening·z‖², and variances (C,) of the head, as in `ridge_posterior`.
 
-        RSS_c = n̂_c − 2wᵀÛ_c + wᵀV_sw + 2σ_U²·tr A⁻¹, V_s the spectrum before λ was added. w follows Û's noise, and the last term takes
-        back what that seems to explain.
+        RSS_c = n̂_c − 2wᵀÛ_c + wᵀV_sw + 2σ_U²·tr A⁻¹, with V_s before λ is added. w fits the noise of Û as well; the last term corrects
+        for that.
         """
         counts = self.counts
         ridge = noise_edge(self.deviation, len(self.V)) / 2 if self.ridge is None else self.ridge
@@ -228,17 +228,17 @@ class NoisySums:
 
 @dataclass(frozen=True, eq=False)
 class NoisyGaussians:
-    """The classes' Gaussians, for `solve_ccvr`.
+    """The Gaussians of the classes, for `solve_ccvr`.
 
-    With E of deviation σ on a diagonal and σ/√2 off it, E‖E‖² = σ²·l(l + 1)/2. A class's covariance is drawn to the one that classes share by as
-    much as noise explains of their difference, and what is left of its noise is shrunk away.
+    With noise E of deviation σ on the diagonal and σ/√2 off it, E‖E‖² = σ²·l(l + 1)/2. The covariance of a class is shrunk towards the
+    shared covariance by the part of their difference that noise explains; then its spectrum is shrunk to remove the remaining noise.
 
     Attributes:
         noisy_counts: (C,) N̂.
         sums: (C, l) Σz of each class.
         moments: (C, l, l) Σzzᵀ of each class.
-        count_deviation: of the noise on N̂.
-        deviation: σ on the diagonal of a moment.
+        count_deviation: deviation of the noise on N̂.
+        deviation: σ, the deviation on the diagonal of a moment.
     """
 
     noisy_counts: Floats
@@ -257,22 +257,22 @@ class NoisyGaussians:
 
     @cached_property
     def counts(self) -> Integers:
-        """(C,) whole: 0 for a class that noise alone explains, else at least 2."""
+        """(C,) integers: 0 for a class that noise alone explains, else at least 2."""
         seen = self.noisy_counts > _SEEN * self.count_deviation
         return np.where(seen, np.maximum(2, np.rint(self.noisy_counts)), 0).astype(np.int64)
 
     @property
     def records(self) -> int:
-        """N as the counts have it; 0 where noise made it negative."""
+        """An estimate of N, the sum of the noisy counts; 0 if noise made it negative."""
         return max(0, round(float(self.noisy_counts.sum())))
 
     def mean(self, label: int) -> Floats:
-        """μ_c, (l,), no longer than 1."""
+        """Return μ_c, (l,), of length at most 1."""
         mean: Floats = self.sums[label] / self.counts[label]
         return mean / max(1.0, float(np.linalg.norm(mean)))
 
     def covariance(self, label: int) -> Floats:
-        """Σ_c, (l, l), drawn to the shared one and semidefinite."""
+        """Return Σ_c, (l, l), shrunk towards the shared covariance, positive semidefinite."""
         count, shared = int(self.counts[label]), self.shared_covariance()
         own = self._scatter(label) / count
         noise = (self.deviation / count) ** 2 * self.dim * (self.dim + 1) / 2
@@ -284,7 +284,7 @@ class NoisyGaussians:
         return _without_noise(mixed, kept * self.deviation / count)
 
     def shared_covariance(self) -> Floats:
-        """Σ of all classes that are not empty, (l, l). Raises NoRecords if noise drowned them all."""
+        """Return the shared Σ of all classes that are not empty, (l, l). Raises NoRecords if all are empty."""
         return self._shared
 
     @cached_property
@@ -315,7 +315,7 @@ _LARGEST = 200.0
 
 @dataclass(frozen=True, eq=False)
 class NoisyGradient:
-    """G, (l, C), the sum of residuals that were cut and scaled to length 1 at most, times rows; and the deviation of its noise."""
+    """G, (l, C), the sum of rows times residuals that are clipped and scaled to length at most 1; and the deviation of its noise."""
 
     sums: Floats
     deviation: float
@@ -323,12 +323,12 @@ class NoisyGradient:
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Where a descent stands.
+    """The state of a gradient descent.
 
     Attributes:
         whitening: (l, l), A^−¼, scaled so that rows keep their mean square length.
-        weights: (l, C), of whitened rows.
-        rate: the largest step, 200/N.
+        weights: (l, C), for whitened rows.
+        rate: the maximum step size, 200/N.
     """
 
     whitening: Floats
@@ -337,7 +337,7 @@ class Descent:
 
     @classmethod
     def from_sums(cls, sums: NoisySums) -> Self:
-        """Start at the head of a noisy sum, scaled so that scores of 1 and 0, at which ridge aims, give the class a probability of 0.9."""
+        """Start at the head of a noisy sum, scaled so that ridge's target scores, 1 and 0, give the class a probability of 0.9."""
         values, spectrum = sums.solution.eigenvalues, sums.solution.spectrum
         roots, kept = values**-0.25, spectrum.eigenvalues
         if kept.any():
@@ -353,7 +353,7 @@ class Descent:
         return replace(self, weights=self.weights - falling * size * gradient.sums)
 
     def head(self, *, bias: bool) -> Head:
-        """The head for rows that are not whitened. A row's scores differ by one factor, so its class is the same."""
+        """Return the head for rows without whitening. It scales all scores of a row by one factor, so the predicted class is the same."""
         weights = self.whitening @ self.weights
         if not bias:
             return Head(weights, None, ())
@@ -361,5 +361,5 @@ class Descent:
 
 
 def whitened(rows: Floats, whitening: Floats) -> Floats:
-    """Whitening · row, scaled to length 1, for each of (n, l) rows; each row's bits follow from that row alone."""
+    """Return whitening · row, scaled to length 1, for each of (n, l) rows. The bits of each result depend on its row alone."""
     return unit_rows(exact_products(rows, whitening.T), total=True)[0]

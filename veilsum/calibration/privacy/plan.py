@@ -1,9 +1,9 @@
 """Plans: the guarantee, cost and expected loss of a noisy study, before it is signed.
 
-The accuracy that noise costs was measured, not derived (`benchmarks.noisy_recipes`). One ratio orders the losses of a recipe: N·μ/(l·C), the
-records of a class and a dimension over the noise of one sum. The table has the median and the extremes of what was measured. Features differ
-more than that ratio says, so the interval is wider than the extremes: by as many points as it takes to hold in 95 % of the settings of a data set
-that was left out of the table. `points_lost` tells from one's own features.
+The accuracy that noise costs is measured, not derived (`benchmarks.noisy_recipes`). One ratio orders the losses of a recipe: N·μ/(l·C), the
+records per class and dimension over the noise of one sum. The table holds the median and the extremes of the measurements. Features differ
+by more than that ratio, so the interval is wider than the extremes: wide enough to hold in 95 % of the settings of a data set that was left
+out of the table. `points_lost` estimates the loss from your own features.
 """
 
 import math
@@ -46,17 +46,18 @@ LOSSES: dict[str, tuple[tuple[float, float, float, float], ...]] = {
         (12.8, -2.4, -5.5, 0.6),
     ),
 }
-"""By recipe, rows of (smallest ratio, median, least, most) points lost: the least up to the next ratio, the most from this ratio on."""
+"""Rows of (smallest ratio, median, least, most) points lost, by recipe. The least is over ratios up to the next row's, the most over
+ratios from this row's on."""
 RATIOS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 12.8)
 WIDER = 5.0
-"""Points by which an interval exceeds the extremes of its table on either side."""
+"""Points by which an interval exceeds the extremes in the table on either side."""
 _BEST = "mean+sum+gradients"
 _GOOD_POINTS, _WEAK_POINTS = 4.0, 10.0
 _EPSILON_ADVISED = 8.0
 
 
 class CohortSizes(TypedDict):
-    """n, n_min and a: members in the cohort, members at least in a sum, and how many of those may know their own noise."""
+    """n, n_min and a: members of the cohort, minimum members in a sum, and members that may collude."""
 
     members: int
     survivors_min: int
@@ -64,7 +65,7 @@ class CohortSizes(TypedDict):
 
 
 class Outlook(StrEnum):
-    """Whether to sign the study, by the median loss: up to 4 points, up to 10, more."""
+    """The verdict on a study by its median loss: up to 4 points, up to 10, or more."""
 
     GOOD = "good"
     WEAK = "weak"
@@ -73,7 +74,7 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True)
 class NoisyRound:
-    """One noisy round in figures: its noise, the records N of all members, and δ."""
+    """The figures of one noisy round: its noise, the records N of all members, and δ."""
 
     mechanism: Mechanism
     records: int
@@ -90,25 +91,25 @@ class NoisyRound:
 
     @property
     def excess(self) -> float:
-        """Excess noise over σ, √(n/(n_min − a)): shares are sized for the fewest honest members."""
+        """The noise of all members over σ, √(n/(n_min − a)): shares are sized for the minimum of honest members."""
         return self.deviation / self.mechanism.sigma
 
     @property
     def elements(self) -> int:
-        """Length of a vector."""
+        """Length of the vector."""
         return self.mechanism.release.layout.elements
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A noisy study of FFC in figures.
+    """The figures of a noisy study of FFC.
 
     Attributes:
-        recipe: as the study names it.
-        rounds: by step.
+        recipe: name of the recipe, as in the study.
+        rounds: the rounds by step.
         dim: l, the rows of V.
-        classes: C.
-        mu: of the whole chain.
+        classes: C, number of classes.
+        mu: μ of the whole chain.
     """
 
     recipe: str
@@ -124,7 +125,7 @@ class Plan:
 
     @property
     def mean_error(self) -> float | None:
-        """The expected length of the noise on the mean of unit features when all members are summed, √(2l)·σ/N; None without a mean."""
+        """Expected length of the noise on the mean of unit features, summed over all members, √(2l)·σ/N; None without a mean."""
         if (mean := self.rounds.get("mean")) is None:
             return None
         dim = mean.mechanism.release.layout.elements - 1
@@ -132,7 +133,7 @@ class Plan:
 
     @property
     def effective_mu(self) -> float:
-        """μ of one row, of a mechanism that has as much noise as a sum of all members here."""
+        """μ for one row, of a mechanism with as much noise as a sum of all members."""
         return self.mu / (self.sums.mechanism.rows * self.sums.excess)
 
     @property
@@ -141,9 +142,9 @@ class Plan:
         return self.sums.records * self.effective_mu / (self.dim * self.classes)
 
     def expected_loss(self, recipe: str = "") -> tuple[float, float, float]:
-        """Points of accuracy that a recipe, the plan's own by default, loses against the exact sum; below 0 for a gain.
+        """Return the points of accuracy that a recipe, by default the plan's own, loses against the exact sum; below 0 for a gain.
 
-        The median, and the ends of the 95 % interval.
+        Returns the median and the ends of the 95 % interval.
         """
         _, median, least, most = next(
             row for row in reversed(LOSSES[recipe or self.recipe]) if self.ratio >= row[0]
@@ -159,11 +160,11 @@ class Plan:
 
     @property
     def factor(self) -> float:
-        """The factor by which noise must shrink, or records grow, for a good study; at most 1 for a good one."""
+        """The factor by which noise must shrink, or records grow, for a good verdict; at most 1 if it is good already."""
         return next(row[0] for row in LOSSES[self.recipe] if row[1] <= _GOOD_POINTS) / self.ratio
 
     def advice(self) -> tuple[str, ...]:
-        """Remedies: first the recipe that loses least, then changes that each suffice for a good study."""
+        """Return remedies: first the recipe that loses least, then changes that each suffice for a good verdict."""
         advice = []
         if self.recipe != _BEST:
             median, least, most = self.expected_loss(_BEST)
@@ -201,19 +202,19 @@ def plan(
     """Size a noisy study of FFC.
 
     Args:
-        records: N of all members.
+        records: N, records of all members.
         dim: features per record.
-        classes: C.
-        recipe: as the study names it.
-        shares: of μ², by step.
-        epsilon: what the whole study may cost, positive.
-        delta: at this δ; well below 1/N.
-        bias: with a constant column, from which the counts are read.
-        rows_per_unit: the most rows that a record has, or a member if members are protected as a whole.
-        cohort: its numbers, as in the manifest.
+        classes: C, number of classes.
+        recipe: name of the recipe, as in the study.
+        shares: shares of μ², by step.
+        epsilon: ε of the whole study, positive.
+        delta: δ, well below 1/N.
+        bias: whether there is a constant column, from which the counts are read.
+        rows_per_unit: maximum rows of a record, or of a member if the unit is a member.
+        cohort: the cohort's sizes, as in the manifest.
 
     Raises:
-        CalibrationError: a number outside its domain, or noise that can't be drawn.
+        CalibrationError: a number is outside its domain, or the noise can't be drawn.
     """
     if records < 1 or not epsilon > 0:
         raise CalibrationError(

@@ -1,7 +1,7 @@
-"""Releases: what noisy steps sum, and how far one row or one member can move it (docs/protocol.md §9).
+"""Releases: the vectors of noisy steps, and their sensitivity to one row or one member (docs/protocol.md §9).
 
-Blocks are weighted against each other before they are measured. The norm of a symmetric block is Frobenius', so an element off the diagonal
-of its packed triangle counts twice. Rows are integers no longer than 2^f, so that ‖qqᵀ‖ ≤ 4^f.
+The sensitivity is a norm of weighted blocks. For a symmetric block it is the Frobenius norm, so an element off the diagonal of the packed
+triangle counts twice. Rows are integer vectors of length at most 2^f, so that ‖qqᵀ‖ ≤ 4^f.
 """
 
 import math
@@ -17,9 +17,9 @@ from veilsum.calibration.rows import Floats, Integers
 from veilsum.calibration.spectrum import EPS
 
 COUNTS_WEIGHT = 0.5
-"""Of CCVR's counts: twice as noisy as a moment's diagonal, for 6 % more noise on the other blocks at w = 1."""
+"""Weight of CCVR's counts. They are twice as noisy as a moment's diagonal, for 6 % more noise on the other blocks at w = 1."""
 FEW_CLASSES = 20
-"""Sums of up to this many classes weigh 1, of more classes 2, because their task is harder."""
+"""Up to this many classes, class sums have the weight 1; with more classes 2, because the task is harder."""
 _HELD = 2**53  # float64 holds integers up to here
 
 
@@ -27,7 +27,9 @@ _HELD = 2**53  # float64 holds integers up to here
 class WeightedBlock:
     """A block of a noisy vector.
 
-    Its degree is that of its numbers in the features, its weight b counts it against the other blocks.
+    Attributes:
+        degree: degree of its numbers in the features.
+        weight: b, its weight relative to other blocks.
     """
 
     block: Block
@@ -57,7 +59,7 @@ class Release:
         return found
 
     def weights(self, lattice: FeaturesLattice) -> Floats:
-        """(elements,) the weight of one grid step of each element: Δ is the norm of vector · weights."""
+        """Return the (elements,) weight of one grid step of each element: Δ is the norm of vector · weights."""
         flat = np.empty(self.layout.elements)
         for part, place in zip(self.parts, self.layout.slices.values(), strict=True):
             step = part.weight / lattice.unit(part.degree)
@@ -69,24 +71,24 @@ class Release:
 
 
 def default_weight(classes: int) -> float:
-    """w, of the sums of the classes."""
+    """Return w, the weight of the class sums."""
     return 1.0 if classes <= FEW_CLASSES else 2.0
 
 
 def mean_release(dim: int) -> Release:
-    """Σ(z, 1)/√2."""
+    """Return the release of Σ(z, 1)/√2."""
     return Release((WeightedBlock(DenseBlock("z", (dim + 1,)), 1),), 1.0)
 
 
 def ffc_release(width: int, classes: int) -> Release:
-    """V = Σxxᵀ and U = Σx·one_hot(y)ᵀ."""
+    """Return the release of V = Σxxᵀ and U = Σx·one_hot(y)ᵀ."""
     weight = default_weight(classes)
     V, U = SymmetricBlock("V", width), DenseBlock("U", (width, classes))
     return Release((WeightedBlock(V, 2), WeightedBlock(U, 1, weight)), math.sqrt(1 + weight**2))
 
 
 def ccvr_release(dim: int, classes: int) -> Release:
-    """CCVR's counts N, sums S, and the second moment M.c of each class c."""
+    """Return the release of CCVR's counts N, sums S, and second moment M.c of each class c."""
     weight = default_weight(classes)
     N, S = DenseBlock("N", (classes,)), DenseBlock("S", (classes, dim))
     moments = tuple(WeightedBlock(SymmetricBlock(f"M.{label}", dim), 2) for label in range(classes))
@@ -95,15 +97,15 @@ def ccvr_release(dim: int, classes: int) -> Release:
 
 
 def gradient_release(width: int, classes: int) -> Release:
-    """G = Σx·ρᵀ, ‖ρ‖ ≤ 1."""
+    """Return the release of G = Σx·ρᵀ, ‖ρ‖ ≤ 1."""
     return Release((WeightedBlock(DenseBlock("G", (width, classes)), 2),), 1.0)
 
 
 def clip_member(vector: Integers, weights: Floats, bound: float) -> Integers:
     """Shrink a member's vector to a weighted norm of at most `bound`; a vector within the bound is returned unchanged.
 
-    Every element is scaled by one factor and truncated toward zero, which keeps integers integers and the norm below the bound. The factor is
-    a little too small, to make up for floating point. `weights` are `Release.weights`, and `bound` is positive and finite.
+    Every element is scaled by one factor and truncated towards zero, so the result is an integer vector within the bound. The factor is
+    slightly too small, to allow for rounding in floating point. `weights` are `Release.weights`, and `bound` is positive and finite.
     """
     if not (math.isfinite(bound) and bound > 0):
         raise CalibrationError(f"a member is clipped to a positive bound, not to {bound!r}")

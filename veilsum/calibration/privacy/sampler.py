@@ -1,16 +1,17 @@
-"""Exact samples of the discrete Gaussian, from random bytes and integers alone.
+"""Exact samples of the discrete Gaussian, from random bytes and integer arithmetic alone.
 
-N_Z(0, σ²) gives x the probability exp(−x²/2σ²)/Σ_y exp(−y²/2σ²) (Canonne, Kamath, Steinke 2020, algorithms 2 and 3). They propose from a
-discrete Laplace of scale t = ⌊σ⌋ + 1: U uniform below t, kept with probability exp(−U/t), V geometric with P(V ≥ v) = e^−v, X = U + tV with a
-random sign, −0 rejected; then X is kept with probability exp(−(X − σ²/t)²/2σ²). Here both tests are one: X is kept with probability e^−γ,
+N_Z(0, σ²) gives x the probability exp(−x²/2σ²)/Σ_y exp(−y²/2σ²). Canonne, Kamath, Steinke 2020, algorithms 2 and 3, propose from a discrete
+Laplace of scale t = ⌊σ⌋ + 1: U is uniform below t and kept with probability exp(−U/t), V is geometric with P(V ≥ v) = e^−v, and X = U + tV
+gets a random sign, with −0 rejected. X is then kept with probability exp(−(X − σ²/t)²/2σ²). Here one test replaces both: X is kept with
+probability e^−γ,
 
     γ = U/t + (X − σ²/t)²/2σ² = X²/2σ² − V + σ²/2t² ≥ 0.
 
-Each test asks whether a uniform real R lies below a number p, and has drawn only the first bits of R. p is known in fixed point within a
-proved margin. Where the bits drawn do not decide (one candidate in four million), bits are added to R and digits to p until they do. So no
-probability is ever approximated, no floating point takes part, and the slow path is rare.
+Each test checks whether a uniform real R is below a number p, from the first bits of R and a fixed-point value of p with a proved margin.
+If these do not decide (one candidate in four million), more bits of R are drawn and more digits of p computed until they do. So no
+probability is approximated, no floating point is used, and the slow path is rare.
 
-The time of a sample depends on the random bytes, never on what the noise is added to.
+The time of a sample depends on the random bytes, never on the data that the noise is added to.
 """
 
 from collections.abc import Callable
@@ -29,10 +30,10 @@ ByteSource = Callable[[int], bytes | memoryview]
 """Returns fresh uniform bytes, like `os.urandom`. The next call may overwrite a memoryview."""
 
 VARIANCE_MAX = 1 << 62
-"""σ² stays below, so that every product fits an int64."""
+"""Exclusive upper limit of σ², so that every product fits an int64."""
 
 DRAWN_BYTES = 12 << 13
-"""Bytes requested from the source at a time, in addition to 4 for each undecided comparison."""
+"""Bytes requested from the source at a time; each undecided comparison requests 4 more."""
 
 _CANDIDATES = DRAWN_BYTES // 12
 _LAPLACE_MAX = 22  # e^−22 < 2^−31: the exact arithmetic finds such a V
@@ -46,7 +47,7 @@ _MARGIN = 256
 
 
 class DiscreteGaussian:
-    """A stream of independent samples of N_Z(0, σ²), σ² an integer from 1 to 2^62 − 1; equal bytes of the source give equal samples."""
+    """A stream of independent samples of N_Z(0, σ²), for an integer σ² from 1 to 2^62 − 1. Equal source bytes give equal samples."""
 
     def __init__(self, variance: int, source: ByteSource) -> None:
         if type(variance) is not int or not 1 <= variance < VARIANCE_MAX:
@@ -78,9 +79,9 @@ class DiscreteGaussian:
             done += taken
 
     def _draw(self) -> Integers:
-        """The candidates kept from one draw of bytes, about 48 %."""
+        """Return the candidates kept from one draw of bytes, about 48 %."""
         words = np.frombuffer(self._source(DRAWN_BYTES), "<u4").reshape(3, _CANDIDATES)
-        # U = ⌊w·t/2^32⌋ is uniform where the low half of the product isn't among the first 2^32 mod t (Lemire 2019)
+        # U = ⌊w·t/2^32⌋ is uniform if the low half of the product is at least 2^32 mod t (Lemire 2019)
         product = words[0] * np.uint64(self._laplace)
         X = (product >> np.uint64(32)).view(np.int64)
         valid = product.astype(np.uint32) >= (1 << 32) % self._laplace
@@ -92,7 +93,7 @@ class DiscreteGaussian:
         kept = (difference > _MARGIN) & valid & ~(negative & (X == 0))
         doubtful |= np.abs(difference) <= _MARGIN
         undecided = np.flatnonzero(doubtful & valid)
-        # Copied before the source is asked for more bits, which may overwrite them.
+        # Copy the words first: the next call of the source may overwrite them.
         for index, drawn in zip(undecided, words[:, undecided].T.tolist(), strict=True):
             kept[index], X[index] = self._decide(*drawn)
         signed = np.where(negative, -X, X)
@@ -100,7 +101,7 @@ class DiscreteGaussian:
         return samples
 
     def _gamma(self, X: Integers, V: Integers) -> Integers:
-        """γ at 30 bits after the point, never too large."""
+        """Return a lower bound of γ, in fixed point with 30 fractional bits."""
         ratio = X * self._inverse
         ratio >>= self._shift - 25
         gamma = ratio * ratio
@@ -111,7 +112,7 @@ class DiscreteGaussian:
         return gamma
 
     def _decide(self, first: int, second: int, third: int) -> tuple[bool, int]:
-        """Whether a candidate is kept, and its X, by exact arithmetic on its three words."""
+        """Return whether a candidate is kept, and its X, by exact arithmetic on its three words."""
         U, V = first * self._laplace >> 32, 0
         real = _Real(second, 32, self._source)
         while real.below_exp_minus(Fraction(V + 1)):
@@ -125,13 +126,13 @@ class DiscreteGaussian:
 
 
 class _Real:
-    """A uniform real in [0, 1) that draws its bits when they are needed."""
+    """A uniform real in [0, 1) that draws its bits on demand."""
 
     def __init__(self, drawn: int, bits: int, source: ByteSource) -> None:
         self._drawn, self._bits, self._source = drawn, bits, source
 
     def below_exp_minus(self, gamma: Fraction) -> bool:
-        """Whether it is below e^−γ. γ ≥ 0 is rational, so that they are equal only for γ = 0."""
+        """Whether the real is below e^−γ. γ ≥ 0 is rational, so the two are equal only for γ = 0."""
         while True:
             low, high = exp_minus_bounds(gamma, self._bits)
             if self._drawn < low:
@@ -143,9 +144,9 @@ class _Real:
 
 
 def exp_minus_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
-    """⌊2^bits·e^−γ⌋ and ⌈2^bits·e^−γ⌉, or a step further apart where a bound is near a whole number.
+    """Return ⌊2^bits·e^−γ⌋ and ⌈2^bits·e^−γ⌉; a bound close to an integer may be one step further out.
 
-    Python's decimal rounds `exp` to the nearest of its digits, so the neighbours on both sides are bounds.
+    Python's decimal rounds `exp` correctly to its last digit, so the neighbouring decimals on both sides are bounds.
     """
     digits = bits // 3 + 12
     below, above = Context(digits, ROUND_FLOOR), Context(digits, ROUND_CEILING)
@@ -156,7 +157,7 @@ def exp_minus_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
 
 
 def _geometric(words: NDArray[np.uint32]) -> tuple[Integers, NDArray[np.bool_]]:
-    """V of each word, and whether more bits must be drawn to know it."""
+    """Return V of each word, and whether more bits are needed to determine it."""
     thresholds = _tables()[0]
     V = np.zeros(words.size, np.uint8)
     for threshold in thresholds[:_LAPLACE_MAX]:
@@ -165,7 +166,7 @@ def _geometric(words: NDArray[np.uint32]) -> tuple[Integers, NDArray[np.bool_]]:
 
 
 def _exp_minus(gamma: Integers) -> Integers:
-    """e^−γ at 31 bits after the point, within 6 steps, for γ at 30."""
+    """Return e^−γ with 31 fractional bits, within 6 steps, for γ with 30 fractional bits."""
     _, coarse, fine = _tables()
     high = coarse.take(gamma >> 25, mode="clip")
     high *= fine.take((gamma >> 15) & 1023)
@@ -179,7 +180,7 @@ def _exp_minus(gamma: Integers) -> Integers:
 
 @cache
 def _tables() -> tuple[NDArray[np.uint32], Integers, Integers]:
-    """⌊2^32·e^−v⌋ for v = 1 … 23, and ⌊2^31·e^−γ⌋ for γ in steps of 2^−5 up to 22 and of 2^−15 up to 2^−5."""
+    """Return ⌊2^32·e^−v⌋ for v = 1 … 23, and ⌊2^31·e^−γ⌋ for γ in steps of 2^−5 up to 22, and in steps of 2^−15 up to 2^−5."""
     thresholds = [exp_minus_bounds(Fraction(v), 32)[0] for v in range(1, _LAPLACE_MAX + 2)]
     coarse = [exp_minus_bounds(Fraction(i, 32), _SCALE_BITS)[0] for i in range(32 * _LAPLACE_MAX)]
     fine = [exp_minus_bounds(Fraction(i, 32 << 10), _SCALE_BITS)[0] for i in range(1 << 10)]

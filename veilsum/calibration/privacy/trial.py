@@ -1,7 +1,7 @@
 """Trial runs: the cost of noise on your own records, before a study is signed.
 
-The records play the study's: with n of them instead of N, noise that is n/N as large leaves the same ratio of signal to noise. A fifth of them
-judges. Gaussian noise stands in for the discrete one.
+Your n records stand in for the study's N: noise scaled by n/N keeps the ratio of signal to noise. A fifth of the records is the hold-out
+set. The noise is Gaussian instead of discrete Gaussian.
 """
 
 import math
@@ -19,16 +19,16 @@ from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, unit_rows
 
 _HELD_OUT = 5
 TRIAL_OFF_BY = 4.0
-"""Points by which a trial on 2,000 rows was off at most in 95 % of what was measured (`benchmarks.noisy_trials`)."""
+"""Maximum error of a trial on 2,000 rows, in points, in 95 % of the measurements (`benchmarks.noisy_trials`)."""
 
 
 def points_lost(
     rows: Floats, labels: Integers, classes: int, shares: Mapping[str, float], mu: float, *, draws: int = 3
 ) -> float:
-    """Accuracy of the exact head less that of the noisy chain's, in points, on every fifth row.
+    """Return the accuracy of the exact head minus that of the noisy chain's head, in points, on a hold-out set of a fifth of the rows.
 
-    `rows` are (n, l) of length 1, `labels` (n,). `shares` are of μ², by step, and `mu` is the chain's, times N/n. Returns the mean over
-    `draws` of the noise.
+    `rows` are (n, l) of length 1, `labels` (n,). `shares` are the shares of μ² by step, and `mu` is μ of the chain times N/n. The result
+    is the mean over `draws` draws of the noise.
     """
     order = np.random.default_rng(0).permutation(len(rows))
     rows, labels = rows[order], labels[order]
@@ -56,7 +56,7 @@ def noisy_head(
     mu: float,
     rng: np.random.Generator,
 ) -> Head:
-    """The head of a chain over rows of length 1."""
+    """Compute the head of a noisy chain over rows of length 1."""
     centre = None
     if "mean" in shares:
         centre = _noisy_mean(rows, mu * math.sqrt(shares["mean"]), rng)
@@ -78,7 +78,7 @@ def noisy_head(
 def noisy_sums(
     rows: Floats, labels: Integers, classes: int, mu: float, rng: np.random.Generator
 ) -> NoisySums:
-    """V and U, with noise."""
+    """Return V and U with noise."""
     dim, weight = rows.shape[1], default_weight(classes)
     deviation = math.sqrt(1 + weight**2) / mu
     upper = np.triu(rng.standard_normal((dim, dim)) * deviation * SQRT_HALF, 1)

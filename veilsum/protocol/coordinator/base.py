@@ -40,7 +40,7 @@ from veilsum.protocol.study import Windows
 from veilsum.protocol.unmasking import Unmasking
 
 GRACE_S = 15.0
-"""Longest wait for further receipts after a threshold of them: a later decryptor may still sign and reveal, but its complaints drop no member."""
+"""Maximum wait for more receipts after a threshold of them. A later decryptor may still sign and reveal, but its complaints drop no one."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Setting:
 
     @property
     def windows(self) -> Windows:
-        """The study's least time for each phase; an operator may extend a phase."""
+        """The study's minimum time for each phase; an operator may extend a phase."""
         return self.attempt.question.windows
 
     def until(self, now_s: float, window_s: float) -> float:
-        """End of a window that begins now, capped at the terms' latest end."""
+        """Return the end of a window that begins now, capped at the terms' latest end."""
         return min(now_s + window_s, self.attempt.terms.latest_end_s)
 
 
@@ -76,7 +76,7 @@ class CoordinatorPhase(ABC):
     late: ClassVar[tuple[type[Message], ...]] = ()
     """Messages that answer an earlier phase, ignored here."""
     handlers: ClassVar[dict[type[Message], Callable[[Any, Any, float], "CoordinatorPhase"]]] = {}
-    """What the phase takes, and how."""
+    """Handler of each message that the phase accepts."""
     setting: Setting
     deadline_s: float | None
 
@@ -100,10 +100,10 @@ class CoordinatorPhase(ABC):
 
     @abstractmethod
     def request_for(self, member: str) -> Message | None:
-        """The message that `member` has to answer now, or None."""
+        """Return the message that `member` has to answer now, or None."""
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Members whose answers the attempt is waiting for."""
+        """Return the members whose answers the attempt is waiting for."""
         return ()
 
     def expire(self, now_s: float) -> "CoordinatorPhase":
@@ -122,7 +122,7 @@ class CoordinatorPhase(ABC):
         return Erasing(self.setting, None, PeerFault(Cause.TERMS_EXPIRED, said, self.waiting_for()))
 
     def extend(self, deadline_s: float) -> Self:
-        """Return the phase with a later deadline, in Unix time; PeerFault as `extended`."""
+        """Return the phase with a later deadline, in Unix time. Raises PeerFault as `extended` does."""
         latest_end_s = self.attempt.terms.latest_end_s
         return replace(self, deadline_s=extended(self.name, self.deadline_s, deadline_s, latest_end_s))
 
@@ -136,7 +136,7 @@ class CoordinatorPhase(ABC):
         return Voiding.begin(self.setting, fault)
 
     def chunk_damaged(self, member: str, index: int) -> "CoordinatorPhase":
-        """Return the phase after a stored chunk proves damaged; the same one where no sum will be made of it."""
+        """Return the phase after a stored chunk proves damaged; this phase if no sum needs the chunk."""
         del member, index
         return self
 
@@ -145,14 +145,14 @@ class CoordinatorPhase(ABC):
 
 
 class Evicting(CoordinatorPhase):
-    """A phase with proofs against false dealers, whom its sum leaves out."""
+    """A phase with proofs against false dealers, which the sum excludes."""
 
     if TYPE_CHECKING:  # each phase declares it itself, among its fields
         proofs: tuple[Proof, ...]
 
     @property
     def evictions(self) -> Evictions | None:
-        """What members see before they reveal again, or recount the sum; None without false dealers."""
+        """The message for members before they reveal again or recount the sum; None without false dealers."""
         return Evictions(self.attempt.context, self.proofs) if self.proofs else None
 
     @property
@@ -167,20 +167,20 @@ class Delivering(CoordinatorPhase):
 
     Attributes:
         uploads: complete uploads, ordered by member.
-        receipts: by decryptor; each lists the dealers whose shares it holds.
+        receipts: receipts by decryptor; each lists the dealers whose shares the decryptor holds.
     """
 
     uploads: dict[str, Announced]
     receipts: dict[str, Receipt]
 
     def request_for(self, member: str) -> Message | None:
-        """The boxes of a decryptor without a receipt; for any other member `question_for`."""
+        """Return the boxes for a decryptor without a receipt; for any other member, `question_for`."""
         if (deliveries := self.deliveries_for(member)) is not None:
             return Deliveries.from_bytes(b"".join(deliveries))
         return self.question_for(member)
 
     def deliveries_for(self, member: str) -> Iterator[bytes] | None:
-        """The bytes of `Deliveries` for a decryptor without a receipt, each read from the shelf in its turn; None for other members."""
+        """Yield the bytes of `Deliveries` for a decryptor without a receipt, one delivery at a time; None for other members."""
         place = self.attempt.decryptor_place.get(member)
         if place is None or member in self.receipts:
             return None
@@ -194,7 +194,7 @@ class Delivering(CoordinatorPhase):
 
     @abstractmethod
     def question_for(self, member: str) -> Message | None:
-        """The phase's message for a decryptor with a receipt, or for any other member."""
+        """Return the phase's message for a decryptor with a receipt, or for any other member."""
 
     def take_receipt(self, receipt: Receipt, now_s: float) -> Self:
         """Add a receipt; repeating it changes nothing.
@@ -224,11 +224,11 @@ def extended(name: str, deadline_s: float | None, wanted_s: float, latest_end_s:
             terms-refused beyond the latest end.
     """
     if deadline_s is None:
-        raise PeerFault(Cause.WRONG_PHASE, f"the attempt is {name} and waits for no time")
+        raise PeerFault(Cause.WRONG_PHASE, f"the attempt is {name} and has no deadline")
     if wanted_s < deadline_s:
         raise PeerFault(
             Cause.CONFLICT,
-            f"the deadline is {deadline_s:.0f}, and comes no nearer: members were told; cancel instead",
+            f"the deadline is {deadline_s:.0f} and can't move earlier, because members know it; cancel instead",
         )
     if wanted_s >= latest_end_s:
         raise PeerFault(
@@ -250,7 +250,7 @@ def chunk_fault(member: str, index: int) -> PeerFault:
 
 
 def added(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> dict[str, Any] | None:
-    """Add an entry; None if an equal digest is present, PeerFault(cause) if a different one is."""
+    """Add an entry; None if it is already present. Raises PeerFault(cause) if another digest is present."""
     known = entries.get(member)
     if known is None:
         return {**entries, member: message}
@@ -267,12 +267,12 @@ class Ended(CoordinatorPhase):
     closing: Closing
 
     def give_up(self, fault: PeerFault) -> CoordinatorPhase:
-        """Ignore it: the attempt has ended."""
+        """Do nothing: the attempt has ended."""
         del fault
         return self
 
     def request_for(self, member: str) -> Message | None:
-        """The closing document, after which a member advances its keys."""
+        """Return the closing document, on which a member advances its keys."""
         del member
         return self.closing
 
@@ -383,11 +383,11 @@ class Erasing(CoordinatorPhase):
         return tuple(sorted(m for m, each in self.reports.items() if each.revealed == NOTHING_REVEALED))
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Decryptors that have not reported."""
+        """Return the decryptors that have not reported."""
         return tuple(member for member in self.attempt.decryptors if member not in self.reports)
 
     def request_for(self, member: str) -> Message | None:
-        """The request, until this decryptor has reported."""
+        """Return the request, until this decryptor has reported."""
         return ErasureRequest(self.attempt.context) if member in self.waiting_for() else None
 
     def _erased(self, report: Erased, _now_s: float) -> CoordinatorPhase:
@@ -398,7 +398,7 @@ class Erasing(CoordinatorPhase):
         return replace(self, reports=reports).settled()
 
     def settled(self) -> CoordinatorPhase:
-        """Return the end if reports suffice, or no longer can for a certified attempt; else this phase."""
+        """Return the end if there are enough reports, or a certified attempt can no longer get enough; else this phase."""
         needed, silent = self.attempt.quorum.erasures_min, self.silent
         if len(silent) >= needed:
             erasure = Erasure(self.attempt.context, tuple(self.reports[member] for member in silent))
@@ -413,7 +413,7 @@ class Erasing(CoordinatorPhase):
         return ClosedByAdmin(self.setting, None, lost, self.fault)
 
     def give_up(self, fault: PeerFault) -> CoordinatorPhase:
-        """Close a certified attempt without a sum. Any other keeps waiting: only decryptors or the admin can end it."""
+        """Close a certified attempt without a sum. Any other attempt keeps waiting: only decryptors or the admin can end it."""
         if self.certificate is None:
             return self
         return Failed(self.setting, None, self.certificate, fault, self.proofs)
@@ -441,11 +441,11 @@ class Voiding(CoordinatorPhase):
         return cls(setting, setting.attempt.terms.latest_end_s, fault, spent)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Decryptors that may still sign."""
+        """Return the decryptors that may still sign."""
         return tuple(m for m in self.attempt.decryptors if m not in self.votes and m not in self.spent)
 
     def request_for(self, member: str) -> Message | None:
-        """The request, until this decryptor has signed."""
+        """Return the request, until this decryptor has signed."""
         return self.request if member in self.waiting_for() else None
 
     @property
@@ -462,7 +462,7 @@ class Voiding(CoordinatorPhase):
         if vote.outcome != void_hash(self.attempt.context, reason) and vote.member in self.spent:
             return self
         if vote.outcome != void_hash(self.attempt.context, reason):
-            # A late vote on the survivors is no fault, but this decryptor may not sign VOID.
+            # A late vote on the survivors is valid, but this decryptor may not sign VOID.
             return replace(self, spent=self.spent | {vote.member})
         if vote.member in self.spent:
             raise PeerFault(Cause.ALREADY_VOTED, f"{vote.member} signed another outcome", [vote.member])
@@ -478,7 +478,7 @@ class Voiding(CoordinatorPhase):
         return Erasing(self.setting, None, self.fault)
 
     def give_up(self, fault: PeerFault) -> CoordinatorPhase:
-        """Ignore it: the attempt is already being voided."""
+        """Do nothing: the attempt is already being voided."""
         del fault
         return self
 
@@ -488,11 +488,11 @@ class Voiding(CoordinatorPhase):
 def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:
     """Disclose the vectors behind the sum of an indicator round.
 
-    Evicted members are left out; members must have seen `recovered.evictions` before. `chunks` gives a survivor's packed chunk by its
+    It excludes evicted members; members must have seen `recovered.evictions` before. `chunks` returns a survivor's packed chunk by
     index.
 
     Raises:
-        Misuse: for any other round, whose disclosure would open every member's vector.
+        Misuse: the round is not an indicator; disclosing it would open every member's vector.
     """
     attempt = recovered.attempt
     if not attempt.spec.indicator:

@@ -27,7 +27,7 @@ class Checking(Delivering):
         return cls(setting, latest_s, uploads, {}, latest_s)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Decryptors without a receipt."""
+        """Return the decryptors without a receipt."""
         return tuple(member for member in self.attempt.decryptors if member not in self.receipts)
 
     def question_for(self, member: str) -> Message | None:
@@ -41,7 +41,7 @@ class Checking(Delivering):
         deadline_s = self.deadline_s
         if len(phase.receipts) >= self.attempt.quorum.threshold and deadline_s is not None:
             deadline_s = min(deadline_s, now_s + min(GRACE_S, self.setting.windows.answer))
-        latest_s = max(self.latest_s, self.deadline_s or 0.0)  # the operator may have given more time
+        latest_s = max(self.latest_s, self.deadline_s or 0.0)  # the operator may have extended the phase
         phase = replace(phase, deadline_s=deadline_s, latest_s=latest_s)
         return phase if phase.waiting_for() else phase.expire(now_s)
 

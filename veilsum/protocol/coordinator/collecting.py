@@ -21,7 +21,8 @@ class Collecting(CoordinatorPhase):
     """Waits for uploads.
 
     Attributes:
-        stored: by member, a bit mask of the chunks stored durably.
+        stored: bit mask of the durably stored chunks, by member.
+        whole_count: number of members with a complete upload.
     """
 
     name: ClassVar[str] = "collecting"
@@ -38,12 +39,12 @@ class Collecting(CoordinatorPhase):
         return cls(setting, setting.until(now_s, setting.windows.upload))
 
     def request_for(self, member: str) -> Message | None:
-        """The opening, until the member's upload is complete."""
+        """Return the opening, until the member's upload is complete."""
         place = self.attempt.manifest.place
         return self.attempt.opening if member in place and not self.whole(member) else None
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Members whose upload is incomplete."""
+        """Return the members whose upload is incomplete."""
         all_chunks = self._all_chunks
         return tuple(member for member in self.attempt.members if self.stored.get(member) != all_chunks)
 
@@ -56,12 +57,12 @@ class Collecting(CoordinatorPhase):
         return (1 << self.attempt.chunks) - 1
 
     def missing_chunks(self, member: str) -> tuple[int, ...]:
-        """Indices of the missing chunks; PeerFault(chunk-unknown) before the announcement."""
+        """Return the indices of the missing chunks. Raises PeerFault(chunk-unknown) before the announcement."""
         self._announced(member, 0)
         return tuple(i for i in range(self.attempt.chunks) if not self.stored[member] >> i & 1)
 
     def check_chunk(self, member: str, index: int, digest: bytes, packed: Buffer) -> None:
-        """Refuse bytes that are not the announced chunk, with their SHA-256; call before storing them (protocol §4.4).
+        """Refuse bytes that are not the announced chunk; call before storing them (protocol §4.4). `digest` is their SHA-256.
 
         Raises:
             PeerFault: chunk-unknown; chunk-mismatch for another digest or length.
@@ -83,7 +84,7 @@ class Collecting(CoordinatorPhase):
         return phase.expire(now_s) if count == len(self.attempt.members) else phase
 
     def chunk_damaged(self, member: str, index: int) -> "Collecting":
-        """The chunk is not stored any more: the member is asked for it again."""
+        """Mark a damaged chunk as missing, so that the member sends it again."""
         stored = {**self.stored, member: self.stored[member] & ~(1 << index)}
         if stored == self.stored:
             return self
@@ -150,7 +151,7 @@ class Collecting(CoordinatorPhase):
         attempt, all_chunks = self.attempt, self._all_chunks
         uploads = {m: self.announced[m] for m in attempt.members if self.stored.get(m) == all_chunks}
         if len(uploads) < attempt.survivors_min:
-            missing = f"{len(uploads)} uploads are whole, {attempt.survivors_min} are needed"
+            missing = f"{len(uploads)} complete uploads, {attempt.survivors_min} are needed"
             return Voiding.begin(
                 self.setting, PeerFault(Cause.SURVIVORS_TOO_FEW, missing, self.waiting_for())
             )
@@ -160,5 +161,5 @@ class Collecting(CoordinatorPhase):
 
 
 def _shown(size: int | list[int]) -> str:
-    """A number, or the sum of a list of lengths with their count."""
+    """Format a number, or the sum and count of a list of lengths."""
     return str(size) if isinstance(size, int) else f"{sum(size)} ({len(size)} of them)"

@@ -1,4 +1,4 @@
-"""M0: members enrol in a cohort with key cards, until the manifest is made (protocol §4.2)."""
+"""M0: members enrol in a cohort with key cards, until the manifest closes it (protocol §4.2)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -96,14 +96,14 @@ class Enrolling:
         return replace(self, cards=self.cards | more, taken=self.taken.union(keys))
 
     def manifest(self) -> Manifest:
-        """Close the cohort with the received cards; PeerFault(cohort-too-small) if there are too few."""
+        """Close the cohort with the received cards. Raises PeerFault(cohort-too-small) if there are too few."""
         members = tuple(sorted(self.cards))
         repeats = self.repeats != NO_CONTEXT
         if repeats and not self.complete:
             missing = sorted({*self.invited} - {*members})
             raise PeerFault(
                 Cause.COHORT_TOO_SMALL,
-                f"a repeated run needs every member; {len(missing)} did not come",
+                f"a repeated run needs every member; {len(missing)} did not enrol",
                 missing,
             )
         sizes = cohort_sizes(self.roster, self.content.question, members, repeats=repeats)
@@ -130,7 +130,7 @@ class Enrolling:
         return cards_tree(self.cards[member] for member in sorted(self.cards))
 
     def cards_for(self, manifest: Manifest, member: str) -> Cards:
-        """The manifest with all cards, or in a large cohort only those that `member` needs, with their paths."""
+        """Return the manifest with all cards, or in a large cohort with the cards that `member` needs and their paths."""
         wanted = manifest.members
         if not needs_all(manifest, member):
             needed = {member, *manifest.graph.neighbours(member), *manifest.decryptors}
@@ -146,5 +146,5 @@ class Enrolling:
 
 
 def needs_all(manifest: Manifest, member: str) -> bool:
-    """Whether a member is sent all cards of its cohort: each is, of a small one, and each decryptor."""
+    """Whether a member receives all cards of its cohort: every member of a small cohort does, and every decryptor."""
     return len(manifest.members) <= ALL_CARDS_MAX or member in manifest.decryptors

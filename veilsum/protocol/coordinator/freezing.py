@@ -50,9 +50,9 @@ class Freezing(Delivering):
         return cls(setting, deadline_s, uploads, checked.receipts, survivors, outcome, disputes)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Decryptors without an answer; if too few of them hold shares to certify, only those without a receipt.
+        """Return the decryptors without an answer, or only those without a receipt if too few hold shares to certify.
 
-        A vote rules out VOID for its decryptor, so votes are requested only if enough decryptors can certify.
+        A decryptor that votes for survivors can't vote for VOID, so votes are requested only if enough decryptors can certify.
         """
         holding = [member for member in self.unanswered if member in self.receipts]
         if len(self.votes) + len(holding) >= self.attempt.quorum.threshold:
@@ -66,7 +66,7 @@ class Freezing(Delivering):
         return tuple(member for member in self.attempt.decryptors if member not in answered)
 
     def question_for(self, member: str) -> Message | None:
-        """The proposal, until this decryptor answers."""
+        """Return the proposal, until this decryptor answers."""
         return self.proposal if member in self.waiting_for() else None
 
     @property
@@ -114,7 +114,7 @@ class Freezing(Delivering):
         return Voiding.begin(self.setting, fault, spent=self._spent)
 
     def give_up(self, fault: PeerFault) -> CoordinatorPhase:
-        """Void the attempt with the decryptors that have not signed the survivors."""
+        """Void the attempt, by votes of the decryptors that have not signed the survivors."""
         return Voiding.begin(self.setting, fault, spent=self._spent)
 
     @property

@@ -62,9 +62,9 @@ class Revealing(Delivering, Evicting):
 
     Attributes:
         disputes: disputes that dropped members before the freeze.
-        due: secrets to rebuild, by dealer: the certified survivors in order, less the evicted.
-        heard: decryptors that have revealed anything and so know the certificate.
-        reveals: by decryptor in order of arrival, all for the survivors less the evicted.
+        due: secrets to rebuild, by dealer; the dealers are the certified survivors without the evicted, in order.
+        heard: decryptors that have sent any reveal, and so know the certificate.
+        reveals: reveals for the current evictions, by decryptor in order of arrival.
     """
 
     name: ClassVar[str] = "revealing"
@@ -87,17 +87,17 @@ class Revealing(Delivering, Evicting):
         return cls(setting, deadline_s, frozen.uploads, frozen.receipts, certificate, disputes, due)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Decryptors that have not revealed their shares."""
+        """Return the decryptors that have not revealed their shares."""
         return tuple(member for member in self.attempt.decryptors if member not in self.reveals)
 
     def question_for(self, member: str) -> Message | None:
-        """The certificate; the evictions for a decryptor that already knows it."""
+        """Return the certificate, or the evictions for a decryptor that already knows it."""
         if member in self.reveals:
             return None
         return self.evictions if self.evictions and member in self.heard else self.certificate
 
     def _asked(self, reveal: Reveal) -> tuple[tuple[str, ...], list[tuple[Due, ...]]]:
-        """Dealers and secrets due under the reveal's evictions; PeerFault(reveal-misshapen) for other runs."""
+        """Return the dealers and secrets due under the reveal's evictions. Raises PeerFault(reveal-misshapen) for other runs."""
         due = self.due
         if reveal.evicted != self.evicted:
             if not set(reveal.evicted) < set(self.evicted):
@@ -111,7 +111,7 @@ class Revealing(Delivering, Evicting):
         return dealers, asked
 
     def _dealers_of(self, member: str, staying: Iterable[str]) -> tuple[str, ...]:
-        """Dealers whose runs a decryptor must reveal: those of its receipt, and itself."""
+        """Return the dealers whose runs a decryptor must reveal: those in its receipt, and itself."""
         held = {member, *self.receipts[member].dealers}
         return tuple(dealer for dealer in staying if dealer in held)
 
@@ -122,11 +122,11 @@ class Revealing(Delivering, Evicting):
         if len(reveal.evicted) > attempt.quorum.colluders:
             raise self._misshapen(
                 member
-            )  # never sent so many evictions; noting it would only fill the transcript
+            )  # the coordinator never sends so many evictions; noting this reveal would only fill the transcript
         if reveal.outcome != self.certificate.outcome:
             raise OutcomeFault(Cause.REVEAL_MISSHAPEN, f"{member} revealed for another outcome", [member])
         if member not in self.receipts or (reveal.evicted != self.evicted and member in self.heard):
-            return self  # without a receipt its shares are unknown; or it has already revealed
+            return self  # its shares are unknown without a receipt, or it has already revealed
         dealers, dues = self._asked(reveal)
         if reveal.evicted != self.evicted:
             return replace(self, heard=self.heard | {member})  # it has not seen the evictions yet
@@ -268,7 +268,7 @@ class Revealing(Delivering, Evicting):
         return recover_secrets(positions, shares)
 
     def _unrecoverable(self, holders: tuple[str, ...], dealer: str) -> int:
-        """Index of the first secret that fails to recover; one exists because the joint recovery failed."""
+        """Return the index of the first secret that fails to recover; one exists because the joint recovery failed."""
         due = self.due[dealer]
         return next(d.index for place, d in enumerate(due) if not self._recovers(holders, dealer, place))
 
@@ -310,7 +310,7 @@ class Revealing(Delivering, Evicting):
         return Failed(self.setting, None, self.certificate, fault, self.proofs)
 
     def chunk_damaged(self, member: str, index: int) -> CoordinatorPhase:
-        """Give the sum up if the member's vector is to be in it."""
+        """Give up the sum if it needs the member's vector."""
         certified = any(each.member == member for each in self.certificate.survivors)
         return super().chunk_damaged(member, index) if certified and member not in self.evicted else self
 

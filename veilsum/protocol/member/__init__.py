@@ -1,4 +1,4 @@
-"""A member's side of the secure sum: one immutable class per phase, stored before its messages leave."""
+"""A member's side of the secure sum: one immutable class per phase, stored before its messages are sent."""
 
 from veilsum.protocol.member.attempting import Checked, Closed, Opened, Uploaded, Voted
 from veilsum.protocol.member.base import MemberPhase, Step, load_phase

@@ -1,8 +1,8 @@
-"""A member in an attempt, from the opening to what it keeps of the end (protocol §4.3 to §4.8).
+"""A member in an attempt, from the opening to the end (protocol §4.3 to §4.8).
 
     Opened ──upload──▶ Uploaded ──boxes──▶ Checked ──vote──▶ Voted ──certificate──▶ Closed
 
-A member that is too late to upload opens its boxes while Opened. Closed has none of the attempt's keys: they have moved on.
+A member that is too late to upload opens its boxes while Opened. Closed holds none of the attempt's keys: they have been ratcheted.
 """
 
 import os
@@ -131,15 +131,15 @@ class Attempting(AttemptPhase):
         return tuple(Survivor.of(upload.header) for upload in self.uploads)
 
     def held(self) -> tuple[Dealt, ...]:
-        """Shares that this decryptor vouched for, ordered by dealer; empty before its receipt."""
+        """Return the shares that this decryptor vouched for, ordered by dealer; empty before its receipt."""
         return ()
 
     def sealed_again(self, self_seed: SecretBytes) -> Sealing:
-        """Mask the stored upload's chunks again, by the seed of its `Sealing`; the driver compares their digests."""
+        """Mask the stored upload's chunks again, with the seed of its `Sealing`; the driver compares their digests."""
         return Sealing(self.attempt, self.member, self.ready.masks, self.ready.boxes, self_seed=self_seed)
 
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
-        """Answer a message; after the terms' latest end accept only closing documents and erasure requests."""
+        """Answer a message; after the terms' latest end, accept only closing documents and erasure requests."""
         if self.over(now_s) and not isinstance(message, Certificate | Erasure | Lost | ErasureRequest):
             raise PeerFault(
                 Cause.TERMS_EXPIRED, "the terms' latest end has passed: nothing more is signed or opened"
@@ -213,7 +213,7 @@ class Attempting(AttemptPhase):
         return closed, closed.reveals
 
     def _shares(self, certificate: Certificate) -> tuple[Dealt, ...]:
-        """Shares of the certified survivors' secrets; its own too after its receipt."""
+        """Return the shares of the certified survivors' secrets, after the receipt including its own."""
         held = self.held()
         if held or self._refused():
             held = tuple(
@@ -277,7 +277,7 @@ class Checked(Holding, kind=5):
         try:
             self.check_proposal(survivors, freeze)
         except PeerFault as fault:
-            # It states why it signs nothing, and may still sign another proposal.
+            # The refusal states the cause; this member may still sign another proposal.
             refusal = Refusal.make(key, context=context, member=self.member, cause=fault.cause.value)
             return self, (refusal,)
         return self.vote(survivors_hash(context, survivors), key)
@@ -335,8 +335,8 @@ class Receiving(Attempting):
 
         1. the context is this attempt's, and this member is a decryptor;
         2. every header is signed by its cohort member, and none is this member's own;
-        3. box and row lead by their paths to the signed roots: otherwise the coordinator is at fault, and must send them again;
-        4. the box opens and holds 1 + k shares that match their commitments: otherwise complain about the dealer.
+        3. the paths of box and row lead to the signed roots; otherwise the coordinator is at fault, and must send them again;
+        4. the box opens and holds 1 + k shares that match their commitments; otherwise complain about the dealer.
         """
         attempt = self.attempt
         attempt.check_context(message.context, "coordinator")
@@ -426,7 +426,7 @@ class Uploaded(Receiving, kind=4):
     """A member whose upload is final."""
 
     def outbox(self) -> tuple[Upload, ...]:
-        """The announcement; the driver sends the chunks."""
+        """Return the announcement; the driver sends the chunks."""
         return self.uploads
 
 
@@ -451,12 +451,12 @@ class Closed(AttemptPhase, kind=7):
 
     @property
     def staying(self) -> tuple[Survivor, ...]:
-        """S∖E: the certified survivors less the evicted dealers."""
+        """S∖E: the certified survivors without the evicted dealers."""
         evicted = set(self.evicted)
         return tuple(s for s in self.certificate.survivors if s not in evicted)
 
     def revealing(self, key: SigningKey) -> "Closed":
-        """Add the reveal of this decryptor's shares for the certified set less the evicted (protocol §4.7).
+        """Add the reveal of this decryptor's shares for the certified set without the evicted (protocol §4.7).
 
         Certificate and proofs alone determine the shares due, never a request.
         """
@@ -485,7 +485,7 @@ class Closed(AttemptPhase, kind=7):
         return super(Closed, self.lapse(now_s)).receive(message, key, now_s)
 
     def lapse(self, now_s: float) -> "Closed":
-        """After the terms' latest end, erase the keys kept for a retry and the reveal."""
+        """Erase the keys kept for a retry, and the reveal, after the terms' latest end."""
         following = self.opening.sequence + 1
         if not self.over(now_s):
             return self
@@ -494,11 +494,11 @@ class Closed(AttemptPhase, kind=7):
         return replace(self, ready=ready).settled()
 
     def settled(self) -> "Closed":
-        """Erase the shares once the result is out or cannot come."""
+        """Erase the shares and the reveal, once there is a result or can be none."""
         return replace(self, held=(), reveals=()) if self.held or self.reveals else self
 
     def outbox(self) -> tuple[Message, ...]:
-        """The reveal, if any."""
+        """Return the reveal, if any."""
         return self.reveals
 
     def _opening(self, opening: Opening, key: SigningKey, now_s: float) -> Step:
@@ -550,7 +550,9 @@ class Closed(AttemptPhase, kind=7):
             raise PeerFault(Cause.WRONG_PHASE, "only a certified indicator is recounted")
         holders = recount(self.attempt, self.staying, message)
         if (holders < 0).any() or (holders > len(self.staying)).any():
-            raise PeerFault(Cause.DISCLOSURE_INVALID, "a class has fewer holders than none, or more than all")
+            raise PeerFault(
+                Cause.DISCLOSURE_INVALID, "a class has fewer than 0 holders, or more than all members"
+            )
         counted = Counted(
             self.attempt.context,
             tuple(int(count) for count in holders),

@@ -1,4 +1,4 @@
-"""The base of a member's phases: each is stored before its messages leave, and refuses messages it does not list.
+"""The base of a member's phases. Each is stored before its messages are sent, and refuses messages that it does not list.
 
     Enrolled ──cards──▶ Ready ──opening──▶ Opened ──(own vector)──▶ Uploaded
                           ▲                  │                        │
@@ -35,7 +35,7 @@ class MemberPhase(Headed, ABC):
     version: ClassVar[int] = 3
     forms: ClassVar[dict[int, type["MemberPhase"]]] = {}
     handlers: ClassVar[dict[type[Message], Callable[..., Step]]]
-    """What the phase takes, and how."""
+    """Handler of each message that the phase accepts."""
 
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
         """Answer a message from the coordinator or the admin.
@@ -58,12 +58,12 @@ class MemberPhase(Headed, ABC):
         return handler(self, message, key, now_s)
 
     def lapse(self, now_s: float) -> "MemberPhase":
-        """Return the phase without the secrets whose time has passed; itself if none have."""
+        """Return the phase without expired secrets; this phase if none have expired."""
         del now_s
         return self
 
     def outbox(self) -> tuple[Message, ...]:
-        """Messages to resend after a restart, byte for byte as first sent."""
+        """Return the messages to resend after a restart, byte for byte as first sent."""
         return ()
 
     @abstractmethod
@@ -72,7 +72,7 @@ class MemberPhase(Headed, ABC):
 
 
 def load_phase(data: bytes) -> MemberPhase:
-    """Load a phase stored by `to_bytes`; Misuse for an unknown kind."""
+    """Load a phase stored by `to_bytes`. Raises Misuse for an unknown kind."""
     form = MemberPhase.forms.get(data[1]) if len(data) > 1 else None
     if form is None:
         raise Misuse("the stored bytes are not a member's phase")

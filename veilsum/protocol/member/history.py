@@ -41,8 +41,8 @@ class History(Struct):
     """The part of the chain that this member knows.
 
     Attributes:
-        head: fold of the seen links; `length` counts them.
-        settled: links of attempts whose end it has seen since; the chain must contain them unchanged.
+        head: chain head over the links seen so far; `length` counts them.
+        settled: links of attempts whose end it has seen since then; the chain must contain them unchanged.
         unsettled: attempts without a known end; the member opens no other attempt meanwhile.
         certified: attempts with a seen certificate but no link yet; an Erasure or Lost may still replace it.
         counted: indicators that it has recounted, oldest first.
@@ -108,9 +108,9 @@ class History(Struct):
         )
 
     def settle(self, document: Closing, now_s: float) -> "History":
-        """Close the document's attempt; PeerFault as `closed`, wrong-context for an unknown attempt.
+        """Close the document's attempt; an end that is already known changes nothing.
 
-        An end that is already known changes nothing.
+        Raises PeerFault as `closed` does, and wrong-context for an unknown attempt.
         """
         ending = (document.context, document.reason, document.survivors_hash)
         if any((link.context, link.reason, link.survivors) == ending for link in self.settled):
@@ -118,7 +118,7 @@ class History(Struct):
         return self.closed(_of(document.context, (*self.unsettled, *self.certified)), document, now_s)
 
     def left_open(self, context: bytes) -> Attempt:
-        """Look up an unsettled attempt; PeerFault(wrong-context) if absent."""
+        """Look up an unsettled attempt. Raises PeerFault(wrong-context) if absent."""
         return _of(context, self.unsettled)
 
     def check(self, opening: Opening, context: bytes = b"") -> "History":
@@ -160,7 +160,7 @@ def _of(context: bytes, attempts: tuple[Attempt, ...]) -> Attempt:
     for attempt in attempts:
         if attempt.context == context:
             return attempt
-    raise PeerFault(Cause.WRONG_CONTEXT, "this member waits for the end of no such attempt", ["coordinator"])
+    raise PeerFault(Cause.WRONG_CONTEXT, "this member has no such open attempt", ["coordinator"])
 
 
 def _without(attempts: tuple[Attempt, ...], attempt: Attempt) -> tuple[Attempt, ...]:

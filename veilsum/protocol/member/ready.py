@@ -44,8 +44,8 @@ class Ready(MemberPhase, kind=2):
 
     Attributes:
         expires_s: earliest expiry among the received cards, Unix time in seconds.
-        sequence: the keys' round.
-        attempt: lowest attempt of that round that may still be opened.
+        sequence: sequence number that the keys serve.
+        attempt: lowest attempt of that sequence number that may still be opened.
         masks: mask keys, one per neighbour.
         boxes: box keys, one per decryptor; one per member if this member is a decryptor.
         history: this member's history of the federation's rounds.
@@ -113,7 +113,7 @@ class Ready(MemberPhase, kind=2):
         attempt = Attempt(self.roster, self.study, self.manifest, opening)
         check_signed(attempt)
         if now_s >= opening.terms.latest_end_s and self.member in self.manifest.decryptors:
-            # An attempt in which this member revealed is behind it: re-entering would let it report that it revealed nothing.
+            # An attempt in which this member revealed is behind it; if it re-entered, it could report that it revealed nothing.
             check_places(opening)
             self._check_ahead(opening)
             return self.erased(attempt, self.history), ()

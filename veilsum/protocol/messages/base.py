@@ -30,10 +30,10 @@ class Message(Headed):
 
 
 def parse(data: bytes | memoryview) -> Message:
-    """Parse `data` as exactly one message; raises PeerFault."""
+    """Parse `data` as exactly one message. Raises PeerFault if it is malformed."""
     if len(data) < 2:
         raise PeerFault(Cause.TRUNCATED, f"{len(data)} bytes are shorter than a header")
-    # The version first: kinds may have other meanings in other versions.
+    # Check the version first: kinds may have other meanings in other versions.
     if data[0] != PROTOCOL_VERSION:
         raise PeerFault(Cause.UNKNOWN_VERSION, f"version {data[0]}, this side speaks {PROTOCOL_VERSION}")
     form = Message.forms.get(data[1])
@@ -67,5 +67,5 @@ class Signed(Message):
         return cls(**values, signature=key.sign(unsigned.digest))
 
     def verify(self, public: bytes, signer: str) -> None:
-        """Verify the signature under `public`; PeerFault(bad-signature) names `signer`."""
+        """Verify the signature under `public`. Raises PeerFault(bad-signature), which names `signer`."""
         verify_signature(public, self.signature, self.digest, signer)

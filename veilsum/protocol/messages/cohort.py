@@ -44,7 +44,7 @@ class Study(Shared, Signed, kind=25, tag=Tag.STUDY):
 
     @cached_property
     def hash(self) -> bytes:
-        """Id of the study: the signed hash, so that a second signature does not make a second study."""
+        """Id of the study. It excludes the signature, so signing again does not make a second study."""
         return self.digest
 
 
@@ -62,7 +62,7 @@ class Entry(Struct):
 
 
 class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
-    """The consortium, signed by its admin. A member refuses a lower number than it has seen.
+    """The consortium, signed by its admin. A member refuses a number lower than one that it has seen.
 
     Attributes:
         number: increases with every change.
@@ -71,8 +71,8 @@ class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
         coordinator: the coordinator's Ed25519 public key, which signs openings and results.
         study_key: the Ed25519 public key that signs studies.
         members: sorted by id; ids and keys are unique.
-        decryptors: nominated ids. Without nominees all members of a small cohort decrypt; a large one draws a committee.
-        readers: ids that may read the sums beside the head.
+        decryptors: nominated ids. Without nominees, all members of a small cohort decrypt; a large cohort draws a committee.
+        readers: ids that may read the sums as well as the head.
         revoked: sorted digests of studies that members no longer join.
     """
 
@@ -105,7 +105,7 @@ class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
         return hash_fields(Tag.ROSTER, self.to_bytes())
 
     def key_of(self, member: str) -> bytes:
-        """Look up a member's public key; PeerFault(unknown-member) if absent."""
+        """Look up a member's public key. Raises PeerFault(unknown-member) if absent."""
         key = self._keys.get(member)
         if key is None:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in roster {self.number}", [member])
@@ -116,13 +116,13 @@ class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
         return {entry.member: entry.key for entry in self.members}
 
     def verify_admin(self, federation: bytes) -> None:
-        """Refuse a roster that is from another federation than the one of this admin's key, or badly signed (protocol §4.1)."""
+        """Refuse a roster of another federation than `federation`, the admin's key, or with a bad signature (protocol §4.1)."""
         if self.federation != federation:
             raise PeerFault(Cause.WRONG_FEDERATION, "the roster names another admin key than the one pinned")
         self.verify(federation, "admin")
 
     def check_after(self, seen: "Roster") -> None:
-        """Refuse a verified roster that is older than one that was seen, or another one of its number (protocol §4.1)."""
+        """Refuse a verified roster that is older than `seen`, or differs from it under one number (protocol §4.1)."""
         if self.number < seen.number:
             raise PeerFault(
                 Cause.ROSTER_ROLLBACK,
@@ -138,7 +138,7 @@ class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
 def cohort_id(roster_hash: bytes, counter: int, study: bytes, period: str, repeats: bytes) -> Digest:
     """Compute a cohort's id (protocol §4.2).
 
-    The counter distinguishes the cohorts of a roster, and `repeats` is the context of the attempt that the run repeats; `NO_CONTEXT` for
+    `counter` distinguishes the cohorts of a roster. `repeats` is the context of the attempt that the run repeats, or `NO_CONTEXT` for
     fresh records.
     """
     return hash_fields(
@@ -171,14 +171,14 @@ class Manifest(Shared, Message, kind=3):
     Attributes:
         counter: distinguishes the cohorts of a roster.
         study: hash of the run's study.
-        period: the records that the run sums; each period takes new ones.
+        period: the records that the run sums; each period sums new records.
         repeats: context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
-        members: ids in order; a member's place is its index in masks and shares.
+        members: ids in order; a member's index is its place in masks and shares.
         cards_root: Merkle root over the members' cards, in their order.
         decryptor_colluders: `a_D`, the bound on colluding decryptors.
-        survivors_min: `n_min`, the fewest survivors of a certified attempt.
-        threshold: `t`, of shares and of certificate signatures.
-        degree: `k`, neighbours per member; all others on the complete graph.
+        survivors_min: `n_min`, minimum survivors of a certified attempt.
+        threshold: `t`, number of shares to recover a secret, and of votes in a certificate.
+        degree: `k`, neighbours per member; n − 1 on the complete graph.
         window_dropped_max: `D_max`, for sparse graphs; zero on the complete graph.
         decryptors: ids that hold shares, in order.
     """
@@ -224,7 +224,7 @@ class Manifest(Shared, Message, kind=3):
 
 
 class Shown(Struct):
-    """A card with its path to the manifest's root; the path is empty if all cards are sent."""
+    """A card with its Merkle path to the manifest's root; the path is empty if all cards are sent."""
 
     card: KeyCard
     path: Path
@@ -279,5 +279,5 @@ def cards_tree(cards: Iterable[KeyCard]) -> Tree:
 
 
 def cards_beacon(cohort: bytes, cards_root: bytes) -> bytes:
-    """H(cards tag, cohort, cards root)."""
+    """Compute H(cards tag, cohort, cards root)."""
     return hash_fields(Tag.CARDS, cohort, cards_root)

@@ -24,7 +24,7 @@ EMPTY_CHAIN = bytes(32)
 
 
 class Terms(Struct):
-    """The part of a sum that differs between openings of one run; the study fixes the rest.
+    """The parameters of a sum that differ between openings of one run; the study fixes the rest.
 
     Attributes:
         step: one of the study's steps.
@@ -58,7 +58,7 @@ class Link(Shared):
 
     Attributes:
         question: digest of the study's question.
-        repeats: context that its cohort repeats.
+        repeats: context of the attempt that its cohort repeats; `NO_CONTEXT` for fresh records.
         reason: "none" for a certified set, the reason of a VOID, "erased" or "lost".
         survivors: `survivors_hash` of the certified set; `NO_CONTEXT` without one.
     """
@@ -75,7 +75,7 @@ class Link(Shared):
     survivors: Digest
 
     def validate(self) -> None:
-        """Refuse a ninth attempt, and survivors that contradict the reason."""
+        """Refuse an attempt number of 8 or more, and survivors that contradict the reason."""
         _check_attempt(self.attempt)
         if (self.survivors != NO_CONTEXT) != (self.reason == NO_REASON):
             raise PeerFault(Cause.MALFORMED, f"survivors do not go with the reason {self.reason}")
@@ -100,7 +100,7 @@ class Opening(Signed, kind=4, tag=Tag.OPENING):
     signature: Signature
 
     def validate(self) -> None:
-        """Refuse a ninth attempt."""
+        """Refuse an attempt number of 8 or more."""
         _check_attempt(self.attempt)
 
     @property

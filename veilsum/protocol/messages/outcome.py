@@ -40,12 +40,12 @@ Survivors = Annotated[tuple[Survivor, ...], Many(Survivor, MAX_MEMBERS, ascendin
 
 
 def survivors_hash(context: bytes, survivors: tuple[Survivor, ...]) -> Digest:
-    """H = H(ctx, sorted (u, dg_u)), which a decryptor signs for a sum."""
+    """Compute H(ctx, sorted (u, dg_u)), which a decryptor signs for a sum."""
     return hash_fields(Tag.SURVIVORS, context, *(s.encode() for s in survivors))
 
 
 def void_hash(context: bytes, reason: str) -> Digest:
-    """Hash that a decryptor signs to void an attempt."""
+    """Compute the hash that a decryptor signs to void an attempt."""
     return hash_fields(Tag.VOID, context, reason.encode())
 
 
@@ -73,13 +73,13 @@ class Freeze(Message, kind=8):
 
 
 class VoidRequest(Message, kind=9):
-    """M2, to every decryptor that has not signed: void the attempt, for this reason."""
+    """M2, to every decryptor that has not voted: void the attempt for this reason."""
 
     context: Digest
     reason: Id
 
     def validate(self) -> None:
-        """Refuse "none", "erased" and "lost", which no certificate can carry: such votes could not end the attempt."""
+        """Refuse "none", "erased" and "lost": no certificate can carry them, so votes for them could not end the attempt."""
         if self.reason in NOT_VOTED_FOR:
             raise PeerFault(Cause.MALFORMED, "a request to void an attempt gives a reason")
 
@@ -94,7 +94,7 @@ class Vote(Repeated, Signed, kind=10, tag=Tag.VOTE):
 
 
 class Refusal(Signed, kind=11, tag=Tag.REFUSAL):
-    """M2, from a decryptor: why it does not sign."""
+    """M2, from a decryptor: the cause for which it refuses to sign."""
 
     context: Digest
     member: Id
@@ -107,7 +107,7 @@ class Certificate(Message, kind=12):
 
     Attributes:
         survivors: the certified set in order; empty means VOID.
-        reason: why the attempt is VOID; "none" with survivors.
+        reason: the reason for VOID; "none" with survivors.
         votes: ordered by decryptor.
     """
 
@@ -192,7 +192,7 @@ class RevealSummary(Signed, kind=22, tag=Tag.REVEAL):
 
     @property
     def digest(self) -> bytes:
-        """The signed digest: with the root of the runs, so that a single run can be proved (protocol §3)."""
+        """The signed digest. It includes the root of the runs, so that a single run can be proved (protocol §3)."""
         evicted = Tree(name.encode() for name in self.evicted).root
         return hash_fields(
             Tag.REVEAL, self.context, self.member.encode(), self.outcome, evicted, self.runs_root
@@ -233,7 +233,7 @@ class Erasure(Message, kind=18):
 
 
 class Lost(Signed, kind=19, tag=Tag.LOST):
-    """The admin closes an attempt for which too few decryptors report."""
+    """The admin's closing of an attempt for which too few decryptors report."""
 
     context: Digest
     signature: Signature

@@ -67,7 +67,7 @@ class UploadHeader(Repeated):
         return cls(**values, signature=key.sign(unsigned._signed))  # type: ignore[arg-type]  # as above
 
     def verify(self, public: bytes) -> None:
-        """Verify the member's signature; raises PeerFault(bad-signature)."""
+        """Verify the member's signature. Raises PeerFault(bad-signature)."""
         verify_signature(public, self.signature, self._signed, self.member)
 
 
@@ -77,7 +77,7 @@ class Upload(Message, kind=5):
     Attributes:
         header: the signed header.
         chunk_digests: SHA-256 of each packed chunk.
-        secret_commitments: of b_u, then of r_uv by ascending neighbour; 16 bytes each.
+        secret_commitments: commitments to b_u, then to r_uv by ascending neighbour; 16 bytes each.
         share_rows: one row per decryptor: 16-byte commitments to its shares of those secrets, in the same order.
         boxes: one sealed box per decryptor; the dealer's own is empty.
     """
@@ -90,9 +90,9 @@ class Upload(Message, kind=5):
 
 
 class UploadSummary(Message, kind=21):
-    """The part of an announcement in a transcript; its commitments show disputes.
+    """The part of an announcement that a transcript holds; its commitments show disputes.
 
-    Their Merkle path shows them, joined, as leaf 0 under the commitment root.
+    The Merkle path proves that the joined commitments are leaf 0 under the commitment root.
     """
 
     header: UploadHeader
@@ -138,12 +138,12 @@ class Receipt(Signed, kind=7, tag=Tag.RECEIPT):
 
 
 def deliveries_hash(context: bytes, digests: Iterable[bytes]) -> Digest:
-    """H(deliveries tag, ctx, dg_u of each delivered upload, ordered by dealer)."""
+    """Compute H(deliveries tag, ctx, dg_u of each delivered upload, ordered by dealer)."""
     return hash_fields(Tag.DELIVERIES, context, *digests)
 
 
 def commitment_at(joined: bytes, index: int) -> bytes:
-    """The commitment at `index` of joined ones; shorter than one past their end."""
+    """Return commitment `index` of the joined commitments; shorter, or empty, past their end."""
     return joined[index * COMMITMENT_BYTES : (index + 1) * COMMITMENT_BYTES]
 
 

@@ -1,0 +1,51 @@
+"""Patterns for text in JSON, and descriptions of invalid JSON."""
+
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+from veilsum.protocol.codec import CONTROLS, NAME_PATTERN
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+HEX32_PATTERN = "^[0-9a-f]{64}$"
+ROUND_PATTERN = "^[0-9a-f]{16}$"
+SHORT_ID_PATTERN = "^[0-9a-f]{8}$"
+MEMBER_PATTERN = f"^{NAME_PATTERN}$"
+LABEL_PATTERN = "^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$"
+CLASS_PATTERN = "^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$"
+TEXT_PATTERN, LINE_PATTERN = f"^[^{CONTROLS}]*$", f"^[^{CONTROLS}]+$"
+"""Text for people: any text, and non-empty text. Neither allows control characters, line breaks or characters that reorder text."""
+_EXPECTED = {
+    HEX32_PATTERN: "64 lower-case hex digits",
+    ROUND_PATTERN: "16 lower-case hex digits",
+    MEMBER_PATTERN: "1 to 64 of a-z, 0-9 and '-'",
+    LABEL_PATTERN: "1 to 64 letters, digits, spaces and ._@- that begin with a letter or digit",
+    CLASS_PATTERN: "1 to 64 printable ASCII characters without a space at either end (notes.display takes any letters)",
+    TEXT_PATTERN: "text on one line without control characters",
+    LINE_PATTERN: "at least one character, and no control characters or line breaks",
+}
+
+
+def in_words(error: "ErrorDetails") -> str:
+    """Describe what is wrong with a value, without quoting it."""
+    facts = error.get("ctx", {})
+    if error["type"] == "string_pattern_mismatch":
+        return f"expected {_EXPECTED.get(facts['pattern'], 'text of another form')}"
+    if error["type"] == "too_short":
+        return f"expected at least {facts['min_length']}, got {facts['actual_length']}"
+    return error["msg"].removeprefix("Value error, ")
+
+
+def first_fault(error: "ValidationError", whole: str = "", *, unnamed: Container[str | int] = ()) -> str:
+    """Describe where and how JSON first breaks the model, without quoting its values.
+
+    Args:
+        error: the model's error.
+        whole: the place to name if the document as a whole is wrong.
+        unnamed: parts of a place to leave out.
+    """
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in unnamed) or whole
+    return f"{where}: {in_words(first)}" if where else in_words(first)
