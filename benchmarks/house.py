@@ -53,7 +53,7 @@ def _for_types(node: ast.AST) -> bool:
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
-    """Return a path from a module back to itself; empty if there is none."""
+    """Return a path from a module back to itself, or nothing."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

@@ -132,7 +132,7 @@ def flower(members: int, numbers: int, programs: Path, folder: Path) -> float:
             "--disable-runtime-dependency-installation",
         ]
         ending.enter_context(process(link, folder / "link.log", **values))
-        time.sleep(6)
+        time.sleep(6)  # for the start, which does not count
         for number in range(members):
             node = [
                 "flower-supernode",

@@ -190,7 +190,7 @@ class RoundFlow:
 
     @property
     def kept(self) -> Evidence:
-        """The round's stored evidence. Raises StateError if there is none."""
+        """The round's stored evidence. Raises StateError if it is missing."""
         return self.evidence or Evidence.load(self.session.store.results(self.round_id))
 
     @property

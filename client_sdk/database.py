@@ -240,7 +240,7 @@ class StateDatabase:
     # Sealed values
 
     def sealed(self, name: str, load: Callable[[bytes], T]) -> T | None:
-        """Return a value, parsed by `load`; None if there is none."""
+        """Return a stored value, parsed by `load`, or None."""
         with self.read() as db:
             known, value = self._seen.get(name, (b"", None))
             query = "SELECT sha256, CASE WHEN sha256 = ? THEN NULL ELSE value END FROM sealed WHERE name = ?"

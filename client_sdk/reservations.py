@@ -329,7 +329,7 @@ class Reservations:
         return arrays["features"], arrays["labels"], arrays["ranks"]
 
     def vector(self, run: Run, name: str) -> Array | None:
-        """Return the vector stored under this name, (elements,) int64; None if there is none."""
+        """Return the vector stored under this name, (elements,) int64, or None."""
         with self._database.read() as ledger:
             digest = _vector_digest(ledger, run, name)
         return None if digest is None else np.frombuffer(self._database.array(digest), "<i8")

@@ -58,7 +58,7 @@ class Documents:
         self._blobs, self._round, self._view = blobs, round_id, view
 
     def result(self) -> ResultRecord:
-        """Return the signed record. Raises PeerFault(wrong-phase) if there is none."""
+        """Return the signed record. Raises PeerFault(wrong-phase) if the round has no record."""
         self._check_done()
         if self.record is None:
             raise wrong_phase(
@@ -67,7 +67,7 @@ class Documents:
         return self.record
 
     def document(self, name: str) -> bytes:
-        """Return the weights, the sums or another document. Raises PeerFault(wrong-phase) if there is none."""
+        """Return the weights, the sums or another document. Raises PeerFault(wrong-phase) if the round has no such document."""
         return b"".join(self.read_document(name)[1])
 
     def read_document(self, name: str) -> tuple[int, Iterator[bytes]]:

@@ -128,7 +128,7 @@ class Transition:
 
 
 def replayed(phase: CoordinatorPhase, noted: Transcript, unseen: Sequence[Event]) -> list[Transition]:
-    """Replay stored events, each of which was accepted before."""
+    """Replay stored events. Each was accepted before."""
     steps = list[Transition]()
     for event in unseen:
         after = event.apply(phase)

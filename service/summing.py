@@ -286,7 +286,7 @@ class Summing:
         return np.zeros(self._attempt.chunk_elements(part), self._attempt.ring.dtype)
 
     def _add(self, part: int, total: Words, digests: Mapping[str, bytes]) -> None:
-        """Add stored chunks, each of which has its digest."""
+        """Add stored chunks, after checking each against its digest."""
         for member, digest in digests.items():
             chunk = read_chunk(self._blobs, self._round, member, part, digest)
             try:

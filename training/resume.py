@@ -113,7 +113,7 @@ class Snapshots:
                     each.unlink()
 
     def load(self, members: int) -> RunState | None:
-        """Read the last snapshot without what members keep; None if there is none.
+        """Read the last snapshot without what members keep, or None.
 
         Raises:
             ResumeError: it is damaged, or another experiment's.

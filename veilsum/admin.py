@@ -13,11 +13,11 @@ from veilsum import names
 from veilsum.exposure import loose_mode
 from veilsum.files import make_private, sync_folder
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.forms import first_fault
+from veilsum.protocol.forms import Hex32, first_fault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Entry, Roster
 from veilsum.protocol.messages.cohort import MAX_NAME
-from veilsum.protocol.rest import Hex32, MemberId
+from veilsum.protocol.rest import MemberId
 
 _KEY = "admin.key"
 

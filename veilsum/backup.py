@@ -28,9 +28,9 @@ from service.storage.faults import worded
 from service.storage.folder import DATABASE, DataFolderLock, check_there
 from veilsum.files import is_unfinished, make_folder, sync_folder
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.forms import in_words
+from veilsum.protocol.forms import Hex32, in_words
 from veilsum.protocol.identity import SigningKey, verify_signature
-from veilsum.protocol.rest import Hex32, Model
+from veilsum.protocol.rest import Model
 
 FORMAT = "veilsum-backup/1"
 _KEY, _LOCK = "coordinator.key", "coordinator.lock"

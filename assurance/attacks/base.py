@@ -118,7 +118,7 @@ Make = Callable[[Any, Forger], Struct | bytes]
 
 @dataclass(frozen=True)
 class Shown(Attack):
-    """A false message in the place of an honest one.
+    """A false message that replaces an honest one.
 
     Attributes:
         round: name of the vector file's round.

@@ -44,7 +44,7 @@ Bug = Callable[[Shares], Shares]
 def spec_of(
     dim: int = DIM, classes: int = CLASSES, kind: str = "ffc", recipe: str = "sum", step: str = "sum"
 ) -> RoundSpec:
-    """Make a step of a noisy study with four members, all of whom must survive and one of whom colludes."""
+    """Make a step of a noisy study: four members, one colludes, and all must survive."""
     statistic: dict[str, Any] = {"kind": kind, **({"bias": False} if kind == "ffc" else {})}
     question = simulated_question(MEMBERS, colluders=COLLUDERS) | {
         "dim": dim,

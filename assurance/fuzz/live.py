@@ -110,7 +110,7 @@ class Watched(Federation):
         return outcome
 
     def repeat_once(self) -> Outcome | None:
-        """Repeat the last certified sum; return None if there is none."""
+        """Repeat the last certified sum; return None without one."""
         certified = [link for link in self.links if link.step == SUM_STEP and link.context in self.sets]
         if not certified:
             return None

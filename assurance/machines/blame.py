@@ -1,4 +1,4 @@
-"""Whom the end of an attempt may blame under an honest coordinator, and what its transcript must show."""
+"""Parties that may be blamed when an attempt ends under an honest coordinator, and what its transcript must show."""
 
 from collections.abc import Collection
 
@@ -11,7 +11,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.replay import COORDINATOR, replay
 
 DISPUTES = {Cause.EDGE_DISAGREEMENT, Cause.BOX_REFUSED}
-"""Causes that name two parties, one of whom is false: it can't be known which."""
+"""Causes that name two parties. One is false, and nobody can tell which."""
 ABSENCE = {Cause.QUORUM_LOST, Cause.SURVIVORS_TOO_FEW, Cause.INDICATOR_MISMATCH}
 """Causes that name members that didn't answer, which is not a wrong."""
 

@@ -52,7 +52,7 @@ FORGED: dict[str, tuple[Any, str, Any, str]] = {
 
 
 class Forgery:
-    """False functions, each of which calls the true one first."""
+    """Functions that call the true one, then falsify its result."""
 
     def __init__(self, lie: Lie, member: str, attempt: Attempt) -> None:
         self.kind, self.secrets = lie.kind, count()

@@ -147,7 +147,7 @@ def test_few_nominees_do_only_where_no_member_may_collude(nominated: int, a: int
 def dropped(
     context: bytes, conflicts: set[frozenset[str]], complaints: set[tuple[str, str]], colluders: int
 ) -> set[str]:
-    """Return whom a coordinator drops that knows only the context and a."""
+    """Return the members that the reference coordinator drops, given only the context and a."""
     coordinator = Coordinator.__new__(Coordinator)
     vars(coordinator).update(context=context, study=SimpleNamespace(a=colluders))
     return coordinator.dropped(conflicts, complaints)

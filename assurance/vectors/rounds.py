@@ -266,7 +266,7 @@ def evicted() -> Recorded:
 
 
 def nominated() -> Recorded:
-    """Six members, four of which are nominated to decrypt; another one vanishes before its upload."""
+    """Six members. Four are nominated to decrypt, and another one vanishes before its upload."""
     federation = Recorder(
         6, decryptors=(0, 1, 2, 5), drop={3: After.OPENING}, question=SMALL | {"ring_bits": 48}
     )

@@ -80,7 +80,7 @@ def measured(
 
 
 def promises(members: int, upload_mb: float, ratio: float, grown_mb: float) -> list[dict[str, Any]]:
-    """Return the promises for a load of this size. There are none for smaller loads, which are mostly announcements and signatures.
+    """Return the promises for a load of this size. Smaller loads, mostly announcements and signatures, have no promises.
 
     Args:
         ratio: durable bytes per second, relative to one local process.

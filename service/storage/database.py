@@ -101,7 +101,7 @@ class Database(ABC):
         return await self.read(lambda connection: connection.execute(query, given).all())
 
     async def row(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
-        """Read a row; None if there is none."""
+        """Read a row, or None."""
         return await self.read(lambda connection: connection.execute(query, given).one_or_none())
 
     async def values(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:

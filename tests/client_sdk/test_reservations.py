@@ -40,7 +40,7 @@ def ledger(tmp_path: Path) -> Reservations:
 
 
 def ledger_in(folder: Path) -> Reservations:
-    """Open a folder's ledger as a new process does; an empty one if there is none."""
+    """Open a folder's ledger as a new process does. A missing ledger is created."""
     opened = StateDatabase(folder)
     opened.create()
     return Reservations(opened)

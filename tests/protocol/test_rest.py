@@ -7,16 +7,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from veilsum.protocol import rest
 from veilsum.protocol.audit import AuditEntry, AuditHead
+from veilsum.protocol.forms import Hex32
 from veilsum.protocol.record import CombinedRecord, ResultRecord
-from veilsum.protocol.rest import (
-    CohortRequest,
-    DecryptorsView,
-    Hex32,
-    MemberId,
-    Problem,
-    RoundId,
-    RoundRequest,
-)
+from veilsum.protocol.rest import CohortRequest, DecryptorsView, MemberId, Problem, RoundId, RoundRequest
 
 PATHS = {name: value for name, value in vars(rest).items() if name.isupper() and str(value).startswith("/")}
 FIELDS: dict[str, tuple[Any, str]] = {

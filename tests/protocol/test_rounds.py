@@ -176,7 +176,7 @@ def test_only_a_sum_over_fresh_records_is_repeated() -> None:
 
 
 LATE = ("member-08", "member-09", "member-10", "member-11")
-"""Late members of twelve, eight of whom must sign and three of whom may collude."""
+"""Late members of a cohort of twelve, in which eight must sign and three may collude."""
 
 
 def federation_of(*away_in: type[CoordinatorPhase], silent_after: After = After.REVEAL) -> Federation:

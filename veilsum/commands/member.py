@@ -83,7 +83,7 @@ def pin(folder: Path, key: str) -> None:
 
 
 def pinned(folder: Path, given: str | None) -> str:
-    """Return the admin's public key, given or pinned. Raises Misuse if there is none, or if the two differ."""
+    """Return the admin's public key, given or pinned. Raises Misuse if it is missing, or if the two differ."""
     path = folder / _PIN
     kept = public_key(path.read_text("utf-8", "replace").strip()) if path.exists() else None
     key = kept if given is None else public_key(given)
@@ -265,7 +265,7 @@ def _approvals(path: Path) -> dict[str, str]:
     """Read the names of studies approved before, by approval digest."""
     from pydantic import TypeAdapter, ValidationError
 
-    from veilsum.protocol.rest import Hex32
+    from veilsum.protocol.forms import Hex32
 
     try:
         return TypeAdapter(dict[Hex32, str]).validate_json(path.read_bytes()) if path.exists() else {}

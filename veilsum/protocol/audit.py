@@ -15,8 +15,9 @@ from pydantic import Field
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import Hex32
 from veilsum.protocol.identity import SigningKey, verify_signature
-from veilsum.protocol.rest import Hex32, Model, View
+from veilsum.protocol.rest import Model, View
 from veilsum.protocol.tags import Tag, hash_fields
 
 PAGE_MAX = 1000

@@ -1,7 +1,9 @@
 """Patterns for text in JSON, and descriptions of invalid JSON."""
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from veilsum.protocol.codec import CONTROLS, NAME_PATTERN
 
@@ -17,6 +19,7 @@ LABEL_PATTERN = "^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$"
 CLASS_PATTERN = "^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$"
 TEXT_PATTERN, LINE_PATTERN = f"^[^{CONTROLS}]*$", f"^[^{CONTROLS}]+$"
 """Text for people: any text, and non-empty text. Neither allows control characters, line breaks or characters that reorder text."""
+Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
 _EXPECTED = {
     HEX32_PATTERN: "64 lower-case hex digits",
     ROUND_PATTERN: "16 lower-case hex digits",

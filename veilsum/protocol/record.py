@@ -7,8 +7,9 @@ from pydantic import Field, RootModel
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import Hex32
 from veilsum.protocol.identity import SigningKey, verify_signature
-from veilsum.protocol.rest import Hex32, MemberId, Model, NoiseView, RoundId
+from veilsum.protocol.rest import MemberId, Model, NoiseView, RoundId
 from veilsum.protocol.tags import Tag, hash_fields
 
 MAX_DOCUMENTS = 16

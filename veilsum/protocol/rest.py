@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from veilsum.protocol.forms import HEX32_PATTERN, LABEL_PATTERN, LINE_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
+from veilsum.protocol.forms import LABEL_PATTERN, LINE_PATTERN, MEMBER_PATTERN, ROUND_PATTERN, Hex32
 
 OCTETS = "application/octet-stream"
 PROBLEM = "application/problem+json"
@@ -76,7 +76,6 @@ HEALTH = "/healthz"
 READY = "/readyz"
 METRICS = "/metrics"
 
-Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
 HexBytes = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})*$")]
 MemberId = Annotated[str, Field(pattern=MEMBER_PATTERN)]
 RoundId = Annotated[str, Field(pattern=ROUND_PATTERN)]
@@ -483,7 +482,7 @@ class TokenRequest(Model):
     name: Annotated[str, Field(pattern=LABEL_PATTERN)]
     scopes: Annotated[frozenset[Scope], Field(min_length=1)]
     lifetime_s: Annotated[float, Field(gt=0, le=YEAR_S)] = 90 * 86_400.0
-    federation: Annotated[str, Field(pattern=HEX32_PATTERN)] | None = None
+    federation: Hex32 | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -22,7 +22,7 @@ from pydantic import (
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.forms import CLASS_PATTERN, HEX32_PATTERN, MEMBER_PATTERN, TEXT_PATTERN, first_fault
+from veilsum.protocol.forms import CLASS_PATTERN, MEMBER_PATTERN, TEXT_PATTERN, Hex32, first_fault
 from veilsum.protocol.sizing import Quorum, Sizes, size
 from veilsum.protocol.tags import Tag, hash_fields
 
@@ -57,7 +57,6 @@ INDICATOR_BITS = 32
 
 Natural = Annotated[int, Field(ge=1, lt=1 << 32)]
 Name = Annotated[str, Field(pattern=MEMBER_PATTERN)]
-Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
 ClassKey = Annotated[str, Field(pattern=CLASS_PATTERN)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 
