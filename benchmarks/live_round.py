@@ -30,8 +30,8 @@ from benchmarks.founding import found, question_of, random_records
 from benchmarks.serving import TOKEN, coordinator
 from client_sdk import Result
 from client_sdk.operator import Operator
+from veilsum.cli.running import Following
 from veilsum.protocol.study import Question, as_tuples
-from veilsum.running import Following
 
 DIM, CLASSES, PERIOD = 1280, 100, "period-0"
 AT_MOST = 0.10

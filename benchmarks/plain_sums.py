@@ -19,10 +19,11 @@ from service.routes.common import Here, Hex32Path, IndexPath, MemberPath, Octets
 from service.routes.rounds import MAX_CHUNK_BYTES
 from service.settings import Settings
 from service.storage.blobs import Blobs
-from veilsum import cli, serving
+from veilsum import cli
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.answer import Document
 from veilsum.calibration.layout import DenseBlock, Layout, SymmetricBlock
+from veilsum.cli import serving
 from veilsum.protocol import rest
 from veilsum.protocol.rest import Model
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS

@@ -25,7 +25,6 @@ from client_sdk.progress import Progress, Step
 from client_sdk.result import TRANSCRIPT, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.upload import mask, send
-from veilsum.files import write_durably
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
@@ -36,6 +35,7 @@ from veilsum.protocol.rest import ENDINGS, RoundView, round_name
 from veilsum.protocol.study import check_enough_rows
 from veilsum.study.result_files import read_material
 from veilsum.study.vectors import Material
+from veilsum.system.files import write_durably
 
 
 def contribute(session: Session, round_id: str) -> Flow[Result]:

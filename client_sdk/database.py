@@ -20,8 +20,8 @@ from typing import Any, ClassVar, TypeVar
 
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import LOSS, FolderLock
-from veilsum.files import make_private, sync_folder, write_durably
 from veilsum.protocol.member import History
+from veilsum.system.files import make_private, sync_folder, write_durably
 
 T = TypeVar("T")
 

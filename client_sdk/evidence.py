@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 from client_sdk.errors import PeerFault
 from client_sdk.files import read_part
 from client_sdk.policy import check_admin
-from veilsum.files import make_folder, write_durably
 from veilsum.protocol.attempt import Attempt, check_manifest, check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Id, Many, Struct
@@ -24,6 +23,7 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.opening_rules import check_opening
 from veilsum.protocol.record import ResultRecord, mismatch
+from veilsum.system.files import make_folder, write_durably
 
 if TYPE_CHECKING:
     from veilsum.protocol.replay import Verdict

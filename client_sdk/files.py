@@ -9,8 +9,8 @@ from typing import Self, TypeVar
 from pydantic import ValidationError
 
 from client_sdk.errors import IdentityError, Misuse, PeerFault, StateError
-from veilsum.files import sync_folder
 from veilsum.protocol.forms import first_fault
+from veilsum.system.files import sync_folder
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from typing import Self
 from client_sdk.errors import IdentityError, Misuse
 from client_sdk.files import FolderLock
 from client_sdk.store import Store
-from veilsum.exposure import loose_mode
-from veilsum.files import make_private, write_durably
 from veilsum.protocol.codec import NAME_PATTERN
 from veilsum.protocol.identity import SigningKey, fingerprint
+from veilsum.system.exposure import loose_mode
+from veilsum.system.files import make_private, write_durably
 
 _FORMAT = "veilsum-identity/1"
 _KEY, _CARD = "identity.key", "identity.json"

@@ -26,7 +26,6 @@ from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import NO_TEMPERATURE, Calibrated
 from veilsum.calibration.reliability import Reliability
 from veilsum.calibration.ridge import OWN_WEIGHTS
-from veilsum.files import make_folder, write_together
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.evidence import check_proof
@@ -49,6 +48,7 @@ from veilsum.study.result_files import (
     read_material,
 )
 from veilsum.study.vectors import Material
+from veilsum.system.files import make_folder, write_together
 
 if TYPE_CHECKING:
     from veilsum.calibration.ridge import Personal

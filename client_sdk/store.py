@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from client_sdk.database import StateDatabase
 from client_sdk.reservations import Reservations
-from veilsum.files import make_private, write_durably
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.keystream import SEED_BYTES
 from veilsum.protocol.member import History, MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Roster, Study
 from veilsum.protocol.study import read_content
+from veilsum.system.files import make_private, write_durably
 
 Integers = npt.NDArray[np.int64]
 

@@ -24,9 +24,9 @@ import httpx
 
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, Together, Unreached
 from client_sdk.errors import Misuse, PeerFault, Unreachable
-from veilsum.exposure import in_the_clear, loose_mode
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.request_signature import Target
+from veilsum.system.exposure import in_the_clear, loose_mode
 
 T = TypeVar("T")
 P = ParamSpec("P")

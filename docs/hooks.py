@@ -103,7 +103,7 @@ def commands(command: Any, path: tuple[str, ...] = ("veilsum",)) -> Iterator[tup
 
 def commands_page() -> str:
     """A heading for each command, and one for each of its options."""
-    from veilsum.cli import app  # noqa: PLC0415 - the site's own imports come first
+    from veilsum.cli.app import app  # noqa: PLC0415 - the site's own imports come first
 
     lines = ["# Commands", "", "Made from the code: `veilsum COMMAND --help` says the same.", ""]
     for name, command in commands(get_command(app)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from veilsum.plots import BLUE, GREEN, GREY, ORANGE, PALE, RULE, drawing, legend_above, uri
+from veilsum.cli.plots import BLUE, GREEN, GREY, ORANGE, PALE, RULE, drawing, legend_above, uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -25,7 +25,7 @@ from training.experiments.config import Experiment, merged
 from training.experiments.running import diverged, run
 from training.federated import DivergedError
 from training.results import write_result
-from veilsum.processes import end_with_parent
+from veilsum.system.processes import end_with_parent
 
 DATA: dict[str, dict[str, str]] = {
     "fashion-mnist": {"note": "10,000 of 60,000"},

@@ -45,11 +45,11 @@ from service.telemetry import logs
 from service.telemetry.logs import LOGGER, note, tracing, where
 from service.telemetry.metrics import Exposition, watch_loop
 from service.telemetry.readiness import Readiness, checks_of
-from veilsum.files import make_folder
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.request_signature import WITH_BODY
 from veilsum.protocol.rest import REQUEST_ID_HEADER
+from veilsum.system.files import make_folder
 
 log = structlog.get_logger(LOGGER)
 MAX_JSON_BYTES = 1 << 20

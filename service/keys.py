@@ -9,10 +9,10 @@ from sqlalchemy import Connection, insert, select
 from service.settings import Settings
 from service.storage.folder import DATABASE
 from service.storage.tables import coordinator
-from veilsum.exposure import loose_mode
-from veilsum.files import make_durably
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
+from veilsum.system.exposure import loose_mode
+from veilsum.system.files import make_durably
 
 _SEED = re.compile(r"[0-9a-f]{64}")
 

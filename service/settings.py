@@ -11,10 +11,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FilePath, Sec
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.access.callers import ADDRESS, CALLER
-from veilsum.exposure import loose_mode
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import in_words
 from veilsum.protocol.rest import MAX_WAIT_S, Scope
+from veilsum.system.exposure import loose_mode
 
 SECRETS_DIR = "VEILSUM_SECRETS_DIR"
 """Environment variable for another folder of secrets, for clusters that use /run/secrets themselves."""

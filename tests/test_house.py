@@ -62,7 +62,7 @@ def test_the_wheel_installs_our_packages_and_nothing_else(wheel: zipfile.Path) -
     names = set(wheel.root.namelist())
     assert {str(path.relative_to(ROOT)) for path in MODULES} <= names
     assert {name for name in names if Path(name).suffix in {".pyc", ".key", ".sqlite3"}} == set()
-    assert "veilsum/demo/report.html" in names
+    assert "veilsum/cli/demo/report.html" in names
     assert {
         f"service/pages/{name}" for name in ("causes.md", "templates/base.html", "static/uplot.min.js")
     } <= names

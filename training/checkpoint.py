@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
 from training.imports import is_import_path
 from training.models.config import ExtractorConfig
-from veilsum.files import sync_folder
+from veilsum.system.files import sync_folder
 
 _BYTE_ORDER = 1 if sys.byteorder == "little" else -1
 _KEY = "veilsum"

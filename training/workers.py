@@ -27,7 +27,7 @@ from training.hardware import CPU, Hardware
 from training.local import LocalTrainer, Task
 from training.partition import Partition
 from training.recipe import Recipe
-from veilsum.processes import end_with_parent
+from veilsum.system.processes import end_with_parent
 
 
 def joined(parts: Mapping[str, State | Sequence[State]]) -> State:

@@ -14,8 +14,8 @@ import typer
 
 from assurance.attacks.ledgered import NOISE, read, refusal, whole
 from client_sdk import Policy, Records
-from veilsum.admin import Draft
-from veilsum.commands.member import _approved
+from veilsum.cli.admin import Draft
+from veilsum.cli.commands.member import _approved
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.rest import StudyView

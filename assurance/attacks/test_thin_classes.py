@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-from tests.veilsum.study.specs import content_of, whole
+from tests.study.specs import content_of, whole
 from veilsum.calibration import RandomFeatures
 from veilsum.calibration.rows import Floats, unit_rows
 from veilsum.protocol.study import withheld_classes

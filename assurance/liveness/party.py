@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from assurance.outages.cable import Cable
-from veilsum.demo.coordinator import child_environment
+from veilsum.cli.demo.coordinator import child_environment
 
 LONGEST_S = {"kill": 12.0, "stop": 30.0, "cut": 25.0, "silence": 25.0}
 """Longest duration of a fault: until the process is restarted, continues, or reaches the coordinator again."""

@@ -23,10 +23,10 @@ from client_sdk.operator import Operator
 from client_sdk.reservations import State
 from client_sdk.store import Store
 from tests.support.simulator import simulated_content, simulated_question
-from veilsum.admin import load_admin
-from veilsum.demo.coordinator import free_port
-from veilsum.demo.federation import Federation
-from veilsum.demo.processes import Children
+from veilsum.cli.admin import load_admin
+from veilsum.cli.demo.coordinator import free_port
+from veilsum.cli.demo.federation import Federation
+from veilsum.cli.demo.processes import Children
 from veilsum.protocol.messages import NO_REASON, Link, Lost
 from veilsum.protocol.messages.opening import LOST_REASON
 from veilsum.protocol.rest import RoundView, round_name

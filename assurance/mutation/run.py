@@ -45,7 +45,7 @@ from assurance.reports import report
 ROOT = Path(__file__).parents[2]
 SUITES = {
     "veilsum/protocol": (
-        *("tests/protocol", "tests/veilsum/study/test_study.py"),
+        *("tests/protocol", "tests/study/test_study.py"),
         *("assurance/attacks", "assurance/reference/test_agreement.py", "assurance/vectors"),
     ),
     "veilsum/calibration": ("tests/calibration",),

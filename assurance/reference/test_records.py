@@ -10,7 +10,7 @@ import rfc8785
 from assurance.reference import records
 from assurance.reference.study import Study
 from client_sdk.records import Marks, Records, select
-from tests.veilsum.study.specs import spec_of, whole
+from tests.study.specs import spec_of, whole
 from veilsum.calibration.lattice import FeaturesLattice
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.study import result_files

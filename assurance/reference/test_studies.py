@@ -13,7 +13,7 @@ import rfc8785
 
 from assurance.reference.study import Study, canonical, number
 from assurance.reference.wire import Refused
-from tests.veilsum.study.specs import content_of, spec_of, whole
+from tests.study.specs import content_of, spec_of, whole
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.study import Content

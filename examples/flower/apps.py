@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from client_sdk.operator import Operator
 from veilsum import Identity, Member, Policy, Records
-from veilsum.running import Following, find_study, this_month
+from veilsum.cli.running import Following, find_study, this_month
 
 DIM, CLASSES, PIXELS = 32, 10, 64
 Floats = npt.NDArray[np.float64]

@@ -32,7 +32,7 @@ def page(
     own = groups(found)
     template = Template(Path(__file__).with_name("report.html").read_text("utf-8"))
     return template.substitute(
-        style=files("veilsum.calibrating").joinpath("style.css").read_text("utf-8"),
+        style=files("veilsum.cli.calibrating").joinpath("style.css").read_text("utf-8"),
         title=escape(title),
         lead=_lead(found, compared),
         figures="".join(_figures(found, compared)),

@@ -8,7 +8,7 @@ import numpy as np
 
 from research import plots
 from research.report.cells import HEADS
-from veilsum.plots import label_distribution, per_class_accuracy
+from veilsum.cli.plots import label_distribution, per_class_accuracy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

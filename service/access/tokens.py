@@ -15,10 +15,10 @@ from service.access.callers import Caller, Role
 from service.problems import not_found
 from service.storage.database import Database
 from service.storage.tables import tokens
-from veilsum.files import write_durably
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import NewToken, Scope, TokenRequest, TokenView
+from veilsum.system.files import write_durably
 
 CONFIGURED = "configured"
 """Id of the token that `VEILSUM_OPERATOR_TOKEN` sets."""

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from service.metering import in_thread
 from service.telemetry.metrics import timed
-from veilsum.files import is_unfinished, make_folder, sync_folder, write_durably
 from veilsum.protocol.errors import Misuse
+from veilsum.system.files import is_unfinished, make_folder, sync_folder, write_durably
 
 _PART = re.compile(r"[0-9A-Za-z-]{1,128}")
 PIECE_BYTES = 1 << 20

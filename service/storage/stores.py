@@ -11,9 +11,9 @@ from service.storage.dialects import Postgres, Sqlite
 from service.storage.faults import worded
 from service.storage.folder import DATABASE, DataFolderLock, check_there
 from service.storage.objects import ObjectBlobs
-from veilsum.exposure import loose_mode
-from veilsum.files import make_folder
 from veilsum.protocol.errors import Misuse
+from veilsum.system.exposure import loose_mode
+from veilsum.system.files import make_folder
 
 
 def prepare(settings: Settings) -> None:

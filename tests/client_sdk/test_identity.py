@@ -19,7 +19,7 @@ from client_sdk.identity import Identity
 from client_sdk.session import ready_of
 from client_sdk.store import Store
 from tests.support.consortium import Consortium
-from veilsum.files import make_private
+from veilsum.system.files import make_private
 
 
 def mode(path: Path) -> int:

@@ -17,12 +17,12 @@ from client_sdk.records import WHOLE, Selection
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.simulator import Federation, simulated_content, simulated_question
 from veilsum.calibration.privacy.accountant import gdp_epsilon
-from veilsum.files import write_durably
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Link
 from veilsum.protocol.study import Content, Noise
+from veilsum.system.files import write_durably
 
 A, B, C, D = (letter * 32 for letter in (b"a", b"b", b"c", b"d"))
 FEATURES = np.asfortranarray(

@@ -22,7 +22,7 @@ import httpx
 
 from client_sdk import Result
 from tests.support.cli import TOKEN, Cli, Consortium
-from veilsum.demo.coordinator import free_port
+from veilsum.cli.demo.coordinator import free_port
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "deploy" / "docker"

@@ -18,7 +18,7 @@ from docs.hooks import commands
 from service.settings import SECRETS_DIR
 from service.telemetry.readiness import PATIENCE_S
 from tests.deploy.services import settings_of
-from veilsum.cli import app
+from veilsum.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

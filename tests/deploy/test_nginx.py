@@ -28,12 +28,12 @@ from service.settings import Settings
 from tests.support.authority import Authority
 from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, records
 from tests.support.servers import lacking
-from veilsum.admin import create_admin, revised
-from veilsum.demo.consortium import demo_study
-from veilsum.demo.coordinator import free_port
-from veilsum.demo.plan import DemoPlan
+from veilsum.cli.admin import create_admin, revised
+from veilsum.cli.demo.consortium import demo_study
+from veilsum.cli.demo.coordinator import free_port
+from veilsum.cli.demo.plan import DemoPlan
+from veilsum.cli.running import Following
 from veilsum.protocol.causes import Cause
-from veilsum.running import Following
 from veilsum.study import signed as study_signed
 
 NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")

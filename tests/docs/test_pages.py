@@ -20,7 +20,7 @@ from typer.main import get_command
 from client_sdk import Member, Policy, Result
 from client_sdk.operator import Operator
 from docs.hooks import BESIDE, commands, commands_page, darkened, rest_page
-from veilsum.cli import app
+from veilsum.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -264,7 +264,7 @@ def functions(code: str) -> dict[str, str]:
 
 
 def test_flower_s_code_is_the_example_s() -> None:
-    """The example itself runs in Flower's own environment: tests/veilsum/examples."""
+    """The example itself runs in Flower's own environment: tests/examples."""
     page = ROOT / "docs" / "tutorials" / "flower.md"
     shown = functions(python(page))
     example = functions((ROOT / "examples" / "flower" / "apps.py").read_text("utf-8"))

@@ -14,7 +14,7 @@ from service.storage.tables import audit
 from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, TOKEN, Server, carry_out, running
-from veilsum.commands.audit import check
+from veilsum.cli.commands.audit import check
 from veilsum.protocol.audit import follow
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey

@@ -18,10 +18,10 @@ import pytest
 from typer.main import get_command
 
 from client_sdk import Identity, Member, Policy
-from veilsum.cli import app
-from veilsum.features import read_records
+from veilsum.cli.app import app
+from veilsum.cli.features import read_records
+from veilsum.cli.remote import operator
 from veilsum.protocol.rest import CohortView, RoundView
-from veilsum.remote import operator
 
 EXTRACTOR = "ab" * 32
 TOKEN = "token-of-the-operator"

@@ -16,8 +16,8 @@ from pathlib import Path
 from service.storage import migrating
 from tests.support.party import SIX, Party
 from tests.support.serving import Clock, running
-from veilsum.files import make_folder
 from veilsum.protocol import round_spec
+from veilsum.system.files import make_folder
 
 FOLDERS = Path(__file__).parent / "folders"
 FINISHED, RUNNING = b"a" * 32, b"b" * 32

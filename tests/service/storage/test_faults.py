@@ -22,7 +22,7 @@ from service.storage.faults import worded
 from service.storage.stores import opened
 from tests.support.servers import ADMIN_URL, Servers, execute, lacking
 from tests.support.serving import running
-from veilsum.backup import create
+from veilsum.cli.backup import create
 from veilsum.protocol.errors import Misuse
 
 CANARY = "c4n4ry"

@@ -1,7 +1,10 @@
 import pytest
 
 from client_sdk import Result
+from tests.cli.conftest import cli, consortium, held, remote, url
 from tests.support.cli import Consortium
+
+__all__ = ["cli", "consortium", "held", "remote", "url"]
 
 
 @pytest.fixture

@@ -1,0 +1,265 @@
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, load_file
+
+from tests.support.cli import CLASSES, DIM, Cli, records
+from tests.support.consortium import Consortium
+from tests.support.stage import standing
+from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.calibration.head_file import Calibrated, notes_in
+from veilsum.cli.calibrating.fitting import HEADS
+from veilsum.protocol.rest import HEAD
+
+
+@pytest.fixture
+def files(cli: Cli) -> list[Path]:
+    rng = np.random.default_rng(3)
+    return [write(f"part{index}.npz", *records(rng, 20 + index)) for index in range(3)]
+
+
+def write(name: str, features: Any, labels: Any) -> Path:
+    np.savez(name, features=features, labels=labels)
+    return Path(name)
+
+
+def test_several_files_are_one(cli: Cli, files: list[Path]) -> None:
+    said = cli.json("calibrate", *files, "--parameter", "bias=1", "--held-out", files[0])
+    pooled = FFCStatistics(DIM, CLASSES, bias=True)
+    for path in files:
+        with np.load(path) as data:
+            pooled.update(data["features"], data["labels"])
+    expected, saved = solve_ffc(pooled), load_file("head.safetensors")
+    np.testing.assert_allclose(saved["weights"], expected.weights, rtol=0, atol=1e-12)
+    assert expected.bias is not None
+    np.testing.assert_allclose(saved["bias"], expected.bias, rtol=0, atol=1e-12)
+    assert (said["records"], said["classes"], said["chosen_by"]) == (63, CLASSES, "GCV")
+    with np.load(files[0]) as data:
+        assert said["accuracy"] == (expected.predict(data["features"]) == data["labels"]).mean()
+
+
+def test_a_class_without_records_is_named_and_never_answered(cli: Cli) -> None:
+    # The last record scores below zero in the only class that there is: the zeros of an empty one would win.
+    path = write("x.npz", np.array([[1.0, 0], [1, 0], [-1, 0]]), np.ones(3, int))
+    said = cli.json("calibrate", path, "--held-out", path, "--ridge", 1)
+    assert said["empty_classes"] == [0]
+    assert said["accuracy"] == 1
+
+
+def test_records_from_which_no_head_follows_are_refused_with_the_reason(cli: Cli) -> None:
+    path = write("x.npz", np.eye(3), np.arange(3))  # one record a class has no covariance
+    assert cli("calibrate", path, "--head", "lda").error == (
+        "no head of lda: NoRecords: 3 records of 3 classes leave no covariance: add records"
+    )
+
+
+def test_rows_of_one_id_are_all_fitted_or_all_held_out(cli: Cli) -> None:
+    """A head that memorises persons, and nothing else, is wrong about all held-out ones."""
+    rng = np.random.default_rng(0)
+    people, labels = rng.standard_normal((60, 64)), rng.integers(0, 2, 60)
+    of = np.repeat(np.arange(60), 5)
+    features = people[of] + 0.01 * rng.standard_normal((300, 64))
+    np.savez("named.npz", features=features, labels=labels[of], ids=of)
+    np.savez("bare.npz", features=features, labels=labels[of])
+    words = ("--held-out", 0.3, "--ridge", 0.01)
+    named, bare = (cli.json("calibrate", f"{name}.npz", *words) for name in ("named", "bare"))
+    assert named["held_out"] % 5 == 0
+    assert named["accuracy"] < 0.8 < bare["accuracy"]
+
+
+def test_a_table_says_the_same_as_arrays(cli: Cli) -> None:
+    """With words as labels, ids under a custom name, and unusable rows."""
+    rng = np.random.default_rng(1)
+    features, labels = records(rng, 60)
+    ids, words = np.repeat(np.arange(20), 3), np.array(["ash", "class-0", "class-1"])[labels]
+    np.savez("a.npz", features=features, labels=labels, ids=ids)
+    lines = [
+        f"{','.join(map(str, row))},{word},{each}"
+        for row, word, each in zip(features, words, ids, strict=True)
+    ]
+    lines += [f"{','.join('1' * DIM)},,1", f"{','.join('0' * DIM)},ash,1"]
+    names = ",".join(f"f{index}" for index in range(DIM))
+    Path("a.csv").write_text("\n".join([f"{names},label,patient", *lines]))
+    arrays = cli.json("calibrate", "a.npz", "--held-out", 0.3)
+    table = cli.json("calibrate", "a.csv", "--held-out", 0.3, "--id-column", "patient")
+    assert table.pop("class_keys") == ["ash", "class-0", "class-1"]
+    assert table == arrays
+    assert "skipped 2 unusable rows" in cli("calibrate", "a.csv", "--id-column", "patient").err
+
+
+def test_who_chooses_a_personal_head_does_not_judge_it(cli: Cli, tmp_path: Path) -> None:
+    """All five rows of an id are on the same side."""
+    with standing(tmp_path / "service") as stage:
+        consortium = Consortium(stage, tmp_path / "federation", after={"publish": ["pooled"]})
+        consortium.run(consortium.enrol())["member-0"].save("result")
+    features, labels = (np.repeat(each, 5, axis=0) for each in consortium.data("member-0"))
+    words = np.array(consortium.content().question.classes)[labels]
+    np.savez("own.npz", features=features, labels=words, ids=np.arange(len(labels)) // 5)
+    done = cli("calibrate", "own.npz", "--personal", "result", "--held-out", 0.6, "--json")
+    assert "pass only records that it did not sum" in done.err
+    said = done.values
+    assert said["held_out"] % 5 == 0
+    assert tuple(said["class_keys"]) == consortium.content().question.classes
+    assert said["own_weight"] >= 0
+    assert "ridge" not in said  # λ is the result's
+    for other in (("--ridge", 1), ("--prior", "uniform")):
+        refused = cli("calibrate", "own.npz", "--personal", "result", "--held-out", 0.6, *other)
+        assert "leave out --ridge and --prior" in refused.error
+
+
+def test_files_that_do_not_fit_together(cli: Cli, files: list[Path]) -> None:
+    wide = write("wide.npz", np.eye(3), np.arange(3))
+    assert cli("calibrate", files[0], wide).error.startswith("wide.npz")
+    error = cli("calibrate", files[0], "--held-out", wide).error
+    assert error.startswith("wide.npz")
+    assert not Path("made").exists()
+
+
+def test_no_features_are_overwritten(cli: Cli, files: list[Path]) -> None:
+    before = files[0].read_bytes()
+    for words in ((files[0],), (files[1], "--held-out", files[0])):
+        assert "would replace the features" in cli("calibrate", *words, "--output", files[0]).error
+    assert files[0].read_bytes() == before
+    assert cli("calibrate", files[0], "--output", cli.folder).error
+    error = cli("calibrate", files[0], "--report", files[1] / "made" / "report.html").error
+    assert str(files[1].absolute()) in error
+
+
+def test_what_follows_from_own_records_is_one_s_own_to_read(cli: Cli, files: list[Path]) -> None:
+    old = Path("report.html")
+    old.write_text("of another day")
+    old.chmod(0o644)
+    Path("linked.safetensors").symlink_to("head.safetensors")
+    words = ("--report", old, "--output", "linked.safetensors")
+    with old.open() as reading:
+        cli.json("calibrate", *files, "--held-out", 0.3, *words)
+        assert reading.read() == "of another day"  # the file was replaced, not written over
+    for made in ("report.html", "head.safetensors"):
+        assert stat.S_IMODE(Path(made).lstat().st_mode) == 0o600
+    assert Path("linked.safetensors").is_symlink()
+    assert not list(cli.folder.glob(".*"))
+
+
+def test_more_than_fits_is_refused_at_once(
+    cli: Cli, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda _: 10_000)  # pages and their size: 100 MB
+    wide = write("wide.npz", np.eye(2, 200), np.array([0, 65_000]))  # labels that are ids
+    assert "100" not in cli("calibrate", files[0]).err
+    assert "0.1 GB" in cli("calibrate", wide).error
+    many = write("many.npz", np.eye(2, 200), np.array([0, 1000]))
+    assert cli("calibrate", many, "--head", "ccvr").error  # although the sums of ffc would fit
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_is_fitted_saved_and_judged(name: str, cli: Cli, files: list[Path]) -> None:
+    few = ("--parameter", "size=64") if name == "random-features" else ()
+    said = cli.json("calibrate", *files, "--head", name, "--held-out", 0.3, *few)
+    assert said["records"] + said["held_out"] == 63
+    assert said["accuracy"] > 0.7  # of some twenty records
+    content = Path("head.safetensors").read_bytes()
+    saved = Calibrated.of(load(content), notes_in(content, HEAD))
+    assert saved.temperature == said["temperature"]
+    features, labels = (
+        np.concatenate([np.load(path)[key] for path in files]) for key in ("features", "labels")
+    )
+    assert (saved.predict(features) == labels).mean() > 0.8
+    assert cli.json("calibrate", *files, "--head", name, "--held-out", 0.3, *few) == said
+
+
+@pytest.mark.slow
+def test_the_report_is_one_file_with_its_figures(cli: Cli, files: list[Path]) -> None:
+    said = cli.json("calibrate", *files, "--held-out", 0.3, "--report", "made/report.html")
+    page = Path(said["report"]).read_text()
+    assert page.count("<img src=") == page.count("data:image/svg+xml") == 4
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    assert f"on {said['held_out']} held-out records" in page
+    cli.json("calibrate", *files, "--ridge", 1, "--report", "plain.html")
+    assert "pass <code>--held-out</code>" in Path("plain.html").read_text()
+    prior = ("--prior", "uniform", "--report", "ncm.html")
+    cli.json("calibrate", *files, "--head", "ncm", "--held-out", files[0], *prior)
+    adapted = Path("ncm.html").read_text()
+    for chosen in ("How λ was chosen", "τ was chosen on the records that the diagram shows"):
+        assert chosen in page
+        assert chosen not in adapted
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--head", "best"),
+        ("--head", "lda", "--ridge", 1),
+        ("--head", "ccvr", "--ridge", 1),
+        ("--head", "random-features", "--parameter", "bias=1"),
+        ("--head", "random-features", "--parameter", "length=2"),
+        ("--head", "random-features", "--parameter", "size=3"),
+        ("--head", "ccvr", "--parameter", "power=2"),
+        ("--parameter", "size"),
+        ("--prior", "uniform"),
+        ("--prior", "no.txt", "--held-out", 0.3),
+        ("--held-out", 1.5),
+        ("--held-out", 1e-9),
+        ("--personal", "result"),
+        ("--personal", "result", "--held-out", 0.3),
+        ("--report", "head.safetensors"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: tuple[object, ...], cli: Cli, files: list[Path]) -> None:
+    assert cli("calibrate", *files, *words).error
+    assert not Path("head.safetensors").exists()
+
+
+def test_a_report_without_what_draws_it(cli: Cli, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "veilsum[training]" in cli("calibrate", *files, "--report", "report.html").error
+
+
+def test_other_class_shares_keep_the_temperature(cli: Cli) -> None:
+    # The hold-out set has the old shares: its own temperature would undo the shift.
+    rng = np.random.default_rng(0)
+    labels = (rng.random(400) < 0.1).astype(int)
+    path = write("x.npz", rng.normal(size=(400, 3)) + np.outer(1 + labels, [1, 0, 0]), labels)
+    found, even = (
+        cli.json("calibrate", path, "--held-out", path, *more) for more in ((), ("--prior", "uniform"))
+    )
+    assert even["temperature"] == found["temperature"]
+    assert even["accuracy"] < found["accuracy"]
+
+
+def test_columns_of_length_1_and_other_shares_of_the_classes(cli: Cli, files: list[Path]) -> None:
+    with np.load(files[0]) as data:
+        rare = (data["labels"] > 0) | (np.arange(len(data["labels"])) < 4)  # two records of class 0 are left
+        path = write("rare.npz", data["features"][rare], data["labels"][rare])
+        counts = np.bincount(data["labels"][rare])
+    held = ("--held-out", files[1])
+
+    def fitted(*more: object) -> Calibrated:
+        cli.json("calibrate", path, *(() if "--head" in more else ("--parameter", "bias=1")), *more)
+        content = Path("head.safetensors").read_bytes()
+        return Calibrated.of(load(content), notes_in(content, HEAD))
+
+    plain, unit = fitted().head, fitted("--unit-columns").head
+    np.testing.assert_allclose(unit.weights, plain.with_unit_columns().weights)
+    assert unit.bias is not None
+    np.testing.assert_allclose(np.linalg.norm(np.vstack([unit.weights, unit.bias]), axis=0), 1)
+
+    found, even = fitted(*held), fitted("--prior", "uniform", *held)
+    assert found.temperature is not None
+    expected = plain.with_prior(counts, np.ones(CLASSES), temperature=found.temperature)
+    assert plain.bias is not None
+    assert even.head.bias is not None
+    np.testing.assert_array_equal(even.head.weights, plain.weights)
+    np.testing.assert_allclose(even.head.bias, expected.bias)  # type: ignore[arg-type]
+    assert even.head.bias[0] - plain.bias[0] == (even.head.bias - plain.bias).max()
+
+    Path("shares.txt").write_text("\n".join(map(str, counts)))
+    np.testing.assert_allclose(fitted("--prior", "shares.txt", *held).head.bias, plain.bias)  # type: ignore[arg-type]
+    lda = fitted("--head", "lda").head
+    same = fitted("--head", "lda", "--prior", "uniform").head
+    np.testing.assert_allclose(same.bias, lda.with_prior(counts, np.ones(CLASSES)).bias)  # type: ignore[arg-type]

@@ -1,0 +1,148 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from client_sdk.progress import Progress, Step
+from tests.support.cli import Cli
+from veilsum.cli.commands.member import _teller
+from veilsum.cli.console import clock, fail, note, reported, say, table
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import RoundRequest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_result_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"a_name": 1.23456789, "list": [1, None], "empty": (), "inner": {"x": 0.5}, "long": "z" * 200}
+    say(values, "Title")
+    assert capsys.readouterr().out.splitlines() == [
+        "Title",
+        "a name  1.23457",
+        "list    1, –",
+        "empty   –",
+        "inner   x 0.5",
+        f"long    {'z' * 200}",
+    ]
+    say({})
+    assert capsys.readouterr().out == ""
+
+
+def test_a_result_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    note("beside it")
+    with reported(as_json=True):
+        say({"a_name": [1]}, "Title")
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"a_name": [1]}
+    assert captured.err == "beside it\n"
+
+
+def test_an_interrupted_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json in (False, True):
+        with pytest.raises(typer.Exit) as ended, reported(as_json=as_json):
+            raise KeyboardInterrupt
+        assert ended.value.exit_code == 130
+    assert capsys.readouterr() == ('{"error": "stopped", "cause": null}\n', "veilsum: stopped\n")
+
+
+HOSTILE = "a\x1b[2Jb\x9b1Ac\r\nveilsum: d\x00\x7f\u202e\ud800"
+
+
+def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "a�[2Jb�1Ac  veilsum: d����"
+    note(HOSTILE)
+    _teller()(Progress(Step.WAITING, waiting_for=(HOSTILE,), detail=HOSTILE))
+    with pytest.raises(typer.Exit):
+        fail(HOSTILE)
+    say({HOSTILE: [HOSTILE, {HOSTILE: 1}]})
+    table("Title", [{"name": HOSTILE}])
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == [said, f"waiting, waiting for {said}, {said}", f"veilsum: {said}"]
+    shown, _, _, row = captured.out.splitlines()
+    assert shown == f"{said}  {said}, {said} 1"
+    assert row.strip() == said
+
+
+def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None:
+    tell, until_s = _teller(), time.time()
+    waiting: dict[str, Any] = {"phase": "collecting", "total": 3, "until_s": until_s}
+    for event in (
+        Progress(Step.MASKING, done=1, total=2),
+        Progress(Step.MASKING, done=2, total=2),
+        Progress(Step.WAITING, done=1, waiting_for=("a", "b"), **waiting),
+        Progress(Step.WAITING, done=1, waiting_for=("a", "b"), **waiting),
+        Progress(Step.WAITING, done=2, waiting_for=("b",), **waiting),
+        Progress(Step.ANSWERING, detail="vote"),
+    ):
+        tell(event)
+    assert capsys.readouterr().err.splitlines() == [
+        "masking, 2 of 2",
+        f"waiting (collecting), 1 of 3, waiting for a, b, until {clock(until_s)}",
+        f"waiting (collecting), 2 of 3, waiting for b, until {clock(until_s)}",
+        "answering, vote",
+    ]
+
+
+def test_a_validation_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), reported(as_json=False):
+        RoundRequest(lifetime_s=0)
+    assert capsys.readouterr().err == "veilsum: lifetime_s: Input should be greater than 0\n"
+    with pytest.raises(typer.Exit), reported(as_json=False):
+        raise Misuse("said")
+    assert capsys.readouterr().err == "veilsum: said\n"
+
+
+def test_a_path_of_another_kind_is_told_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.touch()
+    folder.mkdir()
+    expected: dict[Callable[[], object], str] = {
+        lambda: file.mkdir(exist_ok=True): f"{file} is a file, expected a folder",
+        lambda: (file / "x").write_bytes(b""): f"{file / 'x'} leads through a file",
+        lambda: folder.write_bytes(b""): f"{folder} is a folder, expected a file",
+        folder.mkdir: f"{folder}: File exists",
+        (tmp_path / "none").read_bytes: f"{tmp_path / 'none'}: No such file or directory",
+    }
+    for act, said in expected.items():
+        with pytest.raises(typer.Exit), reported(as_json=False):
+            act()
+        assert capsys.readouterr().err.startswith(f"veilsum: {said}")
+
+
+def test_too_little_memory_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for error, said in (
+        (MemoryError(), "allocation failed"),
+        (MemoryError("Unable to allocate 1 PiB"), "Unable to"),
+    ):
+        with pytest.raises(typer.Exit), reported(as_json=False):
+            raise error
+        assert f"out of memory ({said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("calibrate", "--help"), ("calibrate", "none.npz")])
+def test_a_terminal_without_our_letters_shows_others(words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "veilsum", *words]
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "PATH": os.defpath}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in ran.stderr
+    assert ran.returncode == (0 if "--help" in words else 1)
+
+
+@pytest.mark.parametrize("words", [("", "--member", "a"), ("folder", "--member", "a", "--admin-key=")])
+def test_an_empty_word_is_refused(
+    words: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = cli("member", "new", *words)
+    assert refused.code == 2
+    assert "an argument is empty" in refused.err
+    assert not list(tmp_path.iterdir())

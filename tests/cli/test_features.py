@@ -1,0 +1,453 @@
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+from safetensors.numpy import save_file
+from sklearn.datasets import load_wine
+
+from client_sdk.records import Records
+from tests.support.cli import Cli
+from veilsum.cli.features import Moments, class_keys, moments_in, read_records, read_table
+from veilsum.protocol.errors import Misuse
+
+Z, Y = np.eye(3, dtype=np.float32), np.array([0, 2, 1])
+Write = Callable[[Path], None]
+
+
+def write_parquet(path: Path, columns: dict[str, Any]) -> None:
+    parquet.write_table(pa.table(columns), path)
+
+
+def columns(**more: Any) -> dict[str, Any]:
+    return {**{f"f{i}": Z[:, i] for i in range(3)}, **more}
+
+
+def write_csv(path: Path) -> None:
+    """Write a CSV file like a spreadsheet: with a byte order mark, and the label in any column."""
+    rows = (f"{a},{y},{b},{c}\n" for (a, b, c), y in zip(Z, Y, strict=True))
+    path.write_text("\ufefff0,label,f1,f2\n" + "".join(rows), "utf-8")
+
+
+FORMS: dict[str, Write] = {
+    "npz": lambda p: np.savez(p, features=Z, labels=Y, more=np.array([object()])),
+    "safetensors": lambda p: save_file({"features": Z, "labels": Y, "other": Y}, p),
+    "parquet": lambda p: write_parquet(p, columns(label=Y)),
+    "pt": lambda p: torch.save({"features": torch.tensor(Z), "labels": torch.tensor(Y), "epoch": 3}, p),
+    "csv": write_csv,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{form}"
+    FORMS[form](path)
+    found = read_table(path.rename(path.with_suffix(f".{form.title()}")))
+    np.testing.assert_array_equal(found.features, Z)
+    np.testing.assert_array_equal(found.labels, Y)
+    assert found.ids is None
+
+
+def raw(content: bytes) -> Write:
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    return write
+
+
+IDS = np.array(["p1", "p2", "p1"])
+WITH_IDS: dict[str, tuple[Write, str | None]] = {
+    "npz": (lambda p: np.savez(p, features=Z, labels=Y, ids=IDS), None),
+    "csv": (raw(b"id,f0,label,f1\np1,1,0,2\np2,3,2,4\np1,5,1,6\n"), None),
+    "parquet": (lambda p: write_parquet(p, columns(label=Y, patient=IDS)), "patient"),
+}
+
+
+@pytest.mark.parametrize("form", WITH_IDS)
+def test_ids(form: str, tmp_path: Path) -> None:
+    write, column = WITH_IDS[form]
+    path = tmp_path / f"x.{form}"
+    write(path)
+    found = read_table(path, id_column=column)
+    assert found.ids is not None
+    assert found.ids.tolist() == IDS.tolist()
+    assert found.labels.tolist() == Y.tolist()
+    assert found.features.shape[1] == (2 if form == "csv" else 3)
+    with pytest.raises(Misuse):
+        read_table(path, id_column="nowhere")
+
+
+def test_labels_may_be_class_keys(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("label,f0\nbenign,1\nmalignant,2\n")
+    assert read_table(path).labels.tolist() == ["benign", "malignant"]
+
+
+def test_each_study_says_whether_a_whole_number_is_a_key_or_an_index(tmp_path: Path) -> None:
+    """A member may have approved several studies; none of them changes how another's labels are read."""
+    np.savez(tmp_path / "x.npz", features=Z, labels=[7.0, 1.0, np.nan])
+    records = read_records(tmp_path / "x.npz")
+    assert records.indices([f"class-{label}" for label in range(8)]).tolist() == [7, 1, -1]
+    assert records.indices(["1", "7"]).tolist() == [1, 0, -1]
+    assert records.indices(["a", "b"]).tolist() == [-1, 1, -1]
+    np.savez(tmp_path / "x.npz", features=Z, labels=[-1, 1, 0])
+    assert read_records(tmp_path / "x.npz").indices(["-1", "1"]).tolist() == [0, 1, -1]
+    np.savez(tmp_path / "x.npz", features=Z, labels=[[1, 2, 3]])
+    with pytest.raises(Misuse, match="labels have shape"):
+        read_records(tmp_path / "x.npz")
+
+
+KEYS = {
+    "indices": (["no", "yes", "maybe"], [1, 0, 2, -1]),
+    "numbers": (["10", "1", "0", "2"], [1, 2, 3, -1]),
+    "padded": (["000", "001", "002"], [1, 0, 2, -1]),
+}
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize(
+    "labels", [["1", "0", "2", ""], ["1.0", "0.0", "2.0", ""], [" 001", "000", "002 ", ""]]
+)
+@pytest.mark.parametrize("form", ["csv", "npz", "parquet"])
+def test_a_label_is_the_same_class_however_its_file_writes_it(
+    tmp_path: Path, form: str, labels: list[str], keys: str
+) -> None:
+    """A missing label affects only its own row."""
+    path = tmp_path / f"x.{form}"
+    match form:
+        case "csv":
+            path.write_text("label,f\n" + "".join(f"{label},1\n" for label in labels))
+        case "npz":
+            np.savez(path, features=np.ones((4, 1)), labels=labels)
+        case _:
+            write_parquet(path, {"label": [each or None for each in labels], "f": np.ones(4)})
+    classes, expected = KEYS[keys]
+    assert read_records(path).indices(classes).tolist() == expected
+
+
+def test_a_category_that_is_missing_stays_missing(tmp_path: Path) -> None:
+    """As pandas writes a categorical column."""
+    path = tmp_path / "x.parquet"
+    columns = {"label": ["a", None, "b"], "id": ["p1", "p2", None], "age": [5, 6, None]}
+    arrays = {name: pa.array(values).dictionary_encode() for name, values in columns.items()}
+    write_parquet(path, {"label": arrays["label"], "age": arrays["age"]})
+    records = read_records(path)
+    assert records.indices(["a", "b"]).tolist() == [0, -1, 1]
+    assert np.isnan(records.features[2, 0])
+    write_parquet(path, arrays)
+    with pytest.raises(Misuse, match=r"x\.parquet: the id in row 2 has 0 bytes"):
+        read_records(path)
+
+
+def test_an_empty_cell_is_a_missing_number(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("label,f0,f1\n0,1,\n1,NA,2\n1,3,4\n")
+    records = read_records(path)
+    _, usable = records.usable(["0", "1"])
+    assert records.features[usable].tolist() == [[3, 4]]
+
+
+def test_a_label_with_an_underscore_stays_text(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("label,f\n1_0,1\n2_1,1\n")
+    records = read_records(path)
+    assert class_keys([records]) == ["1_0", "2_1"]
+    assert records.indices(["1_0", "2_1"]).tolist() == [0, 1]
+
+
+def test_parquet_with_a_list_of_numbers_for_each_record(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    for values in (pa.array(Z.tolist()), pa.FixedSizeListArray.from_arrays(Z.ravel(), 3)):
+        write_parquet(path, {"features": values, "label": Y})
+        found = read_table(path)
+        np.testing.assert_array_equal(found.features, Z)
+        np.testing.assert_array_equal(found.labels, Y)
+    write_parquet(path, {"features": values})
+    with pytest.raises(Misuse):
+        read_table(path)
+
+
+def npz(**arrays: Any) -> Write:
+    return lambda path: np.savez(path, **arrays)
+
+
+def tensors(path: Path, **types: str) -> None:
+    """Make features of twos and labels of zeros as torch writes them, possibly in types that numpy lacks."""
+    header, content = {}, b""
+    for name, kind in types.items():
+        one = {"BF16": b"\x00\x40", "F8_E4M3": b"\x40", "I8": b"\0"}[kind]
+        shape = [3, 2] if name == "features" else [3]
+        data = one * int(np.prod(shape))
+        offsets = [len(content), len(content) + len(data)]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": offsets}
+        content += data
+    packed = json.dumps(header).encode()
+    path.write_bytes(len(packed).to_bytes(8, "little") + packed + content)
+
+
+def test_bfloat16_is_widened(tmp_path: Path) -> None:
+    tensors(tmp_path / "x.safetensors", labels="I8", features="BF16")
+    records = read_records(tmp_path / "x.safetensors")
+    assert records.features.dtype == np.float32
+    np.testing.assert_array_equal(records.features, np.full((3, 2), 2.0))
+    np.testing.assert_array_equal(records.labels, np.zeros(3))
+    tensors(tmp_path / "x.safetensors", labels="BF16", features="BF16")
+    with pytest.raises(Misuse, match="BF16 for features alone"):
+        read_table(tmp_path / "x.safetensors")
+
+
+def pandas(index: list[Any], **more: Any) -> Write:
+    """Make a table as pandas does, whose file records the index columns."""
+    about = json.dumps({"index_columns": index, "columns": [], "pandas_version": "2"})
+    table = pa.table(columns(label=Y, **more)).replace_schema_metadata({"pandas": about})
+    return lambda path: parquet.write_table(table, path)
+
+
+def truncated(path: Path) -> None:
+    np.savez_compressed(path, features=np.zeros((50, 3)), labels=np.zeros(50, int))
+    content = bytearray(path.read_bytes())
+    content[60:90] = bytes(30)
+    path.write_bytes(content)
+
+
+BAD: dict[str, tuple[str, Write]] = {
+    "no such form": ("txt", raw(b"1,2")),
+    "a folder": ("npz", Path.mkdir),
+    "a loop of links": ("npz", lambda p: p.symlink_to(p)),
+    "npz without labels": ("npz", npz(features=Z, y=Y)),
+    "npz without features": ("npz", npz(labels=Y)),
+    "npz of nothing": ("npz", npz()),
+    "npz with pickles": ("npz", npz(features=np.array([{}]), labels=Y)),
+    "npz that is empty": ("npz", raw(b"")),
+    "npz that is a pickle": ("npz", raw(b"\x80\x04.")),
+    "npz that is damaged": ("npz", truncated),
+    "safetensors that are none": ("safetensors", raw(b"junk")),
+    "safetensors of float8": ("safetensors", lambda p: tensors(p, features="F8_E4M3", labels="BF16")),
+    "safetensors with labels of bfloat16": (
+        "safetensors",
+        lambda p: tensors(p, features="BF16", labels="BF16"),
+    ),
+    "safetensors with other names": ("safetensors", lambda p: save_file({"x": Z}, p)),
+    "parquet that is none": ("parquet", raw(b"PAR1")),
+    "parquet without label": ("parquet", lambda p: write_parquet(p, columns())),
+    "parquet of a label": ("parquet", lambda p: write_parquet(p, {"label": Y})),
+    "parquet of text": ("parquet", lambda p: write_parquet(p, columns(label=Y, name=["a", "b", "c"]))),
+    "parquet of lists": ("parquet", lambda p: write_parquet(p, {"z": Z.tolist(), "label": Y})),
+    "parquet with an index": ("parquet", lambda p: write_parquet(p, columns(label=Y, __index_level_0__=Y))),
+    "parquet with a named index": ("parquet", pandas(["row"], row=Y)),
+    "parquet with a name twice": (
+        "parquet",
+        lambda p: parquet.write_table(
+            pa.Table.from_arrays([*map(pa.array, (Z[0], Z[1], Y))], ["a", "a", "label"]), p
+        ),
+    ),
+    "parquet of lists with more beside": (
+        "parquet",
+        lambda p: write_parquet(p, {"id": Y, "features": Z.tolist(), "age": Y, "label": Y}),
+    ),
+    "parquet of lists of several lengths": (
+        "parquet",
+        lambda p: write_parquet(p, {"features": [[1.0], [1.0, 2.0], [1.0]], "label": Y}),
+    ),
+    "csv of nothing": ("csv", raw(b"")),
+    "csv of a header": ("csv", raw(b"a,label\n")),
+    "csv with a name twice": ("csv", raw(b"a,a,label\n1.0,2.0,0\n")),
+    "csv with an index": ("csv", raw(b",a,label\n0,1.0,0\n")),
+    "csv with an index twice written": ("csv", raw(b"Unnamed: 0,a,label\n0,1.0,0\n")),
+    "csv with two columns of labels": ("csv", raw(b"a,Label,label\n1.0,1,1\n")),
+    "csv with ids of another name": ("csv", raw(b"ids,a,label\n7,1.0,1\n")),
+    "csv with an underscore in a number": ("csv", raw(b"a,label\n1_0,1\n")),
+    "csv in another encoding": ("csv", raw("größe,label\n1.0,1\n".encode("latin-1"))),
+    "csv that is ragged": ("csv", raw(b"a,label\n1.0,1\n1.0\n")),
+    "csv of text": ("csv", raw(b"a,label\n1.0,1\none,1\n")),
+    "csv with one class": ("csv", raw(b"a,label\n1.0,cat\n1.0,cat\n")),
+    "csv with labels that are not whole": ("csv", raw(b"a,label\n1.0,0.5\n1.0,1\n")),
+    "csv with a label beyond all": ("csv", raw(b"a,label\n1.0,99999999999999999999\n")),
+    "one row": ("npz", npz(features=Z[0], labels=Y)),
+    "a number": ("npz", npz(features=np.float32(1), labels=Y)),
+    "no columns": ("npz", npz(features=Z[:, :0], labels=Y)),
+    "no records": ("npz", npz(features=Z[:0], labels=Y[:0])),
+    "a label": ("npz", npz(features=Z, labels=1)),
+    "too few labels": ("npz", npz(features=Z, labels=Y[:2])),
+    "labels in a column": ("npz", npz(features=Z, labels=Y[:, None])),
+    "one-hot labels": ("npz", npz(features=Z, labels=np.eye(3, dtype=int))),
+    "labels that are missing": ("npz", npz(features=Z, labels=np.full(3, np.nan))),
+    "a negative label": ("npz", npz(features=Z, labels=Y - 1)),
+    "a huge label": ("npz", npz(features=Z, labels=Y + 10**9)),
+    "NaN": ("npz", npz(features=np.where(Z > 0, np.nan, 0.0), labels=Y)),
+    "zero": ("npz", npz(features=0 * Z, labels=Y)),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files_are_told_in_one_line(case: str, cli: Cli) -> None:
+    suffix, write = BAD[case]
+    path = cli.folder / f"x.{suffix}"
+    write(path)
+    words = ("calibrate", path, "--output", cli.folder / "head.safetensors")
+    error = cli(*words).error
+    assert error.startswith(str(path)) or str(path) in error
+    assert not (cli.folder / "head.safetensors").exists()
+    refused = cli(*words, "--json")
+    assert refused.code == 1
+    assert refused.values == {"error": error, "cause": None}
+    assert refused.err == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([0, 2], [1.0, np.nan], ["class-0", "class-1", "class-2"]),
+        (["10", "2"], ["", "0"], [f"class-{index}" for index in range(11)]),
+        (["yes", " no "], [1, 1], ["1", "no", "yes"]),
+    ],
+)
+def test_classes_follow_from_the_labels_of_all_files(
+    tmp_path: Path, first: list[Any], second: list[Any], expected: list[str]
+) -> None:
+    for name, labels in (("a", first), ("b", second)):
+        np.savez(tmp_path / f"{name}.npz", features=np.ones((2, 1)), labels=labels)
+    assert class_keys([read_records(tmp_path / f"{name}.npz") for name in "ab"]) == expected
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz", "A.B.CSV", "A.CSV.GZ"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_any_common_delimiter_and_gzip_are_read(tmp_path: Path, name: str, delimiter: str) -> None:
+    text = "a b;label;id\n0.5;1;x\n0.25;0;y\n".replace(";", delimiter).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text) if name.lower().endswith(".gz") else text)
+    table = read_table(path)
+    assert (table.features.tolist(), table.labels.tolist()) == ([[0.5], [0.25]], [1, 0])
+    assert table.ids is not None
+    assert table.ids.tolist() == ["x", "y"]
+
+
+def test_blank_lines_are_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,label\n0.5,1\n\n0.25,0\n\n\n")
+    assert read_table(path).features.tolist() == [[0.5], [0.25]]
+
+
+@pytest.mark.parametrize(("row", "why"), [("one,0", "column a"), ("1", "the 2 columns")])
+def test_an_error_names_the_line_of_the_file(tmp_path: Path, row: str, why: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f'a,label\n0.5,"two\nlines"\n\n{row}\n')
+    with pytest.raises(Misuse, match=f"line 5.*{why}"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[ns]", "datetime64[D]", "timedelta64[s]"])
+@pytest.mark.parametrize("form", ["npz", "parquet", "list"])
+def test_a_time_is_no_id(tmp_path: Path, form: str, kind: str) -> None:
+    """Not even numpy's nanoseconds, whose integer depends on the file's writer."""
+    path, ids = tmp_path / f"x.{form}", np.arange(3).astype(kind)
+    match form:
+        case "npz":
+            np.savez(path, features=Z, labels=Y, ids=ids)
+        case "parquet":
+            ids = ids.astype(kind.replace("[D]", "[s]"))  # pyarrow has no date from days
+            write_parquet(path, columns(label=Y, id=ids))
+    with pytest.raises(Misuse, match="the id in row 0 is a"):
+        _ = Records(Z, Y, list(ids)) if form == "list" else read_records(path)
+
+
+def test_no_text_of_a_record_is_in_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,label\n0.5,Jane Doe,1\n")
+    with pytest.raises(Misuse, match=r"line 2, column b does not hold a number: .* --id-column") as refused:
+        read_table(path)
+    assert "Jane" not in str(refused.value)
+
+
+@pytest.mark.parametrize("options", [[], ["--standardise", "moments.safetensors"]])
+@pytest.mark.parametrize("form", ["npz", "parquet"])
+def test_features_that_are_text_are_in_no_error(cli: Cli, form: str, options: list[str]) -> None:
+    path, features = cli.folder / f"a.{form}", [["Jane", "1"], ["2", "3"]]
+    if form == "npz":
+        np.savez(path, features=features, labels=[0, 1])
+    else:
+        write_parquet(path, {"features": features, "label": [0, 1]})
+    words = [str(cli.folder / each) if "." in each else each for each in options]
+    if words:
+        Moments(np.zeros(2), np.ones(2)).save(Path(words[1]))
+    refused = cli("calibrate", path, *words)
+    assert "expected numbers" in refused.error
+    assert "Jane" not in refused.err
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.safetensors", "a.parquet", "a.pt"])
+@pytest.mark.parametrize("line", ["Jane,0.25,-1", "0.25,0.25,1", "Jane,0.25,-1\nJohn,0.5,1"])
+def test_no_value_of_a_file_of_another_form_is_in_an_error(tmp_path: Path, name: str, line: str) -> None:
+    path = tmp_path / name
+    path.write_text(f"{line}\n")
+    with pytest.raises(Misuse) as refused:
+        read_table(path)
+    assert not [value for value in ("Ja", "0.2") if value in str(refused.value).replace(str(path), "")]
+
+
+def test_a_pt_file_may_hold_bfloat16_and_says_what_numpy_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({"features": torch.tensor(Z, dtype=torch.bfloat16), "labels": torch.tensor(Y)}, path)
+    np.testing.assert_array_equal(read_table(path).features, Z)
+    torch.save({"features": torch.tensor(Z), "labels": torch.tensor([0, 1, 257]).bfloat16()}, path)
+    with pytest.raises(Misuse, match="numpy can't hold this tensor"):
+        read_table(path)
+    torch.save({"features": torch.tensor(Z).to_sparse(), "labels": torch.tensor(Y)}, path)
+    with pytest.raises(Misuse, match="numpy can't hold this tensor"):
+        read_table(path)
+
+
+def test_a_pt_file_that_needs_unpickling_is_refused(tmp_path: Path) -> None:
+    torch.save({"features": Path("x"), "labels": torch.tensor(Y)}, tmp_path / "x.pt")
+    with pytest.raises(Misuse, match=r"can't read .*x.pt as .pt"):
+        read_table(tmp_path / "x.pt")
+    torch.save([1], tmp_path / "x.pt")
+    with pytest.raises(Misuse, match="holds a list, expected a dictionary"):
+        read_table(tmp_path / "x.pt")
+
+
+def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    features = np.column_stack([rng.normal(5, 2, 200), rng.normal(-1, 1000, 200), np.full(200, 0.1)])
+    features[0] = np.nan
+    moments = moments_in(tmp_path / "moments.safetensors", [features[:100], features[100:]])
+    found = moments.apply(features)[1:]
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(found.std(axis=0), [1, 1, 0], atol=1e-12)
+    assert (moments.mean[2], moments.scale[2]) == (0.1, 1)
+    again = moments_in(tmp_path / "moments.safetensors", [2 * features])
+    np.testing.assert_array_equal(again.mean, moments.mean)
+    with pytest.raises(Misuse, match="the moments are of 3 features"):
+        moments.apply(features[:, :2])
+    with pytest.raises(Misuse, match="the same number in each"):
+        moments_in(tmp_path / "other", [features, features[:, :2]])
+    with pytest.raises(Misuse, match="every row holds NaN"):
+        Moments.of(np.full((2, 2), np.nan))
+    save_file({"mean": np.zeros(2), "scale": np.array([1.0, 0.0])}, tmp_path / "moments.safetensors")
+    with pytest.raises(Misuse, match="a scale above 0"):
+        Moments.load(tmp_path / "moments.safetensors")
+    with pytest.raises(Misuse, match="does not hold moments"):
+        Moments.load(tmp_path / "missing")
+
+
+def test_calibrate_standardises_tabular_features(cli: Cli, tmp_path: Path) -> None:
+    wine = load_wine()
+    np.savez(tmp_path / "wine.npz", features=wine.data, labels=wine.target)
+    words = (
+        "calibrate",
+        tmp_path / "wine.npz",
+        "--held-out",
+        "0.3",
+        "--output",
+        tmp_path / "head.safetensors",
+    )
+    plain = cli.json(*words)["accuracy"]
+    standardised = cli.json(*words, "--standardise", tmp_path / "moments.safetensors")["accuracy"]
+    assert standardised > max(plain, 0.95)
+    assert Moments.load(tmp_path / "moments.safetensors").mean.shape == (13,)

@@ -1,0 +1,128 @@
+"""`--help` of every command, and packages that a member's machine doesn't need."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer import rich_utils
+
+from tests.support.cli import COMMAND, Cli
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "fastapi", "uvicorn", "sqlalchemy", "scipy", "sklearn", "matplotlib")
+
+
+def commands(group: Any = COMMAND, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands(command, (*path, name))
+
+
+PATHS = dict(commands())
+
+
+def test_the_commands_are_those_that_are_promised() -> None:
+    assert {" ".join(path) for path, command in PATHS.items() if not hasattr(command, "commands")} == {
+        *("demo", "pilot", "calibrate", "verify", "privacy", "train", "serve"),
+        *("admin new", "admin roster", "admin publish", "admin close"),
+        *("admin study new", "admin study check", "admin study sign"),
+        *("member new", "member join", "member ledger"),
+        "operator run",
+        *(f"operator cohort {name}" for name in ("open", "status", "watch", "close")),
+        *(f"operator round {name}" for name in ("open", "status", "watch", "cancel", "extend")),
+        *(f"operator round {name}" for name in ("result", "combine", "combined", "transcript")),
+        *(f"operator token {name}" for name in ("new", "list", "revoke")),
+        *("operator audit export", "operator audit verify"),
+        *("operator backup create", "operator backup restore"),
+        *("operator db check", "operator db current", "operator db upgrade"),
+    }
+
+
+OUTSIDE = {"url", "token", "ca", "json_", "help"}
+"""Options of the connection and the output."""
+
+
+@pytest.mark.parametrize("path", PATHS, ids=" ".join)
+def test_no_command_has_more_than_a_dozen_options(path: tuple[str, ...]) -> None:
+    own = [
+        each for each in PATHS[path].params if each.param_type_name == "option" and each.name not in OUTSIDE
+    ]
+    assert len(own) <= {("operator", "run"): 3, ("train",): 15}.get(
+        path, 12
+    )  # a researcher's rounds, sweeps and devices
+
+
+def test_help_lists_the_commands_by_role(cli: Cli) -> None:
+    shown = re.findall(r"^╭─ (\w+) |^│ (\w+) ", cli("--help").out, re.MULTILINE)
+    panels: dict[str, list[str]] = {}
+    for panel, command in shown:
+        if panel:
+            panels[panel] = []
+        else:
+            panels[[*panels][-1]].append(command)
+    assert list(panels.items())[1:] == [
+        ("Anyone", ["demo", "pilot", "calibrate", "verify", "privacy", "train"]),
+        ("Admin", ["admin"]),
+        ("Operator", ["serve", "operator"]),
+        ("Member", ["member"]),
+    ]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=" ".join)
+def test_help_names_every_option_in_words(
+    path: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", 200)
+    outcome = cli(*path, "--help")
+    assert outcome.code == 0
+    command = PATHS[path]
+    assert command.help
+    assert cli(*path, "-h").out == outcome.out
+    for parameter in command.params:
+        if path or parameter.name not in {"install_completion", "show_completion"}:
+            assert parameter.help, parameter.name
+            assert parameter.help.rstrip(".").split(";")[0][:40] in outcome.out, parameter.name
+        for option in parameter.opts if parameter.param_type_name == "option" else ():
+            assert option in outcome.out
+    if not hasattr(command, "commands"):
+        assert "--json" in outcome.out
+    assert not re.search(r"\s\.( |$)", outcome.out), "a default in square brackets was taken for markup"
+
+
+def modules(code: str) -> set[str]:
+    """Return all modules, and their packages, in sys.modules after some code in a new process."""
+    report = "; import json, sys; sys.stderr.write(json.dumps([*sys.modules]))"
+    run = subprocess.run(
+        [sys.executable, "-c", code + report], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    names = json.loads(run.stderr.splitlines()[-1])
+    return {*names, *(name.split(".")[0] for name in names)}
+
+
+def helped(*words: str) -> str:
+    return f"from typer.main import get_command; from veilsum.cli.app import app; get_command(app)({[*words, '--help']!r}, standalone_mode=False)"
+
+
+def test_help_answers_at_once() -> None:
+    heavy = {*HEAVY, "numpy", "pydantic", "httpx", "cryptography", "veilsum.protocol.messages"}
+    assert not modules(helped()) & heavy
+
+
+def test_a_member_needs_none_of_the_extras() -> None:
+    own = "from client_sdk import Identity, Member, Policy, Result; import client_sdk.operator, veilsum.calibration"
+    commands = (
+        "import veilsum.cli.running, veilsum.cli.calibrating.fitting, veilsum.cli.remote, veilsum.cli.admin"
+    )
+    code = f"{own}; {commands}; {helped('member', 'join')}"
+    assert not modules(code) & {*HEAVY, "pyarrow", "asyncpg", "structlog"}
+
+
+def test_the_bare_package_costs_nothing() -> None:
+    assert not modules("import client_sdk, veilsum.study.signed") & {*HEAVY, "httpx", "typer", "rich"}
+    assert not modules("import client_sdk, veilsum") & {*HEAVY, "numpy", "httpx", "pydantic", "cryptography"}

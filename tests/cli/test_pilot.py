@@ -1,0 +1,85 @@
+"""A whole pilot, in separate processes."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+from client_sdk import Result
+from tests.support.cli import Cli
+from veilsum.cli.commands import pilot
+from veilsum.cli.demo.folder import Folder
+from veilsum.cli.demo.processes import DemoError
+from veilsum.cli.round_view import summary
+
+
+@pytest.mark.parametrize(
+    "keys", [np.arange(3), np.array(["no", "perhaps", "yes"]), np.array([0.0, 1.0, np.nan])]
+)
+def test_each_member_is_dealt_its_share_of_every_class(keys: np.ndarray, tmp_path: Path) -> None:
+    labels = np.repeat(keys, (10, 7, 30))
+    np.savez(tmp_path / "a.npz", features=np.arange(94.0).reshape(47, 2), labels=labels)
+    dealt = pilot._tables([tmp_path / "a.npz"], 3)
+    assert sorted(row for table in dealt for row in table.features[:, 0]) == list(range(0, 94, 2))
+    for key in keys.astype(str):
+        held = [np.count_nonzero(table.labels.astype(str) == key) for table in dealt]
+        assert max(held) - min(held) <= 1
+
+
+def test_an_id_is_dealt_to_one_member(tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(0, 20, 90)
+    table = np.column_stack([np.ones((90, 2), int), ids % 2, ids])
+    np.savetxt(tmp_path / "a.csv", table, "%d", ",", header="f,g,label,patient", comments="")
+    found = pilot._tables([tmp_path / "a.csv"], 3, "patient")
+    dealt = [{*map(int, table.ids)} for table in found if table.ids is not None]
+    assert sorted(each for held in dealt for each in held) == sorted({*ids.tolist()})
+    assert {table.features.shape[1] for table in found} == {2}
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_pilot_that_fails_keeps_copies_of_the_records_only_if_asked(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, keep: bool
+) -> None:
+    def fails(folder: Folder, *_: object) -> None:
+        folder.member("m").mkdir(parents=True)
+        folder.features("m").touch()
+        raise DemoError("a member has ended")
+
+    monkeypatch.setattr(pilot, "_run", fails)
+    words = ("pilot", "--members", 3, "--output", tmp_path / "pilot", *(["--keep"] if keep else []))
+    assert cli(*words).error == "a member has ended"
+    assert (tmp_path / "pilot/study.toml").exists()
+    assert bool(list(tmp_path.rglob("features.npz"))) == keep
+
+
+def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) -> None:
+    """With tabular features, standardised by moments that the study names as its extractor."""
+    wine, moments = load_wine(), tmp_path / "moments.safetensors"
+    rows = np.random.default_rng(0).permutation(len(wine.target))
+    np.savez(tmp_path / "wine.npz", features=wine.data[rows], labels=wine.target[rows])
+    words = ("pilot", tmp_path / "wine.npz", "--members", 3, "--output", tmp_path / "pilot")
+    found = cli.json(*words, "--standardise", moments)
+    assert found["hold_out_records"] + found["record"]["rows"] == len(wine.target)
+    assert found["consortium_accuracy"] > 0.75  # of some 35 records, other ones each time
+    assert 0 < found["own_accuracy"] <= 1
+    assert found["largest_difference_from_a_fit_in_the_clear"] < 1e-6
+    result = Result.load(tmp_path / "pilot/result")
+    result.verify()
+    assert summary(result.record)["ridge"].endswith(", chosen by GCV")
+    given = result.record.solution.model_copy(update={"chosen_by": "given"})
+    assert summary(result.record.model_copy(update={"solution": given}))["ridge"].endswith(
+        ", given by the study"
+    )
+    assert result.judged is not None
+    assert result.spec.question.extractor == hashlib.sha256(moments.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("labels", [np.arange(60) % 2 - 2, np.full(60, np.nan), np.full(60, "")])
+def test_a_pilot_says_before_it_starts_that_rows_are_unusable(
+    cli: Cli, tmp_path: Path, labels: np.ndarray
+) -> None:
+    np.savez(tmp_path / "a.npz", features=np.ones((60, 2)), labels=labels)
+    said = cli("pilot", tmp_path / "a.npz", "--members", 3, "--output", tmp_path / "pilot").error
+    assert "member 1 has 0 rows with a label" in said or "not class indices" in said

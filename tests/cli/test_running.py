@@ -1,0 +1,199 @@
+"""`veilsum operator run` goes from enrolment to the result by itself: failed steps are repeated, and it may be stopped anywhere."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from client_sdk.errors import Unreachable
+from service import solving
+from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium
+from tests.support.simulator import Federation
+from veilsum.cli import running
+from veilsum.cli.remote import operator
+from veilsum.cli.round_view import line
+from veilsum.cli.running import Following, Next, find_study, next_of
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
+from veilsum.protocol.messages.opening import LOST_REASON
+from veilsum.protocol.rest import CohortView, RoundView
+
+Make = Callable[..., Consortium]
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "PAUSE_S", 0.2)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make this many certified attempts at a step fail at the coordinator, one after the other."""
+
+    def arm(step: str, times: int = 1) -> None:
+        name = {"indicator": "count", "sum": "solve"}[step]
+        honest, left = getattr(solving, name), [times]
+
+        def broken(*args: Any, **kwargs: Any) -> Any:
+            if left[0]:
+                left[0] -= 1
+                raise PeerFault(Cause.SUM_CHECK_FAILED, "the trace of V is not the number of rows")
+            return honest(*args, **kwargs)
+
+        monkeypatch.setattr(solving, name, broken)
+
+    return arm
+
+
+def test_a_step_that_never_has_a_result_ends_the_command(
+    consortium: Make, failing: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "ATTEMPTS", 2)
+    c = consortium()
+    failing("sum", times=2)
+    run, joins = c.run(), [c.join(member) for member in c.members]
+    assert run.result(PATIENCE_S).error.startswith(
+        f"2 times in a row step sum of period {PERIOD} had no result. The last"
+    )
+    done = c.run("--json").result(PATIENCE_S)  # the same command continues
+    assert done.values["rows"] == 120
+    assert [each.result(PATIENCE_S).code for each in joins] == [0] * 3
+
+
+def test_a_roster_that_was_replaced_after_enrolment_has_members_enrol_again(
+    consortium: Make, remote: Cli
+) -> None:
+    c = consortium()
+    c.enrolled()
+    remote.json("admin", "roster", c.draft, "--reader", "m0", "--folder", c.folder / "admin")
+    remote.operate("admin", "publish", c.roster)
+    run, joins = c.run("--json"), [c.join(member) for member in c.members]
+    done = run.result(PATIENCE_S)
+    assert done.values["rows"] == 120
+    assert "The roster was replaced after enrolment" in done.err
+    assert [each.result(PATIENCE_S).code for each in joins] == [0] * 3
+
+
+# Stopped and started again
+
+
+class Interrupted(BaseException):
+    """Ctrl-C at a place chosen by the test."""
+
+
+def test_an_answer_that_was_lost_is_not_looked_for_in_haste(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c, happened = consortium(), list[Any]()
+
+    def lost(*_: Any) -> None:
+        happened.append("asked")
+        raise Unreachable("HTTP 500") if len(happened) < 3 else Interrupted
+
+    with operator(remote.url, TOKEN) as client:
+        monkeypatch.setattr(client, "open_cohort", lost)
+        study = find_study(client, c.admin, "digits")
+        following = Following(client, happened.append, pause=lambda _: happened.append("paused"))
+        with pytest.raises(Interrupted):
+            following.run(c.admin, study, PERIOD)
+    assert happened == ["asked", "HTTP 500. Looking again.", "paused", "asked"]
+
+
+@pytest.mark.slow
+def test_whoever_starts_the_command_again_finds_the_run_at_each_point(
+    consortium: Make, remote: Cli, failing: Callable[..., None]
+) -> None:
+    c = consortium(5, withhold=True)
+    failing("sum")
+    joins, seen = [c.join(member) for member in c.members], set[str]()
+
+    def tell(news: CohortView | RoundView | str) -> None:
+        text = news if isinstance(news, str) else line(news)
+        if text not in seen:
+            seen.add(text)
+            raise Interrupted
+
+    result: RoundView | None = None
+    while result is None:
+        with operator(remote.url, TOKEN) as client:
+            study = find_study(client, c.admin, "digits")
+            try:
+                result = Following(client, tell).run(c.admin, study, PERIOD)
+            except Interrupted:
+                continue
+    assert result.state == "done"
+    assert len(seen) > 12
+    assert [each.result(PATIENCE_S).code for each in joins] == [0] * 5
+    with operator(remote.url) as client:
+        assert len(client.runs(c.admin).runs) == 2  # nothing was opened twice
+
+
+# The next step, from the chain
+
+
+def links(*made: tuple[str, bytes, bytes, str]) -> tuple[Any, tuple[Link, ...]]:
+    """Make a study's question, and links of its period "p": step, context, repeats and reason."""
+    question = Federation(5, margin=1).content.question
+    return question, tuple(
+        Link(
+            cohort=bytes(32),
+            sequence=place,
+            attempt=0,
+            question=question.digest,
+            period="p",
+            step=step,
+            repeats=repeats,
+            context=context,
+            reason=reason,
+            survivors=bytes(32) if reason != NO_REASON else b"s" * 32,
+        )
+        for place, (step, context, repeats, reason) in enumerate(made)
+    )
+
+
+A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("made", "done", "expected"),
+    [
+        ((), "", Next("indicator")),
+        ((("indicator", A, NO_CONTEXT, "quorum-lost"),), "", Next("indicator")),
+        ((("indicator", A, NO_CONTEXT, NO_REASON),), "A", Next("sum")),
+        ((("indicator", A, NO_CONTEXT, NO_REASON),), "", Next("indicator", repeats=A.hex())),
+        ((("indicator", A, NO_CONTEXT, NO_REASON), ("indicator", B, A, NO_REASON)), "B", Next("sum")),
+        (
+            (("indicator", A, NO_CONTEXT, NO_REASON), ("indicator", B, A, LOST_REASON)),
+            "",
+            Next("indicator", repeats=A.hex()),
+        ),
+        ((("indicator", A, NO_CONTEXT, LOST_REASON),), "", Next(None, last=A.hex()[:16])),
+        (
+            (
+                ("indicator", A, NO_CONTEXT, NO_REASON),
+                ("sum", B, NO_CONTEXT, NO_REASON),
+                ("sum", C, B, NO_REASON),
+                ("sum", D, B, NO_REASON),
+            ),
+            "AD",
+            Next(None, last=D.hex()[:16]),
+        ),
+    ],
+)
+def test_the_next_step_is_the_first_without_a_result(made: Any, done: str, expected: Next) -> None:
+    question, chain = links(*made)
+    finished = {{"A": A, "B": B, "C": C, "D": D}[name].hex()[:16] for name in done}
+    assert next_of(question, "p", chain, finished.__contains__) == expected
+    assert next_of(question, "another", chain, finished.__contains__) == Next("indicator")
+
+
+def test_a_noisy_step_is_never_repeated() -> None:
+    noise = {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"}
+    question = Federation(
+        4, question={"noise": noise, "ring_bits": 48, "thin_classes": False}
+    ).content.question
+    _, [link] = links(("sum", A, NO_CONTEXT, NO_REASON))
+    own = replace(link, question=question.digest)
+    assert next_of(question, "p", (own,), lambda _: False) == Next(None, last=A.hex()[:16])

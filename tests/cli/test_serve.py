@@ -1,0 +1,264 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import sklearn  # noqa: F401 - it looks for torch while it is imported
+import structlog
+
+from client_sdk.errors import Unreachable
+from service.coordinator import Coordinator
+from service.storage.folder import DataFolderLock
+from service.telemetry import logs
+from tests.support.authority import Authority
+from tests.support.cli import CLASSES, DIM, EXTRACTOR, PATIENCE_S, PERIOD, Cli, later, records
+from veilsum.cli import serving
+from veilsum.cli.console import CLIENT
+from veilsum.cli.remote import operator
+from veilsum.protocol.errors import Misuse
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_errors_before_anything_is_served(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = ("serve", "--port", 0, "--data-dir", "data")
+    assert cli(*serve, "--tls-key", "x").error == "--tls-key goes with --tls-cert"
+    assert cli(*serve, "--client-ca", "x").error == "--client-ca goes with --tls-cert"
+    certificate, key = Authority(Path(), "authority").issue("coordinator")
+    tls = ("--tls-cert", certificate, "--tls-key", key)
+    assert "--client-ca x is not a readable PEM file of" in cli(*serve, *tls, "--client-ca", "x").error
+    assert "--client-ca coordinator.key is not" in cli(*serve, *tls, "--client-ca", key).error
+    assert "--tls-cert x can't be used: " in cli(*serve, "--tls-cert", "x").error
+    assert "--tls-cert x with --tls-key y" in cli(*serve, "--tls-cert", "x", "--tls-key", "y").error
+    assert not Path("data").exists()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        error = cli("serve", "--port", port, "--data-dir", "data").error
+    assert error.startswith(f"can't listen on 127.0.0.1 port {port}: ")
+    assert error.endswith("choose another --port")
+    assert "can't listen on ::ffff:999 port 0" in cli(*serve, "--host", "::ffff:999").error
+    lock = DataFolderLock(Path("data"))
+    assert f"another coordinator (process {os.getpid()}) runs on" in cli(*serve).error
+    lock.release()
+    Path("data/coordinator.key").chmod(0o644)
+    assert "chmod 600 data/coordinator.key" in cli(*serve).error
+    Path("file").touch()
+    assert "file" in cli("serve", "--data-dir", "file").error
+    monkeypatch.setenv("VEILSUM_MAX_WAIT_S", "soon")
+    refused = cli(*serve, "--json")
+    assert refused.code == 1
+    assert refused.values["error"].startswith("VEILSUM_MAX_WAIT_S: ")
+
+
+def test_a_start_that_fails_later_is_said_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(server: serving._Server, sockets: Any = None) -> None:
+        server.should_exit = True
+
+    monkeypatch.setattr("uvicorn.Server.startup", broken)
+    monkeypatch.setattr(structlog, "configure", lambda **_: None)
+    assert cli("serve", "--port", 0, "--json").values["error"] == "the coordinator did not start: see above"
+    assert Path("veilsum-data").is_dir()
+
+
+def test_stores_that_cannot_be_had_are_said_in_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve, password = ("serve", "--port", 0), "pass-of-the-database"
+    monkeypatch.setenv("VEILSUM_DATABASE_URL", f"postgresql://v:{password}@127.0.0.1:1/veilsum")
+    assert (
+        cli(*serve).error
+        == "the database can't be reached, or not as sslmode asks: does it run, at this host and port?"
+    )
+    lines = [json.loads(line) for line in cli.said[-1].err.splitlines() if line.startswith("{")]
+    [failed] = [line for line in lines if line["event"] == "start failed"]
+    assert (failed["error"], failed["why"]) == ("Misuse", cli.said[-1].error)
+    assert "faults.py:" in failed["at"]
+    assert cli(*serve, "--json").values["error"] == failed["why"]
+    monkeypatch.setenv("VEILSUM_DATABASE_URL", f"postgresql://v:{password}@1:x@127.0.0.1/veilsum")
+    assert "percent-encode the password" in cli(*serve).error
+    assert all(password not in said.err + said.out for said in cli.said)
+    monkeypatch.delenv("VEILSUM_DATABASE_URL")
+    monkeypatch.setenv("VEILSUM_BLOBS_URL", "s3://veilsum")
+    monkeypatch.setenv("VEILSUM_BLOBS_ENDPOINT", "ftp://127.0.0.1")
+    assert "the bucket could not list" in cli(*serve).error
+
+
+def test_of_what_nobody_foresaw_the_log_has_type_and_place(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_coordinator: Coordinator) -> None:
+        raise LookupError("words")
+
+    monkeypatch.setattr(Coordinator, "load", broken)
+    outcome = cli("serve", "--port", 0)
+    assert outcome.error == "the coordinator did not start: see above"
+    assert '"error": "LookupError"' in outcome.err
+    assert "words" not in outcome.err
+    assert "Operator token" not in outcome.err, "it is drawn last"
+
+
+def test_one_of_several_says_itself_why_it_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refusing(*_: object) -> None:
+        raise Misuse("the database is not there")
+
+    monkeypatch.setattr(serving, "_serve", refusing)
+    serving._replica(None)
+    assert capsys.readouterr().err == "veilsum: the database is not there\n"
+
+
+def test_traces_without_their_libraries_stop_the_start_in_words(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setattr(logs, "_TRACING", ("opentelemetry.no_such",))
+    assert "pip install 'veilsum[service,otel]'" in cli("serve", "--port", 0).error
+
+
+def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for missing, command, extra in (
+        ("uvicorn", ("serve",), "service"),
+        ("obstore", ("serve",), "service"),
+        ("torch", ("train",), "training"),
+        ("sklearn", ("train",), "training"),
+        ("pyarrow", ("calibrate", "x.parquet"), "parquet"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.delitem(sys.modules, "veilsum.cli.serving", raising=False)
+            patch.delattr("veilsum.cli.serving", raising=False)
+            patch.setitem(sys.modules, missing, None)
+            Path("x.parquet").touch()
+            assert cli(*command).error.endswith(f"pip install 'veilsum[{extra}]'"), missing
+
+
+class Process:
+    """Run `python -m veilsum` as a user would."""
+
+    started: ClassVar[list[subprocess.Popen[str]]] = []
+
+    def __init__(self, folder: Path, *words: object, **environment: str) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("VEILSUM_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "veilsum", *map(str, words), "--json"],
+            cwd=folder,
+            env={**kept, "PYTHONPATH": str(ROOT), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(self.process)
+
+    def end(self) -> dict[str, Any]:
+        out, err = self.process.communicate(timeout=180)
+        assert self.process.returncode == 0, err
+        values: dict[str, Any] = json.loads(out)
+        return values
+
+
+class Server(Process):
+    """Run a coordinator; `facts` is what it printed at its start."""
+
+    def __init__(self, folder: Path) -> None:
+        ours = Authority(folder, "authority")
+        certificate, key = ours.issue("coordinator")
+        tls = ("--tls-cert", certificate, "--tls-key", key, "--client-ca", ours.path)
+        super().__init__(folder, "serve", "--port", 0, *tls)
+        self.authority = ours
+        assert self.process.stdout is not None
+        lines = iter(self.process.stdout.readline, "")
+        text = ""
+        for line in lines:
+            text += line
+            if line == "}\n":
+                break
+        self.facts: dict[str, Any] = json.loads(text)
+
+    def stop(self) -> tuple[str, str]:
+        """Stop it; return what it printed besides the facts."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.communicate(timeout=120)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    try:
+        yield Server(tmp_path)
+    finally:
+        while Process.started:
+            with Process.started.pop() as process:
+                process.kill()
+
+
+def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator with mutual TLS, its operator, one member process and two in threads play a round; then SIGTERM ends it.
+
+    The folder contains a user's own modules with names that veilsum's top-level packages once had.
+    """
+    folder, url, status = cli.folder, server.facts["url"], ("operator", "round", "status", "ab" * 8)
+    ca = ("--ca", server.authority.path)
+    refused = cli(*status, "--url", url).error
+    assert "certificate" in refused
+    certificate, key = server.authority.issue("member")
+    stranger = Authority(folder, "another").issue("stranger")
+    tls = {"VEILSUM_CLIENT_CERT": str(certificate), "VEILSUM_CLIENT_KEY": str(key)}
+    for named in ((None, None), stranger):
+        CLIENT.set(named)
+        with operator(url, ca=ca[1], patience_s=0.0) as nobody, pytest.raises(Unreachable):
+            nobody.coordinator()
+    for name, value in tls.items():
+        monkeypatch.setenv(name, value)
+    assert cli(*status, "--url", url, *ca).error.startswith("not-found")
+    assert (folder / "veilsum-data").is_dir()
+    kept = folder / "veilsum-data" / "operator.token"
+    assert server.process.stderr is not None
+    assert server.process.stderr.readline().startswith(f"Operator token: in {kept}; ")
+    token = kept.read_text().strip()
+
+    for name in ("protocol.py", "calibration/__init__.py", "training/__init__.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("raise SystemExit(f'{__name__} is the user's own')\n")
+    admin = cli.json("admin", "new", "admin")["federation"]
+    keys: list[str] = []
+    for member in ("a", "b", "c"):
+        identity = cli.json("member", "new", member, "--member", member)
+        keys += ["--member", f"{member}={identity['public_key']}"]
+        np.savez(
+            f"{member}.npz",
+            **dict(zip(("features", "labels"), records(np.random.default_rng(1), 30), strict=True)),
+        )
+    cli.json("admin", "roster", "r.json", "--folder", "admin", *keys, "--url", url, *ca)
+    assert json.loads(Path("r.json").read_text())["coordinator"] == server.facts["public_key"]
+    classes = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
+    words = ("--extractor", EXTRACTOR, "--dim", DIM, "--members", 3, *classes)
+    cli.json("admin", "study", "new", "s.toml", *words)
+    signed = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin")
+    operating = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token, **tls}
+    cli.json("admin", "publish", "r.bin", "s.bin", "--url", url, "--token", token, *ca)
+    run = Process(folder, "operator", "run", "s.bin", "--period", PERIOD, *ca, **operating)
+    joined = {"VEILSUM_URL": url, "VEILSUM_ADMIN_KEY": admin, **tls}
+    once = ("--approve", signed["approval"], "--once", "--held-out", "0", *ca)
+    threads = [
+        later(cli, "member", "join", m, f"{m}.npz", *once, "--url", url, "--admin-key", admin, "--json")
+        for m in ("b", "c")
+    ]
+    assert Process(folder, "member", "join", "a", "a.npz", *once, **joined).end()["counted"] is True
+    assert [each.result(PATIENCE_S).values["counted"] for each in threads] == [True, True]
+    assert run.end()["rows"] == 90
+    checked = cli.json("verify", f"a/results/study/{PERIOD}", "--admin-key", admin)
+    assert checked["record"]["rows"] == 90
+
+    waiting = Process(folder, "member", "join", "a", "a.npz", *ca, **joined)
+    assert waiting.process.stderr is not None
+    assert any("is enrolling" in line for line in waiting.process.stderr)
+    waiting.process.send_signal(signal.SIGINT)
+    said, _ = waiting.process.communicate(timeout=120)
+    assert waiting.process.returncode == 130
+    assert json.loads(said) == {"error": "stopped", "cause": None}
+    out, err = server.stop()
+    assert server.process.returncode == -signal.SIGTERM
+    assert out == ""
+    assert token not in err

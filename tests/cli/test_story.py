@@ -1,0 +1,303 @@
+"""From `admin new` to `verify`, by commands alone."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from client_sdk import Member, Result
+from client_sdk.operator import Operator
+from tests.support.cli import CLASSES, DIM, PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, later, records, until
+from veilsum.protocol.messages import Study
+
+Make = Callable[..., Consortium]
+
+
+def test_the_whole_story(consortium: Make, remote: Cli) -> None:
+    c = consortium(5, withhold=True)
+    record, printed = c.held()
+    assert (record["name"], record["period"], record["step"]) == ("digits", PERIOD, "sum")
+    assert record["rows"] == 200
+    assert record["holders"] == [5] * CLASSES
+    for member in c.members:
+        said = printed[member]
+        assert said["record"]["signature"] == record["signature"]
+        assert said["counted"] is True
+        assert said["records"] == {
+            "rows_used": 40,
+            "records_spent": 1,
+            "rows_skipped_unusable": 0,
+            "rows_skipped_spent_before": 0,
+            "rows_held_out_or_beyond_the_limit": 0,
+        }
+        checked = remote.json("verify", c.result(member), "--admin-key", c.admin)
+        assert checked["record"]["signature"] == record["signature"]
+
+    # The same head as from all files in one place.
+    local = remote.json("calibrate", *c.files, "--output", c.folder / "local.safetensors")
+    pooled, masked = (
+        load_file(c.folder / "local.safetensors"),
+        load_file(c.result("m0") / "weights.safetensors"),
+    )
+    assert masked["weights"].shape == (DIM, CLASSES)
+    np.testing.assert_allclose(masked["weights"], pooled["weights"], rtol=0, atol=1e-6)
+    assert record["solution"]["ridge"] == local["ridge"]
+
+    # The same command again shows the same result, and no record is summed twice.
+    again = c.run("--json").result(PATIENCE_S)
+    assert again.code == 0
+    assert again.values == record
+    shown = remote.json("member", "ledger", c.folder / "m0")["runs"]
+    assert [(each["study"], each["period"], each["state"], each["rows"]) for each in shown] == [
+        ("digits", PERIOD, "spent", 40)
+    ]
+
+    for command in ("status", "watch", "result"):
+        assert remote(*remote.at("operator", "round", command, record["round"])).code == 0
+    transcript = c.folder / "transcript.json"
+    remote.json(*remote.at("operator", "round", "transcript", record["round"], "--output", transcript))
+    verdict = remote.json("verify", transcript, "--admin-key", c.admin, "--identity", c.folder / "m0")
+    assert verdict["kept"] is True
+    assert verdict["counted"] is True
+
+    printed_text = "".join(outcome.out + outcome.err for outcome in remote.said)
+    assert not [secret for secret in c.secrets() if secret in printed_text]
+
+
+def test_join_ends_with_accuracy_on_hold_out_records(consortium: Make, remote: Cli) -> None:
+    """One member's labels are in another order than all others': its own head is better on its records, and it is warned."""
+    c = consortium()
+    rng = np.random.default_rng(5)
+    features, labels = records(rng, 60)
+    c.files[0] = c.write("m0", features, labels, np.arange(60))
+    features, labels = records(rng, 60)
+    c.files[1] = c.write("m1", features, (labels + 1) % CLASSES, np.arange(60))
+    c.files[2] = c.write("m2", *records(rng, 60), np.arange(60))
+    run = c.run("--json")
+    joins = [
+        c.join("m0", "--held-out", "0.25"),
+        c.join("m1", "--held-out", "0.25"),
+        c.join("m2", "--held-out", c.test),
+    ]
+    honest, lying, with_file = (each.result(PATIENCE_S) for each in joins)
+    assert run.result(PATIENCE_S).code == 0
+    for outcome in (honest, lying, with_file):
+        assert outcome.code == 0, outcome
+        assert "On your own hold-out set (" in outcome.err
+    assert "digits: of your 60 rows 60 can be used" in honest.err
+    assert "WARNING" in lying.err
+    for member, outcome in zip(c.members, (honest, lying, with_file), strict=True):
+        seen = Result.load(c.result(member)).judged
+        assert seen is not None
+        assert seen.worse == ("WARNING" in outcome.err)
+    judged = Result.load(c.result("m0")).judged
+    assert judged is not None
+    assert judged.accuracy > 0.5
+    assert 3 < judged.records < 30
+    ledger = remote.json("member", "ledger", c.folder / "m0")["runs"]
+    assert ledger[0]["rows"] == 60 - judged.records
+    filed = Result.load(c.result("m2")).judged
+    assert filed is not None
+    assert filed.records == 30
+
+
+def test_a_study_by_name(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    words = ("operator", "run", "digits", "--federation", c.admin, "--token", TOKEN)
+    run = later(remote, *remote.at(*words), "--period", PERIOD, "--json")
+    joins = [c.join(member) for member in c.members]
+    assert [each.result(PATIENCE_S).code for each in joins] == [0, 0, 0]
+    assert run.result(PATIENCE_S).values["name"] == "digits"
+    unnamed = remote(*remote.at("operator", "run", "digits", "--token", TOKEN, "--period", PERIOD, "--json"))
+    with Operator(remote.url, TOKEN) as operator:
+        known = operator.coordinator().federations  # of other tests too
+    if len(known) == 1:
+        assert unnamed.values["name"] == "digits"
+    else:
+        assert unnamed.code == 1
+        assert f"{len(known)} federations: pass --federation" in unnamed.values["error"]
+    assert remote(*remote.at("operator", "run", "other", *words[3:])).code == 1
+
+
+def test_step_by_step(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    joins = [c.join(member, "--json") for member in c.members]
+    opened = remote.operate("operator", "cohort", "open", c.study, "--period", PERIOD)
+    watched = remote(*remote.at("operator", "cohort", "watch", opened["cohort"], "--json"))
+    assert watched.code == 0
+    assert watched.values["quorum"]["members"] == 3
+    foreseen = remote.operate("operator", "round", "open", opened["cohort"], "--dry-run")
+    assert foreseen["spec"]["step"] == "sum"
+    view = remote.operate("operator", "round", "open", opened["cohort"], "--lifetime-s", 4000)
+    assert view["spec"]["name"] == "digits"
+    assert remote(*remote.at("operator", "round", "watch", view["round"])).code == 0
+    for each in joins:
+        assert each.result(PATIENCE_S).values["record"]["round"] == view["round"]
+    assert remote(*remote.at("operator", "cohort", "status", opened["cohort"])).code == 0
+
+
+@pytest.mark.slow
+def test_periods_add_up(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    rng = np.random.default_rng(4)
+    parts, all_rows = [], list[tuple[object, object]]()
+    for number, period in enumerate(("2026-10", "2026-11")):
+        for index, member in enumerate(c.members):
+            features, labels = records(rng, 30)
+            all_rows.append((features, labels))
+            c.files[index] = c.write(
+                f"{member}-{period}", features, labels, [f"{number}-{row}" for row in range(30)]
+            )
+        run = c.run("--json", "--period", period)
+        joins = [c.join(member) for member in c.members]
+        assert [each.result(PATIENCE_S).code for each in joins] == [0, 0, 0]
+        parts.append(run.result(PATIENCE_S).values["round"])
+    combined = remote.operate("operator", "round", "combine", *parts)
+    assert combined["periods"] == ["2026-10", "2026-11"]
+    assert combined["rows"] == 180
+    head = c.folder / "combined.safetensors"
+    words = ("operator", "round", "combined", combined["combination"], "--folder", c.folder / "m0")
+    remote.json(*remote.at(*words, "--output", head))
+    remote.json(
+        "calibrate",
+        c.write("all", *(np.concatenate(each) for each in zip(*all_rows, strict=True))),
+        "--output",
+        c.folder / "local.safetensors",
+        "--ridge",
+        combined["ridge"],
+    )
+    np.testing.assert_allclose(
+        load_file(head)["weights"], load_file(c.folder / "local.safetensors")["weights"], rtol=0, atol=1e-6
+    )
+
+
+def test_a_personal_head(held: Consortium, cli: Cli) -> None:
+    words = ("calibrate", held.files[0], "--personal", held.result("m0"), "--held-out", 0.4)
+    said = cli.json(*words, "--output", "own.safetensors")
+    assert said["own_weight"] >= 0
+    assert 0 <= said["accuracy_of_the_shared_head"] <= 1
+
+
+def test_a_changed_result_does_not_verify(held: Consortium, cli: Cli) -> None:
+    folder = Path(shutil.copytree(held.result("m0"), "result"))
+    assert cli("verify", folder).code == 0
+    assert cli("verify", folder, "--admin-key", "00" * 32).error.startswith("wrong-federation")
+    for wrong in ("", "zz", "00" * 31):
+        assert cli("verify", folder, "--admin-key", wrong).code
+    for path in sorted(folder.iterdir()):
+        raw = path.read_bytes()
+        if path.name != "model-card.md":  # the member's own statement, which is not signed
+            changed = bytearray(raw)
+            changed[len(raw) // 2] ^= 1
+            path.write_bytes(changed)
+            assert cli("verify", folder, "--admin-key", held.admin).error, path
+        path.unlink()
+        refused = cli("verify", folder, "--json")
+        if path.name in {"model-card.md", "transcript.json"}:  # not every result has them
+            assert refused.code == 0
+        else:
+            assert refused.code == 1
+            assert set(json.loads(refused.out)) == {"error", "cause"}
+        path.write_bytes(raw)
+    assert cli("verify", folder, "--admin-key", held.admin).code == 0
+
+
+def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    c = consortium()
+    words = [each for each in c.words("m0") if each not in {"--approve", c.approval}]
+    refused = remote(*words)  # no terminal to ask on
+    assert c.approval in refused.error
+    explained = refused.err
+    assert "digits" in explained
+    narrow = c.write("narrow", np.ones((5, DIM - 1)), np.zeros(5, int))
+    others = [narrow if each == c.files[0] else each for each in words]
+    assert "digits: of your 5 rows 0 can be used" in remote(*others).err
+    assert "64 hexadecimal digits" in remote(*words, "--approve", "digits").error  # a name approves nothing
+    assert remote(*words, "--mu-budget", "-1").error.startswith("mu_budget: got -1.0, expected")
+    monkeypatch.setattr(Member, "join", lambda *_, **__: iter(()))
+    waiting = remote(*words, "--approve", "ab" * 32).err
+    monkeypatch.undo()
+    assert f"digest {'ab' * 32}. Published: digits ({c.approval})" in waiting
+    # A stored approval needs not be given again.
+    c.held()
+    kept = c.folder / "m0" / "approvals.json"
+    assert c.approval in kept.read_text()
+    with monkeypatch.context() as expired:  # and it continues after its study is no longer published
+        expired.setattr("veilsum.cli.commands.member._current", lambda _: iter(()))
+        expired.setattr(Member, "join", lambda *_, **__: iter(()))
+        going_on = remote(*words)
+    with monkeypatch.context() as ending:  # rows that don't fit an approved study are reported at each start
+        ending.setattr(Member, "join", lambda *_, **__: iter(()))
+        assert "digits: of your 5 rows 0 can be used" in remote(*others).err
+    assert (going_on.code, "run the same command again to approve it" in going_on.err) == (0, True)
+    for damaged in (b'{"', b'["x"]', b'{"x": "y"}', b"\xff"):
+        kept.write_bytes(damaged)
+        assert str(kept) in remote(*words).error
+    (c.folder / "m0" / "admin-key").write_bytes(b"\xff")
+    assert "public key" in remote(*words).error
+
+
+def test_a_run_of_a_revoked_study_says_so(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    digest = Study.from_bytes(c.study.read_bytes()).hash.hex()
+    remote.json("admin", "roster", c.draft, "--folder", c.folder / "admin", "--revoke", digest)
+    remote.operate("admin", "publish", c.roster)
+    words = ("operator", "run", "digits", "--federation", c.admin, "--token", TOKEN)
+    assert "digits, version 1 is revoked" in remote(*remote.at(*words)).error
+
+
+def test_giving_up_a_run(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    remote.operate("operator", "cohort", "open", c.study, "--period", PERIOD)
+    join = c.join("m0")
+    view = until(remote.url, c.admin, lambda view, _: bool(view.cards))
+    [reserved] = remote.json("member", "ledger", c.folder / "m0")["runs"]
+    assert (reserved["state"], reserved["rows"]) == ("reserved", 40)
+    in_use = remote("member", "ledger", c.folder / "m0", "--give-up", "digits", "--period", PERIOD)
+    assert in_use.code == 1
+    remote.operate("operator", "cohort", "close", view.cohort)
+    assert remote("member", "ledger", c.folder / "m1", "--give-up", "digits", "--period", PERIOD).code == 1
+    assert remote("member", "ledger", c.folder / "m1", "--give-up", "digits").code == 1
+    assert not join.done()
+
+
+def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    c = consortium()
+    run = remote.at("operator", "run", c.study)
+    assert remote(*run, "--token", "wrong", "--json").values["cause"] == "unauthorised"
+    assert remote(*run, "--json").values["cause"] == "unauthorised"
+    for words in (
+        ("operator", "cohort", "open", "digits", "--federation", "zz"),
+        ("operator", "cohort", "open", "digits", "--federation", "00" * 32),
+        ("operator", "cohort", "open", c.roster),
+        ("operator", "cohort", "open", c.study, "--federation", "00" * 32),
+        ("operator", "cohort", "status", "../../healthz"),
+        ("operator", "round", "status", "00" * 8),
+        ("operator", "round", "status", "x?y"),
+        ("operator", "round", "watch", "x?y"),
+        ("operator", "round", "open", "00" * 32),
+        ("admin", "publish", c.draft),
+    ):
+        with_token = "status" not in words and "watch" not in words
+        assert remote(*remote.at(*words), *(("--token", TOKEN) if with_token else ())).error
+    for name, value in (
+        ("--admin-key", "abc"),
+        ("--admin-key", "00" * 32),
+        ("--id-column", "patient"),
+        ("--ca", "nowhere.pem"),
+        ("--output", c.draft),
+    ):
+        assert remote(*c.words("m0", name, value)).error
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)
+        assert "choose another --output" in remote(*c.words("m0")).error
+    assert not remote.json("member", "ledger", c.folder / "m0")["runs"]
+    missing = [tmp_path / "nowhere.npz" if word == c.files[0] else word for word in c.words("m0")]
+    assert "nowhere.npz" in remote(*missing).error
+    stranger = [tmp_path / "nobody" if word == c.folder / "m0" else word for word in c.words("m0")]
+    assert remote(*stranger).error

@@ -1,0 +1,137 @@
+import json
+from concurrent.futures.process import BrokenProcessPool
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import distributed
+
+from tests.support.cli import Cli
+from training.experiments.config import Experiment
+from training.experiments.running import FinishedRun, run
+from training.federated import DivergedError
+from training.results import Diverged, RunResult
+from veilsum.cli import training_run
+
+QUICK = ("--set", "training.rounds=1", "--set", "training.local_epochs=1", "--set", "calibrate.rff.size=32")
+SMALLER = (*QUICK, "--set", "data.train_records=300", "--set", 'model={architecture = "mlp"}')
+
+
+def read_result(path: Path) -> RunResult:
+    return RunResult.model_validate_json(path.read_text())
+
+
+def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
+    outcome = cli("train", "digits-spherefed", *SMALLER, "--features", "--output", "made/t", "--json")
+    assert outcome.code == 0
+    assert "digits-spherefed seed 0: round 1 of 1: accuracy 0." in outcome.err
+    folder = Path("made/t/seed-0")
+    result = read_result(folder / "result.json")
+    assert outcome.values["accuracy"] == result.accuracy
+    assert outcome.values["after ffc"] == result.after("ffc")
+    assert outcome.values["partitions"] == [result.deal.digest]
+    assert result.scale.startswith("with training.rounds=1, training.local_epochs=1, ")
+    with np.load(folder / "member-02.npz") as data:
+        assert data["features"].shape == (sum(result.deal.label_counts[2]), 64)
+    said = cli.json(
+        "calibrate", *(folder / f"member-{k:02}.npz" for k in range(12)), "--held-out", folder / "test.npz"
+    )
+    assert said["accuracy"] == pytest.approx(result.after("ffc"), abs=0.01)
+
+
+def test_a_sweep_chooses_on_a_validation_split_and_trains_on_all_records(cli: Cli) -> None:
+    words = (*SMALLER, "--sweep", "lr=0.0001,0.1", "--sweep", "training.momentum=0.9", "--output", "made/s")
+    outcome = cli("train", "digits-fedavg", *words, "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.values["chosen"] == "training.lr=0.1, training.momentum=0.9"
+    low, high = (f"training.lr={lr}, training.momentum=0.9" for lr in (0.0001, 0.1))
+    found = outcome.values["validation accuracy"]
+    assert found[low] < found[high]
+    final = read_result(Path("made/s/seed-0/result.json"))
+    tried = read_result(Path("made/s/sweep/training.lr=0.1_training.momentum=0.9/seed-0/result.json"))
+    assert (final.recipe["lr"], final.validation, final.data.available) == (0.1, None, 300)
+    assert (tried.validation, tried.data.available) == (found[high], 255)
+    outcome = cli("train", "digits-fedavg", *SMALLER, "--sweep", "lr=", "--output", "made/s")
+    assert outcome.code != 0
+    assert "expected a key and values such as lr=0.01,0.1" in outcome.err
+    outcome = cli("train", "digits-fedavg", *SMALLER, "--sweep", "lr=0.2,x", "--output", "made/x")
+    assert "training.lr: Input should be a valid number" in outcome.error
+    assert not Path("made/x/sweep").exists()
+
+
+def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def one_diverges(experiment: Experiment, seed: int, **options: Any) -> FinishedRun:
+        if seed == 0:
+            raise DivergedError(1, 0.1)
+        return run(experiment, seed, **options)
+
+    monkeypatch.setattr(training_run, "run", one_diverges)
+    outcome = cli("train", "digits-fedavg", *SMALLER, "--seed", 0, "--seed", 1)
+    assert outcome.code == 1
+    assert (
+        "1 of 2 seeds diverged, the others' results are in runs/train; seed 0: a loss or a weight is not a finite number"
+        in outcome.error
+    )
+    assert Diverged.model_validate_json(Path("runs/train/seed-0/result.json").read_text()).round == 1
+    assert read_result(Path("runs/train/seed-1/result.json")).seed == 1
+
+
+@pytest.mark.slow
+def test_several_seeds_and_what_they_come_to(cli: Cli) -> None:
+    wanted = ("train", "digits-fedavg", *SMALLER, "--seed", 1, "--seed", 2, "--json")
+    values = cli(*wanted).values
+    accuracies = [read_result(Path(f"runs/train/seed-{seed}/result.json")).accuracy for seed in (1, 2)]
+    assert values["seeds"] == [1, 2]
+    assert values["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert values["accuracy, deviation"] == pytest.approx(np.std(accuracies, ddof=1))
+    again = cli(*wanted)
+    assert (again.values, again.err) == (values, "")  # there was nothing left to train
+
+
+def test_what_cannot_be_trained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no experiment is called 'x'" in cli("train", "x").error
+    assert "no variant 'x'" in cli("train", "digits-fedavg", "--variant", "x").error
+    assert (
+        "1347 records can't give 2000" in cli("train", "--set", 'deal={name = "iid", members = 2000}').error
+    )
+    Path("file").touch()
+    assert "file" in cli("train", *SMALLER, "--output", "file").error
+    assert "no tracker is called 'x'" in cli("train", *SMALLER, "--track", "x").error
+    assert "device 'x' can't be used" in cli("train", *SMALLER, "--device", "x").error
+    assert "device 'meta' can't be used" in cli("train", *SMALLER, "--device", "meta").error
+    assert "there is no 'extends'" in cli("train", "digits-fedavg", "--set", 'extends="x"').error
+    lower = (*SMALLER, "--output", "made")
+    assert cli("train", *lower, "--json").code == 0
+    fewer = ("calibrate.ffc.ridge=0.0", "data.train_records=50", 'deal={name="iid", members=3}')
+    few = (*SMALLER, *(word for change in fewer for word in ("--set", change)), "--output", "few")
+    assert "calibrate.ffc: V has an eigenvalue 0" in cli("train", *few).error
+    half = cli("train", *lower, "--precision", "bfloat16").error
+    assert "another experiment's: bfloat16 is True here and None there" in half
+    assert "another experiment's: lr is" in cli("train", *lower, "--set", "training.lr=0.25").error
+    assert "lower it" in cli("train", *SMALLER, "--set", "training.lr=1e30", "--output", "other").error
+    assert json.loads(cli("train", "x", "--json").out)["error"].startswith("no experiment")
+
+    with training_run.alone(Path("made/seed-0")):
+        assert "another process trains in made/seed-0" in cli("train", *lower).error
+
+    def killed(*_: object, **__: object) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(training_run, "run", killed)
+    assert "run the same command again, with fewer --workers" in cli("train", *SMALLER).error
+
+
+def test_a_process_of_torchrun_s(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("LOCAL_RANK", "63")
+    assert "device 'cuda:63' can't be used" in cli("train", *SMALLER, "--device", "cuda").error
+    assert "torchrun started this group's processes" in cli("train", *SMALLER, "--workers", 2).error
+
+    def began(backend: str, timeout: timedelta) -> None:
+        raise InterruptedError(f"{backend} for {timeout.days} days")
+
+    monkeypatch.setattr(distributed, "init_process_group", began)
+    assert "gloo for 7 days" in cli("train", *SMALLER).error

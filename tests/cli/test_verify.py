@@ -1,0 +1,205 @@
+"""`veilsum verify` on transcripts: its findings, whom it blames, and its exit status."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from client_sdk import Identity, Result
+from tests.protocol.transcripts import bad_share
+from tests.support.cli import Cli, Consortium
+from tests.support.forging import again, false_dealers, other_secrets
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import Message, Receipt, Refusal, Reveal, UploadHeader, Vote, parse
+from veilsum.protocol.replay import Finding
+from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES
+
+Make = Callable[..., Consortium]
+
+
+def played(members: int = 5, **settings: Any) -> Federation:
+    federation = Federation(members, **settings)
+    federation.run_round()
+    return federation
+
+
+def saved(federation: Federation, name: str = "t.json") -> str:
+    Path(name).write_text(federation.transcript.to_json())
+    return name
+
+
+def test_a_round_of_real_members_is_proved_to_whoever_asks(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = consortium(4)
+    record, _ = c.held()
+    round_id = record["round"]
+    fetched = remote.json(*remote.at("operator", "round", "transcript", round_id, "-o", "t.json"))
+    assert (fetched["round"], fetched["bytes"]) == (round_id, Path("t.json").stat().st_size)
+    folder = c.result("m1")
+    assert not (folder / "transcript.json").exists()  # to replay it is an auditor's part
+    verify = ("verify", "t.json", "--admin-key", c.admin)
+
+    # A stranger has the file and the admin's key.
+    found = remote.json(*verify, "--member", "m1")
+    assert (found["round"], found["outcome"], found["survivors"]) == (round_id, "certified", list(c.members))
+    assert (found["signed"], found["kept"], found["findings"], found["refusals"]) == (True, True, [], [])
+    assert (found["counted"], found["upload"].partition(":")[0]) == (True, "counted")
+    assert remote.json(*verify, "--identity", c.folder / "m1")["counted"] is True
+    shown = remote(*verify, "--member", "m1")
+    assert shown.code == 0
+    # A result's folder ends as the transcript in it does.
+    (folder / "transcript.json").write_bytes(Path("t.json").read_bytes())
+    assert remote("verify", folder, "--admin-key", c.admin).code == 0
+    shows = Result.load(folder).verdict
+    assert shows is not None
+    false = replace(shows, findings=(Finding(("m0",), Cause.CHUNK_MISMATCH, "a test"),))
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "verdict", false)
+        broken = remote("verify", folder, "--admin-key", c.admin)
+    assert broken.code == 1
+
+    # One byte, anywhere: it is found, no member is named for it, and nothing is proved against the coordinator.
+    document = json.loads(Path("t.json").read_text())
+    for entry in range(4, len(document["entries"]), 4):
+        text = document["entries"][entry]
+        for at in (2, len(text) // 2, len(text) - 1):
+            flipped = text[:at] + format(int(text[at], 16) ^ 1, "x") + text[at + 1 :]
+            entries = [*document["entries"][:entry], flipped, *document["entries"][entry + 1 :]]
+            Path("x.json").write_text(json.dumps({**document, "entries": entries}))
+            tampered = remote("verify", "x.json", "--admin-key", c.admin, "--json")
+            assert (tampered.code, tampered.values["signed"]) == (1, False)
+            assert {party for each in tampered.values["findings"] for party in each["parties"]} == {
+                "coordinator"
+            }
+    other = remote("verify", "t.json", "--admin-key", "00" * 32)
+    assert (other.code, other.error.partition(":")[0]) == (1, "wrong-federation")
+
+    assert remote.json("verify", "t.json", "--member", "m9")["counted"] is False  # it never sent anything
+    kept = c.folder / "m0" / "state" / "results" / round_id / "evidence.bin"
+    kept.unlink()  # it knows of no upload: it asks by its name
+    assert remote.json("verify", "t.json", "--identity", c.folder / "m0")["counted"] is True
+
+
+def cheating(name: str) -> tuple[Federation, set[tuple[tuple[str, ...], str]]]:
+    expected: set[tuple[tuple[str, ...], str]]
+    federation = Federation(6)
+    match name:
+        case "a bad share":
+            federation.tamper = bad_share(federation, "member-1")
+            expected = {(("member-1",), "share-invalid")}
+        case "a false dealer":
+            false_dealers(federation, {"member-2": lambda attempt: other_secrets(attempt, 0)})
+            expected = {(("member-2",), "dealer-inconsistent")}
+        case _:
+            federation.tamper = lambda sender, message: (
+                again(message, federation.keys[sender], outcome=bytes(32))
+                if sender == "member-1" and isinstance(message, Reveal)
+                else message
+            )
+            expected = {(("member-1",), "reveal-misshapen")}
+    federation.run_round()
+    return federation, expected
+
+
+@pytest.mark.parametrize("name", ["a bad share", "a false dealer"])
+def test_a_member_that_broke_a_rule_is_named(cli: Cli, name: str) -> None:
+    federation, expected = cheating(name)
+    outcome = cli("verify", saved(federation), "--json")
+    assert (outcome.code, outcome.values["signed"], outcome.values["kept"]) == (1, True, False)
+    assert {(tuple(each["parties"]), each["cause"]) for each in outcome.values["findings"]} == expected
+    [(party,)] = [parties for parties, _ in expected]
+    shown = cli("verify", saved(federation))
+    assert shown.code == 1
+    assert party in shown.out
+
+
+def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
+    federation = Federation(6)
+
+    def tamper(sender: str, message: Message) -> Message:
+        key = federation.keys.get(sender)
+        if sender == "member-1" and isinstance(message, Receipt) and key:
+            return again(message, key, dealers=message.dealers[1:], complaints=message.dealers[:1])
+        if sender in {"member-2", "member-3"} and isinstance(message, Vote) and key:
+            cause = "policy-refused" if sender == "member-2" else "survivors-too-few"
+            return Refusal.make(key, context=message.context, member=sender, cause=cause)
+        return message
+
+    federation.tamper = tamper
+    federation.run_round()
+    outcome = cli("verify", saved(federation), "--json")
+    assert (outcome.code, outcome.values["kept"]) == (0, True)
+    disputes = [each["parties"] for each in outcome.values["findings"] if each["dispute"]]
+    assert disputes == [["member-0", "member-1"], ["member-3", "coordinator"]]
+    assert outcome.values["refusals"] == [{"member": "member-2", "cause": "policy-refused"}]
+
+
+def test_a_federation_that_somebody_made_up_counts_no_identity(cli: Cli) -> None:
+    """Its roster has a member of that name, and its transcript an upload of that member and a certificate over it."""
+    name = saved(played())
+    cli.json("member", "new", "mine", "--member", "member-1")
+    refused = cli("verify", name, "--identity", "mine")
+    assert refused.code == 1
+    assert refused.error.startswith("wrong-federation: the transcript's member-1 has another key")
+    assert cli.json("verify", name, "--member", "member-1")["counted"] is True  # that one, not she
+
+
+def test_an_upload_that_the_transcript_does_not_hold_is_not_counted(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = played()
+    [header] = [
+        parse(entry).header  # type: ignore[attr-defined]  # an upload's summary has one
+        for entry in federation.transcript.entries[4:5]
+    ]
+    name, key = saved(federation), federation.keys[header.member]
+    identity = Identity(Path("mine"), header.member, key)
+    monkeypatch.setattr("veilsum.cli.replaying.Identity.load", lambda _: identity)
+    monkeypatch.setattr("veilsum.cli.replaying.Evidence.saved_in", lambda _: True)
+
+    def own(sent: UploadHeader) -> Any:
+        monkeypatch.setattr("veilsum.cli.replaying.Evidence.load", lambda _: SimpleNamespace(header=sent))
+        return cli("verify", name, "--identity", "mine", "--json")
+
+    assert own(header).values["counted"] is True
+    found = own(again(header, key, salt=bytes(32))).values
+    assert (found["member"], found["counted"]) == (header.member, False)
+    assert own(again(header, federation.admin)).values["cause"] == "bad-signature"
+    assert cli("verify", name, "--identity", "x", "--member", "member-4").error
+    Path("folder").mkdir()
+    assert cli("verify", "folder", "--member", "member-4").error
+
+
+GARBAGE = {
+    "empty": b"",
+    "binary": bytes(range(256)),
+    "another document": b'{"format": "veilsum-result/4"}',
+    "deep": b"[" * 100_000,
+    "no entries": b'{"veilsum-transcript": 2, "entries": [], "signature": ""}',
+    "another version": b'{"veilsum-transcript": 1, "entries": [], "signature": ""}',
+    "entries that are no messages": b'{"veilsum-transcript": 2, "entries": ["00", "01", "02"], "signature": ""}',
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_what_is_no_transcript_has_a_code_of_its_own(cli: Cli, name: str) -> None:
+    Path("garbage.json").write_bytes(GARBAGE[name])
+    outcome = cli("verify", "garbage.json")
+    assert outcome.code == 2
+    assert outcome.err.startswith("veilsum: garbage.json")
+    assert "Traceback" not in outcome.err
+    assert cli("verify", "garbage.json", "--json").values["error"]
+    assert cli("verify", "missing.json").code == 2
+
+
+def test_what_never_ends_is_not_read(cli: Cli) -> None:
+    assert cli("verify", "/dev/zero").code == 2
+    with Path("long.json").open("wb") as file:
+        file.truncate(MAX_TRANSCRIPT_BYTES + 1)
+    assert cli("verify", "long.json").code == 2

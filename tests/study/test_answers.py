@@ -1,0 +1,303 @@
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from tests.study.specs import clouds, noisy, spec_of
+from veilsum.calibration import FFCStatistics, Head, solve_ffc, solve_lda
+from veilsum.calibration.answer import REFUSED
+from veilsum.calibration.ccvr_head import TukeyHead
+from veilsum.calibration.random_features import KernelHead
+from veilsum.protocol import study
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.study import FFC, RECIPES, CCVRHead, RandomFeaturesFFC
+from veilsum.study.answers import alone, answer, pooled
+from veilsum.study.result_files import (
+    Files,
+    calibrated_in,
+    check_answer,
+    check_head,
+    document_in,
+    files,
+    read_material,
+)
+from veilsum.study.vectors import vector
+
+DIM, NAMES = 8, ["a", "b", "c", "d"]
+LINEAR: dict[str, Any] = {"kind": "ffc", "bias": True}
+KERNEL: dict[str, Any] = {"kind": "random-features", "size": 16, "bandwidth": 0.7}
+CCVR: dict[str, Any] = {"kind": "ccvr"}
+
+
+def exact(*statistics: Any, after: Any = None, **more: Any) -> Any:
+    return spec_of(dim=DIM, classes=NAMES, statistics=list(statistics), after=after, **more)
+
+
+def members(rows: int = 60) -> list[Any]:
+    return [clouds(rows, DIM, len(NAMES), seed, noise=0.7) for seed in range(12)]
+
+
+def summed(spec: Any, material: Any = None, rows: int = 60) -> Any:
+    drawn = np.random.default_rng(4).bytes
+    return np.sum([vector(spec, x, y, material, drawn) for x, y in members(rows)], axis=0)
+
+
+def answered(spec: Any, material: Any = None, rows: int = 60) -> Any:
+    return answer(spec, pooled(spec, summed(spec, material, rows), 12), 12, material)
+
+
+def everybody(rows: int = 60) -> Any:
+    return tuple(np.concatenate(parts) for parts in zip(*members(rows), strict=True))
+
+
+def test_an_exact_head_is_the_plain_solution() -> None:
+    found = answered(exact(LINEAR))
+    plain = FFCStatistics(DIM, 4, bias=True, normalise=True)
+    plain.update(*everybody())
+    expected = solve_ffc(plain)
+    assert (found.chosen_by, found.ridge, found.records) == ("gcv", expected.ridge, 720)
+    assert np.abs(found.head.weights - expected.weights).max() <= found.error_bound < 1e-3
+    assert np.abs(found.head.weights - expected.weights).max() < 1e-6
+    given = answered(exact(LINEAR, after={"ridge": 3.0}))
+    assert (given.chosen_by, given.ridge) == ("given", 3.0)
+
+
+def test_further_statistics_bring_further_heads() -> None:
+    found = answered(exact(LINEAR, KERNEL, CCVR))
+    assert type(found.head).__name__ == "Solution"
+    assert isinstance(found.heads["random-features"], KernelHead)
+    assert isinstance(found.heads["ccvr"], TukeyHead)
+    features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
+    for head in (found.head, *found.heads.values()):
+        assert (head.predict(features, normalise=True) == labels).mean() > 0.8
+    alone_ = answered(exact(KERNEL))
+    assert isinstance(alone_.head, KernelHead)
+    assert alone_.heads == {}
+
+
+@pytest.mark.parametrize("statistics", [[LINEAR], [KERNEL], [CCVR], [LINEAR, CCVR]])
+def test_what_the_study_publishes_follows_from_its_first_statistic(statistics: Any) -> None:
+    publish = ["lda", "ncm", "pooled", "posterior"]
+    spec = exact(*statistics, after={"publish": publish})
+    found = answered(spec)
+    assert {*found.heads, *found.documents} >= set(publish)
+    assert not any(document.notes.get(REFUSED) for document in found.documents.values())
+    features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
+    assert (found.heads["lda"].predict(features, normalise=True) == labels).mean() > 0.8
+    assert found.documents["pooled"].arrays["counts"].sum() == 720
+    if found.solution is not None:  # `explain` tells members this
+        ridge, raised = found.solution.ridge, np.linalg.inv(found.documents["posterior"].arrays["whitening"])
+        V = raised @ raised.T - ridge * np.eye(len(raised))
+        assert pytest.approx(found.documents["pooled"].arrays["V"], abs=1e-9) == V
+    if statistics[0] is not KERNEL:
+        plain = FFCStatistics(DIM, 4, bias=statistics[0] is LINEAR, normalise=True)
+        plain.update(*everybody())
+        expected = solve_lda(plain).weights
+        assert found.heads["lda"].weights == pytest.approx(expected, abs=1e-5 * np.abs(expected).max())
+
+
+def test_the_same_sums_give_the_same_files() -> None:
+    spec = exact(LINEAR, KERNEL, CCVR, after={"publish": ["lda", "pooled"]}, withheld=(2,))
+    one, other = (files(spec, answered(spec)) for _ in range(2))
+    assert (one.head, dict(one.documents), one.material) == (other.head, dict(other.documents), None)
+    assert set(one.documents) == {"random-features", "ccvr", "lda", "pooled"}
+    assert one.head is not None
+    head = calibrated_in(one.head)
+    assert (head.withheld, head.head.empty_classes) == ((2,), (2,))
+    assert document_in(one.documents["pooled"]).arrays["counts"][2] == 0
+    assert calibrated_in(one.documents["ccvr"]).withheld == (2,)
+    check_head(spec, head)
+
+
+@pytest.mark.parametrize("statistics", [[LINEAR], [KERNEL], [CCVR], [LINEAR, KERNEL, CCVR]])
+def test_who_has_the_sums_can_check_that_a_result_follows_from_them(statistics: Any) -> None:
+    spec = exact(*statistics)
+    total = summed(spec)
+    found = answer(spec, pooled(spec, total, 12), 12)
+    published = files(spec, found)
+    facts: Any = {"rows": 720, "ridge": found.ridge}
+    check_answer(spec, total, 12, published, **facts)
+    assert published.head is not None
+    check_head(spec, calibrated_in(published.head))
+
+    def refuses(
+        total: Any = total, published: Files = published, said: str = "result-mismatch", **more: Any
+    ) -> None:
+        with pytest.raises(PeerFault, match=said) as refused:
+            check_answer(spec, total, 12, published, **{**facts, **more})
+        assert refused.value.cause is Cause.RESULT_MISMATCH
+
+    refuses(rows=719, said="720 rows, the record says 719")
+    refuses(total=total[:-1], said="int64")
+    spoiled = total.copy()
+    spoiled[-1] += 1 << 40
+    refuses(total=spoiled)
+    assert found.head is not None
+    moved = replace(found.head, weights=found.head.weights * (1 + 1e-5))
+    refuses(published=replace(published, head=files(spec, replace(found, head=moved, heads={})).head))
+    if len(statistics) > 1:
+        first = {"ccvr": files(spec, replace(found, heads={"ccvr": found.head})).documents["ccvr"]}
+        refuses(published=replace(published, documents={**published.documents, **first}), said="ccvr")
+
+
+def test_a_head_that_the_study_does_not_have_is_refused() -> None:
+    spec = exact(LINEAR)
+    found = answered(spec)
+
+    def refuses(spec: Any, said: str) -> None:
+        content = files(spec_published, replace(found, heads={})).head
+        assert content is not None
+        with pytest.raises(PeerFault, match=said):
+            check_head(spec, calibrated_in(content))
+
+    spec_published = spec
+    refuses(exact({"kind": "ffc", "bias": False}), "the head is linear")
+    refuses(exact(KERNEL), "the head is linear")
+    refuses(spec_of(dim=DIM, classes=["a", "b"]), "takes 8 features to 4 classes")
+    refuses(exact(LINEAR, withheld=(1,)), "other classes withheld")
+    spec_published = exact(KERNEL)
+    found = answered(spec_published)
+    refuses(exact({**KERNEL, "bandwidth": 0.8}), "random features")
+    with pytest.raises(PeerFault, match="no safetensors file"):
+        calibrated_in(b"nonsense")
+
+
+def chain(
+    recipe: str, statistic: Any, *, epsilon: float = 10.0, after: Any = None, steps: int | None = None
+) -> list[Any]:
+    """Yield (spec, material, total, answer, files) of every step of a noisy study, or of its first steps."""
+    found, content = list[Any](), None
+    for step, _ in RECIPES[recipe][:steps]:
+        spec = noisy(recipe, step, statistic, dim=DIM, classes=NAMES, noise={"epsilon": epsilon}, after=after)
+        material = read_material(spec, content)
+        total = summed(spec, material, 300)
+        result = answer(spec, pooled(spec, total, 12), 12, material)
+        published = files(spec, result)
+        found.append((spec, material, total, result, published))
+        content = published.material
+    assert (content is None) == (len(found) == len(RECIPES[recipe]))
+    return found
+
+
+@pytest.mark.parametrize("recipe", list(RECIPES))
+@pytest.mark.parametrize("statistic", [{"kind": "ffc", "bias": False}, LINEAR, KERNEL, CCVR])
+def test_a_noisy_chain_ends_in_a_head_that_anyone_with_its_sums_can_check(
+    recipe: str, statistic: Any
+) -> None:
+    if statistic is CCVR and recipe not in {"sum", "mean+sum"}:
+        pytest.skip("CCVR has no gradients")
+    steps = chain(recipe, statistic)
+    for spec, material, total, result, published in steps:
+        facts = {"rows": result.records, "ridge": result.ridge}
+        check_answer(spec, total, 12, published, **facts, material=material)
+        if result.head is not None:
+            check_head(spec, calibrated_in(published.head), material)
+    spec, material, _, result, published = steps[-1]
+    features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
+    assert (calibrated_in(published.head).predict(features) == labels).mean() > 0.7
+    if recipe != "sum":
+        assert (result.head.centre == steps[0][3].documents["mean"].arrays["mean"]).all()
+        with pytest.raises(PeerFault, match="step's mean"):
+            check_head(spec, calibrated_in(published.head), {**material, "centre": material["centre"] / 2})
+        _, material, total, mean, published = steps[0]
+        assert abs(mean.records - 3600) < 200
+        lied = replace(published, material=steps[1][4].material or published.head or b"")
+        with pytest.raises(PeerFault):
+            check_answer(steps[0][0], total, 12, lied, rows=mean.records, ridge=None)
+
+
+def test_a_noisy_head_names_what_it_promises() -> None:
+    [(_, _, _, _, published)] = chain("sum", LINEAR, epsilon=3.0)
+    noise = calibrated_in(published.head).noise
+    assert noise is not None
+    assert set(noise) == {"mu", "epsilon", "spent_epsilon", "study_epsilon", "delta"}
+    assert noise["study_epsilon"] == pytest.approx(3.0, abs=1e-6)
+    other = noisy("sum", "sum", LINEAR, dim=DIM, classes=NAMES, noise={"epsilon": 4.0})
+    with pytest.raises(PeerFault, match="other noise"):
+        check_head(other, calibrated_in(published.head))
+
+
+def test_a_noisy_sum_publishes_what_it_can() -> None:
+    publish = {"publish": ["lda", "ncm", "pooled", "posterior"]}
+    [(_, _, _, result, _)] = chain("sum", LINEAR, after=publish)
+    features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
+    assert (result.heads["lda"].predict(features, normalise=True) == labels).mean() > 0.8
+    assert (result.heads["ncm"].predict(features, normalise=True) == labels).mean() > 0.6
+    assert set(result.documents["posterior"].arrays) == {"whitening", "variances"}
+    assert "exact ones" in result.documents["pooled"].notes[REFUSED]
+    [(_, _, _, result, published)] = chain("sum", {"kind": "ffc", "bias": False}, after=publish)
+    assert result.heads == {}
+    assert "ffc with a bias" in document_in(published.documents["lda"]).notes[REFUSED]
+
+
+def test_a_noisy_ridge_can_be_given() -> None:
+    free, given = (chain("sum", LINEAR, after={"ridge": ridge})[0][3] for ridge in ("gcv", 1e5))
+    assert (free.ridge, given.ridge) == (None, 1e5)
+    assert np.abs(given.head.weights).max() < 0.1 * np.abs(free.head.weights).max()
+
+
+def test_noise_that_drowns_the_records_leaves_a_centre_of_zeros() -> None:
+    spec = noisy("mean+sum", "mean", LINEAR, dim=DIM, classes=NAMES)
+    found = answer(spec, pooled(spec, np.full(DIM + 1, -5), 12), 12)
+    assert found.records == 0
+    assert not found.material["centre"].any()
+
+
+@functools.cache
+def material() -> bytes:
+    """Return the material that a chain's sum passes to its first gradient."""
+    published = chain("mean+sum+gradients", LINEAR, steps=2)[-1][4].material
+    assert isinstance(published, bytes)
+    return published
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        ("centre", lambda array: array[:-1]),
+        ("weights", lambda array: array * 1e7),
+        ("weights", lambda array: array.astype(np.float32)),
+        ("whitening", lambda array: array * np.nan),
+        ("rate", None),
+    ],
+)
+def test_material_of_another_shape_or_size_is_refused(name: str, spoil: Any) -> None:
+    recipe, own = "mean+sum+gradients", {"dim": DIM, "classes": NAMES, "noise": {"epsilon": 10.0}}
+    specs = [noisy(recipe, step, LINEAR, **own) for step in ("mean", "gradient-1")]
+    spec, content = specs[1], material()
+    arrays = load(content)
+    assert read_material(spec, content).keys() == {"centre", "whitening", "weights", "rate"}
+    if spoil is None:
+        del arrays[name]
+    else:
+        arrays[name] = spoil(arrays[name])
+    with pytest.raises(PeerFault, match=r"^terms-refused:"):
+        read_material(spec, save(arrays))
+    with pytest.raises(PeerFault):
+        read_material(spec, None)
+    with pytest.raises(PeerFault):
+        read_material(specs[0], content)
+
+
+def test_a_head_of_one_s_own_files_is_the_plain_solution() -> None:
+    features, labels = everybody()
+    batches = [(features[:400], labels[:400]), (features[400:], labels[400:])]
+    found = alone(DIM, 4, FFC(bias=True), batches, normalise=True, publish=("lda",))
+    plain = FFCStatistics(DIM, 4, bias=True, normalise=True)
+    plain.update(features, labels)
+    assert found.answer.head is not None
+    assert found.answer.head.weights == pytest.approx(solve_ffc(plain).weights, abs=1e-9)
+    assert found.answer.error_bound is None
+    assert isinstance(found.answer.heads["lda"], Head)
+    kernel = alone(DIM, 4, RandomFeaturesFFC(size=16, bandwidth=0.7), batches, normalise=True, ridge=0.5)
+    assert isinstance(kernel.answer.head, KernelHead)
+    assert kernel.answer.ridge == 0.5
+    drawn = CCVRHead(samples_per_class=50, power=0.5)
+    ccvr = alone(DIM, 4, study.CCVR(), batches, normalise=True, ccvr=drawn)
+    assert isinstance(ccvr.answer.head, TukeyHead)
+    with pytest.raises(ValueError, match="normalise"):
+        alone(DIM, 4, FFC(bias=True), batches)

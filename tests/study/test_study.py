@@ -1,0 +1,276 @@
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.study.specs import NOW_S, content_of, whole
+from tests.support.cli import Cli
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Roster, Study, parse
+from veilsum.protocol.study import DAY_S, RECIPES, Content
+from veilsum.study import draft, signed
+from veilsum.study.explain import explain
+
+ADMIN, OTHER = SigningKey(bytes(32)), SigningKey(b"\1" * 32)
+NOISE = {"epsilon": 2.0, "delta": 1e-7, "unit": "record", "recipe": "mean+sum"}
+
+
+def refusal(values: dict[str, Any]) -> str:
+    with pytest.raises(PeerFault) as caught:
+        content_of(values)
+    assert caught.value.cause == Cause.STUDY_REFUSED
+    return str(caught.value.detail)
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ({"records": {"least": 9, "most": 20, "least_per_class": 5, "rows_per_id": 1}}, "take at least 10"),
+        ({"statistics": [{"kind": "random-features", "size": 128, "bandwidth": 1.0}]}, "take at least 205"),
+        ({"a": 2}, "at least 3, a quarter rounded down"),
+        ({"members_min": 5}, "n_min=6"),
+        ({"members_min": 13}, "above members_max"),
+        ({"withhold": {"margin": 4}}, "at most 3 may be missing"),
+        ({"noise": NOISE}, "exclude each other"),
+        ({"noise": {**NOISE, "delta": 1.1e-5}, "withhold": None}, "less than or equal to 0.00001"),
+        ({"noise": {**NOISE, "delta": 9e-6}, "withhold": None}, "at most 1 / (most · members_max) = 4e-06"),
+        ({"noise": {**NOISE, "epsilon": 11.0}, "withhold": None}, "less than or equal to 10"),
+        ({"noise": NOISE, "withhold": None, "ring_bits": 32}, "needs ring_bits = 48"),
+        (
+            {
+                "noise": NOISE,
+                "withhold": None,
+                "statistics": [
+                    {"kind": "ffc", "bias": False},
+                    {"kind": "random-features", "size": 16, "bandwidth": 1.0},
+                ],
+            },
+            "sums one statistic",
+        ),
+        ({"withhold": None}, "a class that one record has shows that record"),
+        ({"windows": {"enrol": 1, "upload": 2_591_999, "answer": 1}}, "above 30 days"),
+        (
+            {"dim": 65_536, "statistics": [{"kind": "random-features", "size": 4096, "bandwidth": 1.0}]},
+            "dim · size",
+        ),
+        ({"classes": ["a", "b "]}, "question.classes"),
+        ({"statistics": [{"kind": "ccvr"}], "withhold": None}, "after.ccvr goes with the statistic ccvr"),
+        ({"classes": ["a", "a"]}, "appears twice"),
+        (
+            {"statistics": [{"kind": "ccvr"}, {"kind": "ffc", "bias": False}]},
+            "in the order ffc, random-features, ccvr",
+        ),
+        (
+            {
+                "ring_bits": 32,
+                "records": {"least": 50, "most": 2**30, "least_per_class": 5, "rows_per_id": 1},
+            },
+            "do not fit a ring of 32 bits",
+        ),
+        (
+            {"records": {"least": 50, "most": 60, "least_per_class": 61, "rows_per_id": 1}},
+            "least_per_class is 61",
+        ),
+        (
+            {"records": {"least": 50, "most": 60, "least_per_class": 5, "rows_per_id": 61}},
+            "rows_per_id is 61",
+        ),
+        (
+            {"records": {"least": 9, "most": 8, "least_per_class": 5, "rows_per_id": 1}},
+            "least is 9, above most",
+        ),
+        ({"folds": 5}, "question.folds"),
+        ({"dim": True}, "question.dim"),
+        ({"dim": 16.5}, "question.dim"),
+        ({"normalise": True}, "question.normalise"),
+    ],
+)
+def test_a_study_that_breaks_a_rule_is_refused(question: dict[str, Any], said: str) -> None:
+    assert said in refusal(whole(**question))
+
+
+def test_publishing_every_class_takes_a_word_on_thin_ones() -> None:
+    values = whole(statistics=[{"kind": "ccvr"}], withhold=None)
+    values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
+    assert "thin_classes = true" in refusal(values)
+    values["question"]["thin_classes"] = True
+    words = " ".join(sentence for section in explain(content_of(values)) for sentence in section.sentences)
+    assert "A class that one record has shows that record" in words
+    assert "can reveal these rows" in words
+
+
+def test_ccvr_under_noise_takes_one_sum() -> None:
+    values = whole(statistics=[{"kind": "ccvr"}], withhold=None, noise=NOISE)
+    values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
+    assert content_of(values).question.steps == ("mean", "sum")
+    values["question"]["noise"] = {**NOISE, "recipe": "mean+sum+gradients"}
+    assert "CCVR takes sum or mean+sum" in refusal(values)
+
+
+def test_more_rules_outside_the_question() -> None:
+    values = whole()
+    values["notes"]["display"] = ["Benign"]
+    assert "1 names for 2 classes" in refusal(values)
+    values = whole()
+    values["after"]["publish"] = ["ncm", "lda"]
+    assert "alphabetical" in refusal(values)
+
+
+def test_steps() -> None:
+    assert content_of(whole()).question.steps == ("indicator", "sum")
+    assert content_of(whole(withhold=None, thin_classes=True)).question.steps == ("sum",)
+    for recipe, steps in RECIPES.items():
+        noise = {**NOISE, "recipe": recipe}
+        question = content_of(whole(withhold=None, noise=noise)).question
+        assert question.steps == tuple(step for step, _ in steps)
+        assert sum(share for _, share in steps) == pytest.approx(1, abs=1e-12)
+
+
+def test_sign_and_read() -> None:
+    content = content_of(whole())
+    study = signed.sign(content, ADMIN.public, ADMIN, NOW_S)
+    assert parse(study.to_bytes()) == study
+    keys = dict.fromkeys(("federation", "coordinator", "study_key"), ADMIN.public)
+    lists: dict[str, Any] = dict.fromkeys(("members", "decryptors", "readers", "revoked"), ())
+    roster = Roster.make(ADMIN, number=1, name="f", **keys, **lists)
+
+    def version(number: int) -> Study:
+        notes = content.notes.model_copy(update={"version": number, "purpose": "another"})
+        return signed.sign(content.model_copy(update={"notes": notes}), ADMIN.public, ADMIN, NOW_S)
+
+    def read(
+        shown: Study = study, now_s: float = NOW_S, seen: Study | None = None, **changed: Any
+    ) -> Content:
+        return signed.read(shown, replace(roster, **changed), now_s, {"ct-2026": seen}.get)
+
+    assert read() == read(seen=study) == content
+    assert read(version(2), seen=study).notes.version == 2
+
+    def cause(shown: Study = study, **changed: Any) -> tuple[str, str]:
+        with pytest.raises(PeerFault) as caught:
+            read(shown, **changed)
+        return caught.value.cause, caught.value.detail
+
+    assert cause(federation=OTHER.public)[0] == Cause.WRONG_FEDERATION
+    assert cause(study_key=OTHER.public)[0] == Cause.BAD_SIGNATURE
+    assert "revokes" in cause(revoked=(study.hash,))[1]
+    assert "has expired" in cause(now_s=content.notes.expires)[1]
+    assert "expires in 120 days" in cause(now_s=NOW_S - 60 * DAY_S)[1]
+    assert "version 1 of ct-2026" in cause(seen=version(2))[1]
+    assert "other bytes" in cause(seen=version(1))[1]
+    with pytest.raises(Misuse, match="has expired"):
+        signed.sign(content, ADMIN.public, ADMIN, content.notes.expires)
+    forged = Study.make(ADMIN, federation=ADMIN.public, content=b"{}")
+    assert cause(forged)[0] == Cause.STUDY_REFUSED
+
+
+@pytest.mark.parametrize("members", [3, 4, 5, 6, 8, 12, 50, 201, 1000])
+def test_the_template_is_a_valid_study(members: int, tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    day = date(2026, 11, 23)
+    path.write_text(
+        draft.template(
+            path, name="ct-2026", extractor="ab" * 32, dim=64, classes=["a", "b"], members=members, today=day
+        )
+    )
+    content = draft.load(path)
+    assert content.question.members_max == members
+    assert content.question.least_rows(content.question.smallest.quorum) >= 128
+    noon_s = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
+    assert signed.sign(content, ADMIN.public, ADMIN, noon_s).content == content.to_bytes()
+    assert len(explain(content)) == 5
+
+
+def test_a_draft_with_noise(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    text = draft.template(
+        path, name="n", extractor="ab" * 32, dim=2, classes=["a", "b"], members=12, today=date(2026, 11, 23)
+    )
+    head, _, rest = text.partition("[question.withhold]")
+    noise = '[question.noise]\nepsilon = 2\ndelta = 1e-7\nunit = "record"\nrecipe = "mean+sum"\n'
+    path.write_text(head + noise + "[question.windows]" + rest.partition("[question.windows]")[2])
+    content = draft.load(path)
+    words = " ".join(sentence for section in explain(content) for sentence in section.sentences)
+    assert "ε = 2 at δ = 1e-07, over 2 steps" in words
+    path.write_text(path.read_text().replace('recipe = "mean+sum"\n', ""))
+    assert len(draft.load(path).question.steps) == 32
+    assert "Its last day is 2027-01-22 (UTC)." in words
+    path.write_text(path.read_text().replace("expires = 2027-01-22", "expires = 2027-01-22T00:00:00Z"))
+    assert draft.load(path).notes.expires == content.notes.expires - DAY_S
+
+
+def test_few_rows_and_several_rows_of_a_record_are_pointed_out() -> None:
+    records = {"least": 10, "most": 20_000, "least_per_class": 5, "rows_per_id": 4}
+    words = " ".join(s for section in explain(content_of(whole(records=records))) for s in section.sentences)
+    assert "10 rows may come from 3 records" in words
+    assert "may read single members' numbers" in words
+    assert "how well heads fit it" in words  # the public record holds the error of each λ
+    assert "A person with a copy of a record can test whether it is in the sum" in words
+
+
+@pytest.mark.parametrize("publish", [[], ["lda"], ["posterior"], ["lda", "pooled"]])
+def test_members_are_told_when_what_is_published_shows_the_sums(publish: list[str]) -> None:
+    values = whole()
+    values["after"] |= {"publish": publish, "readers": "anyone"}
+    content = content_of(values)
+    words = " ".join(s for section in explain(content) for s in section.sentences)
+    assert ("every member learns them" in words) == bool({"pooled", "posterior"} & set(publish))
+    assert f"Every member may read {', '.join(publish)}." in words or not publish
+
+
+def test_a_test_for_a_known_record_is_weak_from_four_rows_a_number_on() -> None:
+    def explained(least: int) -> str:
+        records = {"least": least, "most": 20_000, "least_per_class": 5, "rows_per_id": 1}
+        content = content_of(whole(records=records, withhold=None, thin_classes=True))
+        assert (content.question.elements, content.question.least_rows(content.question.smallest.quorum)) == (
+            170,
+            5 * least,
+        )
+        return " ".join(s for section in explain(content) for s in section.sentences)
+
+    assert "The test is weak only from 680 rows on" in explained(135)
+    assert "can test" not in explained(136)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = ", "not a TOML file"),
+        ("x = 1", "Field required"),
+        ("notes = 1", "notes"),
+        (None, "does not exist"),
+    ],
+)
+def test_drafts_that_are_no_studies(text: str | None, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(Misuse, match=said):
+        draft.load(path)
+
+
+def test_the_commands(cli: Cli) -> None:
+    cli("admin", "new", "admin")
+    new = ("admin", "study", "new", "s.toml", "--extractor", "ab" * 32, "--dim", "64")
+    classes = ("--class", "cat", "--class", "dog", "--members", "12")
+    assert "expected 64 lower-case hex digits" in cli(*new[:5], "ab", *new[6:], *classes).error
+    assert "64 printable ASCII characters" in cli(*new, *classes, "--class", "bär").error
+    assert not Path("s.toml").exists()
+    cli.json(*new, *classes, "--name", "pets")
+    assert "exists already" in cli(*new, *classes).error
+    checked = cli("admin", "study", "check", "s.toml")
+    assert "Study pets, version 1" in checked.out
+    assert "What each party learns" in cli.json("admin", "study", "check", "s.toml")["explained"]
+    made = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin")
+    study = Study.from_bytes(Path("s.bin").read_bytes())
+    assert study.hash.hex() == made["hash"]
+    assert Content.from_bytes(study.content).approval.hex() == made["approval"]
+    assert cli("admin", "study", "sign", "s.toml", "--folder", "admin", "--output", "s.toml").error
+    lead = cli.json("admin", "new", "lead")["federation"]
+    other = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin", "--federation", lead)
+    assert other["federation"] == lead
+    assert other["hash"] != made["hash"]

@@ -1,0 +1,99 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.study.specs import spec_of
+from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.study import check_enough_rows
+from veilsum.study.answers import pooled
+from veilsum.study.vectors import vector
+
+THREE = [
+    {"kind": "ffc", "bias": True},
+    {"kind": "random-features", "size": 8, "bandwidth": 0.7},
+    {"kind": "ccvr"},
+]
+
+
+def asked(step: str = "sum", *, withheld: tuple[int, ...] = (), **more: Any) -> Any:
+    """Make a step of a question over 4 features and 3 classes."""
+    return spec_of(step, withheld=withheld, **{"dim": 4, "classes": ["a", "b", "c"], **more})
+
+
+def member(seed: int, rows: int = 60) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((rows, 4)).astype(np.float32), rng.integers(0, 3, rows)
+
+
+def test_the_sum_of_vectors_is_the_pooled_statistics() -> None:
+    spec = asked(statistics=THREE)
+    members = [member(seed) for seed in range(12)]
+    total = np.sum([vector(spec, *each) for each in members], axis=0)
+    features, labels = (np.concatenate(parts) for parts in zip(*members, strict=True))
+    found: Any = pooled(spec, total, 12)
+    assert list(found) == ["ffc", "random-features", "ccvr"]
+    plain = FFCStatistics(4, 3, bias=True, normalise=True)
+    plain.update(features, labels)
+    ffc = found["ffc"]
+    assert isinstance(ffc, FFCStatistics)
+    np.testing.assert_allclose(ffc.V, plain.V, atol=12 * 2.0**-spec.question.scale)
+    np.testing.assert_allclose(ffc.U, plain.U, atol=12 * 2.0**-spec.question.scale)
+    assert ffc.counts.tolist() == plain.counts.tolist()
+    np.testing.assert_allclose(
+        solve_ffc(ffc, ridge=0.1).weights, solve_ffc(plain, ridge=0.1).weights, atol=1e-6
+    )
+    ccvr = found["ccvr"]
+    assert isinstance(ccvr, CCVRStatistics)
+    assert ccvr.counts.tolist() == plain.counts.tolist()
+    scaled = features / np.linalg.norm(features, axis=1, keepdims=True)
+    np.testing.assert_allclose(ccvr.mean(1), scaled[labels == 1].mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(ccvr.covariance(1), np.cov(scaled[labels == 1].T), atol=1e-6)
+
+
+def test_a_sum_that_no_honest_members_have_is_refused() -> None:
+    spec = asked(statistics=THREE)
+    total = np.sum([vector(spec, *member(seed)) for seed in range(12)], axis=0)
+    for element in (0, len(total) // 2, len(total) - 1):
+        spoiled = total.copy()
+        spoiled[element] += 1 << spec.ring_bits - 3
+        with pytest.raises(PeerFault, match=r"identity broken: [a-z ]+$") as refused:
+            pooled(spec, spoiled, 12)
+        assert refused.value.cause is Cause.SUM_CHECK_FAILED
+
+
+def test_a_member_without_rows_sends_zeros() -> None:
+    features, labels = member(0)
+    assert not vector(asked(statistics=THREE), features[:0], labels[:0]).any()
+    assert not vector(asked(statistics=THREE, withheld=(0, 1, 2)), features, labels).any()
+    assert not vector(asked("indicator"), features[:0], labels[:0]).any()
+
+
+def test_a_row_that_can_t_be_used_adds_nothing() -> None:
+    features, labels = member(0)
+    spoiled = features.copy()
+    spoiled[3], spoiled[5, 1] = 0, np.nan
+    named = labels.copy()
+    named[7], named[8] = 3, -1
+    kept = np.setdiff1d(np.arange(len(labels)), [3, 5, 7, 8])
+    spec = asked(statistics=THREE)
+    assert (vector(spec, spoiled, named) == vector(spec, features[kept], labels[kept])).all()
+
+
+def test_a_class_is_held_from_so_many_rows_on() -> None:
+    labels = np.array([0] * 4 + [1] * 5 + [2] * 6)
+    assert vector(asked("indicator"), np.zeros((15, 4)), labels).tolist() == [0, 1, 1]
+
+
+def test_published_classes_hold_enough_rows_or_the_sum_is_refused() -> None:
+    question = asked(records={"least": 50, "most": 20_000, "least_per_class": 9, "rows_per_id": 1}).question
+    check_enough_rows(question, (12, 0, 0))
+    with pytest.raises(PeerFault) as refused:
+        check_enough_rows(question, (8, 8, 8))
+    assert refused.value.cause is Cause.INDICATOR_MISMATCH
+    assert "as few as 0 rows" in refused.value.detail
+    one_each = {"least": 50, "most": 20_000, "least_per_class": 1, "rows_per_id": 1}
+    with pytest.raises(PeerFault, match=r"as few as 6 rows .* needs 50"):
+        check_enough_rows(asked(records=one_each).question, (12, 0, 0))

@@ -1,0 +1,181 @@
+"""The admin's signing key, and the roster's draft, a file that people edit and the admin signs."""
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from veilsum.cli import names
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.forms import Hex32, first_fault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Entry, Roster
+from veilsum.protocol.messages.cohort import MAX_NAME
+from veilsum.protocol.rest import MemberId
+from veilsum.system.exposure import loose_mode
+from veilsum.system.files import make_private, sync_folder
+
+_KEY = "admin.key"
+
+
+def create_admin(folder: Path) -> SigningKey:
+    """Create a signing key in a folder of mode 0700. Raises Misuse if the folder holds a key."""
+    make_private(folder)
+    try:
+        descriptor = os.open(folder / _KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        raise Misuse(f"{folder} holds a key already: choose another folder") from error
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(secrets.token_bytes(32))
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(folder)
+    return load_admin(folder)
+
+
+def load_admin(folder: Path) -> SigningKey:
+    """Load the signing key. Raises Misuse if it is missing, damaged or readable by others."""
+    path = folder / _KEY
+    if not path.is_file():
+        raise Misuse(f"{folder} holds no key: make one with `veilsum admin new {folder}`")
+    if (why := loose_mode(path)) is not None:
+        raise Misuse(why)
+    seed = path.read_bytes()
+    if len(seed) != 32:
+        raise Misuse(f"{path} is damaged: {len(seed)} bytes, expected 32; restore it from your backup")
+    return SigningKey(seed)
+
+
+def _short(name: str) -> str:
+    if (length := len(name.encode())) > MAX_NAME:
+        raise ValueError(f"got {length} bytes in UTF-8, expected at most {MAX_NAME}")
+    return name
+
+
+class Draft(BaseModel):
+    """A roster before it is signed, as in its JSON file, with keys and digests in hexadecimal.
+
+    Attributes:
+        number: increases with every change.
+        study_key: public key that signs studies; None for the admin's.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    number: Annotated[int, Field(ge=1, lt=1 << 64, strict=True)]
+    name: Annotated[str, AfterValidator(_short)] = ""
+    coordinator: Hex32
+    study_key: Hex32 | None = None
+    members: dict[MemberId, Hex32] = {}
+    decryptors: list[MemberId] = []
+    readers: list[MemberId] = []
+    revoked: list[Hex32] = []
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a draft. Raises Misuse if the file is invalid."""
+        try:
+            return cls.parse(json.loads(path.read_text("utf-8"), object_pairs_hook=_unique), str(path))
+        except ValueError as error:
+            raise Misuse(f"{path} is not a roster's draft: {error}") from error
+
+    @classmethod
+    def parse(cls, values: Any, what: str) -> Self:
+        """Build a draft from its fields. Raises Misuse, which names the first invalid field."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise Misuse(f"{what}: {first_fault(error, 'the draft')}") from error
+
+    def save(self, path: Path) -> None:
+        """Write the draft atomically."""
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.write_text(self.model_dump_json(indent=2) + "\n", "utf-8")
+        fresh.replace(path)
+
+    def sign(self, admin: SigningKey) -> Roster:
+        """Sign the roster. Raises Misuse or PeerFault if the draft is invalid."""
+        if self.coordinator in {admin.public.hex(), self.study_key}:
+            raise Misuse(
+                "the coordinator's key is also the admin's or the study key: the coordinator must not choose what is summed"
+            )
+        roster = Roster.make(
+            admin,
+            number=self.number,
+            name=self.name,
+            federation=admin.public,
+            coordinator=bytes.fromhex(self.coordinator),
+            study_key=admin.public if self.study_key is None else bytes.fromhex(self.study_key),
+            members=tuple(Entry(name, bytes.fromhex(key)) for name, key in sorted(self.members.items())),
+            decryptors=tuple(sorted(set(self.decryptors))),
+            readers=tuple(sorted(set(self.readers))),
+            revoked=tuple(sorted({bytes.fromhex(digest) for digest in self.revoked})),
+        )
+        roster.validate()
+        return Roster.from_bytes(roster.to_bytes())
+
+
+def revised(
+    draft: Draft | None,
+    *,
+    name: str | None = None,
+    coordinator: str | None = None,
+    study_key: str | None = None,
+    members: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    decryptors: Sequence[str] = (),
+    readers: Sequence[str] = (),
+    revoked: Sequence[str] = (),
+) -> Draft:
+    """Change a draft, or start one. Its number increases if anything changes."""
+    named = _entries(members)
+    before: dict[str, Any] = draft.model_dump() if draft else {"number": 0, "members": {}}
+    if not (coordinator or draft):
+        raise Misuse("a roster names the coordinator's key: pass --coordinator or --url")
+    strangers = set(remove) - (set(before["members"]) | set(named))
+    if strangers:
+        raise Misuse(f"--remove {', '.join(sorted(strangers))}: no such member in the draft")
+
+    def listed(field: str, added: Sequence[str]) -> list[str]:
+        there = [item for item in (*before.get(field, ()), *added) if item not in remove]
+        return list(dict.fromkeys(there))
+
+    after = {
+        "number": before["number"],
+        "name": before.get("name", "") if name is None else name,
+        "coordinator": names.public_key(coordinator) if coordinator else before["coordinator"],
+        "study_key": names.public_key(study_key) if study_key else before.get("study_key"),
+        "members": {
+            each: key for each, key in sorted({**before["members"], **named}.items()) if each not in remove
+        },
+        "decryptors": listed("decryptors", decryptors),
+        "readers": listed("readers", readers),
+        "revoked": listed("revoked", [names.digest(each) for each in revoked]),
+    }
+    if after != before:
+        after["number"] += 1
+    return Draft.parse(after, "the roster")
+
+
+def _entries(members: Sequence[str]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for entry in members:
+        name, found, key = entry.partition("=")
+        if not found:
+            raise Misuse(f"--member {entry}: expected ID=PUBLICKEY")
+        if name in named:
+            raise Misuse(f"--member {name} is given twice")
+        named[name] = key
+    return named
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):  # JSON would silently keep the last one, which for a member is another key
+        twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})
+        raise ValueError(f"{', '.join(twice)} is given twice")
+    return values

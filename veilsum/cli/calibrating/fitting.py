@@ -1,0 +1,395 @@
+"""Fit a head to your own files, judge it on a hold-out set, and write it. Nothing is sent."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+from pydantic import ValidationError
+from safetensors.numpy import save
+
+from veilsum.calibration import CalibrationError, FFCStatistics, Reliability
+from veilsum.calibration.answer import REFUSED, Answer
+from veilsum.calibration.head import Head
+from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.random_features import suggested_bandwidth
+from veilsum.calibration.rows import Floats
+from veilsum.cli import plots
+from veilsum.cli.console import lacks, note
+from veilsum.cli.features import Part, class_keys, divide, moments_in, of_file, read_records, read_table
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.forms import first_fault
+from veilsum.protocol.rest import HEAD
+from veilsum.protocol.study import CCVR, FFC, CCVRHead, RandomFeaturesFFC, Statistic
+from veilsum.study.answers import Alone, alone
+from veilsum.system.files import write_durably
+
+HEADS = {
+    "ffc": "ridge head of unit features (FFC)",
+    "random-features": "ridge head of random features (FFC)",
+    "ccvr": "logistic head of virtual features (CCVR)",
+    "lda": "linear discriminant analysis, from FFC's sums",
+    "ncm": "nearest class mean, from FFC's sums",
+}
+DERIVED = frozenset({"lda", "ncm"})
+"""Heads that are derived from FFC's sums."""
+LOG_ODDS = frozenset({"lda", "ccvr"})
+"""Heads whose scores are log-odds at a temperature of 1."""
+_SIZE = 1024
+_MANY_CLASSES = 100  # maximum rows of a table
+_UNUSABLE = "NaN, infinity, all zeros, or no label of a class"
+_CHOSEN = {"gcv": "GCV", "given": "you"}
+
+
+class Loaded(NamedTuple):
+    """The records of all files.
+
+    Attributes:
+        fitted: the records to fit, by file.
+        choosing: the records that choose a mixture, or None.
+        judging: the hold-out set, or None.
+    """
+
+    fitted: list[Part]
+    choosing: Part | None
+    judging: Part | None
+    dim: int
+    classes: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting:
+    """The options of `veilsum calibrate`, described in its help, and its work."""
+
+    files: Sequence[Path]
+    head: str
+    parameters: Mapping[str, float]
+    ridge: float | None
+    output: Path
+    held_out: float | Path | None
+    report: Path | None
+    personal: Path | None
+    unit_columns: bool
+    prior: str | None
+    standardise: Path | None
+    id_column: str | None
+
+    def run(self) -> dict[str, Any]:
+        """Sum, solve, judge, and write head and report.
+
+        Raises:
+            CalibrationError: no head follows from these records.
+            Misuse: options exclude each other, files do not fit together, or the sums exceed this machine's memory.
+        """
+        self._check_options()
+        self._check_outputs()
+        shared = None
+        if self.personal is not None:
+            from client_sdk import Result  # noqa: PLC0415 - only this needs it
+
+            shared = Result.load(self.personal)
+            shared.verify()
+            note(
+                "Records that the run summed judge its head too well, and choose the wrong mixture: pass only records that it did not sum"
+            )
+        records = self._records(shared.spec.question.classes if shared is not None else None)
+        found = self._summed(records)
+        answer = found.answer
+        head, judging = Calibrated(self._solved(answer)), records.judging
+        values: dict[str, Any] = {"records": answer.records, "classes": len(records.classes)}
+        if (keys := [*records.classes]) != [f"class-{index}" for index in range(len(keys))]:
+            values["class_keys"] = keys  # in the order of the head's columns
+        if shared is not None:
+            from client_sdk import Records  # noqa: PLC0415 - only this needs it
+
+            assert judging is not None  # `_check_options` requires --held-out
+            assert records.choosing is not None
+            own, choosing = Records(*_joined(records.fitted)), Records(*records.choosing)
+            head = Calibrated(shared.personalise(own, choosing))
+            values["accuracy_of_the_shared_head"] = _judged(shared.calibrated, judging).accuracy
+            values["own_weight"] = getattr(head.head, "weight", None)
+        head = self._changed(head, records, judging)
+        seen = None
+        if judging is not None:
+            seen = _judged(head, judging)
+            head = Calibrated(head.head, temperature=seen.temperature)
+        elif self._has_log_odds:
+            head = replace(head, temperature=1.0)
+        else:
+            note(
+                "No hold-out set: the accuracy is unknown, and the scores are not probabilities. Pass --held-out 0.2"
+            )
+        _save(self.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
+        values["empty_classes"] = list(head.head.empty_classes)
+        if self.head not in DERIVED and self.personal is None and answer.ridge is not None:
+            values |= {"ridge": answer.ridge, "chosen_by": _CHOSEN.get(answer.chosen_by, answer.chosen_by)}
+            if answer.solution is not None:
+                values |= {"effective_dof": answer.solution.dof, "condition": answer.solution.condition}
+        values["saved"] = str(self.output)
+        if seen is not None:
+            values |= {
+                "held_out": seen.records,
+                "accuracy": seen.accuracy,
+                "temperature": seen.temperature,
+                "calibration_error": float(seen.calibration_errors[seen.best]),
+            }
+        if self.report is not None:
+            page = _page(self.head, found, head, seen, personal=self.personal is not None)
+            _save(self.report, page.encode())
+            values["report"] = str(self.report)
+        return values
+
+    def _check_options(self) -> None:
+        if self.head not in HEADS:
+            raise Misuse(f"unknown head {self.head!r}: expected {', '.join(HEADS)}")
+        if self.ridge is not None and self.head in {*DERIVED, "ccvr"}:
+            raise Misuse(f"a head of {self.head} has no λ: leave out --ridge")
+        if self.personal is not None and self.head != "ffc":
+            raise Misuse("--personal mixes FFC's sums: leave out --head")
+        if self.personal is not None and (self.ridge is not None or self.prior is not None):
+            raise Misuse("--personal: λ and the class shares are the result's: leave out --ridge and --prior")
+        if self.personal is not None and not isinstance(self.held_out, float):
+            raise Misuse("--personal needs --held-out SHARE: these records choose the mixture")
+        if self.report is not None and lacks("matplotlib", "torch"):
+            raise Misuse("--report needs an extra: pip install 'veilsum[training]'")
+
+    def _check_outputs(self) -> None:
+        """Refuse outputs that would replace an input, or can't be written (Misuse)."""
+        inputs = {os.path.realpath(path) for path in self.files}  # realpath accepts loops of links
+        if isinstance(self.held_out, Path):
+            inputs.add(os.path.realpath(self.held_out))
+        outputs = [("--output", self.output), ("--report", self.report), ("--standardise", self.standardise)]
+        for name, output in outputs:
+            if output is None:
+                continue
+            if os.path.realpath(output) in inputs:
+                raise Misuse(f"{name} {output} would replace the features: choose another file")
+            if output.is_dir():
+                raise Misuse(f"{name} {output} is a folder, expected a file")
+            above = next(each for each in output.absolute().parents if each.exists())
+            if not above.is_dir():
+                raise Misuse(f"{name} {output}: {above} is a file, expected a folder")
+        if self.report is not None and os.path.realpath(self.report) == os.path.realpath(self.output):
+            raise Misuse("--report and --output name the same file")
+
+    def _records(self, classes: Sequence[str] | None) -> Loaded:
+        """Read and divide all files; `classes` default to those of the labels. Raises Misuse if the files do not fit together."""
+        moments = None
+        if self.standardise is not None:
+            tables = [read_table(path, self.id_column) for path in self.files]
+            moments = moments_in(self.standardise, [table.features for table in tables])
+        paths = [*self.files, *([self.held_out] if isinstance(self.held_out, Path) else [])]
+        records = [read_records(path, self.id_column, moments=moments) for path in paths]
+        dim = records[0].features.shape[1]
+        if classes is None:
+            with of_file(*paths):
+                classes = class_keys(records)
+        parts, ids = list[Part](), list[list[bytes] | None]()
+        for path, each in zip(paths, records, strict=True):
+            if each.features.shape[1] != dim:
+                raise Misuse(f"{path} has {each.features.shape[1]} features, {paths[0]} has {dim}")
+            labels, usable = each.usable(classes)
+            skipped = len(each) - np.count_nonzero(usable)
+            if skipped == len(each):
+                raise Misuse(f"{path} has no usable record: {_UNUSABLE}")
+            if skipped:
+                note(f"{path}: skipped {skipped} unusable row{'' if skipped == 1 else 's'} ({_UNUSABLE})")
+            parts.append((each.features[usable], labels[usable]))
+            ids.append(None if each.ids is None else [*compress(each.keys, usable)])
+        if isinstance(self.held_out, Path):
+            return Loaded(parts[:-1], None, parts[-1], dim, classes)
+        return Loaded(*self._divided(parts, ids), dim, classes)
+
+    def _divided(
+        self, parts: list[Part], ids: list[list[bytes] | None]
+    ) -> tuple[list[Part], Part | None, Part | None]:
+        """Divide records by the hold-out share into those to fit, those that choose a mixture, and the hold-out set."""
+        share = self.held_out
+        if not isinstance(share, float):
+            return parts, None, None
+        # Records that choose a mixture can't judge it as well.
+        bounds = [share] if self.personal is None else [share / 2, share]
+        divided = [divide(*part, named, bounds) for part, named in zip(parts, ids, strict=True)]
+        *held, fitted = zip(*divided, strict=True)
+        *choosing, judging = map(_joined, held)
+        if not sum(len(y) for _, y in fitted):
+            raise Misuse(f"--held-out {share:g} leaves no records to fit: use a smaller share")
+        if not all(len(y) for _, y in (*choosing, judging)):
+            raise Misuse(f"--held-out {share:g} holds out no record: use a larger share, or a file")
+        return [*fitted], choosing[0] if choosing else None, judging
+
+    def _summed(self, records: Loaded) -> Alone:
+        bandwidth = None
+        if self.head == "random-features" and "bandwidth" not in self.parameters:
+            means = self._sum(records, FFC(bias=False)).statistics
+            bandwidth = suggested_bandwidth(cast("FFCStatistics", means))
+        return self._sum(records, self._statistic(bandwidth))
+
+    def _sum(self, records: Loaded, statistic: Statistic) -> Alone:
+        _check_memory(records, statistic)
+        return alone(
+            records.dim,
+            len(records.classes),
+            statistic,
+            records.fitted,
+            normalise=True,
+            ridge="gcv" if self.ridge is None else self.ridge,
+            publish=(cast("Literal['lda', 'ncm']", self.head),) if self.head in DERIVED else (),
+            ccvr=self._ccvr if isinstance(statistic, CCVR) else None,
+        )
+
+    def _solved(self, answer: Answer) -> Head:
+        if self.head not in DERIVED:
+            assert answer.head is not None  # without a head, an exact sum raises
+            return answer.head
+        if self.head in answer.documents:
+            raise CalibrationError(f"no head of {self.head}: {answer.documents[self.head].notes[REFUSED]}")
+        return answer.heads[self.head]
+
+    def _statistic(self, bandwidth: float | None) -> Statistic:
+        """Return the statistic to sum. Raises Misuse for parameters that the head does not have."""
+        try:
+            if self.head == "random-features":
+                given = self._known("size", "bandwidth")
+                width = given.get("bandwidth", bandwidth)
+                assert width is not None
+                return RandomFeaturesFFC(size=int(given.get("size", _SIZE)), bandwidth=float(width))
+            if self.head == "ccvr":
+                _ = self._ccvr
+                return CCVR()
+        except ValidationError as error:
+            raise Misuse(f"--parameter: {first_fault(error)}") from error
+        return FFC(bias=bool(self._known(*(() if self.head in DERIVED else ("bias",))).get("bias", 0)))
+
+    @property
+    def _ccvr(self) -> CCVRHead:
+        """The parameters for retraining CCVR's head."""
+        given = {"samples_per_class": 2000, "power": 0.5, **self._known("samples_per_class", "power")}
+        return CCVRHead(samples_per_class=int(given["samples_per_class"]), power=float(given["power"]))
+
+    def _known(self, *names: str) -> Mapping[str, float]:
+        if strange := sorted({*self.parameters} - {*names}):
+            raise Misuse(
+                f"{self.head} has no parameter {', '.join(strange)}; it has: {', '.join(names) or 'none'}"
+            )
+        return self.parameters
+
+    @property
+    def _has_log_odds(self) -> bool:
+        """Whether the head's scores are log-odds without a fitted temperature."""
+        return self.head in LOG_ODDS and not self.unit_columns
+
+    def _changed(self, head: Calibrated, records: Loaded, judging: Part | None) -> Calibrated:
+        """Apply `--unit-columns` and `--prior`."""
+        found = head.head.with_unit_columns() if self.unit_columns else head.head
+        temperature = None
+        if self.prior is not None:
+            if judging is not None:
+                temperature = _judged(Calibrated(found), judging).temperature
+                if not isinstance(self.held_out, Path):
+                    note(
+                        "The hold-out set has the records' class shares, not those of --prior: "
+                        "where the head is used, accuracy and calibration error differ"
+                    )
+            elif self._has_log_odds:
+                temperature = 1.0
+            else:
+                raise Misuse(
+                    "--prior needs log-odds: pass --held-out, which finds the temperature at which scores are"
+                )
+            counts = np.bincount(_joined(records.fitted)[1], minlength=len(records.classes))
+            prior = np.ones(len(counts)) if self.prior == "uniform" else _numbers(Path(self.prior))
+            found = found.with_prior(counts, prior, temperature=temperature)
+        return head if found is head.head else replace(head, head=found, temperature=temperature)
+
+
+def _check_memory(records: Loaded, statistic: Statistic) -> None:
+    """Raise Misuse if the sums, which are held in several forms at once, exceed this machine's memory."""
+    width = statistic.width(records.dim)
+    classes = len(records.classes)
+    numbers = 2 * statistic.elements(records.dim, classes) + width * (classes + 2 * width)
+    needed, there = 8 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise Misuse(
+            f"{classes} classes of {records.dim} features take at least {needed / 1e9:,.1f} GB, and this machine has "
+            f"{there / 1e9:,.1f} GB. Are the labels class indices from 0? Otherwise use another --head or a larger machine"
+        )
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    features, labels = zip(*parts, strict=True)
+    return np.concatenate(features), np.concatenate(labels)
+
+
+def _judged(head: Calibrated, records: Part) -> Reliability:
+    """Judge a head at its temperature, or else at the one that these records give."""
+    given = None if head.temperature is None else [head.temperature]
+    return Reliability.of(head.head, *records, normalise=head.head.scales, temperatures=given)
+
+
+def _page(name: str, found: Alone, head: Calibrated, seen: Reliability | None, *, personal: bool) -> str:
+    """Render the report on a head, one of `HEADS`, as a self-contained HTML page.
+
+    `seen` is the head's evaluation on the hold-out set, or None. `personal` is whether a result's pooled sums were mixed in.
+    """
+    answer, ridge = found.answer, None if name in DERIVED or personal else found.answer.ridge
+    grid, errors = answer.grid, answer.errors
+    compared = np.zeros(0, bool) if ridge is None or grid is None or errors is None else np.isfinite(errors)
+    values: dict[str, Any] = {
+        "name": name,
+        "title": HEADS[name],
+        "personal": personal,
+        "records": answer.records,
+        "classes": head.head.classes,
+        "ridge": ridge,
+        "tried": len(compared),
+        "compared": np.count_nonzero(compared),
+        "curve": "",
+        "eigenvalues": None,
+        "seen": None,
+    }
+    if values["compared"] > 1 and grid is not None and errors is not None and ridge is not None:
+        values["curve"] = plots.ridge_curve(grid[compared], errors[compared], ridge)
+    if (V := getattr(found.statistics, "V", None)) is not None:
+        values["eigenvalues"] = np.linalg.eigvalsh(V)
+        values["spectrum"] = plots.eigenvalues(values["eigenvalues"], ridge)
+    if seen is not None and seen.records:
+        values |= {
+            "seen": seen,
+            "chosen": len(seen.temperatures) > 1,
+            "error_before": seen.calibration_errors[int(np.abs(np.log(seen.temperatures)).argmin())],
+            "reliability": plots.reliability_diagram(*seen.diagram),
+            "recalls": plots.class_recalls(seen.recalls, seen.confusion.sum(axis=1)),
+            "rows": list(_rows(seen)),
+        }
+    return plots.page("veilsum.cli.calibrating", **values)
+
+
+def _rows(seen: Reliability) -> Iterator[tuple[Any, ...]]:
+    """Yield each class with its records, its recall, the class most often predicted instead, and how often."""
+    counts = seen.confusion.sum(axis=1)
+    wrong = seen.confusion - np.diag(np.diagonal(seen.confusion))
+    for label in np.flatnonzero(counts)[:_MANY_CLASSES]:
+        taken = wrong[label].argmax()
+        yield label, counts[label], seen.recalls[label], taken, wrong[label, taken]
+
+
+def _numbers(path: Path) -> Floats:
+    try:
+        return np.atleast_1d(np.loadtxt(path))
+    except (OSError, ValueError) as error:
+        raise Misuse(f"--prior {path}: expected 'uniform', or a text file of numbers: {error}") from error
+
+
+def _save(output: Path, content: bytes) -> None:
+    """Replace a file, or the target of a link, with a file of mode 0600; write to a pipe or device directly."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    target = Path(os.path.realpath(output))
+    if target.exists() and not target.is_file():
+        target.write_bytes(content)
+    else:
+        write_durably(target, content)

@@ -1,0 +1,238 @@
+"""`veilsum admin`: sign the roster and the studies. The admin and the operator are different roles."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilsum.cli import names
+from veilsum.cli.commands import study
+from veilsum.cli.console import JSON, Ca, Connect, at_coordinator, clock, note, reporting, say
+from veilsum.protocol.errors import Misuse, PeerFault
+
+if TYPE_CHECKING:
+    from veilsum.protocol.messages import Roster, Study
+
+app = typer.Typer(help="Sign a federation's list of members and its studies.", no_args_is_help=True)
+app.add_typer(study.app, name="study")
+
+
+@app.command()
+@reporting
+def new(folder: Annotated[Path, typer.Argument(help="Folder for the key; created.")]) -> None:
+    """Create a federation: the admin's key. Its public key is the federation's id, and members pin it.
+
+    To use a separate study key, create it in the same way, and pass its public key to `veilsum admin roster --study-key`.
+    """
+    from veilsum.cli.admin import create_admin
+    from veilsum.protocol.identity import fingerprint
+
+    admin = create_admin(folder)
+    key = admin.public
+    say({"federation": key.hex(), "fingerprint": fingerprint(key), "folder": str(folder)}, "Federation")
+
+
+@app.command()
+@reporting
+def roster(
+    draft: Annotated[Path, typer.Argument(help="The roster's draft, a JSON file; created or changed.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="The admin's folder: sign the draft too.", show_default="only write the draft"),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The federation's name, for people.")] = None,
+    member: Annotated[list[str] | None, typer.Option(help="Add a member, ID=PUBLICKEY; repeat.")] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="Remove a member, by id; repeat.")] = None,
+    decryptor: Annotated[
+        list[str] | None,
+        typer.Option(help="Nominate a decryptor, by member id; repeat, at least four.", show_default="all"),
+    ] = None,
+    reader: Annotated[
+        list[str] | None, typer.Option(help="A member that may read the sums, by id; repeat.")
+    ] = None,
+    revoke: Annotated[list[str] | None, typer.Option(help="Revoke a study, by its hash; repeat.")] = None,
+    study_key: Annotated[
+        str | None, typer.Option(help="Public key that signs studies.", show_default="the admin's")
+    ] = None,
+    coordinator: Annotated[str | None, typer.Option(help="The coordinator's public key.")] = None,
+    url: Annotated[
+        str | None, typer.Option(envvar="VEILSUM_URL", help="Or ask this coordinator for its key.")
+    ] = None,
+    ca: Ca = None,
+) -> None:
+    """Write or change the roster, the list of members. With --folder, sign it too, as DRAFT with the suffix .bin.
+
+    Each change increases the roster's number.
+    """
+    from veilsum.cli import admin
+
+    old = admin.Draft.load(draft) if draft.exists() else None
+    if coordinator is None and old is None and url is not None:
+        from veilsum.cli.remote import operator
+
+        with operator(url, ca=ca) as client:
+            coordinator = client.coordinator().public_key
+    changed = admin.revised(
+        old,
+        name=name,
+        coordinator=coordinator,
+        study_key=study_key,
+        members=member or (),
+        remove=remove or (),
+        decryptors=decryptor or (),
+        readers=reader or (),
+        revoked=revoke or (),
+    )
+    target = None if folder is None else target_of(draft)
+    signed = None if folder is None else changed.sign(admin.load_admin(folder))
+    changed.save(draft)
+    values: dict[str, Any] = {
+        "draft": str(draft),
+        "number": changed.number,
+        "members": sorted(changed.members),
+    }
+    if signed is not None and target is not None:
+        target.write_bytes(signed.to_bytes())
+        values |= {
+            "roster": str(target),
+            "federation": signed.federation.hex(),
+            "hash": signed.hash.hex(),
+            "next": f"veilsum admin publish {target}",
+        }
+    say(values, "Roster, not signed" if signed is None else "Roster, signed")
+
+
+def target_of(draft: Path, output: Path | None = None) -> Path:
+    """Return the file for a signed draft. Raises Misuse if it is the draft itself."""
+    target = output or draft.with_suffix(".bin")
+    if target.resolve() == draft.resolve():
+        raise Misuse(f"{target} is the draft itself: choose another file")
+    return target
+
+
+@app.command()
+@at_coordinator(token=True)
+def publish(
+    connect: Connect,
+    signed: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Signed rosters and studies, .bin files.")
+    ],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="The admin's folder: publish a later roster, or studies, without an operator's token."
+        ),
+    ] = None,
+) -> None:
+    """Send signed rosters and studies to the coordinator, in the given order."""
+    from veilsum.cli.admin import load_admin
+    from veilsum.protocol.messages import Roster
+
+    read = sorted(map(signed_in, signed), key=lambda each: not isinstance(each, Roster))
+    admin = load_admin(folder) if folder is not None else None
+    published: list[dict[str, Any]] = []
+    with connect(admin=admin) as client:
+        for each in read:
+            if isinstance(each, Roster):
+                client.publish_roster(each)
+                published.append(
+                    {"roster": each.number, "members": len(each.members), "hash": each.hash.hex()}
+                )
+            else:
+                view = client.publish_study(each)
+                published.append({"study": view.name, "version": view.version, "hash": view.study})
+    if JSON.get():
+        say({"federation": read[0].federation.hex(), "published": published})
+        return
+    for values in published:
+        say(values, "Published")
+
+
+def signed_in(path: Path) -> "Roster | Study":
+    """Read a signed roster or study. Raises Misuse for any other file."""
+    from veilsum.protocol.messages import Roster, Study
+
+    content = path.read_bytes()
+    for kind in (Roster, Study):
+        try:
+            return kind.from_bytes(content)
+        except PeerFault as fault:
+            why = fault.detail
+    raise Misuse(f"{path} is neither a signed roster nor a signed study: {why}")
+
+
+@app.command()
+@at_coordinator(token=False)
+def close(
+    connect: Connect,
+    round_id: Annotated[str, typer.Argument(metavar="ROUND", help="The round's id.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="The admin's folder: sign and close it.", show_default="only show the reports"),
+    ] = None,
+    roster: Annotated[
+        Path | None,
+        typer.Option(help="The signed roster of the round's cohort.", show_default="the newest published"),
+    ] = None,
+) -> None:
+    """Show which decryptors reported on a round past its latest end. With --folder, close it, so that the federation can continue."""
+    from veilsum.cli.admin import load_admin
+    from veilsum.protocol.attempt import Attempt
+    from veilsum.protocol.messages import Lost, Roster
+
+    name = names.round_id(round_id)
+    known = Roster.from_bytes(roster.read_bytes()) if roster else None
+    admin = load_admin(folder) if folder is not None else None
+    with connect(admin=admin) as client:
+        view = client.round(name)
+        known = known or client.roster(view.federation)
+        attempt = Attempt(
+            known,
+            client.study(view.federation, view.spec.study),
+            client.manifest(view.cohort),
+            client.opening(name),
+        )
+        _check(attempt, view.context)
+        latest_end_s = attempt.opening.terms.latest_end_s
+        values: dict[str, Any] = {
+            "round": name,
+            "study": attempt.spec.name,
+            "step": attempt.spec.step,
+            "latest_end": clock(latest_end_s),
+            "reported": list(view.reported),
+            "silent": list(view.waiting_for),
+            "reports": f"{len(view.reported)} of {view.reports_min} needed to end it without the admin",
+            "cost": "records uploaded to this round stay spent, and so does the noise budget",
+        }
+        if admin is None:
+            values["state"] = view.state
+            note("Not signed: the admin closes it with --folder ADMIN.")
+        else:
+            if admin.public != known.federation:
+                raise Misuse(f"{folder} holds another federation's admin key")
+            if time.time() < latest_end_s:
+                raise Misuse(f"the round can be closed after its latest end, {clock(latest_end_s)}")
+            if view.state == "erasing" and view.survivors and not attempt.spec.noisy:
+                raise Misuse(
+                    f"round {name} is certified, and its records can be summed again by the same members: have the operator close it "
+                    f'with `veilsum operator round cancel {name} --reason "…"`. Closed here, they would be lost'
+                )
+            values["state"] = client.close_lost(name, Lost.make(admin, context=attempt.context)).state
+    say(values, "Round past its latest end")
+
+
+def _check(attempt: Any, context: str) -> None:
+    """Check that roster, study, manifest and opening belong together. Raises Misuse or PeerFault."""
+    from veilsum.protocol.attempt import check_manifest, check_study
+
+    roster, manifest = attempt.roster, attempt.manifest
+    if roster.hash != manifest.roster_hash:
+        raise Misuse(
+            f"the cohort was formed under another roster than number {roster.number}: pass that roster's signed file by --roster"
+        )
+    roster.verify_admin(roster.federation)
+    check_study(roster, attempt.study)
+    check_manifest(roster, attempt.study, manifest)
+    attempt.opening.verify(roster.coordinator, "coordinator")
+    attempt.check_context(bytes.fromhex(context), "coordinator")

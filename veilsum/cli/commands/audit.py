@@ -1,0 +1,121 @@
+"""`veilsum operator audit`: export the audit log, and check that it is complete."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilsum.cli.console import Connect, at_coordinator, say
+from veilsum.cli.names import public_key
+from veilsum.protocol.errors import Misuse
+
+if TYPE_CHECKING:
+    from client_sdk.operator import Operator
+    from veilsum.protocol.audit import AuditPage, End
+
+app = typer.Typer(
+    help="Export and verify the audit log; takes a token with the scope 'audit'.", no_args_is_help=True
+)
+
+
+@app.command()
+@at_coordinator(token=True)
+def export(
+    connect: Connect, output: Annotated[Path, typer.Argument(help="Where the log goes, a JSON file.")]
+) -> None:
+    """Fetch the whole log into a file, with its signed head."""
+    with connect() as client:
+        page = _fetch(client)
+    output.write_text(page.model_dump_json(indent=1) + "\n", "utf-8")
+    head = f"{page.head.number}:{page.head.head}"
+    say({"log": str(output), "entries": len(page.entries), "head": head}, "Audit log, not yet verified")
+
+
+@app.command()
+@at_coordinator(token=True)
+def verify(
+    connect: Connect,
+    log: Annotated[
+        Path | None, typer.Argument(help="An exported log.", show_default="ask the coordinator")
+    ] = None,
+    head: Annotated[
+        list[str] | None, typer.Option(help="A head from an earlier verification, NUMBER:HASH; repeat.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--coordinator-key", help="The coordinator's public key.", show_default="as the coordinator says"
+        ),
+    ] = None,
+) -> None:
+    """Check the hash chain from its first entry, and that it contains each given head. Keep the head that this prints."""
+    known = tuple(map(_noted, head or ()))
+    if log is not None:
+        if key is None:
+            raise Misuse("a file is checked with --coordinator-key: rosters name it")
+        page, signer = _load(log), key
+    else:
+        with connect() as client:
+            page, signer = _fetch(client), key or client.coordinator().public_key
+    end = check(page, bytes.fromhex(public_key(signer)), known)
+    values = {
+        "entries": len(page.entries),
+        "complete": True,
+        "noted_heads_found": len(known),
+        "head": f"{end.number}:{end.head}",
+    }
+    say(values, "Audit log")
+
+
+def check(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()) -> "End":
+    """Check a whole log against its own head and earlier ones.
+
+    Raises:
+        PeerFault: audit-broken, naming what does not fit; bad-signature if the head is not the coordinator's.
+    """
+    from veilsum.protocol.audit import End, check_end, follow
+
+    page.head.verify(coordinator)
+    end = follow(page.entries)
+    check_end(end, page.head.end)
+    for each in known:
+        shown = page.entries[each.number - 1] if 0 < each.number <= end.number else None
+        check_end(End(shown.number, shown.head) if shown else end, each)
+    return end
+
+
+def _fetch(client: "Operator") -> "AuditPage":
+    """Fetch the whole log. Raises PeerFault(audit-broken) if its pages do not follow each other."""
+    from veilsum.protocol.audit import START, AuditEntry, AuditPage, follow
+
+    entries, end = list[AuditEntry](), START
+    while True:
+        page = client.audit(end.number)
+        end = follow(page.entries, end)
+        entries.extend(page.entries)
+        if not page.entries or end.number >= page.head.number:
+            return AuditPage(entries=tuple(entries), head=page.head)
+
+
+def _load(path: Path) -> "AuditPage":
+    from pydantic import ValidationError
+
+    from veilsum.protocol.audit import AuditPage
+
+    try:
+        return AuditPage.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise Misuse(f"{path} is not an audit log: `veilsum operator audit export` writes one") from error
+
+
+def _noted(text: str) -> "End":
+    from veilsum.protocol.audit import End
+
+    match = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text)
+    if not match:
+        raise Misuse(
+            f"invalid --head {text!r}: expected NUMBER:HASH, as `veilsum operator audit verify` prints it"
+        )
+    return End(int(match[1]), match[2])

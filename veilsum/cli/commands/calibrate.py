@@ -1,0 +1,82 @@
+"""`veilsum calibrate`: fit a head of any kind to features in files, on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilsum.cli.console import IdColumn, Standardise, reporting, say
+from veilsum.protocol.errors import Misuse
+
+
+@reporting
+def calibrate(
+    features: Annotated[list[Path], typer.Argument(help="Features and labels, one file or several.")],
+    head: Annotated[
+        str, typer.Option(help="ffc, random-features or ccvr; lda and ncm follow from FFC's sums.")
+    ] = "ffc",
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=NUMBER: bias=1 fits a constant (ffc); size, bandwidth (random-features); samples_per_class, power (ccvr). Repeat."
+        ),
+    ] = None,
+    ridge: Annotated[
+        float | None, typer.Option(help="λ of the ridge head.", show_default="chosen by GCV")
+    ] = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(help="Judge the head on a share of the records, or on a file.", show_default="none"),
+    ] = None,
+    personal: Annotated[
+        Path | None,
+        typer.Option(
+            help="Mix these records, which its run did not sum, with a result's pooled sums: the result's folder. Takes --held-out SHARE."
+        ),
+    ] = None,
+    unit_columns: Annotated[
+        bool, typer.Option("--unit-columns", help="Scale the weights of each class to length 1.")
+    ] = False,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            help="Class shares where the head is used: uniform, or a text file with a number for each class.",
+            show_default="as in the records",
+        ),
+    ] = None,
+    standardise: Standardise = None,
+    id_column: IdColumn = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with figures to this file.")] = None,
+    output: Annotated[Path, typer.Option(help="Write the head to this file.")] = Path("head.safetensors"),
+) -> None:
+    """Fit a head in closed form to your own records, judge it, and write it. Nothing is sent."""
+    from veilsum.cli.calibrating.fitting import Fitting
+    from veilsum.cli.features import held_out_from
+
+    fitting = Fitting(
+        files=features,
+        head=head,
+        parameters=_parsed(parameter or ()),
+        ridge=ridge,
+        output=output,
+        held_out=held_out_from(held_out),
+        report=report,
+        personal=personal,
+        unit_columns=unit_columns,
+        prior=prior,
+        standardise=standardise,
+        id_column=id_column,
+    )
+    say(fitting.run(), "Head")
+
+
+def _parsed(given: "list[str] | tuple[()]") -> dict[str, float]:
+
+    values: dict[str, float] = {}
+    for each in given:
+        name, _, text = each.partition("=")
+        try:
+            values[name.replace("-", "_")] = float(text)
+        except ValueError as error:
+            raise Misuse(f"--parameter {each}: expected NAME=NUMBER") from error
+    return values

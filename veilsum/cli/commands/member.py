@@ -1,0 +1,460 @@
+"""`veilsum member`: create an identity, take part in runs, and show the ledger of records."""
+
+import hashlib
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilsum.cli.console import DEFAULT_URL, JSON, Ca, IdColumn, Url, clock, note, reporting, say, table
+from veilsum.cli.names import public_key
+from veilsum.protocol.errors import Misuse
+
+if TYPE_CHECKING:
+    from client_sdk import Identity, Member, Policy, Records, Result
+    from client_sdk.progress import Progress
+    from client_sdk.reservations import Run
+    from client_sdk.result import Judgement
+    from client_sdk.store import Store
+    from veilsum.protocol.rest import StudyView
+    from veilsum.protocol.study import Content
+
+app = typer.Typer(help="Contribute sums over your own records.", no_args_is_help=True)
+Folder = Annotated[Path, typer.Argument(help="The identity's folder (`veilsum member new`).")]
+_PIN, _APPROVALS = "admin-key", "approvals.json"
+_POLL_S = 10.0
+
+
+@app.command()
+@reporting
+def new(
+    folder: Annotated[Path, typer.Argument(help="The identity's folder; created.")],
+    member: Annotated[str, typer.Option(help="The member's id: a-z, 0-9 and '-'.")],
+    admin_key: Annotated[
+        str | None,
+        typer.Option(help="Pin the admin's public key.", show_default="pin it at `veilsum member join`"),
+    ] = None,
+) -> None:
+    """Create an identity, an Ed25519 key. Send its public key to the federation's admin.
+
+    If the folder already holds this member's identity, show it again.
+    """
+    from client_sdk import Identity
+
+    key = None if admin_key is None else pinned(folder, admin_key)
+    made = _existing(folder, member) or Identity.create(folder, member)
+    if key is not None:
+        pin(made.folder, key)
+    values = {
+        "member": made.member,
+        "public_key": made.public.hex(),
+        "fingerprint": made.fingerprint,
+        "folder": str(made.folder),
+        "if_lost": "a new folder doesn't know which records were summed: leave them out by hand",
+    }
+    say(values, "Identity")
+
+
+def _existing(folder: Path, member: str) -> "Identity | None":
+    from client_sdk import Identity
+
+    if not (folder / "identity.key").exists():
+        return None
+    found = Identity.load(folder)
+    if found.member != member:
+        raise Misuse(f"{folder} holds the identity of {found.member}, not of {member}: choose another folder")
+    return found
+
+
+def pin(folder: Path, key: str) -> None:
+    """Pin the admin's public key in an identity's folder. Raises Misuse if another key is pinned."""
+    from veilsum.system.files import write_durably
+
+    given = pinned(folder, key)
+    if not (folder / _PIN).exists():
+        write_durably(folder / _PIN, f"{given}\n".encode())
+
+
+def pinned(folder: Path, given: str | None) -> str:
+    """Return the admin's public key, given or pinned. Raises Misuse if it is missing, or if the two differ."""
+    path = folder / _PIN
+    kept = public_key(path.read_text("utf-8", "replace").strip()) if path.exists() else None
+    key = kept if given is None else public_key(given)
+    if key is None:
+        raise Misuse(f"no admin key is pinned in {folder}: pass --admin-key; the admin tells it to you")
+    if kept not in {None, key}:
+        raise Misuse(
+            f"{path} pins another admin key, {kept}: a federation keeps its admin; make another identity for another federation"
+        )
+    return key
+
+
+@app.command()
+@reporting
+def join(
+    folder: Folder,
+    data: Annotated[
+        Path, typer.Argument(help="Features and labels: .npz, .safetensors, .pt, .parquet or .csv.")
+    ],
+    approve: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DIGEST",
+            help="Approve a study by its approval digest, 64 hex digits. Repeat.",
+            show_default="ask",
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Stop after one run.")] = False,
+    admin_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="VEILSUM_ADMIN_KEY", help="The admin's public key.", show_default="the one pinned"
+        ),
+    ] = None,
+    id_column: IdColumn = None,
+    standardise: Annotated[
+        Path | None,
+        typer.Option(
+            help="Standardise tabular features by the moments in this file, whose SHA-256 is the study's extractor."
+        ),
+    ] = None,
+    held_out: Annotated[
+        str,
+        typer.Option(
+            help="Records that judge the head: a share of yours, kept out unless the study needs more rows, or a file of others. 0: none."
+        ),
+    ] = "0.2",
+    mu_budget: Annotated[
+        float, typer.Option(help="Noise budget of a record for life, as μ of Gaussian differential privacy.")
+    ] = 2.0,
+    epsilon_max: Annotated[
+        float | None, typer.Option(help="Refuse noisy studies with a larger ε.", show_default="the study's")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where results go, by study and period; a second one of a period gets a number.",
+            show_default="FOLDER/results",
+        ),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    ca: Ca = None,
+) -> None:
+    """Take part in runs of approved studies until stopped: enrol, contribute, help to decrypt, verify, and save each result.
+
+    The first time, it explains the study and asks for your approval. After an interruption, run it again: it continues where it stopped.
+    """
+    from client_sdk import Identity, Member, Policy
+    from client_sdk.store import Store
+    from veilsum.calibration import CalibrationError
+    from veilsum.cli.features import Moments, held_out_from, read_records
+    from veilsum.cli.remote import certificate, naming, trust
+    from veilsum.system.files import make_folder
+
+    identity = Identity.load(folder)
+    key, store = pinned(folder, admin_key), Store(identity.folder)
+    results = output or identity.folder / "results"
+    make_folder(results)
+    if not os.access(
+        results, os.W_OK | os.X_OK
+    ):  # before any record is reserved for a result that can't be saved
+        raise Misuse(
+            f"results can't be saved in {results}: no permission to write there; choose another --output"
+        )
+
+    def opened(policy: Policy) -> Member:
+        return Member(url, identity, policy, progress=_teller(), verify=trust(ca), cert=certificate())
+
+    with naming(url):
+        kept_out = None if held_out == "0" else held_out_from(held_out)
+        share = kept_out if isinstance(kept_out, float) else 0.0
+        moments = None if standardise is None else Moments.load(standardise)
+        records = read_records(data, id_column, held_out=share, moments=moments)
+        if records.ids is None:
+            note(
+                f"{data} has no ids: all of it counts as one record, which one run takes. Add ids to contribute new records later."
+            )
+        judges = read_records(kept_out, id_column, moments=moments) if isinstance(kept_out, Path) else None
+        given = Policy(admin_key=key, approved=approve or (), mu_budget=mu_budget, epsilon_max=epsilon_max)
+        with opened(given) as member:
+            agreed = _approved(member, given, records, identity.folder)
+            if standardise is not None:
+                _check_extractor(member, agreed, standardise)
+            pin(identity.folder, key)
+        with opened(replace(given, approved=agreed)) as member:
+            missed = _unexported(store)
+            joined = () if missed and once else member.join(records, once=once)
+            for result in itertools.chain(missed, joined):
+                judged = result
+                try:
+                    judged = member.judge(result, records, held_out=judges)
+                except (CalibrationError, Misuse) as error:  # the data are not those of the run
+                    note(f"The head was not judged: {error}")
+                _keep(store, judged, results)
+                store.exported(result.record.round)
+
+
+def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments: Path) -> None:
+    """Refuse moments that an approved study does not name as its extractor (Misuse)."""
+    digest = hashlib.sha256(moments.read_bytes()).hexdigest()
+    for view in _current(member):
+        content = member.study(view.study)
+        if content.approval.hex() in agreed and content.question.extractor != digest:
+            raise Misuse(
+                f"{moments} has SHA-256 {digest}; the extractor of study {content.notes.name} is {content.question.extractor}: ask "
+                "the admin for the study's moments, or leave out --standardise"
+            )
+
+
+def _approved(
+    member: "Member", given: "Policy", records: "Records", folder: Path
+) -> "frozenset[bytes | str]":
+    """Return the digests of the studies that this member approves: given, approved before, or approved now.
+
+    Names and digests come from the signed study. The coordinator's listing only tells which study to fetch.
+    """
+    from client_sdk.policy import bytes_of
+    from veilsum.system.files import write_durably
+
+    path = folder / _APPROVALS
+    kept, covered = _approvals(path), False
+    while True:
+        published = dict[str, str]()
+        for view in _current(member):
+            content = member.study(view.study)
+            published[content.approval.hex()] = content.notes.name
+            digest, wanted = content.approval.hex(), given.approves(content)
+            if digest not in kept:
+                if not wanted and given.approved:
+                    continue
+                _explain(content, records)
+                if not wanted and not _asked(content):
+                    continue
+                kept[digest] = content.notes.name
+                write_durably(path, json.dumps(kept, indent=2).encode())
+            else:
+                _say_usable(content, records)
+            covered = True
+        for each in {bytes_of(approval, "approved").hex() for approval in given.approved} - {*published}:
+            shown = (
+                ", ".join(f"{name} ({digest})" for digest, name in published.items())
+                or "none in force by this machine's clock"
+            )
+            note(f"No published study has the approval digest {each}. Published: {shown}. Waiting for one.")
+        if kept and not (covered or given.approved):
+            # A round of an expired study may still wait for this member to erase its keys, or to fetch the result.
+            note(
+                "No study to take part in is published. When one is, run the same command again to approve it."
+            )
+        if kept or given.approved:
+            return frozenset({*kept, *given.approved})
+        if JSON.get() or not sys.stdin.isatty():
+            raise Misuse("no study is approved: pass --approve with the digest that the admin told you")
+        note("No study to take part in is published. Waiting for one.")
+        time.sleep(_POLL_S)
+
+
+def _approvals(path: Path) -> dict[str, str]:
+    """Read the names of studies approved before, by approval digest."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from veilsum.protocol.forms import Hex32
+
+    try:
+        return TypeAdapter(dict[Hex32, str]).validate_json(path.read_bytes()) if path.exists() else {}
+    except ValidationError as error:
+        raise Misuse(f"{path} is damaged: remove it, then approve the studies again") from error
+
+
+def _current(member: "Member") -> "Iterator[StudyView]":
+    """Return the newest version of each published study, unless it is revoked or expired."""
+    newest: dict[str, StudyView] = {}
+    for view in member.studies():
+        if view.name not in newest or view.version > newest[view.name].version:
+            newest[view.name] = view
+    return (each for each in newest.values() if not each.revoked and each.expires_s > time.time())
+
+
+def _explain(content: "Content", records: "Records") -> None:
+    from veilsum import study
+
+    for section in study.explain.explain(content):
+        note(section.heading)
+        for sentence in section.sentences:
+            note(f"  {sentence}")
+    _say_usable(content, records)
+    note(f"Approval digest: {content.approval.hex()}")
+
+
+def _say_usable(content: "Content", records: "Records") -> None:
+    _, usable = records.usable(content.question.classes)
+    dim = content.question.dim
+    usable &= records.features.shape[1] == dim
+    note(
+        f"{content.notes.name}: of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and {dim:,} numbers that are finite "
+        "and not all 0."
+    )
+
+
+def _asked(content: "Content") -> bool:
+
+    if JSON.get() or not sys.stdin.isatty():
+        raise Misuse(
+            f"study {content.notes.name} is not approved, and there is no terminal for the question: check it, then pass "
+            f"--approve {content.approval.hex()}"
+        )
+    return typer.confirm(f"Approve study {content.notes.name}? Each record can be summed once", err=True)
+
+
+def _keep(store: "Store", result: "Result", folder: Path) -> None:
+    """Save a result, and report what happened to the records."""
+    from veilsum.cli.round_view import summary
+
+    record = result.record
+    target = _place(result, folder / record.name)
+    result.save(target)
+    run = store.ledger.run(result.spec.question.digest, record.period)
+    outcome = {"upload": result.standing, "saved": str(target)}
+    if JSON.get():
+        records = None if run is None else _spent(run)
+        judged = None if result.judged is None else result.judged.model_dump(mode="json")
+        facts = {"record": record.model_dump(mode="json"), "counted": result.counted}
+        say({**facts, **outcome, "records": records, "judged": judged})
+        return
+    say({**summary(record), **outcome}, "Result, verified")
+    if run is not None:
+        say(_spent(run), "Your records")
+        if result.counted:
+            note("This cannot be repeated: these records are spent.")
+    if result.head is not None:
+        _say_judged(result.judged)
+
+
+def _say_judged(judged: "Judgement | None") -> None:
+    """Report the head's accuracy on this member's hold-out records, with a warning if the member's own head is better."""
+    if judged is None:
+        note(
+            "No hold-out records: the accuracy on your data is unknown, and the scores are not probabilities."
+        )
+        return
+    own = "" if judged.own_accuracy is None else f"your own head {100 * judged.own_accuracy:.1f} %, "
+    count = f"{judged.records:,} record{'' if judged.records == 1 else 's'}"
+    note(f"On your own hold-out set ({count}): {own}the consortium's {100 * judged.accuracy:.1f} %.")
+    if judged.worse:
+        note(
+            "WARNING: on your records the consortium's head is worse than your own. Don't use it before you know why: another "
+            "order of classes, another extractor, or a member that contributed false data. Ask the operator."
+        )
+
+
+def _unexported(store: "Store") -> "list[Result]":
+    """Load results that were verified but not saved, because this command was killed."""
+    from client_sdk import Result
+
+    found = [Result.load(path) for path in store.unexported() if Result.saved_in(path)]
+    return [result for result in found if result.last]
+
+
+def _place(result: "Result", folder: Path) -> Path:
+    """Return the result's own folder, or the next free one: `2026-11`, then `2026-11.2` for a repeat or a later version of the study."""
+    from client_sdk import Result
+
+    period = result.record.period  # has no dot
+    names = itertools.chain([period], (f"{period}.{number}" for number in itertools.count(2)))
+    places = (folder / name for name in names)
+    return next(
+        place
+        for place in places
+        if not Result.saved_in(place) or Result.load(place).record.round == result.record.round
+    )
+
+
+def _spent(run: "Run") -> dict[str, Any]:
+    return {
+        "rows_used": run.rows,
+        "records_spent" if run.state == "spent" else "records_reserved": run.records,
+        "rows_skipped_unusable": run.unusable,
+        "rows_skipped_spent_before": run.taken,
+        "rows_held_out_or_beyond_the_limit": run.beyond,
+    }
+
+
+def _teller() -> "Callable[[Progress], None]":
+    """Return a function that reports progress on stderr, one line for each change."""
+    from client_sdk.progress import Step
+
+    last: list[object] = [None]
+
+    def tell(event: "Progress") -> None:
+        if event.step in {Step.MASKING, Step.UPLOADING} and event.done != event.total:
+            return
+        if (event.step, event.phase, event.waiting_for, event.detail) == last[0]:
+            return
+        last[0] = (event.step, event.phase, event.waiting_for, event.detail)
+        parts = [
+            f"{event.step.value}{f' ({event.phase})' if event.phase not in {'', event.step.value} else ''}"
+        ]
+        if event.total:
+            parts.append(f"{event.done} of {event.total}")
+        if event.waiting_for:
+            parts.append(f"waiting for {', '.join(event.waiting_for)}")
+        if event.until_s is not None:
+            parts.append(f"until {clock(event.until_s)}")
+        if event.detail:
+            parts.append(event.detail)
+        note(", ".join(parts))
+
+    return tell
+
+
+@app.command()
+@reporting
+def ledger(
+    folder: Folder,
+    give_up: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STUDY",
+            help="Give up a run for good. Its records are free once all its attempts ended without them in a sum.",
+        ),
+    ] = None,
+    period: Annotated[str | None, typer.Option(help="The period of the run to give up.")] = None,
+    url: Url = DEFAULT_URL,
+    ca: Ca = None,
+) -> None:
+    """Show the runs that this member answered, and what happened to its records.
+
+    Giving up a run asks the coordinator how its attempts ended. If it is out of reach, `veilsum member join` asks later.
+    """
+    from client_sdk import Identity, Member, Policy
+    from client_sdk.store import Store
+    from veilsum.cli.remote import PATIENCE_S, certificate, trust
+
+    identity = Identity.load(folder)
+    if (give_up is None) != (period is None):
+        raise Misuse("--give-up and --period go together")
+    if give_up is not None and period is not None:
+        policy = Policy(admin_key=pinned(folder, None))
+        with Member(
+            url, identity, policy, patience_s=PATIENCE_S, verify=trust(ca), cert=certificate()
+        ) as member:
+            member.give_up(give_up, period)
+    rows = [
+        {
+            "study": each.study,
+            "period": each.period,
+            "state": f"{each.state}, given up" if each.given_up else each.state,
+            "records": each.records,
+            "rows": each.rows,
+            "noise": f"μ = {each.mu:.3g}" if each.noisy else "none",
+        }
+        for each in Store(identity.folder).ledger.runs()
+    ]
+    table("Runs", rows, empty="No runs yet.")

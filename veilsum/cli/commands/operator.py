@@ -1,0 +1,149 @@
+"""`veilsum operator`: run studies at a coordinator, and look after its data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilsum.cli.commands import audit, cohort, rounds, token
+from veilsum.cli.commands.cohort import Federation, Period, StudyName, wanted_study
+from veilsum.cli.console import Connect, at_coordinator, need, note, notes, reporting, say
+from veilsum.cli.names import public_key
+from veilsum.protocol.errors import Misuse
+
+app = typer.Typer(help="Run studies at a coordinator, and look after its data.", no_args_is_help=True)
+backups = typer.Typer(
+    help="Back up the data folder of a stopped coordinator, and restore it.", no_args_is_help=True
+)
+database = typer.Typer(
+    help="Check the coordinator's database; show and upgrade its format.", no_args_is_help=True
+)
+
+
+@app.command()
+@at_coordinator(token=True)
+def run(connect: Connect, study: StudyName, federation: Federation = None, period: Period = None) -> None:
+    """Run a study: open enrolment, then each step in turn, and follow it to the result. Failed attempts are retried or repeated.
+
+    You can interrupt the command: started again, it finds the run and continues. Exits with 1 unless there is a result.
+    """
+    from veilsum.cli.remote import PATIENT_S
+    from veilsum.cli.round_view import line, show, show_result
+    from veilsum.cli.running import Following, this_month
+
+    tell = notes()
+    with connect(patience_s=PATIENT_S) as client:
+        found, of = wanted_study(client, study, federation)
+        following = Following(client, lambda seen: tell(seen if isinstance(seen, str) else line(seen)))
+        try:
+            view = following.run(of, found, period or this_month())
+        except KeyboardInterrupt:
+            note("The run is interrupted. The same command continues it.")
+            raise
+        if view.state == "done":
+            show_result(client.result(view.round), "Result, as the coordinator signed it")
+            return
+    show(view)
+    raise typer.Exit(1)
+
+
+app.add_typer(cohort.app, name="cohort")
+app.add_typer(rounds.app, name="round")
+app.add_typer(token.app, name="token")
+app.add_typer(audit.app, name="audit")
+app.add_typer(backups, name="backup")
+app.add_typer(database, name="db")
+DataDir = Annotated[
+    Path,
+    typer.Option(
+        envvar="VEILSUM_DATA_DIR", help="The coordinator's data folder.", show_default="veilsum-data"
+    ),
+]
+
+
+@backups.command()
+@reporting
+def create(
+    archive: Annotated[Path, typer.Argument(help="The file to write; it must not exist.")],
+    data_dir: DataDir = Path("veilsum-data"),
+) -> None:
+    """Write a stopped coordinator's data folder to one file. It contains the coordinator's key: keep it secret.
+
+    PostgreSQL and a bucket are not in the folder: use their own backups.
+    """
+    need("the coordinator", "service")
+    from veilsum.cli import backup
+
+    made = backup.create(data_dir, archive)
+    if not made["blobs"]:
+        note("The folder holds no uploads or results: if they are in a bucket, back that up too.")
+    say(made, "Backup")
+
+
+@backups.command()
+@reporting
+def restore(
+    archive: Annotated[Path, typer.Argument(help="A file that `veilsum operator backup create` wrote.")],
+    data_dir: DataDir = Path("veilsum-data"),
+    coordinator_key: Annotated[
+        str | None, typer.Option(help="The coordinator's public key, which must have signed the backup.")
+    ] = None,
+    unauthenticated: Annotated[
+        bool,
+        typer.Option(
+            "--unauthenticated",
+            help="Skip the signature check. Only for an archive from a place that you trust.",
+        ),
+    ] = False,
+) -> None:
+    """Restore a backup into a new data folder, and check its signature and each file. Cancel the rounds that were open when it was made.
+
+    `veilsum serve`, rosters and `backup create` show the coordinator's public key. Do not take it from the backup. Members that know a longer history than the backup hand it back, and refuse anything that contradicts it.
+    """
+    need("the coordinator", "service")
+    from veilsum.cli import backup
+
+    if unauthenticated is (coordinator_key is not None):
+        raise Misuse("name the key that signed the backup by --coordinator-key, or say --unauthenticated")
+    key = None if coordinator_key is None else bytes.fromhex(public_key(coordinator_key))
+    say(backup.restore(archive, data_dir, key), "Restored")
+
+
+@database.command()
+@reporting
+def current() -> None:
+    """Show the database's format, and the format that this release needs."""
+    _show_format(upgrade=False)
+
+
+@database.command()
+@reporting
+def upgrade() -> None:
+    """Upgrade the database to this release's format, as every start does."""
+    _show_format(upgrade=True)
+
+
+def _show_format(*, upgrade: bool) -> None:
+    need("the coordinator", "service")
+    import asyncio
+
+    from service.settings import Settings
+    from service.storage import stores
+
+    say(asyncio.run(stores.formats(Settings(), upgrade=upgrade)), "Database")
+
+
+@database.command()
+@reporting
+def check() -> None:
+    """Check the database's file and rows, and list any damage. Changes nothing; exits with 1 if there is damage."""
+    need("the coordinator", "service")
+    import asyncio
+
+    from service import checking
+    from service.settings import Settings
+
+    found = asyncio.run(checking.check(Settings()))
+    say(found, "Database")
+    if found["damaged"]:
+        raise typer.Exit(1)

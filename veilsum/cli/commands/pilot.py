@@ -1,0 +1,254 @@
+"""`veilsum pilot`: a throwaway federation on this machine, from a study to its verified result."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilsum.cli.console import JSON, IdColumn, Standardise, need, note, reporting, say
+from veilsum.protocol.errors import Misuse
+
+if TYPE_CHECKING:
+    from client_sdk import Result
+    from veilsum.cli.demo.screen import Screen
+    from veilsum.cli.features import Table
+    from veilsum.protocol.study import Content
+
+_SYNTHETIC_DIM, _SYNTHETIC_CLASSES, _SYNTHETIC_ROWS = 16, 4, 60
+
+
+@reporting
+def pilot(
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A file of features and labels for each member; or one file, dealt to --members.",
+            show_default="synthetic data",
+        ),
+    ] = None,
+    study: Annotated[
+        Path | None,
+        typer.Option(help="A study's draft (TOML) to try.", show_default="one that fits the data"),
+    ] = None,
+    members: Annotated[
+        int, typer.Option(help="Members, unless each has a file of its own.", min=3, max=50)
+    ] = 5,
+    standardise: Standardise = None,
+    id_column: IdColumn = None,
+    output: Annotated[
+        Path, typer.Option(help="A folder used only by the pilot; an earlier pilot there is replaced.")
+    ] = Path("runs/pilot"),
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            help="Keep the members' and the coordinator's folders, with keys and records; a pilot that fails removes them too.",
+        ),
+    ] = False,
+) -> None:
+    """Run a study on this machine, with a coordinator and a process for each member, on synthetic data or your own.
+
+    The pilot makes all keys itself and keeps them in one folder: it protects no data, and no real roster accepts its keys.
+
+    Your records are not spent: the pilot has its own ledger.
+    """
+    need("the pilot", "service")
+    from veilsum.cli.demo.folder import Folder
+    from veilsum.cli.demo.processes import unwinding
+    from veilsum.cli.demo.screen import Screen
+    from veilsum.cli.features import moments_in
+    from veilsum.cli.round_view import summary
+
+    tables = _tables(data or (), members, id_column)
+    extractor = "0" * 64
+    if standardise is not None:
+        moments = moments_in(standardise, [each.features for each in tables])
+        tables = [replace(each, features=moments.apply(each.features)) for each in tables]
+        extractor = hashlib.sha256(standardise.read_bytes()).hexdigest()
+    folder = Folder.claim(output)
+    draft = study or folder.root / "study.toml"
+    if study is None:
+        draft.write_text(_template(draft, tables, extractor), "utf-8")
+    content = _fitting(draft, tables)
+    try:
+        with unwinding():
+            result, values = _run(folder, content, tables, Screen())
+    finally:
+        if not keep:
+            folder.tidy()
+    result.save(folder.result)
+    folder.admin_key.write_text(f"{result.record.federation}\n", "utf-8")
+    if JSON.get():
+        say({**values, "record": result.record.model_dump(mode="json"), "saved": str(folder.result)})
+        return
+    say(summary(result.record), "Result, verified by all members")
+    for sentence in _sentences(values):
+        note(sentence)
+    note(f"Check it again: veilsum verify {folder.result} --admin-key $(cat {folder.admin_key})")
+    if study is None:
+        note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
+
+
+def _tables(data: Sequence[Path], members: int, id_column: str | None = None) -> "list[Table]":
+    """Return each member's data: synthetic data, one file dealt to all members, or one file per member."""
+    import numpy as np
+
+    from veilsum.cli.features import Table
+
+    if not data:
+        rng = np.random.default_rng(0)
+        count = members * _SYNTHETIC_ROWS
+        labels = np.arange(count) % _SYNTHETIC_CLASSES
+        centres = 2 * np.eye(_SYNTHETIC_CLASSES, _SYNTHETIC_DIM)
+        whole = Table(rng.normal(size=(count, _SYNTHETIC_DIM)) + centres[labels], labels, np.arange(count))
+    elif len(data) == 1:
+        whole = _table(data[0], id_column)
+    elif len(data) < 3:
+        raise Misuse(f"{len(data)} files: pass one for each of at least three members, or one file to deal")
+    else:
+        return [_table(path, id_column) for path in data]
+    # Without ids, a member's data would count as one record. Each row of a dealt file gets its own id.
+    ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
+    # Deal whole ids: otherwise a member could judge the head on a person whose rows another member contributed.
+    _, first, record = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.random.default_rng(0).permutation(len(first))
+    # Deal class by class: otherwise a member could get so few rows of a class that the run withholds it.
+    order = order[np.argsort(whole.labels[first[order]].astype(str), kind="stable")]
+    parts = [np.flatnonzero(np.isin(record, order[number::members])) for number in range(members)]
+    return [Table(whole.features[part], whole.labels[part], ids[part]) for part in parts]
+
+
+def _table(path: Path, id_column: str | None) -> "Table":
+    """Read a file. Raises Misuse if its records are not valid for a member."""
+    from client_sdk import Records
+    from veilsum.cli.features import of_file, read_table
+
+    table = read_table(path, id_column)
+    with of_file(path):
+        Records(table.features, table.labels, table.ids)
+    return table
+
+
+def _template(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
+    from datetime import UTC, datetime
+
+    from veilsum import study
+    from veilsum.cli.features import FileRecords, class_keys
+
+    return study.draft.template(
+        path,
+        name="pilot",
+        extractor=extractor,
+        dim=tables[0].features.shape[1],
+        classes=class_keys([FileRecords(each.features, each.labels) for each in tables]),
+        members=len(tables),
+        today=datetime.now(UTC).date(),
+    )
+
+
+def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
+    """Load a study. Raises Misuse if these members can't run it."""
+    from veilsum import study
+    from veilsum.cli.features import FileRecords
+
+    content = study.draft.load(draft)
+    question = content.question
+    if not question.members_min <= len(tables) <= question.members_max:
+        raise Misuse(
+            f"{draft} is for {question.members_min} to {question.members_max} members, and there are {len(tables)}: edit it"
+        )
+    for number, table in enumerate(tables, 1):
+        if table.features.shape[1] != question.dim:
+            raise Misuse(
+                f"member {number} has {table.features.shape[1]} features, {draft} says {question.dim}"
+            )
+        _, usable = FileRecords(table.features, table.labels).usable(question.classes)
+        if question.noise is None and usable.sum() < question.records.least:
+            raise Misuse(
+                f"member {number} has {usable.sum()} rows with a label and without NaN, {draft} needs {question.records.least}: bring "
+                "more data, more members, or fewer features"
+            )
+    return content
+
+
+def _run(
+    folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen"
+) -> "tuple[Result, dict[str, Any]]":
+    """Run the study. Returns a member's result, and figures on accuracy and exactness."""
+    import numpy as np
+
+    from veilsum.cli.demo.coordinator import running_coordinator
+    from veilsum.cli.demo.federation import FINISH_S, Federation
+    from veilsum.cli.demo.processes import Children
+
+    members = [f"member-{number:02}" for number in range(1, len(tables) + 1)]
+    for member, table in zip(members, tables, strict=True):
+        folder.member(member).mkdir(mode=0o700, parents=True)
+        arrays: dict[str, Any] = {"features": table.features, "labels": table.labels}
+        if table.ids is not None:
+            arrays["ids"] = table.ids
+        np.savez(folder.features(member), **arrays)
+    with Children() as children:
+        with running_coordinator(children, folder, screen) as (operator, url):
+            federation = Federation.publish(folder.root, children, operator, url, members, content)
+            for member in members:
+                federation.start_member(member, folder.features(member))
+            view = federation.run(screen)
+            children.join(members, FINISH_S)
+            transcript = operator.transcript(view.round)
+        results = [federation.result(member) for member in members]  # each verified
+        values = {**_accuracy(results), **_difference(folder, members, results[0])}
+        return replace(results[0], transcript_file=transcript), values
+
+
+def _accuracy(results: "Sequence[Result]") -> dict[str, Any]:
+    """Compute the accuracy on the members' hold-out records, which no sum includes; empty without such records."""
+    judged = [each.judged for each in results if each.judged is not None]
+    count = sum(each.records for each in judged)
+    if not count:
+        return {}
+    own = [each for each in judged if each.own_accuracy is not None]
+    found: dict[str, Any] = {
+        "hold_out_records": count,
+        "consortium_accuracy": sum(each.records * each.accuracy for each in judged) / count,
+    }
+    if len(own) == len(judged):
+        found["own_accuracy"] = sum(each.records * (each.own_accuracy or 0.0) for each in own) / count
+    return found
+
+
+def _sentences(values: dict[str, Any]) -> Iterator[str]:
+    """Describe accuracy and exactness for people."""
+    if count := values.get("hold_out_records"):
+        own = values.get("own_accuracy")
+        beside = "" if own is None else f"their own heads {100 * own:.1f} %, "
+        accuracy = f"the consortium's {100 * values['consortium_accuracy']:.1f} %"
+        yield f"On the members' hold-out sets ({count:,} records): {beside}{accuracy}."
+    if (difference := values.get("largest_difference_from_a_fit_in_the_clear")) is not None:
+        yield f"A fit of the same records in one place differs by {difference:.0e} of the largest weight."
+
+
+def _difference(folder: Any, members: Sequence[str], result: "Result") -> dict[str, Any]:
+    """Compute the largest difference between the weights and a fit of the same rows in the clear; empty if there is no such fit."""
+    import numpy as np
+
+    from client_sdk.store import Store
+    from veilsum.calibration import FFCStatistics, solve_ffc
+    from veilsum.protocol.study import FFC
+
+    question, ridge = result.spec.question, result.record.solution.ridge
+    first = question.statistics[0]
+    if not isinstance(first, FFC) or question.noise is not None or ridge is None or result.spec.withheld:
+        return {}
+    plain = FFCStatistics(question.dim, len(question.classes), bias=first.bias, normalise=True)
+    for member in members:
+        ledger = Store(folder.member(member)).ledger
+        run = ledger.run(question.digest, result.record.period)
+        if run is not None and run.state == "spent":
+            features, labels, _ = ledger.rows(run)
+            plain.update(features, labels)
+    difference = np.abs(result.weights - solve_ffc(plain, ridge).weights).max()
+    return {"largest_difference_from_a_fit_in_the_clear": float(difference / np.abs(result.weights).max())}

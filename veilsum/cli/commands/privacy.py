@@ -1,0 +1,123 @@
+"""`veilsum privacy`: estimate the cost of differential privacy before a study is signed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilsum.cli.console import IdColumn, reporting, say
+from veilsum.protocol.errors import Misuse
+
+if TYPE_CHECKING:
+    from veilsum.calibration.privacy.plan import Plan
+
+_FEATURES_MIN = 500
+
+
+@reporting
+def privacy(
+    records: Annotated[int, typer.Option(help="Rows of all members together.", min=1)],
+    dim: Annotated[int, typer.Option(help="Features per record.", min=1)],
+    classes: Annotated[int, typer.Option(help="Number of classes.", min=2)],
+    members: Annotated[int, typer.Option(help="Members of a run.", min=3)],
+    epsilon: Annotated[float, typer.Option(help="ε of the whole study.")],
+    delta: Annotated[float, typer.Option(help="δ; well below 1 / records.")] = 1e-7,
+    recipe: Annotated[str, typer.Option(help="mean+sum+gradients, mean+sum or sum.")] = "mean+sum+gradients",
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Labelled features like the study's, to try the recipe on.", show_default="none"),
+    ] = None,
+    id_column: IdColumn = None,
+    rows: Annotated[
+        int, typer.Option(help="Rows of a unit: `rows_per_id`, or `most` to protect a member.", min=1)
+    ] = 1,
+    colluders: Annotated[
+        int | None, typer.Option(help="Members that may collude.", min=0, show_default="a quarter")
+    ] = None,
+    bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
+) -> None:
+    """Estimate what a noisy study of FFC costs: noise, bytes and accuracy, and what would help.
+
+    Points of accuracy come from measurements on other data and are no bound; below 0, accuracy rises. Your own features give a closer estimate.
+    """
+    from veilsum.calibration.privacy.plan import plan
+    from veilsum.protocol.sizing import size
+    from veilsum.protocol.study import (
+        NOISE_DELTA_MAX,
+        NOISE_EPSILON_MAX,
+        NOISY_BITS,
+        NOISY_RECORDS_MAX,
+        RECIPES,
+    )
+
+    if recipe not in RECIPES:
+        raise Misuse(f"unknown recipe {recipe!r}: expected {', '.join(RECIPES)}")
+    if delta * records > 1:
+        raise Misuse(
+            f"δ = {delta:g} is above 1/{records}: a mechanism that publishes one record at random would pass. "
+            f"Expected at most {1 / records:.1g}; a tenth of that is usual"
+        )
+    if not 0 < epsilon <= NOISE_EPSILON_MAX or not 0 < delta <= NOISE_DELTA_MAX:
+        raise Misuse(
+            f"ε = {epsilon:g} and δ = {delta:g}: a study takes ε above 0 and up to {NOISE_EPSILON_MAX}, and δ above 0 and up to "
+            f"{NOISE_DELTA_MAX:g}"
+        )
+    if records >= NOISY_RECORDS_MAX:
+        raise Misuse(f"{records:,} rows: a study with noise takes fewer than {NOISY_RECORDS_MAX:,}")
+    against = members // 4 if colluders is None else colluders
+    quorum = size(members, None, roster=members, colluders=against).quorum
+    shares = dict(RECIPES[recipe])
+    made = plan(
+        records,
+        dim,
+        classes,
+        recipe=recipe,
+        shares=shares,
+        epsilon=epsilon,
+        delta=delta,
+        bias=bias,
+        rows_per_unit=rows,
+        members=members,
+        survivors_min=quorum.survivors_min,
+        colluders=against,
+    )
+    median, least, most = made.expected_loss()
+    values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": made.mu}
+    if features is not None:
+        values["points_lost_on_these_features"] = _tried(features, id_column, dim, classes, made, shares)
+    values |= {
+        "verdict": made.outlook.value,
+        "expected_points_lost": median,
+        "points_lost_in_95_percent": [least, most],
+        "what_would_help": list(made.advice()),
+        "sigma_of_the_sum": made.sums.mechanism.sigma,
+        "sigma_when_all_are_summed": made.sums.deviation,
+        "expected_error_of_the_mean": made.mean_error,
+        "steps": {step: f"ε = {each.epsilon:.3g}" for step, each in made.rounds.items()},
+        "upload_bytes": sum(each.elements for each in made.rounds.values()) * NOISY_BITS // 8,
+        "needed_for_a_sum": quorum.survivors_min,
+        "may_collude": against,
+    }
+    say(values, "A noisy study")
+
+
+def _tried(
+    path: Path, id_column: str | None, dim: int, classes: int, made: "Plan", shares: dict[str, float]
+) -> list[float]:
+    from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
+    from veilsum.calibration.rows import unit_rows
+    from veilsum.cli.features import class_keys, of_file, read_records
+
+    records = read_records(path, id_column)
+    with of_file(path):
+        keys = class_keys([records])
+    labels, usable = records.usable(keys)
+    features, labels = records.features[usable], labels[usable]
+    if features.shape[1] != dim or len(keys) > classes or len(features) < _FEATURES_MIN:
+        raise Misuse(
+            f"{path} has {len(features)} usable records of {features.shape[1]} features in {len(keys)} classes: "
+            f"expected at least {_FEATURES_MIN} of {dim}, in at most {classes}"
+        )
+    mu = made.effective_mu * made.sums.records / len(features)
+    lost = points_lost(unit_rows(features)[0], labels, classes, shares, mu)
+    return [round(lost - TRIAL_OFF_BY, 1), round(lost, 1), round(lost + TRIAL_OFF_BY, 1)]

@@ -1,0 +1,114 @@
+"""`veilsum admin study`: write, check and sign studies."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilsum.cli.console import JSON, note, reporting, say
+from veilsum.cli.names import federation_id
+from veilsum.protocol.errors import Misuse
+
+app = typer.Typer(help="Write, check and sign a study: what a federation sums.", no_args_is_help=True)
+DraftFile = Annotated[Path, typer.Argument(help="The study's draft, a TOML file.")]
+
+
+@app.command()
+@reporting
+def new(
+    draft: DraftFile,
+    extractor: Annotated[
+        str, typer.Option(help="SHA-256 of the feature extractor and its preprocessing, 64 hex digits.")
+    ],
+    dim: Annotated[int, typer.Option(min=1, max=65_536, help="Features per record.")],
+    class_: Annotated[
+        list[str], typer.Option("--class", help="A class's key; repeat, in the order of the head's outputs.")
+    ],
+    members: Annotated[int, typer.Option(min=3, max=10_000, help="Members in the roster.")],
+    name: Annotated[str, typer.Option(help="The study's name: a-z, 0-9 and '-'.")] = "study",
+) -> None:
+    """Write a commented draft with good defaults, to edit."""
+    from veilsum import study
+
+    if draft.exists():
+        raise Misuse(f"{draft} exists already: edit it, or choose another file")
+    text = study.draft.template(
+        draft,
+        name=name,
+        extractor=extractor,
+        dim=dim,
+        classes=class_,
+        members=members,
+        today=datetime.now(UTC).date(),
+    )
+    draft.write_text(text, "utf-8")
+    try:
+        study.draft.load(draft)
+    except Misuse:
+        draft.unlink()
+        raise
+    say({"draft": str(draft), "next": f"veilsum admin study check {draft}"}, "Study, a draft")
+
+
+@app.command()
+@reporting
+def check(draft: DraftFile) -> None:
+    """Explain a draft: what it sums, what each party learns and what it costs. Fails if members would refuse the study."""
+    from veilsum import study
+
+    content = study.draft.load(draft)
+    study.signed.check_signable(content, time.time())
+    sections = study.explain.explain(content)
+    if JSON.get():
+        words = {section.heading: list(section.sentences) for section in sections}
+        say({"question": content.question.digest.hex(), "explained": words})
+        return
+    for section in sections:
+        typer.secho(section.heading, bold=True)
+        for sentence in section.sentences:
+            typer.echo(f"  {sentence}")
+        typer.echo()
+    note(f"The draft is valid. Next: veilsum admin study sign {draft} --folder ADMIN")
+
+
+@app.command()
+@reporting
+def sign(
+    draft: DraftFile,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="The folder that holds the study key; the admin's by default.")
+    ],
+    federation: Annotated[
+        str | None,
+        typer.Option(
+            help="The federation's id, if the folder holds a study key of its own.",
+            show_default="the folder's own key",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Where the signed study goes.", show_default="DRAFT with .bin")
+    ] = None,
+) -> None:
+    """Sign a draft. Members approve the digest that this prints."""
+    from veilsum import study
+    from veilsum.cli.admin import load_admin
+    from veilsum.cli.commands.admin import target_of
+
+    content = study.draft.load(draft)
+    key = load_admin(folder)
+    of = key.public if federation is None else bytes.fromhex(federation_id(federation))
+    target = target_of(draft, output)
+    signed = study.signed.sign(content, of, key, time.time())
+    target.write_bytes(signed.to_bytes())
+    values = {
+        "study": str(target),
+        "name": content.notes.name,
+        "version": content.notes.version,
+        "hash": signed.hash.hex(),
+        "approval": content.approval.hex(),
+        "federation": of.hex(),
+        "next": f"veilsum admin publish {target}",
+    }
+    say(values, "Study, signed")

@@ -1,0 +1,113 @@
+"""`veilsum train`: run an experiment from its file, up to a calibrated head."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilsum.cli.console import fail, need, note, reporting, say, table
+
+
+class Precision(StrEnum):
+    """The type in which matrices are multiplied."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+@reporting
+def train(
+    experiment: Annotated[
+        str, typer.Argument(help="An experiment file (.toml), or the name of an installed one (--list).")
+    ] = "digits-spherefed",
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A variant of the file; later ones override earlier ones.",
+            show_default="the paper's settings",
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override a setting of the file, e.g. training.rounds=5; repeat."),
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Random seed; repeat for several runs.", min=0, max=2**32 - 1)
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="VEILSUM_DATA", help="The data folder; not needed for digits.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes; the result does not depend on it.", min=1)] = 1,
+    device: Annotated[str, typer.Option(help="A torch device: cpu, cuda, cuda:1.")] = "cpu",
+    precision: Annotated[Precision, typer.Option(help="Type of matrix products.")] = Precision.FLOAT32,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile steps by torch.compile: for long runs on a GPU.")
+    ] = False,
+    features: Annotated[
+        bool,
+        typer.Option(
+            "--features", help="Write each member's features, for `veilsum member join` or `pilot`."
+        ),
+    ] = False,
+    track: Annotated[
+        list[str] | None, typer.Option(help="tensorboard or mlflow: charts of the rounds.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Try values, e.g. lr=0.01,0.03,0.1, on a validation split, then run the best; repeat for combinations."
+        ),
+    ] = None,
+    snapshot_every: Annotated[
+        int, typer.Option(help="Rounds between snapshots, from which an interrupted run resumes.", min=1)
+    ] = 5,
+    evaluate_every: Annotated[
+        int, typer.Option("--eval-every", help="Rounds between evaluations on the test records.", min=1)
+    ] = 1,
+    output: Annotated[Path, typer.Option(help="Output folder; an interrupted run resumes from it.")] = Path(
+        "runs/train"
+    ),
+    list_: Annotated[bool, typer.Option("--list", help="List the installed experiments.")] = False,
+) -> None:
+    """Run a federated-learning experiment on this machine, calibrate the head, and save result and extractor."""
+    need("training", "training")
+    from concurrent.futures.process import BrokenProcessPool
+
+    from training.data.folder import DataError
+    from training.experiments.choices import ConfigError
+    from training.experiments.config import shipped
+    from training.federated import DivergedError
+    from training.resume import ResumeError
+    from training.tracking import TrackingError
+    from veilsum.cli.training_run import Choices, listing, run_all
+
+    try:
+        if list_:
+            table("Experiments", listing(shipped()))
+            return
+        sys.path.append(str(Path.cwd()))  # for import paths in the experiment
+        choices = Choices(
+            experiment=experiment,
+            variants=tuple(variant or ()),
+            changes=tuple(changes or ()),
+            seeds=tuple(dict.fromkeys(seed or [0])),
+            data=data,
+            workers=workers,
+            device=device,
+            precision=precision.value,
+            compiled=compiled,
+            features=features,
+            track=tuple(track or ()),
+            sweep=tuple(sweep or ()),
+            snapshot_every=snapshot_every,
+            evaluate_every=evaluate_every,
+        )
+        say(run_all(choices, output, note), "Trained")
+    except (ConfigError, DataError, DivergedError, ResumeError, TrackingError) as error:
+        fail(str(error))
+    except BrokenProcessPool:
+        fail(
+            "a worker process was killed, perhaps for lack of memory: run the same command again, with fewer --workers; it resumes"
+        )

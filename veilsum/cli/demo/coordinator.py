@@ -1,0 +1,59 @@
+"""Start the coordinator as a process, as its operator would."""
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from client_sdk.operator import Operator
+from veilsum.cli.demo.folder import Folder
+from veilsum.cli.demo.processes import Children
+from veilsum.cli.demo.screen import Screen
+
+HOST = "127.0.0.1"
+START_S = 60.0
+
+
+@contextmanager
+def running_coordinator(children: Children, folder: Folder, screen: Screen) -> Iterator[tuple[Operator, str]]:
+    """Start a coordinator on a free port; yield its operator's client and its address once it answers."""
+    folder.coordinator.mkdir(mode=0o700)
+    # This process talks to it too, without a proxy.
+    os.environ.update({name: child_environment()[name] for name in ("NO_PROXY", "no_proxy")})
+    port, token = free_port(), secrets.token_urlsafe(32)
+    url = f"http://{HOST}:{port}"
+    options = ["--host", HOST, "--port", str(port), "--timeout-graceful-shutdown", "2"]
+    with Operator(url, token, patience_s=START_S) as operator:
+        with screen.stage("Coordinator") as stage:
+            children.start(
+                "the coordinator",
+                "uvicorn",
+                "service.app:app",
+                *options,
+                log=folder.logs / "coordinator",
+                environment=child_environment(
+                    VEILSUM_DATA_DIR=str(folder.coordinator / "data"), VEILSUM_OPERATOR_TOKEN=token
+                ),
+                folder=folder.coordinator,
+                lasting=True,
+            )
+            children.during(operator.coordinator)
+            stage.outcome = f"answers at {url}"
+        yield operator, url
+
+
+def child_environment(**additional: str) -> dict[str, str]:
+    """A child's environment: ours without veilsum's own settings, on one thread, to this machine without a proxy."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("VEILSUM_")}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    unproxied = ",".join(filter(None, (kept.get("NO_PROXY", kept.get("no_proxy", "")), HOST)))
+    return {**kept, **threads, "NO_PROXY": unproxied, "no_proxy": unproxied, **additional}
+
+
+def free_port() -> int:
+    """Return a free port of this machine."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port

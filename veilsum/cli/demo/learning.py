@@ -1,0 +1,89 @@
+"""The extractor: trained by the members together, then each member's features from it."""
+
+import multiprocessing
+import pickle
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+
+from training.checkpoint import save_checkpoint
+from training.data.catalogue import load_digits_dataset
+from training.data.dataset import Split
+from training.federated import Trained, train
+from training.heads import Classifier
+from training.partition import Partition
+from training.resume import RoundRecord
+from veilsum.cli.demo.folder import Folder
+from veilsum.cli.demo.plan import DemoPlan, demo_fedavg_recipe, demo_partition, rare_partition
+from veilsum.cli.demo.screen import Screen
+from veilsum.cli.training_run import PREPROCESSING, write_features
+from veilsum.system.processes import end_with_parent
+
+EVEN_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A trained federation.
+
+    Attributes:
+        classifier: SphereFed's, under the fixed head that it was trained with.
+        members: in the partition's order.
+        accuracies: SphereFed's on the test records after each round.
+        seconds: of both runs side by side.
+    """
+
+    classifier: Classifier
+    fedavg: Classifier
+    data: Split
+    partition: Partition
+    members: tuple[str, ...]
+    digest: bytes
+    accuracies: tuple[float, ...]
+    seconds: float
+
+
+def learn(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
+    """Train SphereFed, with FedAvg beside it, and write SphereFed's checkpoint and each member's features and labels."""
+    data = load_digits_dataset(plan.seed)
+    deal = rare_partition if plan.withhold else demo_partition
+    partition = deal(data.train, plan.seed)
+    began = time.perf_counter()
+    with screen.stage("Training") as stage:
+
+        def progress(record: RoundRecord) -> None:
+            stage.update(record.round, record.rounds, f"accuracy {record.accuracy:.1%}")
+
+        recipe = plan.recipe(plan.seed)
+        if plan.withhold:
+            # Digits dealt evenly are soon learnt, and little would be left to calibrate.
+            recipe = replace(recipe, rounds=min(recipe.rounds, EVEN_ROUNDS))
+        spawning = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, spawning, end_with_parent) as beside:
+            baseline = beside.submit(_train, pickle.dumps((demo_fedavg_recipe(recipe), data, partition)))
+            trained = train(recipe, data, partition, progress=progress)
+            last = trained.history[-1]
+            stage.update(last.rounds, last.rounds, "waiting for FedAvg")
+            fedavg = cast("Trained", pickle.loads(baseline.result()))  # noqa: S301  from our own child process
+        stage.outcome = (
+            f"{last.rounds} rounds on {len(partition)} members' digits: {last.accuracy:.1%}; "
+            f"FedAvg {fedavg.history[-1].accuracy:.1%}"
+        )
+    seconds = time.perf_counter() - began
+    digest = save_checkpoint(trained.classifier, folder.extractor, preprocessing=PREPROCESSING)
+    members = tuple(f"member-{k + 1:02}" for k in range(len(partition)))
+    for member, rows in zip(members, partition.members, strict=True):
+        folder.member(member).mkdir(mode=0o700, parents=True)
+        write_features(folder.features(member), trained.classifier, data.train.subset(torch.from_numpy(rows)))
+    accuracies = tuple(record.accuracy for record in trained.history)
+    return Learned(
+        trained.classifier, fedavg.classifier, data, partition, members, digest, accuracies, seconds
+    )
+
+
+def _train(choices: bytes) -> bytes:
+    """`train` in a process of its own. Pickled by hand, tensors travel as bytes and not as shared memory."""
+    return pickle.dumps(train(*pickle.loads(choices)))  # noqa: S301  from our own parent process

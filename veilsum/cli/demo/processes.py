@@ -1,0 +1,191 @@
+"""Child processes: none is left behind, and a failure is reported at once with the last line of its log."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self, TypeVar
+
+from veilsum.protocol.errors import Misuse
+
+
+class DemoError(Misuse):
+    """The demo can't go on."""
+
+
+T = TypeVar("T")
+
+STOP_S = 5.0
+_HANDLED = (signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(eq=False)
+class Child:
+    """A process in a process group of its own, so that a terminal's Ctrl-C reaches the parent alone.
+
+    Attributes:
+        lasting: it runs until it is stopped; ending by itself is a failure.
+        over: its exit code, once there is one.
+        expected: its end was asked for.
+    """
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    lasting: bool
+    over: Future[int] = field(default_factory=Future)
+    expected: bool = False
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the whole group, as long as its leader is not reaped."""
+        if not self.over.done():
+            with suppress(ProcessLookupError):
+                os.killpg(self.popen.pid, number)
+
+    def last_line(self) -> str:
+        """Its error, if it ended with one."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "(none)"
+
+
+class Children:
+    """The demo's processes. Leaving the block ends all that still run."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, Child] = {}
+        self._failure: Future[None] = Future()
+        self._lock = threading.Lock()
+
+    def start(
+        self,
+        name: str,
+        module: str,
+        *words: str | Path,
+        log: Path,
+        environment: Mapping[str, str],
+        folder: Path,
+        lasting: bool = False,
+    ) -> None:
+        """Start `python -m module words` under a unique name, in a folder, with this environment alone; `log` takes stdout and stderr.
+
+        The process also ends if this one is killed.
+        """
+        log.parent.mkdir(exist_ok=True)
+        with log.open("wb") as printed:
+            popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
+                [sys.executable, "-m", "veilsum.system.processes", module, *map(str, words)],
+                stdin=subprocess.PIPE,
+                stdout=printed,
+                stderr=printed,
+                env=dict(environment),
+                cwd=folder,
+                start_new_session=True,
+            )
+        child = self._children[name] = Child(name, popen, log, lasting)
+        threading.Thread(target=self._watch, args=(child,), daemon=True, name=f"watch {name}").start()
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL, and wait for the end of the process."""
+        child = self._children[name]
+        child.expected = True
+        child.signal(signal.SIGKILL)
+        child.over.result()
+
+    def during(self, work: Callable[[], T]) -> T:
+        """Call a function that waits, and stop waiting if a child fails."""
+        done: Future[T] = Future()
+        threading.Thread(target=_fulfil, args=(done, work), daemon=True).start()
+        either: tuple[Future[Any], ...] = (done, self._failure)
+        wait(either, return_when=FIRST_COMPLETED)
+        if self._failure.done():
+            self._failure.result()
+        return done.result()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep until a child fails."""
+        wait([self._failure], seconds)
+        if self._failure.done():
+            self._failure.result()
+
+    def join(self, names: Iterable[str], timeout_s: float) -> None:
+        """Wait until these have ended well, for `timeout_s` seconds at most."""
+        endings = {name: self._children[name].over for name in names}
+        running = self.during(lambda: wait(endings.values(), timeout_s).not_done)
+        if running:
+            late = ", ".join(name for name, over in endings.items() if over in running)
+            raise DemoError(f"{late}: still running {timeout_s:.0f} s after the round's end")
+
+    def stop(self) -> None:
+        """End all that run: SIGTERM, and SIGKILL to what is left after `STOP_S` seconds."""
+        with self._lock:
+            for child in self._children.values():
+                child.expected = True
+        endings = [child.over for child in self._children.values()]
+        try:
+            self._signal(signal.SIGTERM)
+            wait(endings, STOP_S)
+        finally:  # also where an impatient user presses Ctrl-C again
+            self._signal(signal.SIGKILL)
+            wait(endings, STOP_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for child in self._children.values():
+            child.signal(number)
+
+    def _watch(self, child: Child) -> None:
+        with child.popen:
+            code = child.popen.wait()
+        with self._lock:
+            failed = not child.expected and (child.lasting or code != 0)
+            if failed and not self._failure.done():
+                self._failure.set_exception(
+                    DemoError(
+                        f"{child.name} {_ending(code)}. The last line of its log, {child.log}: {child.last_line()}"
+                    )
+                )
+        child.over.set_result(code)
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """Within the block a request to terminate unwinds like Ctrl-C does, so that children are ended first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's business
+        return
+    before = {number: signal.signal(number, _leave) for number in _HANDLED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    del frame
+    raise SystemExit(128 + number)
+
+
+def _fulfil(done: Future[T], work: Callable[[], T]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+        done.set_exception(error)
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

@@ -1,0 +1,140 @@
+"""Connections from commands to the coordinator: address, certificates, tokens and long polls."""
+
+import ssl
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from client_sdk.errors import Unreachable
+from client_sdk.identity import Identity
+from client_sdk.operator import Operator
+from client_sdk.progress import Progress, Step
+from client_sdk.transport import ClientCertificate, PlainHttpWarning
+from veilsum.cli.console import CLIENT, note, notes
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.rest import CohortView, RoundView
+
+PATIENCE_S = 30.0
+PATIENT_S = 900.0
+"""Retry time of a command that waits for members, equal to a member's."""
+POLL_MIN_S = 1.0
+"""Minimum time between two polls if the coordinator or a proxy answers long polls at once."""
+NEWS_AT_ONCE = 8
+"""Number of changes that are followed at once. Then polls are limited to one a second, because a coordinator may show endless changes."""
+
+View = TypeVar("View", CohortView, RoundView)
+
+
+@contextmanager
+def operator(
+    url: str,
+    token: str | None = None,
+    ca: Path | None = None,
+    *,
+    admin: SigningKey | None = None,
+    member: Identity | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Iterator[Operator]:
+    """Open a client that authenticates with an operator's token, or a signature of the admin or a member. Retries are reported on stderr."""
+
+    def retries(event: Progress) -> None:
+        if event.step is Step.RETRYING:
+            note(f"No answer from {shown(url)}: {event.detail}")
+
+    with (
+        naming(url),
+        Operator(
+            url,
+            _token(token),
+            admin=admin,
+            member=member,
+            progress=retries,
+            patience_s=patience_s,
+            verify=trust(ca),
+            cert=certificate(),
+        ) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def naming(url: str) -> Iterator[None]:
+    """Add the coordinator's address to `Unreachable`, and print the SDK's warnings. Raises Misuse for an invalid address."""
+    where, tell = shown(url), notes()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", PlainHttpWarning)
+            warnings.showwarning = lambda message, *_, **__: tell(f"WARNING: {message}")
+            yield
+    except Unreachable as error:
+        raise Unreachable(f"{where}: {error}") from error
+
+
+def shown(url: str) -> str:
+    """Format an address for people, without credentials. Raises Misuse for an invalid address."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in {"http", "https"}:
+        raise Misuse("invalid --url: expected https://HOST[:PORT]")
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
+
+
+def trust(ca: Path | None) -> bool | str:
+    """Return the SDK's `verify` argument: the system's CAs, or the CAs in a PEM file. Raises Misuse for an unreadable file."""
+    if ca is None:
+        return True
+    try:
+        ssl.create_default_context(cafile=ca)
+    except OSError as error:  # ssl.SSLError does not name the file
+        raise Misuse(f"--ca {ca} is not a readable PEM file of certificates: {error}") from error
+    return str(ca)
+
+
+def certificate() -> ClientCertificate | None:
+    """Return the SDK's `cert` argument: the client certificate from `veilsum --client-cert`. Raises Misuse if it can't be used."""
+    certificate, key = CLIENT.get()
+    if certificate is None:
+        if key is not None:
+            raise Misuse("--client-key goes with --client-cert")
+        return None
+    try:
+        ssl.create_default_context().load_cert_chain(certificate, key)
+    except OSError as error:
+        files = f"--client-cert {certificate}" + (f" with --client-key {key}" if key else "")
+        raise Misuse(f"{files} can't be used: {error}") from error
+    return str(certificate) if key is None else (str(certificate), str(key))
+
+
+def changes(look: Callable[[int | None], View]) -> Iterator[View]:
+    """Yield a view now, and again after each change of its version.
+
+    `look` fetches the view. Given a version, it waits until the version changes or the long poll ends.
+    """
+    view, paced_s = look(None), 0.0
+    while True:
+        yield view
+        seen = view.version
+        while view.version == seen:
+            asked_s = time.monotonic()
+            view = look(seen)
+            paced_s = max(paced_s, asked_s - NEWS_AT_ONCE * POLL_MIN_S) + POLL_MIN_S
+            at_once = view.version != seen and paced_s <= asked_s
+            if not at_once and time.monotonic() - asked_s < POLL_MIN_S:
+                time.sleep(POLL_MIN_S)
+
+
+def _token(token: str | None) -> str | None:
+    """Strip whitespace from a token, because a file often ends in a newline. Raises Misuse for invalid characters."""
+    stripped = token.strip() if token else None
+    if stripped and not (stripped.isascii() and stripped.isprintable()):
+        raise Misuse("the operator's token holds invalid characters: copy it again")
+    return stripped or None

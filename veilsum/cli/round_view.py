@@ -1,0 +1,225 @@
+"""Format cohorts, rounds and results for the output of commands."""
+
+from typing import Any
+
+from veilsum.cli.console import clock, say
+from veilsum.protocol.record import ResultRecord
+from veilsum.protocol.rest import TRUST, CohortView, NoiseView, PreflightView, QuorumView, RoundView, SpecView
+
+EXACT = "none: an exact sum"
+_NAMED = 6
+
+
+def line(view: CohortView | RoundView) -> str:
+    """Describe the progress of a cohort or round in one line."""
+    if isinstance(view, CohortView):
+        return _enrolment(view)
+    spec = view.spec
+    if view.state in {"voiding", "erasing"}:
+        return f"{spec.name} {spec.period}, {spec.step}: {advice(view)}"
+    waiting = f", waiting for {names(view.waiting_for)}" if view.waiting_for and not view.ended else ""
+    until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None and not view.ended else ""
+    return (
+        f"{spec.name} {spec.period}, {spec.step}: {view.state}, {len(view.uploaded)} of {len(view.members)} uploaded"
+        f"{waiting}{until}"
+    )
+
+
+def _enrolment(view: CohortView) -> str:
+    missing = sorted(set(view.members) - set(view.cards))
+    waiting = (
+        f", waiting for {names(missing)} until {clock(view.deadline_s)}" if view.state == "enrolling" else ""
+    )
+    return (
+        f"{view.name} {view.period}: {view.state}, {len(view.cards)} of {len(view.members)} members{waiting}"
+    )
+
+
+def names(parties: Any) -> str:
+    """Join the first names of a list, and count the others."""
+    more = len(parties) - _NAMED
+    return ", ".join(parties[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def noise(view: NoiseView | None) -> dict[str, Any]:
+    """Describe the privacy guarantee, or state that the sum is exact."""
+    if view is None:
+        return {"noise": EXACT}
+    return {
+        "noise": f"ε = {view.spent_epsilon:.3g} spent of {view.study_epsilon:.3g}, at δ = {view.delta:g}",
+        "epsilon_of_this_step": view.epsilon,
+    }
+
+
+def show(view: CohortView | RoundView | PreflightView) -> None:
+    """Print a cohort, a round or a preflight."""
+    match view:
+        case CohortView():
+            title, values = "Cohort", _cohort(view)
+        case RoundView():
+            title, values = "Round", _round(view)
+        case PreflightView():
+            title, values = "The next round; not opened", _preflight(view)
+    say(values, title, scripts=view.model_dump(mode="json"))
+
+
+def show_result(record: ResultRecord, title: str) -> None:
+    """Print a result."""
+    say(summary(record), title, scripts=record.model_dump(mode="json"))
+
+
+def _cohort(view: CohortView) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "study": f"{view.name}, version {view.study_version}, period {view.period}",
+        "cohort": view.cohort,
+        "state": view.state,
+        "enrolled": f"{len(view.cards)} of {len(view.members)}",
+        "missing": sorted(set(view.members) - set(view.cards)),
+    }
+    if view.state == "enrolling":
+        values["until"] = clock(view.deadline_s)
+    if view.quorum is not None:
+        values |= _quorum(view.quorum)
+    if view.fault is not None:
+        values["failed"] = view.fault.detail
+    if view.rounds:
+        values["rounds"] = view.rounds
+    if view.state == "formed":
+        values["next_step"] = view.step or "none, the run is over"
+    return values
+
+
+def _quorum(quorum: QuorumView) -> dict[str, Any]:
+    neighbours = f"all {quorum.neighbours} others"
+    if quorum.neighbours < quorum.members - 1:
+        neighbours = f"{quorum.neighbours} others; of any {quorum.neighbours // 2} in a row {quorum.window_dropped_max} may drop out"
+    values = {
+        "needed_for_a_sum": quorum.survivors_min,
+        "may_drop_out": quorum.members_may_miss,
+        "may_collude": quorum.colluders,
+        "decryptors_that_may_collude": f"{quorum.decryptor_colluders} of {quorum.decryptors}",
+        "masks_shared_with": neighbours,
+    }
+    return values | ({"caution": quorum.caution} if quorum.caution else {})
+
+
+def _round(view: RoundView) -> dict[str, Any]:
+    waiting = f"{names(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
+    known = {
+        "waiting_for": waiting,
+        "reported": f"{len(view.reported)}, {view.reports_min} needed" if view.reported else "",
+        "survivors": view.survivors,
+        "evicted": view.evicted,
+        "holders": {f"class {label}:": count for label, count in enumerate(view.holders)},
+        "cost": None if view.ended else view.cost,
+        "seconds": view.phase_seconds,
+        "transcript": view.transcript,
+        "why": view.fault and why(view),
+        "next": advice(view),
+    }
+    return {
+        "round": view.round,
+        "trust": TRUST,
+        **_spec(view.spec),
+        "state": view.state,
+        "place": f"round {view.sequence}, attempt {view.attempt}",
+        "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
+        **_known(known),
+    }
+
+
+def _preflight(view: PreflightView) -> dict[str, Any]:
+    return {
+        "trust": TRUST,
+        **_spec(view.spec),
+        "members": f"{view.members}, {view.survivors_min} needed",
+        "latest_end": clock(view.spec.latest_end_s),
+        "decryptors": view.decryptors.sentence,
+        "cost": view.cost,
+    }
+
+
+def summary(record: ResultRecord) -> dict[str, Any]:
+    """Convert a signed result to names and values for people."""
+    solution = record.solution
+    chosen = {"gcv": "chosen by GCV", "given": "given by the study"}
+    chosen_by = chosen.get(solution.chosen_by, f"chosen by {solution.chosen_by}")
+    ridge = None if solution.ridge is None else f"{solution.ridge:.6g}, {chosen_by}"
+    known = {
+        "survivors": [survivor.member for survivor in record.survivors],
+        "evicted": record.evicted,
+        "dropped": record.dropped,
+        "rows": record.rows,
+        "withheld_classes": record.withheld,
+        "classes_without_rows": solution.empty_classes,
+        "ridge": ridge,
+        "solved_by": solution.chosen_by if ridge is None else None,
+        "documents": [view.name for view in record.documents],
+    }
+    return {
+        "study": f"{record.name}, version {record.version}, period {record.period}",
+        "step": record.step,
+        "round": record.round,
+        **_known(known),
+        **noise(record.noise),
+    }
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    """Drop empty values."""
+    return {name: value for name, value in values.items() if value}
+
+
+def _spec(spec: SpecView) -> dict[str, Any]:
+    known = {
+        "withheld_classes": spec.withheld,
+        "counted_in": spec.indicator and spec.indicator[:16],
+        **({} if spec.noise is None else noise(spec.noise)),
+    }
+    return {
+        "study": f"{spec.name}, version {spec.version}, period {spec.period}",
+        "step": spec.step,
+        "sums": f"{', '.join(spec.statistics)}: {spec.elements:,} numbers of {spec.ring_bits} bits",
+        **_known(known),
+    }
+
+
+def why(view: RoundView) -> str:
+    """Explain why a round has no result: the cause and the parties that it names."""
+    if view.fault is None:
+        return "no reason given"
+    parties = f" [{names(view.fault.parties)}]" if view.fault.parties else ""
+    return f"{view.fault.cause}: {view.fault.detail}{parties}"
+
+
+def advice(view: RoundView) -> str:
+    """Describe the next step for a round that is stuck or ended without a result; empty for other rounds."""
+    if view.state == "voiding":
+        return (
+            f"given up ({why(view)}), and waiting for {names(view.waiting_for)} to sign that nothing was opened. Start `veilsum member "
+            f"join` where it does not run; from {clock(view.spec.latest_end_s)} on fewer are needed"
+        )
+    if view.state == "erasing":
+        return _to_end(view)
+    if view.state == "failed" and view.spec.noise is not None:
+        return "the survivors are certified, and there is no result. A noisy step is never repeated: take a new period, with new records"
+    return _ENDED.get(view.state, "")
+
+
+_ENDED = {
+    "voided": "nothing was opened or spent: `veilsum operator run` tries again",
+    "erased": "nothing was opened or spent: `veilsum operator run` tries again",
+    "failed": "the survivors are certified, and there is no result: `veilsum operator run` sums the same records again, by exactly these "
+    "members. If one of them can't come, take a new period, with new records",
+    "lost": "the admin closed it: records that were uploaded to it stay spent. Take a new period, with new records",
+}
+
+
+def _to_end(view: RoundView) -> str:
+    """Describe how to end a round past its latest end."""
+    said = f"past the latest end, with {len(view.reported)} of {view.reports_min} reports that nothing was revealed."
+    if view.waiting_for:
+        said += f" Waiting for {names(view.waiting_for)}: start `veilsum member join` where it does not run."
+    if view.survivors:
+        return f"{said} Or close it without a sum, and repeat it: `veilsum operator round cancel {view.round} --reason …`"
+    return f"{said} If too few can come, the admin closes it, and its records are lost: `veilsum admin close {view.round} --folder ADMIN`"

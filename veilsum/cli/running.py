@@ -1,0 +1,257 @@
+"""Run a study from enrolment to its result, for `veilsum operator run`.
+
+    a round of the run is open? ──▶ follow it to its end
+            │ no
+    next step (`next_of`) ──▶ find or open a cohort for it ──▶ enrolment ──▶ open the step when enough members are present
+            └──▶ none: show the result, or why there is none
+
+It keeps no state: when restarted, it finds the run at the coordinator and continues.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Protocol, TypeVar
+
+from client_sdk.errors import Unreachable
+from client_sdk.operator import Operator
+from veilsum.cli.remote import changes
+from veilsum.cli.round_view import names, why
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
+from veilsum.protocol.rest import CohortView, RoundView, StudyView, round_name
+from veilsum.protocol.study import Question, read_content
+
+ATTEMPTS = 8
+"""Consecutive enrolments and rounds without a result before a run gives up."""
+PAUSE_S = 5.0
+"""Pause before a retry, in seconds."""
+HEARD_S = 120.0
+"""A step opens only if enough members made a request within this time."""
+_REFUSED_FOR_NOW = frozenset(
+    {
+        Cause.CONFLICT,
+        Cause.OUTCOME_MISSING,
+        Cause.TERMS_REFUSED,
+        Cause.UNAVAILABLE,
+        Cause.WRONG_PHASE,
+        Cause.WRONG_SEQUENCE,
+    }
+)
+"""Temporary refusals: members are away, or another round is open."""
+
+T = TypeVar("T")
+
+
+class Waiting(Protocol):
+    """Calls a function that waits, and may end the wait early."""
+
+    def __call__(self, work: Callable[[], T], /) -> T:
+        """Return the result of `work`."""
+
+
+def at_ease(work: Callable[[], T], /) -> T:
+    """Wait without a limit."""
+    return work()
+
+
+Told = Callable[[CohortView | RoundView | str], None]
+
+
+@dataclass(frozen=True)
+class Next:
+    """The next action of a run.
+
+    Attributes:
+        step: the step to open; None if the run is over.
+        repeats: context of the certified attempt that the step repeats; None for fresh records.
+        last: the last round of a run that is over.
+    """
+
+    step: str | None
+    repeats: str | None = None
+    last: str | None = None
+
+
+def next_of(question: Question, period: str, links: Sequence[Link], done: Callable[[str], bool]) -> Next:
+    """Find the first step of a run without a result: to open it, or to repeat it if it was certified.
+
+    `links` are the federation's chain. `done` returns whether a round has a result.
+    """
+    own = [
+        link for link in links if (link.question, link.period) == (question.digest, period) and link.spends
+    ]
+    last: str | None = None
+    for step in question.steps:
+        fresh = next((link for link in own if link.step == step and link.repeats == NO_CONTEXT), None)
+        if fresh is None:
+            return Next(step)
+        certified = [link for link in own if fresh.context in {link.context, link.repeats}]
+        rounds = [round_name(link.context) for link in certified if link.reason == NO_REASON]
+        last = next(filter(done, rounds), None)
+        if last is None and fresh.reason == NO_REASON and question.noise is None:
+            return Next(step, repeats=fresh.context.hex())
+        if last is None:
+            return Next(None, last=round_name(fresh.context))
+    return Next(None, last=last)
+
+
+@dataclass
+class Following:
+    """Follows a run.
+
+    Attributes:
+        client: a client with an operator's token.
+        tell: called with each change of a cohort or round, and with messages for people.
+        wait: calls its argument; the demo ends the wait early if a process fails.
+        pause: sleeps for a number of seconds.
+    """
+
+    client: Operator
+    tell: Told
+    wait: Waiting = at_ease
+    pause: Callable[[float], None] = time.sleep
+    _outdated: set[str] = field(default_factory=set)
+    """Cohorts in which no further round can be opened."""
+    _failures: list[str] = field(default_factory=list)
+    """Descriptions of failures since the last step with a result."""
+
+    def run(self, federation: str, study: StudyView, period: str) -> RoundView:
+        """Enrol, open each step in turn, and follow it; return the last round. Attempts without a result are retried or repeated.
+
+        Raises:
+            Misuse: `ATTEMPTS` attempts in a row ended without a result.
+            PeerFault: the coordinator refuses permanently.
+            Unreachable: the coordinator can't be reached.
+        """
+        question = read_content(self.client.study(federation, study.study).content).question
+        while True:
+            if (live := self._live(federation, study, period)) is not None:
+                self._follow(live)
+            found = next_of(question, period, self.client.chain(federation).links, self._done)
+            if found.step is None:
+                assert found.last is not None
+                return self.client.round(found.last)
+            if len(self._failures) >= ATTEMPTS:
+                raise Misuse(
+                    f"{ATTEMPTS} times in a row step {found.step} of period {period} had no result. The last time: "
+                    f"{self._failures[-1]} Run the command again once the reason is gone"
+                )
+            try:
+                cohort = self._cohort(federation, study, period, found)
+                if self._formed(cohort):
+                    self._open(cohort, found.step)
+            except Unreachable as lost:  # the request may have succeeded; the next iteration finds out
+                self.tell(f"{lost}. Looking again.")
+                self.pause(PAUSE_S)
+
+    def _live(self, federation: str, study: StudyView, period: str) -> RoundView | None:
+        """Return the run's open round; a federation has at most one."""
+        rounds = self.client.federation(federation).rounds
+        view = self.client.round(rounds[-1]) if rounds else None
+        if view is None or view.ended or (view.spec.name, view.spec.period) != (study.name, period):
+            return None
+        return view
+
+    def _done(self, round_id: str) -> bool:
+        return self.client.round(round_id).state == "done"
+
+    def _follow(self, live: RoundView) -> None:
+        """Follow a round to its end, and report the next step if it has no result."""
+        views = changes(lambda after: self.wait(partial(self.client.round, live.round, after)))
+        while not (view := next(views)).ended:
+            self.tell(view)
+        self.tell(view)
+        step = view.spec.step
+        if view.state == "done":
+            self._failures.clear()
+        elif view.state in {"voided", "erased"}:
+            self._failed(
+                f"Step {step} ended without a sum ({why(view)}).",
+                "Nothing was opened or spent: it is tried again.",
+            )
+        elif view.state == "failed" and view.spec.noise is None:
+            members = ", ".join(view.survivors)
+            self._failed(
+                f"Step {step} was certified and has no result ({why(view)}).",
+                f"Its records are summed again, by exactly the members that were in it: {members}.",
+            )
+
+    def _failed(self, reason: str, what_next: str) -> None:
+        """Report a failure, and back off. After the pause, members that left no longer count as present."""
+        self._failures.append(reason)
+        self.tell(f"{reason} {what_next}")
+        self.pause(min(HEARD_S, PAUSE_S * 2 ** (len(self._failures) - 1)))
+
+    def _cohort(self, federation: str, study: StudyView, period: str, found: Next) -> CohortView:
+        """Return the newest cohort in which the step can be opened, or open a cohort."""
+        wanted = study.study, period, found.repeats
+        for run in reversed(self.client.runs(federation).runs):
+            usable = not run.over and run.cohort not in self._outdated
+            if usable and (run.study, run.period, run.repeats) == wanted:
+                return self.client.cohort(run.cohort)
+        return self.client.open_cohort(federation, study.study, period, found.repeats)
+
+    def _formed(self, cohort: CohortView) -> bool:
+        """Follow enrolment to its end. Returns whether the cohort formed."""
+        if cohort.state == "formed":
+            return True
+        views = changes(lambda after: self.wait(partial(self.client.cohort, cohort.cohort, after)))
+        while (view := next(views)).state == "enrolling":
+            self.tell(view)
+        self.tell(view)
+        if view.state == "failed":
+            missing = sorted({*view.members} - {*view.cards})
+            detail = view.fault.detail if view.fault else "no reason given"
+            self._failed(f"Enrolment failed: {detail}.", f"It is opened again; missing: {names(missing)}.")
+        return view.state == "formed"
+
+    def _open(self, cohort: CohortView, step: str) -> None:
+        """Open the step, or report why it can't be opened now."""
+        try:
+            self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=HEARD_S))
+        except PeerFault as fault:
+            named = {*fault.parties} - {"coordinator"}
+            if fault.cause is Cause.ROSTER_ROLLBACK:
+                self._outdated.add(cohort.cohort)
+                self.tell("The roster was replaced after enrolment: members enrol again.")
+            elif fault.cause is Cause.INDICATOR_MISMATCH and named:
+                self._outdated.add(cohort.cohort)
+                self._failed(
+                    f"Step {step} can't be opened in this cohort: {fault.detail}.", "Members enrol again."
+                )
+            elif fault.cause in _REFUSED_FOR_NOW:
+                self.tell(f"Step {step} can't be opened yet: {fault.detail}.")
+                self.pause(PAUSE_S)
+            else:
+                raise
+
+
+def find_study(client: Operator, federation: str, wanted: str) -> StudyView:
+    """Find a published study by its name, its hash, or at least 8 digits of the hash. A name finds its highest version.
+
+    Raises:
+        Misuse: there is no such study, or it is revoked.
+    """
+    found = client.studies(federation)
+    named = [each for each in found if each.name == wanted]
+    named = [each for each in named if not each.revoked] or named
+    if not named:
+        named = [each for each in found if len(wanted) >= 8 and each.study.startswith(wanted.lower())]
+    if not named:
+        known = ", ".join(sorted({each.name for each in found if not each.revoked})) or "none"
+        raise Misuse(f"no study {wanted!r} is published; published: {known}")
+    newest = max(named, key=lambda each: each.version)
+    if newest.revoked:
+        raise Misuse(
+            f"study {newest.name}, version {newest.version} is revoked, or an earlier study key signed it: publish a later version"
+        )
+    return newest
+
+
+def this_month() -> str:
+    """Return the default period, for example 2026-11."""
+    return datetime.now(UTC).strftime("%Y-%m")

@@ -1,0 +1,1 @@
+"""What needs the operating system: durable files, exposed secrets, worker processes."""

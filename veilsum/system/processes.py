@@ -1,0 +1,97 @@
+"""Supervise worker processes: replace those that die, and end all of them with this process.
+
+uvicorn's own supervisor starts all workers at once on an empty database, keeps replacing workers that can't start, and leaves them running
+if it is killed.
+"""
+
+import multiprocessing
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+PAUSE_S = 1.0
+"""Pause before a dead worker is replaced, so that a crash loop does not keep a core busy."""
+
+Work = Callable[[Callable[[], None]], object]
+
+
+def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
+    """Keep `count` workers running until SIGTERM or SIGINT.
+
+    The first worker starts alone, so that it creates tables and keys, and its errors are shown once.
+
+    Each worker runs `work`, an importable function that runs until SIGTERM and calls its argument when it is ready. `started` is called
+    when the first worker is ready.
+
+    Returns:
+        Whether the first worker became ready.
+    """
+    context = multiprocessing.get_context("spawn")
+    heard, tell = context.Pipe(duplex=False)
+    running: list[SpawnProcess] = []
+
+    def start(tell: Connection | None = None) -> None:
+        process = context.Process(target=_work, args=(work, tell), daemon=True)
+        process.start()
+        running.append(process)
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        start(tell)
+        if heard not in wait([heard, running[0].sentinel]):
+            return False
+        for _ in range(count - 1):
+            start()
+        started()
+        while True:
+            wait([process.sentinel for process in running])
+            time.sleep(PAUSE_S)
+            for process in [each for each in running if not each.is_alive()]:
+                running.remove(process)
+                start()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        # A second signal would interrupt the cleanup and leave workers running.
+        before = [(stop, signal.signal(stop, signal.SIG_IGN)) for stop in (signal.SIGTERM, signal.SIGINT)]
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.join()
+        for stop, handler in before:
+            signal.signal(stop, handler)
+
+
+def _work(work: Work, tell: Connection | None) -> None:
+    end_with_parent()
+    work((lambda: None) if tell is None else (lambda: tell.send(None)))
+
+
+def end_with_parent() -> None:
+    """End this process by SIGTERM when its parent ends, even if the parent is killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    _end_after(parent.join)
+
+
+def _end_after(wait: Callable[[], object]) -> None:
+    def follow() -> None:
+        wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+if __name__ == "__main__":
+    # `python -m veilsum.system.processes MODULE ARGS` runs `python -m MODULE ARGS`. Nothing is sent on its standard input, a pipe: the process
+    # ends when the other end is closed, even if its holder was killed.
+    _end_after(partial(os.read, 0, 1))
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
