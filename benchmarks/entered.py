@@ -15,7 +15,7 @@ import httpx
 import structlog
 
 from client_sdk.result import Result
-from service.journal import Journal
+from service.coordination.journal import Journal
 from tests.support.consortium import founded
 from tests.support.party import Party
 from tests.support.serving import running

@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.founding import question_of
 from benchmarks.secure_sum import ROOT
 from benchmarks.serving import TOKEN, coordinator
-from service import catalogue
+from service.coordination import catalogue
 from service.storage.blobs import FileBlobs
 from tests.support.clients import Everybody
 from tests.support.party import Party

@@ -20,31 +20,32 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
-from service import keys, problems
 from service.access.bodies import ENDING, Pace, Room
-from service.access.callers import ADDRESS, CALLER, Limits
 from service.access.gate import Gate
 from service.access.guards import SCHEMES
 from service.access.issuer import Issuer
-from service.access.nonces import Nonces
 from service.access.tokens import Tokens, configured
-from service.audit import Audit
-from service.cache import Recent
-from service.clock import Clock
-from service.coordinator import Coordinator
-from service.metering import Metering
+from service.coordination.cache import Recent
+from service.coordination.coordinator import Coordinator
+from service.coordination.readiness import Readiness, checks_of
+from service.http import problems
+from service.http.callers import ADDRESS, CALLER, Limits
+from service.http.metering import Metering
 from service.pages import acting
 from service.pages import routes as pages
 from service.pages.rendering import KEPT_BYTES, KeptPages, problem_page
 from service.routes import federations, operating, rounds
 from service.routes.published import PublishedCache
 from service.settings import Settings
+from service.storage import keys
+from service.storage.audit import Audit
+from service.storage.clock import Clock
 from service.storage.faults import worded
+from service.storage.nonces import Nonces
 from service.storage.stores import opened
 from service.telemetry import logs
 from service.telemetry.logs import LOGGER, note, tracing, where
 from service.telemetry.metrics import Exposition, watch_loop
-from service.telemetry.readiness import Readiness, checks_of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.request_signature import WITH_BODY

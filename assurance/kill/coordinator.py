@@ -20,9 +20,9 @@ import uvicorn.loops.auto
 import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto
 
-from service import rounds, summing
 from service.app import create_app
-from service.journal import Event, Journal
+from service.coordination import rounds, summing
+from service.coordination.journal import Event, Journal
 from service.settings import Settings
 from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database

@@ -4,33 +4,33 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from service.journal import ANSWERS
+from service.coordination.journal import ANSWERS
 from veilsum.protocol.messages import Lost, Upload
 
 SERVICE = Path(__file__).parents[2] / "service"
 FILES: dict[str, tuple[str, ...]] = {
-    "combining.combine": ("put of combined",),
-    "jobs.Jobs._forget": ("delete of results",),
-    "documents.Documents.clear": ("delete of results",),
-    "documents.Documents.put": ("put of transcripts", "put of results"),
-    "journal.Journal._put_aside": ("put of events",),
-    "journal.Journal.forget": ("delete of events",),
-    "rounds.Round._clear_up": ("delete of uploads",),
-    "rounds.Round._take": ("put of uploads",),
-    "summing.Summing._replace": ("put of sums", "delete of sums"),
-    "summing.Summing.begin_again": ("delete of sums",),
-    "summing.Summing.forget": ("delete of sums",),
-    "telemetry.readiness.checks_of.blobs": ("put of readiness", "delete of readiness"),
+    "coordination.combining.combine": ("put of combined",),
+    "coordination.jobs.Jobs._forget": ("delete of results",),
+    "coordination.documents.Documents.clear": ("delete of results",),
+    "coordination.documents.Documents.put": ("put of transcripts", "put of results"),
+    "coordination.journal.Journal._put_aside": ("put of events",),
+    "coordination.journal.Journal.forget": ("delete of events",),
+    "coordination.rounds.Round._clear_up": ("delete of uploads",),
+    "coordination.rounds.Round._take": ("put of uploads",),
+    "coordination.summing.Summing._replace": ("put of sums", "delete of sums"),
+    "coordination.summing.Summing.begin_again": ("delete of sums",),
+    "coordination.summing.Summing.forget": ("delete of sums",),
+    "coordination.readiness.checks_of.blobs": ("put of readiness", "delete of readiness"),
 }
 """Functions that write and delete files, with the labels of their points."""
 EXCEPTIONS = {
     "commit of access.tokens.Tokens.start": "only where no token is configured; one that was shown and not kept opens nothing"
 }
 """Labels that no game reaches, and why that is acceptable."""
-ON_SERVERS = {f"commit of scheduler.Leases.{name}" for name in ("_renew", "_take", "held")}
+ON_SERVERS = {f"commit of coordination.scheduler.Leases.{name}" for name in ("_renew", "_take", "held")}
 """Labels reached only by processes with a common database."""
 
-READING_AGAIN = {"append of damaged", "commit of summing.Summing.begin_again"}
+READING_AGAIN = {"append of damaged", "commit of coordination.summing.Summing.begin_again"}
 """Labels reached only by a process that finds damage in what was stored before its start."""
 
 

@@ -1,6 +1,6 @@
 """`uvicorn service.app:app`, with attempts of a minute instead of an hour."""
 
-from service import coordinator
+from service.coordination import coordinator
 
 coordinator.HOUR_S = 1
 

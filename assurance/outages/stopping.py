@@ -13,12 +13,13 @@ from typing import Any
 
 import uvicorn
 
-from service import app, catalogue, coordinator, scheduler, summing
-from service.journal import Journal
+from service import app
+from service.coordination import catalogue, coordinator, scheduler, summing
+from service.coordination.journal import Journal
+from service.coordination.summing import Summing
 from service.settings import Settings
 from service.storage import dialects
 from service.storage.objects import ObjectBlobs
-from service.summing import Summing
 from tests.support.replicas import Points
 from tests.support.serving import Clock
 from veilsum.protocol import round_spec

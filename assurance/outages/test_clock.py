@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assurance.outages.patience import check_sum
-from service.access import nonces
+from service.storage import nonces
 from tests.support.clients import Everybody, client_of, refusal
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Clock, running

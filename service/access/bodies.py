@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
-from service.access.callers import TooMany
+from service.http.callers import TooMany
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 

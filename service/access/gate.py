@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 from fastapi import Request
 
 from service.access.bodies import whole_body
-from service.access.callers import Caller, Role
 from service.access.issuer import Issuer
-from service.access.nonces import Nonce, Nonces, signer_of
 from service.access.tokens import Tokens, unauthorised
-from service.metering import in_thread
+from service.http.callers import Caller, Role
+from service.http.metering import in_thread
+from service.storage.nonces import Nonce, Nonces, signer_of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Roster

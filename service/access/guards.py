@@ -13,12 +13,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from service.access.bodies import ENDING, whole_body
-from service.access.callers import STRANGER, Caller, Limits, Role, TooMany
 from service.access.gate import Gate, check_digest
-from service.audit import DONE, Audit, Deed
-from service.combining import stored_record
-from service.coordinator import Coordinator
-from service.metering import bill
+from service.coordination.combining import stored_record
+from service.coordination.coordinator import Coordinator
+from service.http.callers import STRANGER, Caller, Limits, Role, TooMany
+from service.http.metering import bill
+from service.storage.audit import DONE, Audit, Deed
 from service.storage.blobs import in_blob_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -98,7 +98,7 @@ async def _signed(request: Request) -> Caller:
 
 
 async def _signed_or_not(request: Request) -> Caller:
-    """Admit members by name, so that `service.liveness` sees them, and all other callers, bad signatures included."""
+    """Admit members by name, so that `service.coordination.liveness` sees them, and all other callers, bad signatures included."""
     if SIGNATURE_INPUT in request.headers:
         with suppress(PeerFault):
             return await _signed(request)

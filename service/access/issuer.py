@@ -13,7 +13,7 @@ from typing import Any
 import jwt
 from jwt import PyJWKClient, PyJWKClientConnectionError, PyJWKClientError, PyJWKSetError, PyJWTError
 
-from service.access.callers import Caller, Role
+from service.http.callers import Caller, Role
 from service.settings import OpenIDConnect
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault

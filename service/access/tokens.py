@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import SecretStr
 from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
 
-from service.access.callers import Caller, Role
-from service.problems import not_found
+from service.http.callers import Caller, Role
+from service.http.problems import not_found
 from service.storage.database import Database
 from service.storage.tables import tokens
 from veilsum.protocol.causes import Cause

@@ -13,15 +13,15 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 from pydantic import ValidationError
 
 from service.access.guards import EVERYONE, GuardedRoute, gate_of, record
-from service.audit import Audit, Choice
-from service.documents import HEAD, SUMS
+from service.coordination.documents import HEAD, SUMS
+from service.coordination.rounds import Round
+from service.http.problems import noted, wrong_phase
 from service.pages import session
 from service.pages.rendering import HEADERS, page
 from service.pages.routes import turned
 from service.pages.session import SIGNED_IN_OR_NOT
-from service.problems import noted, wrong_phase
-from service.rounds import Round
 from service.routes.common import Here, TheRound, in_pieces
+from service.storage.audit import Audit, Choice
 from veilsum.protocol.audit import PAGE_MAX
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault

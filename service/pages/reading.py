@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, func, select
 
-from service.coordinator import Coordinator
-from service.federations import names_of
-from service.journal import read_view
-from service.metering import in_thread
+from service.coordination.coordinator import Coordinator
+from service.coordination.federations import names_of
+from service.coordination.journal import read_view
+from service.coordination.rounds import Round
+from service.http.metering import in_thread
 from service.pages.wording import PHASES
-from service.rounds import Round
 from service.storage.tables import cards, cohorts, rounds
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Erased, Receipt, Refusal, RevealSummary, Roster, Vote, parse

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from service.access.guards import GuardedRoute, coordinator_of, gate_of
-from service.cache import Recent
+from service.coordination.cache import Recent
 from service.pages.session import session_of
 from service.pages.wording import STATES
 from veilsum.protocol.causes import Cause

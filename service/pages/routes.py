@@ -12,21 +12,21 @@ from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from service.access.guards import EVERYONE, GuardedRoute
-from service.combining import stored_record
-from service.coordinator import Coordinator
-from service.federations import names_of
-from service.liveness import LOOK_BACK_S
-from service.metering import in_thread
+from service.coordination.combining import stored_record
+from service.coordination.coordinator import Coordinator
+from service.coordination.federations import names_of
+from service.coordination.liveness import LOOK_BACK_S
+from service.coordination.readiness import Readiness
+from service.coordination.rounds import Round
+from service.http.metering import in_thread
+from service.http.problems import not_found
 from service.pages import reading
 from service.pages.rendering import KeptRoute, advice, page
 from service.pages.session import SIGNED_IN_OR_NOT, session_of
 from service.pages.wording import PHASES, STATES
-from service.problems import not_found
-from service.rounds import Round
 from service.routes.common import CombinationPath, Here, Hex32Path, TheRound
 from service.storage.blobs import in_blob_thread
 from service.telemetry.metrics import REFUSALS
-from service.telemetry.readiness import Readiness
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import SolutionView, record_digest
 from veilsum.protocol.rest import TRUST, RoundView, Scope, round_name

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fastapi import Depends, Request, Response
 from itsdangerous import BadSignature, URLSafeSerializer
 
-from service.access.callers import Caller, Role
 from service.access.guards import check_federation, coordinator_of, gate_of
 from service.access.issuer import SUBJECT
 from service.access.tokens import Tokens, unauthorised
+from service.http.callers import Caller, Role
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import Scope

@@ -8,11 +8,11 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from service.access.bodies import ENDING
-from service.access.callers import Caller, Limits
 from service.access.guards import EVERYONE, Guard, GuardedRoute, coordinator_of
-from service.coordinator import Coordinator
-from service.problems import declared
-from service.rounds import Round
+from service.coordination.coordinator import Coordinator
+from service.coordination.rounds import Round
+from service.http.callers import Caller, Limits
+from service.http.problems import declared
 from service.storage.blobs import PIECE_BYTES, in_blob_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault

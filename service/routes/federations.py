@@ -4,13 +4,13 @@ from functools import partial
 
 from fastapi import Request, Response
 
-from service import combining
-from service.access.callers import STRANGER
 from service.access.guards import EVERYONE, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
-from service.cohorts import Cohort
-from service.coordinator import Coordinator
-from service.metering import in_thread
-from service.problems import DECODING
+from service.coordination import combining
+from service.coordination.cohorts import Cohort
+from service.coordination.coordinator import Coordinator
+from service.http.callers import STRANGER
+from service.http.metering import in_thread
+from service.http.problems import DECODING
 from service.routes.common import (
     After,
     CombinationPath,

@@ -7,10 +7,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.access.guards import ADMIN, AUDIT, EVERYONE, MACHINES
 from service.access.tokens import Tokens
-from service.audit import Audit
+from service.coordination.readiness import Readiness
 from service.routes.common import Here, Made, Routes, TheCaller
+from service.storage.audit import Audit
 from service.telemetry import metrics
-from service.telemetry.readiness import Readiness
 from veilsum.protocol import rest
 from veilsum.protocol.audit import PAGE_MAX, AuditPage
 from veilsum.protocol.causes import Cause

@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 from fastapi import Request, Response
 from pydantic_core import to_json
 
-from service.cache import Recent
-from service.metering import in_thread
+from service.coordination.cache import Recent
+from service.http.metering import in_thread
 
 CACHE_BYTES = 16 << 20
 """How many documents are cached."""

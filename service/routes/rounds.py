@@ -10,12 +10,12 @@ from fastapi.sse import KEEPALIVE_COMMENT
 
 from service.access.gate import headers_signed
 from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, READERS, ROUNDS, gate_of, record
-from service.coordinator import Coordinator
-from service.documents import DISCLOSURE, EVICTIONS, HEAD, SUMS, document_name
-from service.journal import ANSWERS, read_message
-from service.metering import in_thread
-from service.problems import DECODING, not_found
-from service.rounds import Round
+from service.coordination.coordinator import Coordinator
+from service.coordination.documents import DISCLOSURE, EVICTIONS, HEAD, SUMS, document_name
+from service.coordination.journal import ANSWERS, read_message
+from service.coordination.rounds import Round
+from service.http.metering import in_thread
+from service.http.problems import DECODING, not_found
 from service.routes.common import (
     After,
     Here,

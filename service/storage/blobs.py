@@ -11,7 +11,7 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from service.metering import in_thread
+from service.http.metering import in_thread
 from service.telemetry.metrics import timed
 from veilsum.protocol.errors import Misuse
 from veilsum.system.files import is_unfinished, make_folder, sync_folder, write_durably

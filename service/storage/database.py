@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import structlog
 from sqlalchemy import ColumnElement, Connection, Executable, Table
 
-from service.metering import charged
+from service.http.metering import charged
 from service.storage import migrating
 from service.storage.faults import Quarantine
 from service.telemetry.logs import LOGGER

@@ -1,1 +1,1 @@
-"""Logs, metrics, readiness and traces of the running process. None of them contains a member's values."""
+"""Logs, metrics and traces of the running process. None of them contains a member's values."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from client_sdk.errors import Unreachable
-from service import solving
+from service.coordination import solving
 from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium
 from tests.support.simulator import Federation
 from veilsum.cli import running

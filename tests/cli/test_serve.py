@@ -14,7 +14,7 @@ import sklearn  # noqa: F401 - it looks for torch while it is imported
 import structlog
 
 from client_sdk.errors import Unreachable
-from service.coordinator import Coordinator
+from service.coordination.coordinator import Coordinator
 from service.storage.folder import DataFolderLock
 from service.telemetry import logs
 from tests.support.authority import Authority

@@ -14,8 +14,8 @@ from client_sdk.errors import Declined, PeerFault
 from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.result import Result
-from service import solving
-from service.documents import Publication
+from service.coordination import solving
+from service.coordination.documents import Publication
 from tests.support.answers import changed
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium
 from tests.support.stage import Stage

@@ -11,7 +11,7 @@ from client_sdk.errors import PeerFault, StateError
 from client_sdk.progress import Step
 from client_sdk.reservations import State
 from client_sdk.result import Result
-from service.summing import DamagedChunkError
+from service.coordination.summing import DamagedChunkError
 from tests.support.consortium import CLASSES, DIM, Consortium
 from tests.support.stage import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc

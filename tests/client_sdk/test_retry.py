@@ -11,7 +11,7 @@ from client_sdk.environment import Environment
 from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import RetryingClient
-from service.problems import problem_of
+from service.http.problems import problem_of
 from tests.support.stage import Still
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault as Fault

@@ -13,7 +13,7 @@ from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.reservations import State
 from client_sdk.result import Result
-from service import federations
+from service.coordination import federations
 from tests.support.answers import invited
 from tests.support.consortium import DIM, LEAST, NOISY, Consortium, hostile, unchanged
 from tests.support.stage import Stage

@@ -15,8 +15,8 @@ from typer.main import get_command
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from docs.hooks import commands
+from service.coordination.readiness import PATIENCE_S
 from service.settings import SECRETS_DIR
-from service.telemetry.readiness import PATIENCE_S
 from tests.deploy.services import settings_of
 from veilsum.cli.app import app
 

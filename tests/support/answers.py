@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from service.problems import problem_of
+from service.http.problems import problem_of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Message, Roster, Study

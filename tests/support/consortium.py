@@ -38,10 +38,10 @@ from client_sdk.reservations import Reservations, Run
 from client_sdk.result import Result
 from client_sdk.session import Session
 from client_sdk.transport import BlockingDriver
-from service.coordinator import Coordinator as Service
-from service.coordinator import certificate_of
-from service.federations import Federations
-from service.rounds import Round
+from service.coordination.coordinator import Coordinator as Service
+from service.coordination.coordinator import certificate_of
+from service.coordination.federations import Federations
+from service.coordination.rounds import Round
 from tests.support.answers import Answer, rewritten
 from tests.support.serving import TOKEN
 from tests.support.simulator import simulated_content, simulated_question, simulated_roster
@@ -669,7 +669,7 @@ def hostile(
         patched.setattr(Service, "_check", no_check)
         patched.setattr(Service, "_terms", terms)
         patched.setattr(Federations, "links", shown)
-        patched.setattr("service.coordinator.check_possible", nothing)
-        patched.setattr("service.runs.next_step", next_step)
-        patched.setattr("service.coordinator.next_step", next_step)
+        patched.setattr("service.coordination.coordinator.check_possible", nothing)
+        patched.setattr("service.coordination.runs.next_step", next_step)
+        patched.setattr("service.coordination.coordinator.next_step", next_step)
         yield

@@ -19,11 +19,11 @@ import httpx
 import uvicorn
 from sqlalchemy import Connection, Executable
 
-from service import clock as service_clock
-from service.access.callers import Allowance, Limits
 from service.app import create_app
-from service.coordinator import Coordinator
+from service.coordination.coordinator import Coordinator
+from service.http.callers import Allowance, Limits
 from service.settings import Settings
+from service.storage import clock as service_clock
 from service.storage.database import Database
 from tests.support.clients import Everybody, Signing, client_of
 from tests.support.servers import Servers

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from service.access.callers import Allowance, Limits
+from service.http.callers import Allowance, Limits
 from service.storage.dialects import PRAGMAS
 from service.storage.tables import metadata
 from service.telemetry import logs

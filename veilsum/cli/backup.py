@@ -22,10 +22,10 @@ from typing import Annotated, Any, BinaryIO, Literal
 from pydantic import Field, ValidationError
 
 from service.access.tokens import FILE as TOKEN
-from service.keys import key_of
 from service.settings import Settings
 from service.storage.faults import worded
 from service.storage.folder import DATABASE, DataFolderLock, check_there
+from service.storage.keys import key_of
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.forms import Hex32, in_words
 from veilsum.protocol.identity import SigningKey, verify_signature

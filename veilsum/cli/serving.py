@@ -15,10 +15,10 @@ import uvicorn
 
 from service.access.connections import Connection
 from service.app import create_app
-from service.keys import key_of
 from service.settings import Settings
 from service.storage.faults import worded
 from service.storage.folder import DataFolderLock
+from service.storage.keys import key_of
 from service.storage.stores import prepare
 from service.telemetry import logs
 from veilsum.cli.console import note

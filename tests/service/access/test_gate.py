@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 
-from service.access.nonces import FORGET_EVERY_S, Nonce, Nonces
+from service.storage.nonces import FORGET_EVERY_S, Nonce, Nonces
 from service.storage.tables import nonces
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server, running

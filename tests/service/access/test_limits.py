@@ -7,8 +7,8 @@ import pytest
 from fastapi import Request
 from sqlalchemy import func, select
 
-from service.access import callers
-from service.access.callers import STRANGER, Allowance, Caller, Limits, Role, TooMany
+from service.http import callers
+from service.http.callers import STRANGER, Allowance, Caller, Limits, Role, TooMany
 from service.storage.tables import nonces
 from tests.support.clients import KEYS
 from tests.support.party import Party

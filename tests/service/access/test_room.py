@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from service.access.bodies import Room
-from service.access.callers import TooMany
+from service.http.callers import TooMany
 from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import TOKEN, running, served

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from service.access import tokens
 from service.access.tokens import Tokens
-from service.federations import MAX_NUMBER
+from service.coordination.federations import MAX_NUMBER
 from service.storage.dialects import Sqlite
 from service.storage.tables import tokens as stored_tokens
 from tests.support.clients import refusal

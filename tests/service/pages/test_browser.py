@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from service.access.callers import ADDRESS, CALLER, Limits
+from service.http.callers import ADDRESS, CALLER, Limits
 from tests.service.pages import looking
 from tests.service.pages.gallery import exhibitor, hang
 from tests.support.party import Party

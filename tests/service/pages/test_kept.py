@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from service.cache import Recent
+from service.coordination.cache import Recent
 from service.pages import rendering
 from tests.service.pages.gallery import Gallery
 from tests.support.party import Party

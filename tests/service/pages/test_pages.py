@@ -10,7 +10,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from service.app import ROUTERS
-from service.liveness import LOOK_BACK_S
+from service.coordination.liveness import LOOK_BACK_S
 from service.pages import reading, rendering
 from tests.service.pages.gallery import Gallery, words
 from tests.support.clients import KEYS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.problems import status_of
+from service.http.problems import status_of
 from tests.support.clients import OBSERVED, client_of, refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, TOKEN, Server

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from service.cache import ObjectCache
-from service.cohorts import Cohort
-from service.federations import Federations
+from service.coordination.cache import ObjectCache
+from service.coordination.cohorts import Cohort
+from service.coordination.federations import Federations
 from tests.support.party import Party
 from tests.support.serving import Server, running
 from veilsum.protocol import rest

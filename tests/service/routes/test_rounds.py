@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import func, select
 
 from service.access.bodies import Room
+from service.coordination.summing import chunk_name
 from service.storage.tables import events
-from service.summing import chunk_name
 from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server

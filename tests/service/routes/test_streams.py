@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.access.callers import ADDRESS, CALLER, Limits
-from service.rounds import Round
+from service.coordination.rounds import Round
+from service.http.callers import ADDRESS, CALLER, Limits
 from service.routes import rounds
 from tests.support.party import Party
 from tests.support.serving import Server, running

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from service.checking import check
+from service.coordination.checking import check
 from service.settings import Settings
 from service.storage import dialects
 from service.storage.dialects import Postgres

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service import checking
+from service.coordination import checking
 from service.settings import Settings
 from service.storage import migrating
 from service.telemetry.metrics import DAMAGED

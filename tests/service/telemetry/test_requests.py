@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from service.problems import noted, status_of
+from service.http.problems import noted, status_of
 from service.telemetry import logs, metrics
 from tests.service.telemetry.conftest import Lines
 from tests.support.party import Party

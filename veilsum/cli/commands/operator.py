@@ -140,7 +140,7 @@ def check() -> None:
     need("the coordinator", "service")
     import asyncio
 
-    from service import checking
+    from service.coordination import checking
     from service.settings import Settings
 
     found = asyncio.run(checking.check(Settings()))

@@ -1,0 +1,1 @@
+"""Cohorts and rounds: what is opened, what members send, the sum, and what is published."""

@@ -1,0 +1,175 @@
+"""Check everything in a database: the work behind `veilsum operator db check`."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import starmap, zip_longest
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, select
+from sqlalchemy.exc import DatabaseError
+
+from service.coordination.journal import AT_ONCE, RoundEnd, read_closing
+from service.settings import Settings
+from service.storage import migrating, stores
+from service.storage.database import Database
+from service.storage.faults import check_named, worded
+from service.storage.tables import (
+    audit,
+    audit_head,
+    cards,
+    cohorts,
+    coordinator,
+    events,
+    links,
+    rosters,
+    rounds,
+    studies,
+    tokens,
+)
+from veilsum.protocol.audit import AuditEntry, End, follow
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import KeyCard, Link, Manifest, Opening, Roster, Study, parse
+from veilsum.protocol.rest import Problem, Scope, round_name
+
+
+def _roster(row: Row[Any]) -> None:
+    Roster.from_bytes(row.body).verify_admin(bytes.fromhex(row.federation))
+
+
+def _study(row: Row[Any]) -> None:
+    check_named(row.hash, Study.from_bytes(row.body).hash.hex())
+
+
+def _cohort(row: Row[Any]) -> None:
+    bytes.fromhex(row.study)
+    if row.manifest is not None:
+        check_named(row.id, Manifest.from_bytes(row.manifest).cohort.hex())
+    if row.fault is not None:
+        Problem.model_validate_json(row.fault)
+
+
+def _card(row: Row[Any]) -> None:
+    check_named(row.member, KeyCard.from_bytes(row.body).member)
+
+
+def _round(row: Row[Any]) -> None:
+    check_named(row.cohort, Opening.from_bytes(row.opening).cohort.hex())
+    if row.final is not None:
+        check_named(row.state, RoundEnd.read(row).final.state)
+
+
+def _event(row: Row[Any]) -> None:
+    if row.kind == "message":
+        parse(row.body)
+
+
+def _key(row: Row[Any]) -> None:
+    check_named(row.public_key, bytes.fromhex(row.public_key).hex())
+
+
+def _token(row: Row[Any]) -> None:
+    check_named(row.sha256, bytes.fromhex(row.sha256).hex())
+    list(map(Scope, row.scopes.split()))
+
+
+_ROWS: tuple[tuple[Table, Callable[[Row[Any]], None], str], ...] = (
+    (rosters, _roster, "roster {0.number} of federation {0.federation}"),
+    (studies, _study, "study {0.hash} of federation {0.federation}"),
+    (cohorts, _cohort, "cohort {0.id} of federation {0.federation}"),
+    (cards, _card, "card of {0.member} in cohort {0.cohort}"),
+    (rounds, _round, "round {0.id} of federation {0.federation}"),
+    (events, _event, "event {0.number} of round {0.round}"),
+    (tokens, _token, "token {0.id}"),
+    (coordinator, _key, "coordinator's public key"),
+)
+"""For each table, how to read a row and what to call it."""
+
+
+async def check(settings: Settings) -> dict[str, list[str]]:
+    """Return the names of damaged parts of a coordinator's database. Changes nothing.
+
+    Raises:
+        Misuse: a coordinator works on the data folder's SQLite, the database can't be reached, or has another format.
+    """
+    async with stores.connected(settings) as database:
+        await _check_format(database)
+        with worded():
+            damaged = [f"file: {words}" for words in await database.check()]
+        for table, read, name in _ROWS:
+            damaged += await _rows(database, table, read, name)
+        damaged += await _chains(database)
+        damaged += await _log(database)
+    return {"damaged": damaged}
+
+
+async def _check_format(database: Database) -> None:
+    with worded(), suppress(DatabaseError):
+        found = await database.read(migrating.current)
+        if found != migrating.newest():
+            raise Misuse(
+                f"the database has the format {found or 'of no release'}, and this release checks {migrating.newest()}: check it by the "
+                "release that wrote it"
+            )
+
+
+async def _rows(database: Database, table: Table, read: Callable[[Row[Any]], None], name: str) -> list[str]:
+    damaged = list[str]()
+
+    def look(connection: Connection) -> None:
+        for row in connection.execute(select(table), execution_options={"yield_per": AT_ONCE}):
+            try:
+                read(row)
+            except Exception:  # noqa: BLE001 - damaged rows fail anywhere
+                damaged.append(name.format(row))
+
+    try:
+        await database.read(look)
+    except Exception as error:  # noqa: BLE001 - a damaged file's, which has no class of its own
+        damaged.append(f"table {table.name}: not all rows can be read ({type(error).__name__})")
+    return damaged
+
+
+async def _chains(database: Database) -> list[str]:
+    """Check that each federation's links agree with the rows of its ended rounds."""
+    ended = select(rounds).where(rounds.c.final.is_not(None)).order_by(rounds.c.number)
+    try:
+        rows = await database.rows(ended)
+        chain = await database.rows(select(links).order_by(links.c.position))
+    except Exception as error:  # noqa: BLE001 - as above
+        return [f"table links: not all rows can be read ({type(error).__name__})"]
+    damaged = list[str]()
+    for federation in sorted({row.federation for row in (*rows, *chain)}):
+        pairs = zip_longest(
+            *([row for row in each if row.federation == federation] for each in (rows, chain))
+        )
+        if not all(starmap(_fits, pairs)):
+            damaged.append(f"chain of federation {federation}")
+    return damaged
+
+
+def _fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
+    if row is None or stored is None:
+        return False
+    try:
+        link, closing = Link.from_bytes(stored.body), read_closing(row.closing)
+    except Exception:  # noqa: BLE001 - as above
+        return False
+    said = link.cohort.hex(), link.sequence, link.attempt, round_name(link.context)
+    own = row.cohort, row.sequence, row.attempt, row.id
+    return said == own and (link.reason, link.survivors) == (closing.reason, closing.survivors_hash)
+
+
+async def _log(database: Database) -> list[str]:
+    """Check the audit log's chain."""
+
+    def ends(connection: Connection) -> tuple[End, Row[Any] | None]:
+        rows = connection.execute(select(audit).order_by(audit.c.number)).mappings()
+        end = follow(AuditEntry.model_validate(dict(row)) for row in rows)
+        return end, connection.execute(select(audit_head)).first()
+
+    try:
+        end, head = await database.read(ends)
+    except Exception as error:  # noqa: BLE001 - as above
+        return [f"audit log: {error.detail if isinstance(error, PeerFault) else type(error).__name__}"]
+    known = End(head.number, head.head) if head is not None else end
+    return [] if known == end else ["audit log: it does not end where its head says"]

@@ -1,0 +1,160 @@
+"""Periods: the exact sums of several finished rounds of one question added up, and solved again (protocol §4.8).
+
+Certified sets of records are disjoint over the periods of a question, so no record counts twice. Each sum is known to the coordinator
+already: adding them up opens nothing.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from service.coordination.documents import HEAD, SUMS
+from service.coordination.rounds import Round
+from service.http.problems import named, not_found, terms_refused
+from service.storage.blobs import Blobs
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.record import CombinedRecord, CombineRequest, PartView, ResultRecord, sign_record
+from veilsum.study.answers import answer, pooled
+from veilsum.study.result_files import digest_of, files
+from veilsum.study.views import solution_view
+
+_FOLDER, _RECORD = "combined", "record"
+
+
+def combine(
+    rounds: Sequence[Round], request: CombineRequest, blobs: Blobs, key: SigningKey
+) -> CombinedRecord:
+    """Add up, check, solve, sign and store; a repeated call returns what was stored.
+
+    `rounds` are those that the request names, oldest first.
+
+    Raises:
+        PeerFault: wrong-phase if a round has no result; terms-refused if two sum different things, or the same period;
+            sum-check-failed; storage-damaged if a round's sums are not those that were signed.
+    """
+    # The same rounds have the same name, in whatever order they stand.
+    name = hashlib.sha256(",".join(sorted(set(request.rounds))).encode()).hexdigest()[:16]
+    with suppress(PeerFault):  # an earlier combination that was never finished, or was damaged
+        return stored_record(name, blobs)
+    records = [round_.documents.result() for round_ in rounds]
+    _check_alike(rounds, records)
+    spec = rounds[-1].attempt.spec
+    total = np.zeros(spec.elements, np.int64)  # 256 sums of 48 bits fit
+    for round_, each in zip(rounds, records, strict=True):
+        total += load(_sums_of(round_, each))["sum"]
+    vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
+    found = answer(spec, pooled(spec, total, vectors), vectors)
+    head, sums = files(spec, found).head, save({"sum": total})
+    newest = records[-1]
+    record = CombinedRecord(
+        combination=name,
+        federation=newest.federation,
+        study=newest.study,
+        name=newest.name,
+        version=newest.version,
+        question=spec.question.digest.hex(),
+        parts=tuple(
+            PartView.model_validate({field: getattr(each, field) for field in PartView.model_fields})
+            for each in records
+        ),
+        withheld=spec.withheld,
+        vectors=vectors,
+        rows=found.records,
+        head=digest_of(head),
+        sums=hashlib.sha256(sums).hexdigest(),
+        error_bound=found.error_bound,
+        solution=solution_view(found),
+    )
+    signed = sign_record(record, key)
+    for part, data in ((HEAD, head), (SUMS, sums)):
+        if data is not None:
+            blobs.put(_part(signed, part), data)
+    # The record last: it stands for the whole, and names by its signature the parts that are its own.
+    blobs.put(f"{_FOLDER}/{name}/{_RECORD}", signed.model_dump_json().encode())
+    return signed
+
+
+def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
+    """Return the record that `combine` stored. Raises PeerFault: not-found, storage-damaged."""
+    try:
+        return CombinedRecord.model_validate_json(blobs.get(f"{_FOLDER}/{name}/{_RECORD}"))
+    except FileNotFoundError:
+        raise not_found("combination") from None
+    except ValueError as error:
+        raise PeerFault(
+            Cause.STORAGE_DAMAGED,
+            f"the coordinator's storage changed the record of combination {name}; no member is at fault. Combine its rounds again",
+            ["coordinator"],
+        ) from error
+
+
+def kept(federation: str, blobs: Blobs, known: dict[str, CombinedRecord]) -> list[CombinedRecord]:
+    """Return all combinations of a federation's rounds; `known` are those that were read before, which never change."""
+    for name in set(blobs.names(_FOLDER)).difference(known):
+        with suppress(PeerFault):  # of a combination that was never finished, or a damaged one
+            known[name] = stored_record(name, blobs)
+    return [record for record in tuple(known.values()) if record.federation == federation]
+
+
+def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
+    """Return the weights file's length, and its bytes piece by piece. Raises as `stored_record`."""
+    record = stored_record(name, blobs)
+    if record.head is None:
+        raise not_found("head of this combination")
+    try:
+        return blobs.read(_part(record, HEAD))
+    except FileNotFoundError:
+        raise PeerFault(
+            Cause.STORAGE_DAMAGED,
+            f"the coordinator's storage has lost the head of combination {name}; no member is at fault",
+            ["coordinator"],
+        ) from None
+
+
+def _sums_of(round_: Round, record: ResultRecord) -> bytes:
+    content = round_.documents.document(SUMS)
+    if hashlib.sha256(content).hexdigest() != record.sums:
+        raise PeerFault(
+            Cause.STORAGE_DAMAGED,
+            f"the coordinator's storage does not hold the sums of round {round_.id} as it signed them: nothing is combined with them",
+            ["coordinator"],
+        )
+    return content
+
+
+def _part(record: CombinedRecord, part: str) -> str:
+    return f"{_FOLDER}/{record.combination}/{record.signature[:16]}-{part}"
+
+
+def _check_alike(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> None:
+    """Refuse sums that do not add up (terms-refused)."""
+    if len(rounds) < 2:
+        raise terms_refused("a combination takes at least two different rounds")
+    first = rounds[-1]
+    periods = Counter(record.period for record in records)
+    if twice := [period for period, times in periods.items() if times > 1]:
+        raise terms_refused(
+            f"two rounds sum period {named(twice)}, and its records would count twice: give one round a period"
+        )
+    for round_ in rounds:
+        spec = round_.attempt.spec
+        if spec.noisy:
+            raise terms_refused(f"round {round_.id} is noisy: only exact sums are combined")
+        if spec.question.digest != first.attempt.question.digest:
+            raise terms_refused(
+                f"rounds {round_.id} and {first.id} are of different questions: combine periods of one question"
+            )
+        if spec.withheld != first.attempt.spec.withheld:
+            raise terms_refused(
+                f"rounds {round_.id} and {first.id} withhold different classes: combine periods that withhold the same"
+            )
+        if round_.attempt.content.after.readers != first.attempt.content.after.readers:
+            raise terms_refused(
+                f"the heads of rounds {round_.id} and {first.id} are for different readers: combine periods with the same readers"
+            )

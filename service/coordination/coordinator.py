@@ -1,0 +1,543 @@
+"""The coordinator as one object. It decides which cohorts and steps are opened, and under which terms (protocol §4.3).
+
+A run carries out a study for one period, over fresh records or those of one certified attempt. Its parameters follow from the study and
+the federation's chain; the operator does not choose them. What the chain rules out is refused here, before any member is asked.
+"""
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+
+from sqlalchemy import Connection, func, select
+
+from service.coordination import combining, liveness
+from service.coordination.catalogue import Catalogue
+from service.coordination.cohorts import Cohort, check_possible
+from service.coordination.federations import Federations, refuse_expired
+from service.coordination.jobs import Jobs
+from service.coordination.journal import begin_round
+from service.coordination.rounds import Round
+from service.coordination.runs import Runs, next_step
+from service.coordination.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
+from service.coordination.watch import Watch, calm_s
+from service.http.problems import named, not_found, terms_refused
+from service.storage.blobs import Blobs, in_blob_thread
+from service.storage.database import Database
+from service.storage.tables import cohorts
+from veilsum.protocol.attempt import Attempt, Finished
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Enrolling, Erasing
+from veilsum.protocol.cost import cost_in_words, cost_of
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import (
+    COMMITMENT_BYTES,
+    NO_CONTEXT,
+    NO_REASON,
+    SHARE_BYTES,
+    Certificate,
+    Link,
+    Opening,
+    Study,
+    Survivor,
+    Terms,
+)
+from veilsum.protocol.messages.opening import LOST_REASON, MAX_LINKS
+from veilsum.protocol.opening_rules import check_opening, check_repeats, link_of, same_records
+from veilsum.protocol.record import CombinedRecord, CombineRequest
+from veilsum.protocol.rest import (
+    MAX_DISCLOSURE_BYTES,
+    MAX_WAIT_S,
+    CohortRequest,
+    CohortView,
+    PreflightView,
+    RoundRequest,
+    round_name,
+)
+from veilsum.protocol.study import (
+    END_MAX_S,
+    INDICATOR_STEP,
+    SUM_STEP,
+    Question,
+    check_enough_rows,
+    read_content,
+    refused,
+    withheld_classes,
+)
+from veilsum.study.promise import check_cohort
+from veilsum.study.views import spec_view
+
+HOUR_S = 3600
+
+
+class Coordinator:
+    """Everything that the routes need. All of its state is in storage too.
+
+    Attributes:
+        background: what goes on by itself until the process ends.
+        changes: grows with everything that happens here.
+
+    Args:
+        database: rows.
+        blobs: chunks and results.
+        folder: on this process's own disk, for what live rounds need again and again.
+        key: signs openings and results.
+        now: Unix time in seconds.
+        max_wait_s: longest time that a long-poll is held.
+        resume_grace_s: seconds after `load` in which no deadline passes.
+        pause_s: before work that failed is tried again, at first.
+        lease_s: after which another process takes over the work of one that gives no sign of life.
+        skew_s: how far a signer's clock may be off, as the gate has it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: Blobs,
+        folder: Path,
+        key: SigningKey,
+        *,
+        now: Callable[[], float] = time.time,
+        max_wait_s: float = MAX_WAIT_S,
+        resume_grace_s: float = 0.0,
+        pause_s: float = PAUSE_S,
+        lease_s: float = LEASE_S,
+        skew_s: float = 60.0,
+    ) -> None:
+        self.database, self.blobs, self.key, self.now = database, blobs, key, now
+        self.federations = Federations(database, key.public)
+        self.runs = Runs(database, self.federations)
+        self.catalogue = Catalogue(database, blobs, folder, key, self.federations, self.runs, self._changed)
+        self.jobs = Jobs(self.catalogue, self.federations, blobs, key, now)
+        self.scheduler: Scheduler = Scheduler(self.jobs.due, now, pause_s, Leases(database, lease_s))
+        self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
+        self.stopping, self.changes = False, 0
+        self._max_wait_s, self._resume_grace_s, self._skew_s = max_wait_s, resume_grace_s, skew_s
+        self._opening = asyncio.Lock()
+        self._combined = dict[str, CombinedRecord]()
+        self.background: tuple[asyncio.Task[None], ...] = ()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.scheduler.wake()
+
+    # Cohorts
+
+    async def open_cohort(self, federation: str, request: CohortRequest) -> Cohort:
+        """Open enrolment under the newest roster.
+
+        Raises:
+            PeerFault: not-found; study-refused, already-summed, repeat-mismatch, weak-parameters or cohort-too-small if no run is
+                possible.
+        """
+        roster = await self.federations.roster(federation)
+        study = await self.federations.study(federation, request.study)
+        content = await self.federations.check_current(roster, study, self.now())
+        repeats = NO_CONTEXT if request.repeats is None else bytes.fromhex(request.repeats)
+        repeated = await self._check_new(federation, study, request.period, repeats)
+        await asyncio.to_thread(check_possible, roster, content.question, repeated)
+        taken = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
+
+        def store(connection: Connection) -> str | None:
+            counter = connection.execute(taken).scalar_one()
+            name = Enrolling(roster, study, counter, request.period, repeats, repeated).cohort.hex()
+            row = {
+                "id": name,
+                "federation": federation,
+                "roster_number": roster.number,
+                "study": request.study,
+                "period": request.period,
+                "repeats": request.repeats,
+                "counter": counter,
+                "deadline_s": self.now() + content.question.windows.enrol,
+                "changes": 0,
+            }
+            added = self.database.add(connection, cohorts, row)
+            self.database.announce(connection, federation)
+            return name if added else None
+
+        while (name := await self.database.write(store)) is None:
+            pass  # another was first
+        self._changed()
+        self.runs.changed(federation)
+        return await self.catalogue.cohort(name)
+
+    async def cohort_view(self, cohort: Cohort) -> CohortView:
+        """Return a cohort's public view."""
+        enrolling = cohort.enrolling
+        links = await self.federations.links(cohort.federation)
+        return cohort.view(
+            next_step(cohort.content.question, enrolling.period, enrolling.repeats, enrolling.cohort, links)
+        )
+
+    async def _check_new(
+        self, federation: str, study: Study, period: str, repeats: bytes
+    ) -> tuple[Survivor, ...]:
+        """Refuse a run that is over, or that repeats an attempt which it may not. Returns the repeated survivors, if any.
+
+        Raises:
+            PeerFault: already-summed, terms-refused, repeat-mismatch.
+        """
+        question = read_content(study.content).question
+        links = await self.federations.links(federation)
+        if repeats == NO_CONTEXT:
+            if next_step(question, period, repeats, b"", links) is None:
+                raise _over(question, period, repeats, links)
+            return ()
+        if question.noise is not None:
+            raise terms_refused("a noisy study is never repeated: open the cohort for a new period")
+        link = link_of(links, repeats)
+        if link is None or link.reason != NO_REASON or link.repeats != NO_CONTEXT:
+            raise PeerFault(
+                Cause.REPEAT_MISMATCH,
+                f"{repeats.hex()} is not a certified attempt over fresh records of this federation: give the context of one, as its "
+                "round shows it",
+            )
+        if link.period != period:
+            raise PeerFault(
+                Cause.REPEAT_MISMATCH, f"the attempt was of period {link.period}: repeat it as {link.period}"
+            )
+        earlier = await self.catalogue.round(round_name(repeats))
+        if not same_records(question, earlier.attempt.question):
+            raise PeerFault(
+                Cause.REPEAT_MISMATCH,
+                "the study asks for other records than the repeated attempt's: it may have another extractor, and then another dim, "
+                "other statistics and ring_bits, and must be the same in everything else",
+            )
+        return certificate_of(earlier).survivors
+
+    # Rounds
+
+    async def open_round(self, cohort_id: str, request: RoundRequest) -> Round:
+        """Open the next step of a cohort's run, or the next attempt at a step that ended VOID.
+
+        Raises:
+            PeerFault: wrong-phase unless the cohort is formed; conflict while another round of the federation runs, or
+                waits for reports or the admin; already-summed once the run is over; roster-rollback, study-refused, terms-refused,
+                indicator-mismatch, repeat-mismatch or weak-parameters if members would refuse.
+        """
+        cohort = await self.catalogue.cohort(cohort_id)
+        async with self._opening:
+            while True:
+                attempt, now_s, before = await self._next_attempt(cohort, request)
+                if await begin_round(self.database, attempt, now_s, before):
+                    self.runs.changed(cohort.federation)
+                    return await self.catalogue.begin(attempt, cohort, now_s)
+
+    async def preflight(self, cohort_id: str, request: RoundRequest) -> PreflightView:
+        """Return what `open_round` would open now. Raises the same faults."""
+        attempt, now_s, _ = await self._next_attempt(await self.catalogue.cohort(cohort_id), request)
+        opening = attempt.opening
+        within_s = request.heard_within_s or liveness.LOOK_BACK_S
+        return PreflightView(
+            federation=attempt.roster.federation.hex(),
+            cohort=attempt.manifest.cohort.hex(),
+            sequence=opening.sequence,
+            attempt=opening.attempt,
+            members=len(attempt.members),
+            survivors_min=attempt.survivors_min,
+            spec=spec_view(attempt),
+            cost=cost_in_words(attempt),
+            decryptors=await liveness.decryptors(self.database, attempt, within_s, now_s, self._skew_s),
+        )
+
+    async def last_heard(self, federation: str, members: Collection[str]) -> dict[str, float]:
+        """Return when each member was last heard from, in Unix time, without members that never were."""
+        return await liveness.signed_s(self.database, federation, members, self._skew_s)
+
+    async def _next_attempt(self, cohort: Cohort, request: RoundRequest) -> tuple[Attempt, float, int]:
+        """Make the cohort's next attempt, which may be opened if it is stored before any other.
+
+        Returns:
+            The attempt; the Unix time that its terms go by; and how many rounds its federation has had.
+        """
+        manifest, now_s = cohort.formed(), self.now()
+        federation = cohort.federation
+        # Before a look: what comes after it is missed by the count.
+        before = await self.catalogue.opened(federation)
+        await self.catalogue.refresh(federation)
+        _refuse_unsettled(self.catalogue.live(federation))
+        await self._check_current(cohort, now_s)
+        opened = cohort.rounds
+        links = await self.federations.links(federation)
+        terms = await self._terms(cohort, request, links, now_s)
+        opening = await asyncio.to_thread(
+            Opening.make,
+            self.key,
+            cohort=manifest.cohort,
+            sequence=opened[-1].place[0] + 1 if opened else 0,
+            attempt=0,
+            links=links,
+            terms=terms,
+        )
+        attempt = Attempt(cohort.roster, cohort.enrolling.study, manifest, opening)
+        await self._check(attempt)
+        if request.heard_within_s is not None:
+            members, within_s = await self._eligible(attempt), request.heard_within_s
+            await liveness.check(self.database, attempt, members, within_s, now_s, self._skew_s)
+        return attempt, now_s, before
+
+    async def _check_current(self, cohort: Cohort, now_s: float) -> None:
+        """Refuse a cohort that members would refuse: its study was revoked or has expired, or its roster was superseded."""
+        newest, content = await self.federations.roster(cohort.federation), cohort.content
+        if cohort.enrolling.study.hash in newest.revoked:
+            raise refused(
+                f"roster {newest.number} revokes this version of study {content.notes.name}: open a cohort for another version"
+            )
+        refuse_expired(content, now_s)
+        if newest.number != cohort.roster.number:
+            raise PeerFault(
+                Cause.ROSTER_ROLLBACK,
+                f"the cohort was formed under roster {cohort.roster.number}, and roster {newest.number} has replaced it: open a new "
+                f"cohort of {content.notes.name}, period {cohort.enrolling.period}; the run goes on there where it stands",
+            )
+
+    async def _terms(
+        self, cohort: Cohort, request: RoundRequest, links: Sequence[Link], now_s: float
+    ) -> Terms:
+        """Make the terms of the cohort's next round.
+
+        Raises:
+            PeerFault: already-summed once the run is over; terms-refused or indicator-mismatch if members would refuse. The detail
+                says what to do.
+        """
+        question, enrolling = cohort.content.question, cohort.enrolling
+        if len(links) >= MAX_LINKS:
+            raise terms_refused(
+                f"the chain holds {MAX_LINKS:,} attempts, and no more fit: found a new federation"
+            )
+        step = next_step(question, enrolling.period, enrolling.repeats, enrolling.cohort, links)
+        if step is None:
+            raise _over(question, enrolling.period, enrolling.repeats, links)
+        latest_end_s = int(now_s) + _lifetime_s(question, request.lifetime_s)
+        if enrolling.repeats != NO_CONTEXT:
+            repeated = (await self.catalogue.round(round_name(enrolling.repeats))).attempt.terms
+            if repeated.indicator != NO_CONTEXT:
+                counted = await self.catalogue.round(round_name(repeated.indicator))
+                _check_withheld(question, repeated, counted.view().holders)
+            return Terms(
+                step, repeated.indicator, repeated.withheld, repeated.evicted, NO_CONTEXT, latest_end_s
+            )
+        material = await self._material(question, enrolling.period, step, links)
+        if step != SUM_STEP or question.withhold is None:
+            return Terms(step, NO_CONTEXT, (), (), material, latest_end_s)
+        counted = await self._counted(question, enrolling.period, links)
+        _check_counted(cohort, counted)
+        holders = counted.view().holders
+        check_enough_rows(question, holders)
+        evicted = tuple(sorted(counted.view().evicted))
+        withheld = withheld_classes(question, holders)
+        return Terms(step, counted.attempt.context, withheld, evicted, NO_CONTEXT, latest_end_s)
+
+    async def _eligible(self, attempt: Attempt) -> tuple[str, ...]:
+        """Return the members that may be in the sum: the cohort's, or those that the indicator counted."""
+        if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
+            return attempt.members
+        certified = await self.catalogue.certified(attempt.terms.indicator)
+        return tuple(each.member for each in certified if each.member not in attempt.terms.evicted)
+
+    async def _check(self, attempt: Attempt) -> None:
+        """Refuse an attempt that members would refuse, or that does not fit on the disk."""
+        finished = None
+        if attempt.repeats:
+            earlier = await self.catalogue.round(round_name(attempt.manifest.repeats))
+            own, survivors = earlier.attempt, certificate_of(earlier).survivors
+            finished = Finished(own.context, own.study, own.terms, survivors)
+
+        def check() -> None:
+            check_opening(attempt)
+            if attempt.repeats:
+                check_repeats(attempt, finished)
+            check_cohort(attempt.spec)
+            _check_disclosure(attempt)
+            _check_room(attempt, self.blobs)
+
+        await asyncio.to_thread(check)  # of 10,000 members it takes a while
+
+    async def _counted(self, question: Question, period: str, links: Sequence[Link]) -> Round:
+        """Return a run's newest certified indicator with counts."""
+        contexts = [
+            link.context
+            for link in reversed(links)
+            if (link.question, link.period, link.step) == (question.digest, period, INDICATOR_STEP)
+            and link.reason == NO_REASON
+        ]
+        for context in contexts:
+            found = await self.catalogue.round(round_name(context))
+            if found.view().holders:
+                return found
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            "the indicator of this period was certified and has no counts: repeat it in a cohort with "
+            f"repeats={contexts[-1].hex()}, or take a new period",
+        )
+
+    async def _material(self, question: Question, period: str, step: str, links: Sequence[Link]) -> bytes:
+        if not question.takes_material(step):
+            return NO_CONTEXT
+        content = await self.catalogue.material(question, period, step, links)
+        if content is None:
+            before = question.steps[question.steps.index(step) - 1]
+            raise terms_refused(
+                f"step {before} of period {period} was certified and has no result, and {step} needs it: take a new period"
+            )
+        return hashlib.sha256(content).digest()
+
+    # Combinations
+
+    async def combine(self, federation: str, request: CombineRequest) -> CombinedRecord:
+        """Add up the sums of a federation's finished rounds. Raises PeerFault(not-found), or as `combining.combine`."""
+        rounds_ = [await self.catalogue.round(name) for name in dict.fromkeys(request.rounds)]
+        if any(round_.federation != federation for round_ in rounds_):
+            raise not_found("round in this federation")
+        numbers = await self.catalogue.numbers([round_.id for round_ in rounds_])
+        rounds_.sort(key=lambda round_: numbers[round_.id])
+        return await in_blob_thread(combining.combine, rounds_, request, self.blobs, self.key)
+
+    async def combinations(self, federation: str) -> list[CombinedRecord]:
+        """Return a federation's combinations, those with the newest rounds first."""
+        found = await in_blob_thread(combining.kept, federation, self.blobs, self._combined)
+        numbers = await self.catalogue.numbers({part.round for record in found for part in record.parts})
+
+        def newest(record: CombinedRecord) -> tuple[int, str]:
+            return max(numbers[part.round] for part in record.parts), record.combination
+
+        return sorted(found, key=newest, reverse=True)
+
+    # Waiting
+
+    async def changed(self, watch: Watch, after: int, wait_s: float, waiting: int = 0) -> int:
+        """Wait until a version is above `after`, the time is over or the process ends, and return the version.
+
+        With many `waiting`, changes that are not urgent are announced later (service/coordination/watch.py).
+        """
+        return await watch.beyond(after, self._patience_s(wait_s), calm_s(waiting))
+
+    async def asks(self, watch: Watch, after: int, wait_s: float) -> int:
+        """Wait until members are asked something new since `after`; otherwise as `changed`."""
+        return await watch.urgently(after, self._patience_s(wait_s))
+
+    def _patience_s(self, wait_s: float) -> float:
+        return 0.0 if self.stopping else min(wait_s, self._max_wait_s)
+
+    def stop_waiting(self) -> None:
+        """Answer every long poll and end every stream, before the process ends."""
+        self.stopping, self.changes = True, self.changes + 1
+        things = (self.cohorts.values(), self.rounds.values())
+        for watch in [*(thing.watch for each in things for thing in each), *self.runs.watches()]:
+            watch.stop()
+
+    async def load(self) -> None:
+        """Load everything that was open when the last process stopped."""
+        await self.catalogue.load(self.now() + self._resume_grace_s)
+        await self.jobs.forget_disclosures()
+
+
+def _refuse_unsettled(rounds: Iterable[Round]) -> None:
+    """Refuse a round while another one is unsettled: what may be signed for a set depends on all rounds before it."""
+    for round_ in rounds:
+        if (view := round_.view()).state == Erasing.name:
+            closes = f"the admin closes it: `veilsum admin close {round_.id} --folder ADMIN`"
+            if view.survivors:
+                closes = f"cancel it, and repeat its certified set: `veilsum operator round cancel {round_.id} --reason …`"
+            raise PeerFault(
+                Cause.CONFLICT,
+                f"round {round_.id} of this federation is past its latest end, and {len(view.reported)} of {view.reports_min} "
+                f"decryptors have reported that they revealed nothing: wait for {named(view.waiting_for)}. If too few can come, {closes}",
+            )
+        raise PeerFault(
+            Cause.CONFLICT,
+            f"round {round_.id} of this federation is still {round_.view().state}: wait for its end, or cancel it",
+        )
+
+
+def certificate_of(round_: Round) -> Certificate:
+    """Return the certificate of a certified round."""
+    assert isinstance(round_.closing, Certificate)
+    return round_.closing
+
+
+def _lifetime_s(question: Question, asked_s: float | None) -> int:
+    least_s = question.windows.attempt_s
+    if asked_s is None:
+        return max(least_s, min(END_MAX_S - HOUR_S, max(HOUR_S, 2 * least_s)))
+    if asked_s < least_s:
+        raise terms_refused(
+            f"lifetime_s is {asked_s:g}: the study's windows take {least_s} s (upload + 3 · answer); give it as long, or leave it out"
+        )
+    return math.ceil(asked_s)
+
+
+def _over(question: Question, period: str, repeats: bytes, links: Sequence[Link]) -> PeerFault:
+    own = [
+        link
+        for link in links
+        if (link.question, link.period, link.repeats) == (question.digest, period, repeats) and link.spends
+    ]
+    if lost := [link for link in own if link.reason == LOST_REASON]:
+        detail = f"the admin closed step {lost[0].step} of period {period} (round {round_name(lost[0].context)}), so its records are spent"
+        remedy = "take a new period, with new records"
+    else:
+        last = round_name(own[-1].context) if own else round_name(repeats)
+        detail = f"the last step of period {period} was certified in round {last}, so its records are spent"
+        remedy = "take a new period, with new records, or repeat that attempt in a cohort with `repeats`"
+    return PeerFault(Cause.ALREADY_SUMMED, f"{detail}: {remedy}")
+
+
+def _check_withheld(question: Question, repeated: Terms, holders: Sequence[int]) -> None:
+    """Refuse to sum records again by a question that leaves out other classes, or wants more rows behind them (protocol §8.3)."""
+    check_enough_rows(question, holders)
+    withheld = withheld_classes(question, holders)
+    if withheld != repeated.withheld:
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            f"by the study's question {len(withheld)} classes are withheld, by the repeated attempt's {len(repeated.withheld)}: "
+            "give it statistics with the same floor",
+        )
+
+
+def _check_counted(cohort: Cohort, counted: Round) -> None:
+    """Refuse a sum if too few of the members that the indicator counted have enrolled (protocol §8.3)."""
+    manifest, question = cohort.formed(), cohort.content.question
+    assert question.withhold is not None
+    evicted = set(counted.view().evicted)
+    names = {each.member for each in certificate_of(counted).survivors} - evicted
+    missing = sorted(names - manifest.place.keys())
+    here = len(names) - len(missing)
+    if len(missing) > question.withhold.margin or here < manifest.survivors_min:
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            f"the indicator counted {len(names)} members, and {named(missing)} did not enrol in this cohort; at most "
+            f"{question.withhold.margin} may be missing, and {manifest.survivors_min} are needed: wait for them and open another "
+            "cohort of this period; if they can't come, take a new period, with new records",
+            missing,
+        )
+
+
+def _check_disclosure(attempt: Attempt) -> None:
+    """Refuse an indicator with a disclosure longer than a member reads (terms-refused)."""
+    spec, members = attempt.spec, len(attempt.members)
+    # A header, a path and the lengths take at most 2 KiB.
+    each = 2048 + (COMMITMENT_BYTES + SHARE_BYTES) * (1 + attempt.manifest.degree) + 8 * spec.elements
+    if spec.indicator and members * each > MAX_DISCLOSURE_BYTES:
+        raise terms_refused(
+            f"members recount the indicator from up to {members * each:,} bytes, and read at most {MAX_DISCLOSURE_BYTES:,}: form a "
+            "smaller cohort"
+        )
+
+
+def _check_room(attempt: Attempt, blobs: Blobs) -> None:
+    """Refuse a round if its uploads and sums do not fit the disk (terms-refused). Rounds of other federations are not counted."""
+    free_bytes = blobs.free_bytes()
+    members, packed_bytes = len(attempt.members), attempt.ring.packed_bytes(attempt.spec.elements)
+    # Announcements lie there twice: as they came, and as they are delivered.
+    uploads_bytes = 2 * cost_of(attempt).stored_bytes - members * packed_bytes
+    sums_bytes = 16 * attempt.spec.elements  # while it is added up, and as it is kept
+    if free_bytes is not None and free_bytes < uploads_bytes + sums_bytes:
+        raise terms_refused(
+            f"{members} uploads take {uploads_bytes:,} bytes and their sum {sums_bytes:,}, and the coordinator's disk "
+            f"has {free_bytes:,} left: make room there, or keep uploads elsewhere (VEILSUM_BLOBS_URL)"
+        )

@@ -1,0 +1,325 @@
+"""Published documents of federations: rosters, studies, and the chain of attempts. They never change."""
+
+import asyncio
+from collections.abc import Sequence
+from weakref import WeakValueDictionary
+
+from sqlalchemy import Connection, String, bindparam, func, insert, select
+
+from service.coordination.cache import Recent
+from service.http.metering import in_thread
+from service.http.problems import not_found
+from service.storage.database import Database
+from service.storage.faults import check_named
+from service.storage.tables import cohorts, links, rosters, rounds, studies
+from veilsum.protocol.attempt import check_study
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Chain, Link, Roster, Study
+from veilsum.protocol.rest import FederationView, StudyView
+from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, read_content, refused
+
+MAX_NUMBER = 1 << 48
+"""Highest number of a roster: JSON readers keep integers up to 2⁵³."""
+KEPT_LINKS = 1 << 18
+"""How many links of all chains are cached, decoded."""
+KEPT_BYTES = 16 << 20
+"""Stored bytes of the rosters that are cached. Parsed, they take seven times as much; one of 10,000 members has 400 KB and parses in 0.1 s."""
+_EACH_BYTES = 2048
+"""What a cached roster counts beyond its bytes."""
+_OF = bindparam("federation", type_=String())
+_NEWEST = select(func.max(rosters.c.number)).where(rosters.c.federation == _OF)
+_VERSION = select(
+    _NEWEST.scalar_subquery(),
+    *(
+        select(func.count()).select_from(table).where(table.c.federation == _OF).scalar_subquery()
+        for table in (cohorts, rounds, links, studies)
+    ),
+)
+_LINKS = (
+    select(links.c.body)
+    .where(links.c.federation == _OF, links.c.position >= bindparam("known"))
+    .order_by(links.c.position)
+)
+
+
+UNKNOWN = "federation: compare the admin's key, which is its id, or publish its roster first"
+
+
+def _roster(federation: str, body: bytes) -> Roster:
+    roster = Roster.from_bytes(body)
+    roster.verify_admin(bytes.fromhex(federation))
+    return roster
+
+
+def names_of(roster: Roster) -> tuple[str, ...]:
+    """Return a roster's members' ids, in order."""
+    return tuple(entry.member for entry in roster.members)
+
+
+class Federations:
+    """All federations of one coordinator, whose public key every roster must name."""
+
+    def __init__(self, database: Database, coordinator: bytes) -> None:
+        self._database, self._coordinator = database, coordinator
+        # Rosters that cohorts and rounds hold are shared, too.
+        self._parsed = WeakValueDictionary[tuple[str, int], Roster]()
+        self._used = Recent[tuple[str, int], Roster](KEPT_BYTES)
+        self._locks = WeakValueDictionary[tuple[str, int], asyncio.Lock]()
+        self._links = Recent[str, tuple[Link, ...]](KEPT_LINKS)
+
+    # Rosters
+
+    async def put_roster(self, federation: str, roster: Roster) -> bool:
+        """Store a roster, and return whether it is new.
+
+        Raises:
+            PeerFault: wrong-federation, bad-signature; malformed if it names another coordinator's key, or a number above `MAX_NUMBER`;
+                roster-rollback, or conflict with a stored one.
+        """
+        await in_thread(roster.verify_admin, bytes.fromhex(federation))
+        if roster.coordinator != self._coordinator:
+            raise PeerFault(
+                Cause.MALFORMED,
+                f"the roster names another coordinator's key; this one's is {self._coordinator.hex()}",
+            )
+        body, number = await in_thread(roster.to_bytes), roster.number
+        if number > MAX_NUMBER:
+            raise PeerFault(Cause.MALFORMED, f"roster {number}: the highest number is {MAX_NUMBER}")
+
+        def store(connection: Connection) -> bool:
+            self._database.alone(connection, "rosters")
+            newest = connection.execute(
+                select(rosters.c.number, rosters.c.body)
+                .where(rosters.c.federation == federation)
+                .order_by(rosters.c.number.desc())
+                .limit(1)
+            ).one_or_none()
+            if newest is not None:
+                if newest.body == body:
+                    return False
+                _refuse_rollback(newest.number, number)
+            connection.execute(insert(rosters).values(federation=federation, number=number, body=body))
+            return True
+
+        return await self._database.write(store)
+
+    async def check_known(self, federation: str) -> None:
+        """Refuse a federation that no operator has created (unauthorised): any key could claim to be one."""
+        query = select(rosters.c.number).where(rosters.c.federation == federation).limit(1)
+        if await self._database.row(query) is None:
+            raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
+
+    async def roster(self, federation: str, number: int | None = None) -> Roster:
+        """Return the newest roster, or the one with this number. Raises PeerFault(not-found)."""
+        if number is None:
+            number = await self._database.value(_NEWEST, {"federation": federation})
+        if number is None:
+            raise not_found(UNKNOWN)
+        key = federation, number
+        async with self._locks.setdefault(key, asyncio.Lock()):  # concurrent callers wait for the first
+            found = self._parsed.get(key)
+            if found is None:
+                body = await self.roster_body(*key)
+                with self._database.quarantine.reading(f"roster {number} of federation {federation}"):
+                    found = await in_thread(_roster, federation, body)
+                self._parsed[key] = found
+                self._used.put(key, found, len(body) + _EACH_BYTES)
+            else:
+                self._used.get(key)
+            return found
+
+    async def roster_body(self, federation: str, number: int | None = None) -> bytes:
+        """Return a roster's bytes, those of the newest without a number. Raises PeerFault(not-found)."""
+        query = select(rosters.c.body).where(rosters.c.federation == federation)
+        if number is not None:
+            query = query.where(rosters.c.number == number)
+        body: bytes | None = await self._database.value(query.order_by(rosters.c.number.desc()).limit(1))
+        if body is None:
+            raise not_found(UNKNOWN)
+        return body
+
+    async def version(self, federation: str) -> tuple[int, ...]:
+        """Return a version that changes with each published document of a federation. Raises PeerFault(not-found)."""
+        [version] = await self._database.rows(_VERSION, {"federation": federation})
+        if version[0] is None:
+            raise not_found(UNKNOWN)
+        return tuple(version)
+
+    async def ids(self) -> list[str]:
+        """Return the ids of all federations, in order."""
+        return sorted(await self._database.values(select(rosters.c.federation).distinct()))
+
+    async def view(self, federation: str) -> FederationView:
+        """Return the public view."""
+        roster = await self.roster(federation)
+        own_cohorts = select(cohorts.c.id).where(cohorts.c.federation == federation)
+        own_rounds = select(rounds.c.id).where(rounds.c.federation == federation)
+        return FederationView(
+            federation=federation,
+            name=roster.name,
+            roster=roster.number,
+            members=names_of(roster),
+            cohorts=tuple(await self._database.values(own_cohorts.order_by(cohorts.c.counter))),
+            rounds=tuple(await self._database.values(own_rounds.order_by(rounds.c.number))),
+        )
+
+    # Studies
+
+    async def put_study(self, federation: str, study: Study, now_s: float) -> bool:
+        """Store a study, and return whether it is new.
+
+        Raises:
+            PeerFault: not-found; wrong-federation, bad-signature; study-refused if it breaks a rule, was revoked, has expired,
+                expires too late, or rolls back its name.
+        """
+        roster = await self.roster(federation)
+        content = await in_thread(check_study, roster, study)
+        notes = content.notes
+        refuse_expired(content, now_s)
+        if notes.expires > now_s + LIFETIME_MAX_S:
+            raise refused(
+                f"study {notes.name} expires more than {LIFETIME_MAX_S // DAY_S} days ahead: sign it with an earlier date"
+            )
+        row = {
+            "federation": federation,
+            "hash": study.hash.hex(),
+            "name": notes.name,
+            "version": notes.version,
+            "body": study.to_bytes(),
+            "published_s": now_s,
+        }
+        known = select(studies.c.body).where(
+            studies.c.federation == federation, studies.c.hash == row["hash"]
+        )
+
+        def store(connection: Connection) -> bool:
+            self._database.alone(connection, "studies")
+            if (body := connection.execute(known).scalar_one_or_none()) is not None:
+                if body != row["body"]:
+                    raise refused(
+                        f"version {notes.version} of {notes.name} is published with an earlier key's signature: "
+                        f"sign it as version {notes.version + 1}"
+                    )
+                return False
+            newest = _newest_study(connection, federation, notes.name)
+            if newest is not None and newest[0] >= notes.version:
+                which = "another study" if newest[0] == notes.version else "a later version"
+                raise refused(
+                    f"version {notes.version} of {notes.name}: {which} is published under version {newest[0]}; "
+                    f"sign it as version {newest[0] + 1}"
+                )
+            self._database.add(connection, studies, row)
+            self._database.announce(connection, federation)
+            return True
+
+        return await self._database.write(store)
+
+    async def study_body(self, federation: str, study: str) -> bytes:
+        """Return a study's bytes. Raises PeerFault(not-found)."""
+        query = select(studies.c.body).where(studies.c.federation == federation, studies.c.hash == study)
+        found: bytes | None = await self._database.value(query)
+        if found is None:
+            raise not_found("study in this federation: publish it first")
+        return found
+
+    async def study(self, federation: str, study: str) -> Study:
+        """Return a study. Raises PeerFault: not-found, storage-damaged."""
+        body = await self.study_body(federation, study)
+        with self._database.quarantine.reading(f"study {study} of federation {federation}"):
+            found = Study.from_bytes(body)
+            check_named(study, found.hash.hex())
+        return found
+
+    async def check_current(self, roster: Roster, study: Study, now_s: float) -> Content:
+        """Refuse a study that members would refuse: revoked, expired, signed by an earlier study key, or superseded by a published version."""
+        try:
+            content = await in_thread(check_study, roster, study)
+        except PeerFault as fault:
+            if fault.cause is not Cause.BAD_SIGNATURE:  # it was good when the study was published
+                raise
+            raise refused(
+                f"roster {roster.number} names another study key than the one that signed this study: sign and publish it as a new version"
+            ) from fault
+        refuse_expired(content, now_s)
+        newest = await self._database.read(
+            lambda connection: _newest_study(connection, roster.federation.hex(), content.notes.name)
+        )
+        if newest is not None and newest[0] > content.notes.version:
+            raise refused(
+                f"version {newest[0]} of {content.notes.name} is published: open the cohort for that one, {newest[1]}"
+            )
+        return content
+
+    async def studies(self, federation: str) -> tuple[StudyView, ...]:
+        """Return the public views of the published studies, oldest first. Raises PeerFault(not-found) for an unknown federation."""
+        roster = await self.roster(federation)
+        query = select(studies.c.body).where(studies.c.federation == federation)
+        bodies = await self._database.values(
+            query.order_by(studies.c.published_s, studies.c.name, studies.c.version)
+        )
+        return await in_thread(lambda: tuple(_study_view(Study.from_bytes(body), roster) for body in bodies))
+
+    # Chains
+
+    async def links(self, federation: str) -> tuple[Link, ...]:
+        """Return the chain, a link for each closed attempt, oldest first. Only new links are read."""
+        known = self._links.get(federation) or ()
+        if new := await self._stored(federation, len(known)):
+            with self._database.quarantine.reading(f"chain of federation {federation}"):
+                decoded = await in_thread(lambda: [Link.from_bytes(body) for body in new])
+            known = (*known, *decoded)
+            self._links.put(federation, known, len(known) + 1)
+        return known
+
+    async def chain(self, federation: str) -> bytes:
+        """Return the Chain message without decoding it: links are stored in their wire format."""
+        stored = await self._stored(federation)
+        beginning = Chain(bytes.fromhex(federation), ()).to_bytes()[:-4]
+        return b"".join((beginning, len(stored).to_bytes(4, "little"), *stored))
+
+    async def _stored(self, federation: str, known: int = 0) -> Sequence[bytes]:
+        return await self._database.values(_LINKS, {"federation": federation, "known": known})
+
+
+def _refuse_rollback(known: int, offered: int) -> None:
+    if offered < known:
+        raise PeerFault(Cause.ROSTER_ROLLBACK, f"roster {known} is published; roster {offered} is older")
+    if offered == known:
+        raise PeerFault(Cause.CONFLICT, f"another roster is published under number {known}: raise the number")
+
+
+def refuse_expired(content: Content, now_s: float) -> None:
+    """Raise PeerFault(study-refused) for a study that has expired."""
+    if now_s >= content.notes.expires:
+        raise refused(
+            f"version {content.notes.version} of study {content.notes.name} has expired: "
+            "sign and publish a new version with a later date"
+        )
+
+
+def _newest_study(connection: Connection, federation: str, name: str) -> tuple[int, str] | None:
+    """Return the highest version of a study's name, and its hash."""
+    query = select(studies.c.version, studies.c.hash).where(
+        studies.c.federation == federation, studies.c.name == name
+    )
+    row = connection.execute(query.order_by(studies.c.version.desc()).limit(1)).one_or_none()
+    return None if row is None else (row.version, row.hash)
+
+
+def _study_view(study: Study, roster: Roster) -> StudyView:
+    content = read_content(study.content)
+    try:
+        study.verify(roster.study_key, "admin")
+        revoked = study.hash in roster.revoked
+    except PeerFault:
+        revoked = True
+    return StudyView(
+        study=study.hash.hex(),
+        name=content.notes.name,
+        version=content.notes.version,
+        question=content.question.digest.hex(),
+        approval=content.approval.hex(),
+        expires_s=content.notes.expires,
+        revoked=revoked,
+    )

@@ -1,0 +1,168 @@
+"""The coordinator's background jobs: end phases at their deadlines, add up and solve sums, and clean up after rounds."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+
+from service.coordination import solving
+from service.coordination.catalogue import Catalogue
+from service.coordination.cohorts import Cohort
+from service.coordination.documents import DISCLOSURE, Publication
+from service.coordination.federations import Federations
+from service.coordination.rounds import Round
+from service.coordination.runs import next_step
+from service.coordination.scheduler import Job
+from service.coordination.summing import DamagedChunkError, DamagedRangeError, Pieces
+from service.http.problems import problem_of
+from service.storage.blobs import Blobs, in_blob_thread
+from service.storage.faults import DamagedRowError
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import NO_CONTEXT
+from veilsum.protocol.rest import round_name
+from veilsum.protocol.shelf import Announced
+from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP
+
+SWEEP_S = 3600.0
+"""Interval between two sweeps of what dead processes left in storage."""
+
+
+class Jobs:
+    """The jobs of one coordinator.
+
+    Args:
+        catalogue: of its cohorts and rounds.
+        federations: their chains.
+        blobs: what it clears up.
+        key: signs results.
+        now: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        federations: Federations,
+        blobs: Blobs,
+        key: SigningKey,
+        now: Callable[[], float],
+    ) -> None:
+        self._catalogue, self._federations = catalogue, federations
+        self._blobs, self._key, self._now = blobs, key, now
+        self._swept_s = now()
+
+    def due(self) -> Iterator[Job]:
+        """List the jobs: deadlines, ends to store, traces to remove, and sums to solve."""
+        for thing in self._catalogue.open():
+            if thing.due_s is not None:
+                yield Job(thing.id, thing.due_s, partial(self._advance, thing))
+        for round_ in self._catalogue.live():
+            if (recovered := round_.recovered) is not None:
+                missing = set(round_.summing.parts) - round_.summing.unmasked
+                for part in missing:
+                    work = partial(self._unmask, round_, part, recovered)
+                    yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
+                if not missing:
+                    yield Job(round_.id, 0.0, partial(self._solve, round_))
+            else:
+                parts, uploaded = round_.to_add()
+                for part in parts:
+                    work = partial(self._add, round_, part, uploaded)
+                    yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
+        yield Job("sweep", self._swept_s + SWEEP_S, self._sweep)
+
+    async def _sweep(self) -> None:
+        await self._catalogue.sweep()
+        # A process that stood still may have put one back that was forgotten.
+        await self.forget_disclosures()
+        self._swept_s = self._now()
+
+    async def _advance(self, thing: Cohort | Round) -> None:
+        await thing.advance(self._now())
+
+    async def _add(self, round_: Round, part: int, uploaded: Mapping[str, Announced]) -> None:
+        try:
+            await round_.summing.add(part, uploaded)
+        except DamagedChunkError as chunk:
+            version = round_.version
+            await round_.damaged(chunk, self._now())
+            if round_.version == version:  # it concerns no member that is summed: don't try again at once
+                raise
+
+    async def _unmask(self, round_: Round, part: int, recovered: Recovered) -> None:
+        await round_.refresh()
+        if round_.final is not None:
+            return
+        try:
+            await round_.summing.unmask(part, recovered)
+        except DamagedChunkError as chunk:
+            await round_.damaged(chunk, self._now())
+        except PeerFault as fault:
+            await round_.fail(problem_of(fault), self._now())
+
+    async def _solve(self, round_: Round) -> None:
+        await round_.refresh()
+        recovered, noted = round_.recovered, round_.noted
+        pieces = await round_.summing.pieces()
+        if recovered is None or noted is None or pieces is None:
+            return
+        try:
+            outcome = await self._outcome(round_, recovered, noted.head, pieces)
+            await round_.finish(outcome, self._now())
+        except DamagedRangeError as damaged:
+            await round_.summing.begin_again(damaged)
+            return
+        except DamagedChunkError as chunk:
+            await round_.damaged(chunk, self._now())
+        except PeerFault as fault:
+            await round_.fail(problem_of(fault), self._now())
+        if (named := round_.attempt.terms.indicator) != NO_CONTEXT:
+            await self._forget(round_name(named))
+
+    async def _outcome(
+        self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces
+    ) -> Publication:
+        """Compute the sum's result, or an indicator's counts."""
+        attempt = recovered.attempt
+        if attempt.spec.indicator:
+            return await in_blob_thread(solving.count, round_.id, recovered, pieces, self._blobs)
+        named, holders = attempt.terms.indicator, tuple[int, ...]()
+        if named != NO_CONTEXT:
+            holders = (await self._catalogue.round(round_name(named))).view().holders
+        material = await self._catalogue.material_of(attempt)
+        if material is not None and hashlib.sha256(material).digest() != attempt.terms.material:
+            raise PeerFault(
+                Cause.STORAGE_DAMAGED,
+                "the coordinator's storage does not hold the material of this step as the terms name it; no member is at fault",
+                ["coordinator"],
+            )
+        solve = partial(
+            solving.solve,
+            round_.id,
+            recovered,
+            transcript,
+            pieces,
+            self._key,
+            material=material,
+            holders=holders,
+        )
+        return await in_blob_thread(solve)
+
+    async def forget_disclosures(self) -> None:
+        """Delete the disclosures of indicators after their run is over or their study has expired."""
+        for name in await self._catalogue.disclosed():
+            with suppress(DamagedRowError):
+                await self._forget_disclosure(name)
+
+    async def _forget_disclosure(self, name: str) -> None:
+        attempt = (await self._catalogue.round(name)).attempt
+        links = await self._federations.links(attempt.roster.federation.hex())
+        question, period = attempt.question, attempt.manifest.period
+        over = next_step(question, period, NO_CONTEXT, b"", links) not in {INDICATOR_STEP, SUM_STEP}
+        if over or self._now() >= attempt.content.notes.expires:
+            await self._forget(name)
+
+    async def _forget(self, indicator: str) -> None:
+        await in_blob_thread(self._blobs.delete, f"results/{indicator}/{DISCLOSURE}")

@@ -1,0 +1,140 @@
+"""Readiness checks of this process for /readyz, cached for a moment."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+import structlog
+from sqlalchemy import Connection, delete
+
+from service.coordination.coordinator import Coordinator
+from service.storage import audit, migrating
+from service.storage.blobs import in_blob_thread
+from service.storage.clock import APART_S, Clock
+from service.storage.database import Database
+from service.storage.tables import tokens
+from service.telemetry.logs import LOGGER, where
+from service.telemetry.metrics import READY
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+
+log = structlog.get_logger(LOGGER)
+Check = Callable[[], Awaitable[None]]
+
+KEPT_S = 2.0
+PATIENCE_S = 5.0
+
+
+class NotReady(Exception):  # noqa: N818 - a state, not an error
+    """A failed check, in words for the operator."""
+
+
+class Readiness:
+    """Checks by name: each raises NotReady with the reason, or another error if the check itself failed.
+
+    An outcome is kept for `kept_s` seconds, and one check may take `patience_s`.
+    """
+
+    def __init__(
+        self, checks: Mapping[str, Check], kept_s: float = KEPT_S, patience_s: float = PATIENCE_S
+    ) -> None:
+        self.names = tuple(checks)
+        self._checks, self._kept_s, self._patience_s = checks, kept_s, patience_s
+        self._lock, self._until = asyncio.Lock(), -1.0
+        self._missing: dict[str, str] = {}
+
+    async def missing(self) -> dict[str, str]:
+        """Return the reason for each check that failed."""
+        async with self._lock:
+            if time.monotonic() >= self._until:
+                reasons = await asyncio.gather(*map(self._look, self._checks))
+                self._missing = {name: why for name, why in zip(self._checks, reasons, strict=True) if why}
+                self._until = time.monotonic() + self._kept_s
+                READY.set(not self._missing)
+            return self._missing
+
+    async def check(self) -> tuple[str, ...]:
+        """Return the names of the checks. Raises PeerFault(unavailable) with all reasons if one failed."""
+        if missing := await self.missing():
+            raise PeerFault(Cause.UNAVAILABLE, "; ".join(f"{name}: {why}" for name, why in missing.items()))
+        return self.names
+
+    async def _look(self, name: str) -> str:
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._checks[name]()
+        except NotReady as reason:
+            return str(reason)
+        except TimeoutError:
+            return f"no answer within {self._patience_s:g} s"
+        except Exception as error:  # noqa: BLE001 - any error makes the process unready
+            log.warning("not ready", of=name, **where(error))
+            return f"{type(error).__name__}: the log says where"
+        return ""
+
+
+def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
+    """Return the checks of a coordinator's process; `now` is its clock."""
+    # One name per process: the next check deletes the blob of one that was cut off.
+    name = f"readiness/{secrets.token_hex(8)}"
+
+    async def process() -> None:
+        if coordinator.stopping:
+            raise NotReady("the process is stopping")
+        for task in coordinator.background:
+            if task.done():
+                raise NotReady(f"{task.get_name()} has ended: start the process again")
+
+    async def migrations() -> None:
+        found = await coordinator.database.read(migrating.current)
+        if found != (newest := migrating.newest()):
+            raise NotReady(f"the database has format {found}, this release works with {newest}")
+
+    async def blobs() -> None:
+        content = secrets.token_bytes(16)
+        try:
+            await in_blob_thread(coordinator.blobs.put, name, content)
+        except FileNotFoundError as error:
+            raise NotReady("their folder was removed: stop, restore a backup") from error
+        try:
+            if await in_blob_thread(coordinator.blobs.get, name) != content:
+                raise NotReady("storage returned other bytes than were stored")
+        finally:
+            await in_blob_thread(coordinator.blobs.delete, name)
+
+    return {
+        "process": process,
+        "database": partial(_check_database, coordinator.database),
+        "migrations": migrations,
+        "blobs": blobs,
+        "clock": partial(_check_clock, coordinator.database, now),
+    }
+
+
+async def _check_database(database: Database) -> None:
+    if database.damage:
+        raise NotReady(
+            f"its file is damaged ({database.damage[0]}): stop, run `veilsum operator db check`, restore a backup"
+        )
+
+    def probe(connection: Connection) -> None:
+        # Deletes nothing, and needs what a change needs: the writer's lock and a commit.
+        connection.execute(delete(tokens).where(tokens.c.sha256 == ""))
+        # No change is acknowledged without its audit entry.
+        undone = connection.begin_nested()
+        audit.write(connection, database, [audit.Deed(0.0, audit.COORDINATOR, "readiness")])
+        undone.rollback()
+
+    await database.write(probe)
+
+
+async def _check_clock(database: Database, now: Clock) -> None:
+    await now.look(database)
+    apart_s = now.difference_s
+    if abs(apart_s) > APART_S:
+        where = "ahead of" if apart_s > 0 else "behind"
+        raise NotReady(
+            f"this machine's clock is {abs(apart_s):.0f} s {where} the database's: set both by NTP"
+        )

@@ -1,0 +1,171 @@
+"""A federation's runs, which members poll, and the next step of each run (protocol §4.3)."""
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Container, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Table, bindparam, func, or_, select
+
+from service.coordination.federations import Federations
+from service.coordination.watch import Watch
+from service.storage.database import Database
+from service.storage.faults import tried
+from service.storage.tables import cohorts, links, rounds, studies
+from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link, Study
+from veilsum.protocol.messages.opening import LOST_REASON
+from veilsum.protocol.opening_rules import link_of
+from veilsum.protocol.rest import RunsView, RunView, round_name
+from veilsum.protocol.study import Content, Question, read_content
+
+
+def next_step(
+    question: Question, period: str, repeats: bytes, cohort: bytes, links: Sequence[Link]
+) -> str | None:
+    """Return the next step of a run; None once the run is over.
+
+    A run over fresh records continues in any cohort of its question and period; a run that repeats an attempt belongs to one cohort.
+
+    `repeats` is the context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
+    """
+    fresh = repeats == NO_CONTEXT
+    own = [
+        link
+        for link in links
+        if (link.question, link.period, link.repeats) == (question.digest, period, repeats)
+        and link.spends
+        and (fresh or link.cohort == cohort)
+    ]
+    if any(link.reason == LOST_REASON for link in own):
+        return None
+    steps: tuple[str, ...] = question.steps
+    if not fresh:
+        repeated = link_of(links, repeats)
+        steps = () if repeated is None else (repeated.step,)
+    spent = {link.step for link in own}
+    return next((step for step in steps if step not in spent), None)
+
+
+def certified(links: Sequence[Link], question: Question, period: str, step: str) -> Link | None:
+    """Return the certified attempt at a step over fresh records."""
+    return next(
+        (
+            link
+            for link in links
+            if (link.question, link.period, link.step) == (question.digest, period, step)
+            and link.reason == NO_REASON
+            and link.repeats == NO_CONTEXT
+        ),
+        None,
+    )
+
+
+def _count(table: Table, *which: ColumnElement[bool]) -> ColumnElement[int]:
+    own = select(func.count()).select_from(table).where(table.c.federation == bindparam("federation"), *which)
+    return own.scalar_subquery()
+
+
+_CLOSED = or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None))
+_CHANGES = select(_count(cohorts) + _count(cohorts, _CLOSED) + _count(rounds) + _count(links))
+
+
+class Runs:
+    """The runs of every federation."""
+
+    def __init__(self, database: Database, federations: Federations) -> None:
+        self._database, self._federations = database, federations
+        self._revisions, self._watches = dict[str, int](), dict[str, Watch]()
+        self._made = dict[str, tuple[int, Sequence[tuple[float, RunView]]]]()
+        self._looks = set[asyncio.Task[None]]()
+
+    def watch(self, federation: str) -> Watch:
+        """Return the watch of an existing federation's runs."""
+        if federation not in self._watches:
+            self._watches[federation] = Watch(lambda: self._revisions.get(federation, 0))
+        return self._watches[federation]
+
+    def watches(self) -> list[Watch]:
+        """Every watch that was ever used."""
+        return list(self._watches.values())
+
+    def changed(self, federation: str) -> None:
+        """Note that a cohort or round of the federation began or ended, and notify waiters soon."""
+        if federation in self._watches:
+            task = asyncio.get_running_loop().create_task(tried(self.look(federation)))
+            self._looks.add(task)
+            task.add_done_callback(self._looks.discard)
+
+    async def look(self, federation: str) -> None:
+        """Update the revision from storage. It grows with each cohort and attempt that begins or ends."""
+        if federation not in self._watches:
+            return
+        revision = await self._database.value(_CHANGES, {"federation": federation})
+        self._revisions[federation] = max(self._revisions.get(federation, 0), revision)
+        self._watches[federation].notify()
+
+    async def view(self, federation: str, now_s: float) -> RunsView:
+        """The runs of studies that have not expired, and those with an attempt that has not ended, oldest first, of a federation that was looked at.
+
+        Between two changes they are read once.
+        """
+        revision, made = self._revisions[federation], self._made.get(federation)
+        if made is None or made[0] != revision:
+            made = self._made[federation] = revision, await self._read(federation)
+        return RunsView(revision=revision, runs=tuple(run for expires, run in made[1] if now_s < expires))
+
+    async def _read(self, federation: str) -> Sequence[tuple[float, RunView]]:
+        """Read all runs, each with the time until which it is shown."""
+        chain = await self._federations.links(federation)
+        newest = select(rounds.c.id).where(rounds.c.cohort == cohorts.c.id)
+        newest = newest.order_by(rounds.c.number.desc()).limit(1)
+        columns = (
+            cohorts.c.id,
+            cohorts.c.study,
+            cohorts.c.period,
+            cohorts.c.repeats,
+            cohorts.c.counter,
+            cohorts.c.manifest.is_not(None).label("formed"),
+            cohorts.c.fault.is_not(None).label("failed"),
+            newest.scalar_subquery().label("round"),
+        )
+        own = select(*columns).where(cohorts.c.federation == federation)
+        published = select(studies.c.hash, studies.c.body).where(studies.c.federation == federation)
+        rows = await self._database.rows(own.order_by(cohorts.c.counter))
+        bodies = {row.hash: row.body for row in await self._database.rows(published)}
+
+        def read() -> list[tuple[float, RunView]]:
+            contents = {name: read_content(Study.from_bytes(body).content) for name, body in bodies.items()}
+            ended = {None, *(round_name(link.context) for link in chain)}
+            periods = defaultdict[str, list[Link]](list)  # an attempt is repeated within its period
+            for link in chain:
+                periods[link.period].append(link)
+            return [
+                (_until(row, contents[row.study], ended), _run(row, contents[row.study], periods[row.period]))
+                for row in rows
+            ]
+
+        with self._database.quarantine.reading(f"runs of federation {federation}"):
+            return await asyncio.to_thread(read)
+
+
+def _until(row: Row[Any], content: Content, ended: Container[str | None]) -> float:
+    # An attempt may wait for its members beyond the study: they report what they have erased.
+    return content.notes.expires if row.round in ended else math.inf
+
+
+def _run(row: Row[Any], content: Content, links: Sequence[Link]) -> RunView:
+    repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
+    step = next_step(content.question, row.period, repeats, bytes.fromhex(row.id), links)
+    return RunView(
+        cohort=row.id,
+        study=row.study,
+        name=content.notes.name,
+        version=content.notes.version,
+        period=row.period,
+        counter=row.counter,
+        repeats=row.repeats,
+        state="formed" if row.formed else "failed" if row.failed else "enrolling",
+        over=bool(row.failed) or step is None,
+        round=row.round,
+    )

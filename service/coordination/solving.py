@@ -1,0 +1,154 @@
+"""M4: solve the unmasked sum for a signed result, or an indicator's counts (protocol §4.8, §8.3)."""
+
+import ctypes
+import gc
+import hashlib
+import json
+import mmap
+import os
+import tempfile
+
+import numpy as np
+
+from service.coordination.documents import (
+    DISCLOSURE,
+    EVICTIONS,
+    HEAD,
+    MATERIAL,
+    SUMS,
+    Publication,
+    document_name,
+)
+from service.coordination.summing import Pieces, read_chunk
+from service.storage.blobs import Blobs
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Recovered, disclose
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Evictions
+from veilsum.protocol.record import sign_record
+from veilsum.study.answers import answer, pooled
+from veilsum.study.result_files import files, read_material
+from veilsum.study.views import record_of
+
+
+def give_back() -> None:
+    """Collect garbage and return freed memory to the system (glibc only): a hundred megabytes after a round's uploads."""
+    gc.collect()  # 20 MB of a hundred members' announcements
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+def solve(
+    round_id: str,
+    recovered: Recovered,
+    transcript: bytes,
+    pieces: Pieces,
+    key: SigningKey,
+    *,
+    material: bytes | None = None,
+    holders: tuple[int, ...] = (),
+) -> Publication:
+    """Check the sum, which comes in pieces, solve and sign.
+
+    `transcript` is the transcript's head, which is final once the seeds are rebuilt. `material` is the step's input from the step before
+    it, and `holders` are the counts by which classes were withheld.
+
+    Raises:
+        PeerFault: sum-check-failed, naming the identity that the sum violates. Nothing is published then.
+    """
+    give_back()  # what held the uploads
+    attempt, vectors = recovered.attempt, len(recovered.summed)
+    spec = attempt.spec
+    sums = SumsFile(spec.elements, pieces)
+    arrays = read_material(spec, material)
+    statistics = pooled(spec, sums.total, vectors)
+    sums.rest()  # as large as half of what solving takes
+    found = answer(spec, statistics, vectors, arrays)
+    made = files(spec, found)
+    record = record_of(round_id, recovered, found, made, sums.sha256(), transcript, holders)
+    kept = {HEAD: made.head, MATERIAL: made.material}
+    named = {document_name(name): content for name, content in made.documents.items()}
+    documents = {name: content for name, content in kept.items() if content is not None}
+    documents |= {SUMS: sums.content, EVICTIONS: _evictions(recovered), **named}
+    return Publication(sign_record(record, key), documents)
+
+
+def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Publication:
+    """Compute an indicator's counts, and the disclosure from which members recount them.
+
+    Raises:
+        DamagedChunkError: a member's chunk is damaged.
+        PeerFault: sum-check-failed if a class has fewer than 0 holders or more than all: members would refuse such counts.
+    """
+    holders = np.concatenate([piece for _, piece in pieces])
+    if (holders < 0).any() or (holders > len(recovered.summed)).any():
+        raise PeerFault(
+            Cause.SUM_CHECK_FAILED,
+            "a class has a negative number of holders, or more than all members: a member did not send ones and zeros",
+        )
+
+    def stored(member: str, index: int) -> bytes:
+        return read_chunk(blobs, round_id, member, index, recovered.uploads[member].chunk_digest(index))
+
+    shown = disclose(recovered, stored)
+    documents = {EVICTIONS: _evictions(recovered), DISCLOSURE: shown.to_bytes()}
+    return Publication(None, documents, tuple(holders.tolist()))
+
+
+def _evictions(recovered: Recovered) -> bytes:
+    """Return the published proofs against evicted members."""
+    return Evictions(recovered.attempt.context, recovered.proofs).to_bytes()
+
+
+SPOOLED_BYTES = 1 << 24
+"""Bytes from which a sum is kept on disk while it is solved: its statistics are as large again."""
+
+
+class SumsFile:
+    """The sum as a safetensors file with one tensor, `sum`, in one array: nothing of it is ever copied.
+
+    A large one is mapped from an unnamed file: its pages need not stay in memory.
+    """
+
+    def __init__(self, elements: int, pieces: Pieces) -> None:
+        tensor = {"dtype": "I64", "shape": [elements], "data_offsets": [0, 8 * elements]}
+        header = json.dumps({"sum": tensor}, separators=(",", ":")).encode()
+        header += b" " * (-len(header) % 8)
+        size = 8 + len(header) + 8 * elements
+        self._file: bytearray | mmap.mmap = bytearray(size) if size < SPOOLED_BYTES else _spooled(size)
+        self._file[: 8 + len(header)] = len(header).to_bytes(8, "little") + header
+        self.total = np.frombuffer(self._file, "<i8", offset=8 + len(header))
+        taken = 0
+        for start, piece in pieces:
+            self.total[start : start + len(piece)] = piece
+            taken += piece.nbytes
+            if taken >= SPOOLED_BYTES:
+                self.rest()
+                taken = 0
+        self.rest()
+
+    def rest(self) -> None:
+        """Let the system drop its pages from memory until they are read again."""
+        if isinstance(self._file, mmap.mmap):
+            self._file.madvise(mmap.MADV_DONTNEED)  # of a shared mapping: what was written stays
+
+    def sha256(self) -> str:
+        """SHA-256 of the file, in hexadecimal, computed piece by piece."""
+        digest, whole = hashlib.sha256(), memoryview(self._file)
+        for start in range(0, len(whole), SPOOLED_BYTES):
+            digest.update(whole[start : start + SPOOLED_BYTES])
+            self.rest()
+        return digest.hexdigest()
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the file."""
+        return self._file  # type: ignore[return-value]  # written and hashed as bytes are, and never copied
+
+
+def _spooled(size: int) -> mmap.mmap:
+    with tempfile.TemporaryFile(prefix="veilsum-sum-") as file:
+        # A full disk is an error here, and not a signal at some later write.
+        os.posix_fallocate(file.fileno(), 0, size)
+        return mmap.mmap(file.fileno(), size)

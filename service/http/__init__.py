@@ -1,0 +1,1 @@
+"""What concerns every HTTP request: who sends it, what it costs, and how it is refused."""

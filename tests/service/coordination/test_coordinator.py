@@ -1,0 +1,243 @@
+"""Failing storage, many members at once, and deadlines during requests."""
+
+import asyncio
+import itertools
+import re
+import time
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from service.coordination import solving
+from service.coordination.rounds import Round
+from tests.support.clients import refusal
+from tests.support.party import Party
+from tests.support.serving import OCTETS, Server
+from tests.support.simulator import After
+from veilsum.protocol.errors import Misuse
+
+
+async def test_a_full_disk_acknowledges_nothing_and_the_round_goes_on(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = await formed.open_round(server)
+    formed.seal("m-0", await server.opening(round_id, "m-0"))
+    where = f"/v1/rounds/{round_id}/uploads/m-0"
+    await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    data = formed.chunks["m-0"][0]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def locked(*_: object) -> Any:
+        raise OperationalError("INSERT", {"body": data}, Exception("database or disk is full"))
+
+    for target, name, failure in (
+        (server.coordinator.blobs, "put", full),
+        (server.coordinator.database, "write", locked),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(target, name, failure)
+            refused = await server.client.put(f"{where}/chunks/0", content=data, headers=OCTETS)
+            assert refusal(refused) == (503, "unavailable")
+            assert refused.headers["retry-after"] == "5"
+        assert 0 in (await server.client.get(where)).json()["missing"]
+    with monkeypatch.context() as patched:
+        patched.setattr(server.coordinator.database, "write", locked)
+        cohort = await server.client.post(
+            f"{formed.where}/cohorts", json={"study": formed.study.hash.hex(), "period": "another"}
+        )
+        assert cohort.status_code == 503
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+
+
+async def test_a_deadline_that_storage_failed_is_passed_later(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formed.drop = {"m-5": After.OPENING}
+    round_id = await formed.open_round(server)
+    for member in formed.ids:
+        await formed.serve(server, round_id, member)
+    append, failures = server.coordinator.rounds[round_id]._journal.append, itertools.count()
+
+    async def twice_full(event: Any) -> bool:
+        if next(failures) < 2:
+            raise OSError(28, "No space left on device")
+        return bool(await append(event))
+
+    monkeypatch.setattr(server.coordinator.rounds[round_id]._journal, "append", twice_full)
+    await server.pass_time(await server.view(round_id))
+    assert (await server.until(round_id, "checking"))["state"] == "checking"
+    assert (await formed.play(server, round_id))["state"] == "done"
+
+
+async def test_a_bug_in_one_round_stops_no_other(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await formed.open_round(server)
+    advance = Round.advance
+    other = Party(formed.ids, seed=3, admin_seed=b"o" * 32)
+    await other.begin(server)
+
+    async def bug(self: Round, now_s: float) -> None:
+        if self.id == first:
+            raise ZeroDivisionError
+        await advance(self, now_s)
+
+    monkeypatch.setattr(Round, "advance", bug)
+    second = await other.open_round(server)
+    for state in ("voiding", "erasing"):
+        await server.pass_time(await server.view(second))
+        assert (await server.until(second, state))["state"] == state
+    assert (await server.view(first))["state"] == "collecting"
+    monkeypatch.setattr(Round, "advance", advance)
+    assert (await server.until(first, "erasing"))["state"] == "erasing"
+
+
+async def test_rounds_of_a_federation_follow_each_other_also_from_cohort_to_cohort(
+    server: Server, formed: Party
+) -> None:
+    """What may be signed for a set depends on all rounds before it; two simultaneous rounds would not know of each other."""
+    other = Party(formed.ids, seed=3)
+    other.roster, other.study, other.content = formed.roster, formed.study, formed.content
+    await other.open_cohort(server, period="another")
+    await other.enrol(server)
+    one = await formed.open_round(server)
+    refused = await other.try_round(server)
+    assert refusal(refused) == (409, "conflict")
+    assert f"round {one} of this federation is still collecting" in refused.json()["detail"]
+    assert (await formed.play(server, one))["state"] == "done"
+    await other.done(server)
+    links = await server.coordinator.federations.links(formed.federation)
+    assert [link.cohort.hex() for link in links] == [formed.cohort, other.cohort]
+
+
+async def test_a_deadline_falls_into_a_request_under_way(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formed.drop = {"m-5": After.ANNOUNCEMENT}
+    round_id = await formed.open_round(server)
+    for member in formed.ids[:5]:
+        await formed.serve(server, round_id, member)
+    formed.drop = {}
+    formed.seal("m-5", await server.opening(round_id, "m-5"))
+    where = f"/v1/rounds/{round_id}/uploads/m-5"
+    await server.client.put(where, content=formed.upload_of("m-5"), headers=OCTETS)
+    put, loop = server.coordinator.blobs.put, asyncio.get_running_loop()
+
+    async def expired() -> None:
+        await server.pass_time(await server.view(round_id))
+
+    def slow(name: str, data: bytes) -> None:
+        asyncio.run_coroutine_threadsafe(expired(), loop).result()
+        put(name, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.coordinator.blobs, "put", slow)
+        data = formed.chunks["m-5"][0]
+        late = await server.client.put(f"{where}/chunks/0", content=data, headers=OCTETS)
+    assert refusal(late) == (409, "wrong-phase")
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", list(formed.ids[:5]))
+    await server.tidy(round_id)
+
+
+async def test_a_sum_that_cannot_be_computed_is_tried_again_and_may_be_given_up(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(solving, "solve", broken)
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "recovered")
+    await asyncio.sleep(0.1)
+    assert (await server.view(round_id))["state"] == "recovered"
+    cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "too large"})
+    assert (cancelled.json()["state"], cancelled.json()["fault"]["cause"]) == ("failed", "cancelled")
+    monkeypatch.undo()
+    await formed.play(server, round_id)
+    await formed.done(server)
+
+
+async def test_a_result_that_comes_after_the_round_was_given_up_is_dropped(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solve = solving.solve
+
+    def slow(*arguments: Any, **more: Any) -> Any:
+        outcome = solve(*arguments, **more)
+        time.sleep(0.5)
+        return outcome
+
+    monkeypatch.setattr(solving, "solve", slow)
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "recovered")
+    cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no"})
+    assert cancelled.json()["state"] == "failed"
+    await asyncio.sleep(0.8)
+    assert (await server.client.get(f"/v1/rounds/{round_id}/result/weights")).status_code == 409
+    assert server.coordinator.blobs.names("results") == ()
+
+
+async def test_a_round_for_which_the_disk_has_no_room_does_not_open(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await formed.try_round(server)
+    assert opened.json()["cost"].startswith("6 members, up to 1 of them colluding")
+    await formed.play(server, opened.json()["round"])
+    await formed.next_period(server)
+    monkeypatch.setattr(server.coordinator.blobs, "free_bytes", lambda: 10_000)
+    refused = (await formed.try_round(server)).json()
+    assert refused["cause"] == "terms-refused"
+    said = r"6 uploads take [\d,]+ bytes and their sum \d+, and the coordinator's disk has 10,000 left: make room there, "
+    assert re.match(said, refused["detail"])
+    monkeypatch.setattr(server.coordinator.blobs, "free_bytes", lambda: None)  # as a bucket says
+    assert (await formed.try_round(server)).status_code == 201
+
+
+async def test_polls_and_streams_end_with_the_process(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    stream = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}/events"))
+    poll = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30}))
+    while server.coordinator.rounds[round_id].watch._waiting < 2:  # noqa: ASYNC110 - no event to await
+        await asyncio.sleep(0.01)
+    server.coordinator.stop_waiting()
+    assert (await asyncio.wait_for(stream, 3)).text.count("data: ") == 1
+    assert (await asyncio.wait_for(poll, 3)).json()["version"] == 1
+    again = server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30})
+    assert (await asyncio.wait_for(again, 3)).status_code == 200
+
+
+async def test_what_nobody_foresaw_is_a_problem_too(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(_: str) -> None:
+        raise Misuse("with words that stay here")
+
+    monkeypatch.setattr(server.coordinator.catalogue, "cohort", bug)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": f"/v1/cohorts/{formed.cohort}",
+        "raw_path": b"",
+        "query_string": b"",
+        "headers": [],
+        "http_version": "1.1",
+        "scheme": "http",
+    }
+    with pytest.raises(Misuse):
+        await server.app(scope, receive, send)
+    assert sent[0]["status"] == 500
+    assert dict(sent[0]["headers"])[b"content-type"] == b"application/problem+json"
+    assert b"words" not in sent[1]["body"]

@@ -1,0 +1,266 @@
+"""No damaged byte of a chunk or a range enters a signed sum: it is sent or computed again, or the attempt ends and says why."""
+
+import random
+import re
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from service.coordination import summing
+from service.coordination.jobs import Jobs
+from service.coordination.rounds import Round
+from service.coordination.summing import Memory, Summing, chunk_name
+from service.storage.blobs import Blobs
+from service.telemetry.metrics import DAMAGED
+from tests.service.conftest import withholding
+from tests.support.party import SIX, Party
+from tests.support.serving import Server, carry_out, running
+from veilsum.protocol.coordinator import Collecting
+
+
+@pytest.fixture
+def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add nothing in memory."""
+    monkeypatch.setattr(Memory, "take", lambda *_: False)
+
+
+@pytest.fixture
+def _small(_stored: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also write ranges at every second upload."""
+    monkeypatch.setattr(summing, "BATCH", 2)
+
+
+def count(what: str) -> float:
+    return float(DAMAGED.labels(what)._value.get())
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A blob, with the operations by which a disk or bucket damages it."""
+
+    blobs: Blobs
+    name: str
+
+    def read(self) -> bytes:
+        return self.blobs.get(self.name)
+
+    def write(self, data: bytes) -> None:
+        self.blobs.put(self.name, data)
+
+    def remove(self) -> None:
+        self.blobs.delete(self.name)
+
+
+def flip(blob: Stored, at: int | None = None, bit: int = 0) -> None:
+    data = bytearray(blob.read())
+    data[len(data) // 2 if at is None else at] ^= 1 << bit
+    blob.write(bytes(data))
+
+
+def lying(server: Server, folder: str, round_id: str) -> list[Stored]:
+    """Return the stored chunks or ranges of a round."""
+    blobs = server.coordinator.blobs
+    folders = [f"{folder}/{round_id}"]
+    if folder == "uploads":
+        folders = [f"{folders[0]}/{member}" for member in blobs.names(folders[0])]
+    return [Stored(blobs, f"{each}/{name}") for each in folders for name in blobs.names(each)]
+
+
+def chunk(server: Server, round_id: str, member: str, index: int) -> Stored:
+    return Stored(server.coordinator.blobs, chunk_name(round_id, member, index))
+
+
+def before(monkeypatch: pytest.MonkeyPatch, method: str, do: Any) -> None:
+    """Damage something once, just before the coordinator continues with a round."""
+    true, left = getattr(Jobs, method), [do]
+
+    async def first(self: Jobs, round_: Round, *arguments: Any) -> None:
+        if left:
+            left.pop()(round_)
+        await true(self, round_, *arguments)
+
+    monkeypatch.setattr(Jobs, method, first)
+
+
+def says_whose(view: dict[str, Any], member: str, index: int) -> None:
+    fault = view["fault"]
+    assert (fault["cause"], fault["parties"]) == ("storage-damaged", ["coordinator"])
+    assert f"chunk {index} as {member} sent it" in fault["detail"]
+    assert "no member is at fault" in fault["detail"]
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("how", ["flipped", "missing"])
+async def test_a_chunk_damaged_while_uploads_come_in_is_asked_for_again(
+    server: Server, formed: Party, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id, damaged = await formed.open_round(server), count("chunk")
+    path = chunk(server, round_id, "m-1", 1)
+    before(monkeypatch, "_add", lambda _: flip(path) if how == "flipped" else path.remove())
+    for member in formed.ids[:2]:
+        await formed.serve(server, round_id, member)
+    asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-1", params={"after": 1, "wait_s": 10})
+    assert asked.status_code == 200
+    shown = (await server.client.get(f"/v1/rounds/{round_id}/uploads/m-1")).json()
+    assert shown["missing"] == [1]
+    assert count("chunk") == damaged + 1
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+
+
+@pytest.mark.usefixtures("_stored")
+async def test_a_chunk_damaged_later_ends_the_attempt_in_words(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    flip(chunk(server, round_id, "m-3", 1))
+    view = await formed.play(server, round_id)
+    assert view["state"] == "failed"
+    says_whose(view, "m-3", 1)
+
+
+@pytest.mark.usefixtures("_small")
+async def test_an_attempt_that_nobody_has_certified_is_void(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are not spent, and it is tried again."""
+    true, round_id = Round.to_add, await formed.open_round(server)
+    monkeypatch.setattr(
+        Round, "to_add", lambda self: ([], {}) if isinstance(self.phase, Collecting) else true(self)
+    )
+    before(monkeypatch, "_add", lambda _: flip(chunk(server, round_id, "m-3", 0)))
+    view = await formed.play(server, round_id)
+    assert view["state"] == "voided"
+    says_whose(view, "m-3", 0)
+    monkeypatch.setattr(Round, "to_add", true)
+    again = await formed.done(server)
+    await formed.check_result(server, again)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("how", ["flipped", "missing", "another's"])
+async def test_a_damaged_range_is_made_again(
+    server: Server, formed: Party, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damage(round_: Round) -> None:
+        first, second, *_ = lying(server, "sums", round_.id)
+        if how == "another's":
+            first.write(second.read())
+        else:
+            flip(first, -1) if how == "flipped" else first.remove()
+
+    found = count("range")
+    for method in ("_unmask", "_solve"):  # masked, and then not
+        before(monkeypatch, method, damage)
+    round_id = await formed.done(server)
+    await formed.check_result(server, round_id)
+    assert count("range") == found + 2
+
+
+@pytest.mark.usefixtures("_small")
+async def test_damage_in_what_no_sum_is_made_of_ends_no_attempt(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stored sums contain the chunks of a dropped member, which can't be subtracted."""
+    formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
+    round_id = await formed.open_round(server)
+    before(monkeypatch, "_unmask", lambda _: flip(chunk(server, round_id, "m-1", 0)))
+    view = await formed.play(server, round_id)
+    assert (view["state"], "m-1" in view["survivors"]) == ("done", False)
+    await formed.check_result(server, round_id)
+
+
+async def test_what_storage_has_lost_of_a_result_is_called_lost(
+    server: Server, formed: Party, finished: str
+) -> None:
+    names = ("result/weights", "result/sums", "result/evictions", "transcript")
+    paths = [f"/v1/rounds/{finished}/{name}" for name in names]
+    assert [(await server.client.get(path)).status_code for path in paths] == [200] * 4
+    for folder in ("results", "transcripts"):
+        server.coordinator.blobs.delete(f"{folder}/{finished}")
+    causes = [(await server.client.get(path)).json()["cause"] for path in paths]
+    assert causes == ["storage-damaged"] * 4
+    async with server.signing("m-0", formed.keys["m-0"]) as member:
+        unknown = await member.get(f"/v1/rounds/{finished}/result/documents/none")
+    assert unknown.json()["cause"] == "wrong-phase"
+
+
+async def test_an_indicator_discloses_no_damaged_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = withholding()
+    async with running(tmp_path) as server:
+        round_id = await party.begun(server)
+        before(monkeypatch, "_solve", lambda _: flip(chunk(server, round_id, "m-2", 0)))
+        view = await party.play(server, round_id)
+        assert view["state"] == "failed"
+        says_whose(view, "m-2", 0)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(
+    ("seed", "flips"), [(0, 6), *(pytest.param(seed, 12, marks=pytest.mark.slow) for seed in (1, 2, 3, 4))]
+)
+async def test_no_flip_is_in_a_signed_sum(
+    server: Server, formed: Party, seed: int, flips: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bits flip anywhere in both kinds of blobs, at any moment of a round."""
+    rng, flipped, ends = random.Random(seed), list[str](), set[str]()
+    true = Summing._replace
+
+    def strike(round_id: str) -> None:
+        stored = {folder: lying(server, folder, round_id) for folder in ("uploads", "sums")}
+        if any(stored.values()) and len(flipped) < flips:
+            folder = rng.choice([folder for folder, blobs in stored.items() if blobs])
+            blob = rng.choice(stored[folder])
+            flip(blob, rng.randrange(len(blob.read())), rng.randrange(8))
+            flipped.append(folder)
+
+    async def replaced(self: Summing, *arguments: Any) -> None:
+        await true(self, *arguments)
+        if rng.random() < 0.3:
+            strike(self._round)
+
+    monkeypatch.setattr(Summing, "_replace", replaced)
+    while len(flipped) < flips or "done" not in ends:
+        round_id = await formed.open_round(server)
+
+        async def acknowledged(_label: str, name: str = round_id) -> None:
+            if rng.random() < 0.05:
+                strike(name)
+
+        formed.on_ack = acknowledged
+        view = await formed.play(server, round_id)
+        ends.add(view["state"])
+        if view["state"] == "done":
+            await formed.check_result(server, round_id)
+        else:
+            assert view["fault"]["cause"] == "storage-damaged"
+
+
+async def test_a_damaged_row_stops_its_own_federation_alone(tmp_path: Path) -> None:
+    """`storage/test_quarantine.py` tests what each table's damage stops; here another federation has a round."""
+    one, other = Party(SIX), Party(SIX, admin_seed=b"b" * 32)
+    async with running(tmp_path) as server:
+        for party in (one, other):
+            await party.begin(server)
+        broken = await one.open_round(server)
+        await one.serve(server, broken, "m-0")
+    with closing(sqlite3.connect(tmp_path / "coordinator.sqlite3")) as file, file:
+        assert file.execute("UPDATE events SET body = X'00' WHERE round = ?", (broken,)).rowcount
+    found = count("row")
+    async with running(tmp_path) as server:
+        assert count("row") > found
+        round_id = await other.done(server)
+        await other.check_result(server, round_id)
+
+
+async def test_a_coordinator_whose_audit_log_takes_nothing_is_not_ready(server: Server) -> None:
+    await carry_out(server.coordinator.database, text("DROP TABLE audit"))
+    answer = await server.anonymous().get("/readyz")
+    assert answer.status_code == 503
+    assert re.fullmatch(r"database: \w+Error: the log says where", answer.json()["detail"])

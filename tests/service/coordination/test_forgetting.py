@@ -1,0 +1,159 @@
+"""What must be deleted: after the end no box, share, seed or chunk is left, and the log never contains a secret."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from sqlalchemy import func, select
+
+from service.coordination.journal import Event, Transition
+from service.storage.objects import ObjectBlobs
+from service.storage.tables import events, metadata
+from service.telemetry import logs
+from tests.support.clients import refusal
+from tests.support.party import Party
+from tests.support.serving import OCTETS, TOKEN, Server, running
+from tests.support.simulator import After
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.messages import Reveal, Upload
+
+
+async def anywhere(server: Server, needle: bytes) -> list[str]:
+    """Return the files that contain it, and the rows and objects if they are elsewhere."""
+    found = [each.name for each in server.folder.rglob("*") if each.is_file() and needle in each.read_bytes()]
+    blobs = server.coordinator.blobs
+    if isinstance(blobs, ObjectBlobs):
+        for table in metadata.sorted_tables:
+            rows = await server.coordinator.database.rows(select(table))
+            held = [value for row in rows for value in row if isinstance(value, bytes)]
+            found += [table.name for value in held if needle in value]
+        paths = [each["path"] for page in obstore.list(blobs._store) for each in page]
+        found += [path for path in paths if needle in bytes(obstore.get(blobs._store, path).bytes())]
+    return found
+
+
+async def secrets_of(
+    server: Server, party: Party, round_id: str, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, bytes]:
+    """Play the round; return the bytes of each secret that passed through the coordinator."""
+    found: dict[str, bytes] = {}
+    round_ = server.coordinator.rounds[round_id]
+    keep = round_._keep
+
+    async def watching(steps: Sequence[Transition]) -> bool:
+        for step in steps:
+            if step.event.kind == "message" and step.event.body[1] == Reveal.kind:
+                found["share"] = bytes(Reveal.from_bytes(step.event.body).runs[0][:36])
+            if isinstance(step.after, Recovered):
+                found["seed"] = bytes(next(iter(step.after.self_seeds.values())))
+                found["edge seed"] = bytes(next(iter(step.after.edge_seeds.values()), b"-" * 32))
+        return await keep(steps)
+
+    monkeypatch.setattr(round_, "_keep", watching)
+    await party.play_until(server, round_id, "checking")
+    found["chunk"] = party.chunks["m-0"][0]
+    found["box"] = next(box for box in Upload.from_bytes(party.upload_of("m-0")).boxes if box)
+    for name in ("chunk", "box"):
+        assert await anywhere(server, found[name]), name
+    await party.play(server, round_id)
+    return found
+
+
+@pytest.mark.parametrize("end", ["done", "failed"])
+async def test_nothing_of_a_round_is_left_after_its_end(
+    server: Server, formed: Party, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formed.drop = {"m-5": After.OPENING}
+    if end == "failed":
+        formed.drop = {**dict.fromkeys(formed.ids[1:4], After.VOTE), "m-5": After.OPENING}
+    round_id = await formed.open_round(server)
+    found = await secrets_of(server, formed, round_id, monkeypatch)
+    if end == "failed":
+        assert (await server.view(round_id))["state"] == "erasing"
+        await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no sum"})
+    assert (await server.view(round_id))["state"] == end
+    assert {"share", "chunk", "box"} <= set(found)
+    await server.tidy(round_id)
+    round_ = server.coordinator.rounds[round_id]
+    assert (round_.phase, server.coordinator.blobs.names("uploads")) == (None, ())
+    assert await server.coordinator.database.value(select(func.count()).select_from(events)) == 0
+    for name, secret in found.items():
+        assert await anywhere(server, secret) == [], name
+
+
+async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is written while, and after, the others are deleted."""
+    round_id = await formed.open_round(server)
+    formed.seal("m-0", await server.opening(round_id, "m-0"))
+    where = f"/v1/rounds/{round_id}/uploads/m-0"
+    await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    blobs, release = server.coordinator.blobs, asyncio.Event()
+    put, loop = blobs.put, asyncio.get_running_loop()
+
+    def slow(name: str, data: bytes) -> None:
+        if name.startswith("uploads/"):
+            asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
+        put(name, data)
+
+    monkeypatch.setattr(blobs, "put", slow)
+    data = formed.chunks["m-0"][0]
+    sending = asyncio.create_task(server.client.put(f"{where}/chunks/0", content=data, headers=OCTETS))
+    await asyncio.sleep(0.05)
+    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
+    opening = server.coordinator.rounds[round_id].attempt.opening
+    for member in formed.ids[1:]:
+        formed.seal(member, opening)
+    assert (await formed.play(server, round_id))["state"] == "voided"
+    release.set()
+    assert refusal(await sending) == (409, "wrong-phase")
+    await server.tidy(round_id)
+    assert blobs.names("uploads") == ()
+
+
+async def test_the_log_holds_no_secret(
+    tmp_path: Path,
+    party: Party,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    logs.configure()
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        party.drop = {"m-5": After.OPENING}
+        round_id = await party.open_round(server)
+        found = await secrets_of(server, party, round_id, monkeypatch)
+        # What goes wrong is logged as well: storage, and a refusal of each kind.
+        following = await party.open_round(server)
+        round_ = server.coordinator.rounds[following]
+        party.drop = {}
+        party.seal("m-0", await server.opening(following, "m-0"))
+
+        def broken(*_: object, **__: object) -> Any:
+            raise OSError(f"could not write {party.upload_of('m-0')!r} for {TOKEN}")
+
+        where = f"/v1/rounds/{following}/uploads/m-0"
+        with monkeypatch.context() as patched:
+            patched.setattr(round_._journal, "append", broken)
+            failed = await server.client.put(where, content=party.upload_of("m-0"), headers=OCTETS)
+            assert failed.status_code == 503
+            assert TOKEN not in failed.text
+        await server.client.post(where, headers={"authorization": "Bearer another-token"})
+        await server.client.put(where, content=b"chunk" + party.chunks["m-0"][0], headers=OCTETS)
+    printed = capfd.readouterr()
+    text = printed.out + printed.err + caplog.text
+    assert "round ended" in text
+    assert '"storage failed"' in text
+    secrets = {**found, "token": TOKEN.encode(), "operator key": server.coordinator.key.seed}
+    secrets["other token"] = b"another-token"
+    for name, secret in secrets.items():
+        for form in (secret.hex(), repr(secret)[2:-1], repr(secret[:16])[2:-1], secret.hex()[:24]):
+            assert form not in text, name
+    assert repr(Event(0.0, "message", found["share"])) == "<Event message 36 B>"

@@ -1,0 +1,207 @@
+"""Before a round opens, it is known which of its certifying members are online: by admitted requests alone."""
+
+import os
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import OperationalError
+
+from service.coordination import liveness
+from service.storage.nonces import FORGET_EVERY_S, signer_of
+from service.storage.tables import nonces
+from tests.support.clients import KEYS, refusal
+from tests.support.party import HOLD, SIX, WITHHOLDING, Party
+from tests.support.serving import Server, carry_out
+from tests.support.simulator import After
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.request_signature import Target, sign_request
+from veilsum.protocol.rest import DecryptorsView
+
+LONG_S = 900.0
+"""A silence longer than a preflight looks back."""
+
+
+@pytest.fixture
+def past() -> None:
+    """Count members as heard from now, not when a copied cohort was formed."""
+
+
+@pytest.fixture
+async def silent(server: Server, formed: Party) -> Party:
+    """All members have enrolled, and were not heard from since."""
+    server.clock.ahead_s += LONG_S
+    return formed
+
+
+async def shown(server: Server, party: Party, **changes: Any) -> DecryptorsView:
+    path = f"/v1/cohorts/{party.cohort}/rounds/preflight"
+    answer = await server.client.post(path, json=changes)
+    assert answer.status_code == 200, answer.text
+    return DecryptorsView.model_validate(answer.json()["decryptors"])
+
+
+async def waits(server: Server, party: Party, member: str) -> None:
+    """Poll as a member that waits for a round."""
+    async with server.signing(member, KEYS[member]) as client:
+        assert (await client.get(f"/v1/cohorts/{party.cohort}")).status_code == 200
+
+
+def signed(party: Party, who: str, key: SigningKey, created_s: float, **changes: Any) -> dict[str, str]:
+    """Return the headers of a signed request for the cohort."""
+    target = Target("GET", "coordinator", f"/v1/cohorts/{party.cohort}")
+    return sign_request(key, who, target, b"", created_s=created_s, nonce=os.urandom(16), **changes)
+
+
+async def test_a_preflight_names_who_was_not_heard_from(server: Server, formed: Party) -> None:
+    everybody = await shown(server, formed)
+    assert (everybody.decryptors, everybody.heard, everybody.silent) == (6, 6, ())
+    assert everybody.needed == server.coordinator.cohorts[formed.cohort].formed().threshold
+    assert everybody.within_s == liveness.LOOK_BACK_S == 600
+    server.clock.ahead_s += LONG_S
+    assert (await shown(server, formed)).silent == SIX
+    assert (await shown(server, formed, heard_within_s=2 * LONG_S)).silent == ()
+    await waits(server, formed, "m-4")
+    await waits(server, formed, "m-1")
+    seen = await shown(server, formed)
+    assert (seen.heard, seen.silent) == (2, ("m-0", "m-2", "m-3", "m-5"))
+
+
+async def test_what_is_kept_of_a_signer_whose_nonces_are_forgotten_counts(
+    server: Server, silent: Party
+) -> None:
+    database, forgets = server.coordinator.database, server.app.state.gate._nonces
+    # The database's clock is right, and the test's is ahead.
+    await carry_out(database, update(nonces).values(expires_s=nonces.c.expires_s - LONG_S))
+    forgets._looked_s -= FORGET_EVERY_S
+    await waits(server, silent, "m-4")
+    rows = select(nonces.c.signer, func.count(), func.max(nonces.c.nonce)).group_by(nonces.c.signer)
+    left = {signer: (count, newest) for signer, count, newest in await database.rows(rows)}
+    assert left[signer_of(silent.federation, "m-0")] == (1, "")
+    assert (await shown(server, silent)).silent == tuple(each for each in SIX if each != "m-4")
+    later = await shown(server, silent, heard_within_s=2 * LONG_S + 60)
+    assert later.silent == ()
+
+
+async def test_what_proves_no_member_is_answered_as_anybody_and_heard_from_nobody(
+    server: Server, silent: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, now_s = f"/v1/cohorts/{silent.cohort}", server.clock()
+    once = signed(silent, "m-0", KEYS["m-0"], now_s - LONG_S + 30)
+    server.clock.ahead_s -= LONG_S
+    async with server.anonymous() as client:
+        assert (await client.get(path, headers=once)).status_code == 200
+        server.clock.ahead_s += LONG_S
+        own = signed(silent, "m-0", KEYS["m-0"], now_s)
+        bare = await client.get(path)
+        nothing = [
+            signed(silent, "m-0", KEYS["m-1"], now_s),
+            signed(silent, "m-0", KEYS["m-0"], now_s - 200),
+            signed(silent, "m-0", KEYS["m-0"], now_s + 200),
+            signed(silent, "m-0", KEYS["m-0"], now_s, lifetime_s=301),
+            signed(silent, "m-9", KEYS["m-0"], now_s),
+            signed(silent, "admin", silent.admin, now_s),
+            {**own, "signature": own["signature"].swapcase()},
+            {**own, "host": "elsewhere"},
+            {"signature-input": "x", "signature": ""},
+            once,  # too late, and sent before
+        ]
+        for headers in nothing:
+            answer = await client.get(path, headers=headers)
+            assert (answer.status_code, answer.json()) == (200, bare.json()), headers
+        assert (await client.get(f"{path}?after=-1", headers=own)).status_code == 200
+        with monkeypatch.context() as broken:
+            broken.setattr(server.coordinator.database, "write", _full)
+            assert (await client.get(path, headers=own)).status_code == 200
+        assert (await shown(server, silent)).silent == SIX
+        assert refusal(await client.get(f"/v1/cohorts/{'0' * 64}", headers=own)) == (404, "not-found")
+        assert (await client.get("/v1/cohorts/none", headers=own)).status_code == 400
+        # What holds, counts once.
+        assert (await client.get(path, headers=own)).status_code == 200
+        assert "m-0" not in (await shown(server, silent)).silent
+        server.clock.ahead_s += 100
+        assert (await client.get(path, headers=own)).status_code == 200  # again, and still in time
+        server.clock.ahead_s += 505
+        assert (await shown(server, silent)).silent == SIX
+    listed = (await server.client.get("/v1/audit", params={"limit": 1000})).json()["entries"]
+    assert not any("GET" in entry["action"] or entry["who"] == "member m-9" for entry in listed)
+
+
+def _full(*_: object) -> Any:
+    raise OperationalError("", {}, Exception("disk full"))
+
+
+async def test_a_member_of_another_federation_is_nobody_here(server: Server, silent: Party) -> None:
+    other = Party(("m-0", "m-1", "m-2"), admin_seed=b"b" * 32)
+    other.keys["m-0"] = SigningKey(b"o" * 32)
+    await other.found(server)
+    headers = signed(silent, "m-0", other.keys["m-0"], server.clock())
+    async with server.anonymous() as client:
+        assert (await client.get(f"/v1/cohorts/{silent.cohort}", headers=headers)).status_code == 200
+    assert (await shown(server, silent)).silent == SIX
+
+
+async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(
+    server: Server, silent: Party
+) -> None:
+    needed = server.coordinator.cohorts[silent.cohort].formed().threshold
+    for member in SIX[1:needed]:
+        await waits(server, silent, member)
+    path = f"/v1/cohorts/{silent.cohort}/rounds"
+    request = {"heard_within_s": 120}
+    refused = await server.client.post(path, json=request)
+    assert refusal(refused) == (422, "terms-refused")
+    absent = ", ".join(("m-0", *SIX[needed:]))
+    assert refused.json()["detail"] == (
+        f"{needed - 1} of 6 decryptors heard from within 120 s, {needed} needed; not: {absent}. "
+        "Start their `veilsum member join`"
+    )
+    assert (await server.client.post(f"{path}/preflight", json=request)).json() == refused.json()
+    assert (await server.client.get(f"/v1/cohorts/{silent.cohort}")).json()["rounds"] == []
+    # Without the requirement, silence is reported but doesn't prevent the round.
+    assert (await shown(server, silent)).heard == needed - 1
+    await waits(server, silent, "m-0")
+    assert (await shown(server, silent, heard_within_s=120)).heard == needed
+    opened = await server.client.post(path, json=request)
+    assert opened.status_code == 201, opened.text
+    view = await silent.play(server, opened.json()["round"])
+    assert view["state"] == "done"
+
+
+async def test_who_is_silent_keeps_no_round_from_opening_that_does_not_ask(
+    server: Server, silent: Party
+) -> None:
+    assert (await shown(server, silent)).heard == 0
+    assert (await silent.try_round(server)).status_code == 201
+
+
+async def test_waiting_for_a_run_is_being_heard_from_too(server: Server, silent: Party) -> None:
+    async with server.signing("m-3", KEYS["m-3"]) as client:
+        assert (await client.get(f"{silent.where}/runs")).status_code == 200
+    assert (await shown(server, silent)).silent == tuple(each for each in SIX if each != "m-3")
+
+
+async def test_a_first_step_needs_as_many_members_as_may_be_missing_later(server: Server) -> None:
+    party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
+    await party.begin(server)
+    server.clock.ahead_s += LONG_S
+    for member in SIX[:4]:  # n_min, and as many decryptors as a round needs
+        await waits(server, party, member)
+    assert refusal(await party.try_round(server, heard_within_s=120)) == (422, "terms-refused")
+    await waits(server, party, "m-4")
+    assert (await party.try_round(server, heard_within_s=120)).status_code == 201
+
+
+async def test_a_sum_needs_members_that_its_indicator_counted(server: Server) -> None:
+    party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
+    party.drop = {"m-5": After.OPENING}
+    assert (await party.play(server, await party.begun(server)))["state"] == "done"
+    server.clock.ahead_s += LONG_S
+    for member in (*SIX[:3], "m-5"):  # n_min members, three of which may be in the sum
+        await waits(server, party, member)
+    refused = await party.try_round(server, heard_within_s=120)
+    assert refused.json()["detail"].startswith(
+        "3 of 5 members heard from within 120 s, 4 needed; not: m-3, m-4."
+    )
+    await waits(server, party, "m-3")
+    assert (await party.try_round(server, heard_within_s=120)).status_code == 201

@@ -1,0 +1,161 @@
+"""Memory freed by the C library returns to the system, and statements and rounds keep none of their parameters."""
+
+import asyncio
+import ctypes
+import secrets
+from collections.abc import Iterator
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from service.coordination import rounds
+from service.coordination.journal import Event, Journal
+from service.coordination.shelf import FileShelf
+from service.coordination.solving import give_back
+from service.storage.dialects import Sqlite
+from service.storage.faults import DamagedRowError
+from service.storage.tables import events
+from tests.support.party import Party
+from tests.support.serving import Server, running
+from veilsum.protocol import rest
+
+PIECE = 100_000
+"""Bytes of an allocation below those that the C library maps directly."""
+GLIBC = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is not glibc")
+
+
+class Used(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+    )]  # fmt: skip
+
+
+def used() -> int:
+    """Return the bytes allocated in C and not freed."""
+    look = ctypes.CDLL(None).mallinfo2
+    look.restype = Used
+    found = look()
+    return int(found.uordblks + found.hblkhd)
+
+
+def resident() -> int:
+    """Return the resident bytes of this process."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
+
+
+@GLIBC
+def test_pages_between_pieces_in_use_are_given_back() -> None:
+    pieces = [b"x" * PIECE for _ in range(1000)]
+    del pieces[1::2], pieces[: len(pieces) - 2]  # one at the top holds the heap
+    held = resident()
+    give_back()
+    assert resident() < held - 40 * 1_000_000
+    assert pieces
+
+
+@GLIBC
+async def test_no_statement_keeps_what_it_stored(tmp_path: Path) -> None:
+    """Twenty announcements of half a megabyte in one transaction, then one alone."""
+    database = Sqlite(tmp_path / "events.db")
+    await database.start()
+    before = used()
+    for first, count in ((0, 20), (20, 1)):
+        rows = [
+            {
+                "round": "r",
+                "number": first + each,
+                "at_s": 0.0,
+                "kind": "message",
+                "body": secrets.token_bytes(500_000),
+            }
+            for each in range(count)
+        ]
+        assert len(await database.write(partial(database.add_all, table=events, rows=rows))) == count
+    del rows
+    assert used() < before + 4_000_000
+    await database.stop()
+
+
+async def test_announcements_lie_beside_the_database(server: Server, formed: Party) -> None:
+    """They are neither in its rows nor in the round's memory; events refer to them, and they are deleted with the round."""
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    round_, blobs = server.coordinator.rounds[round_id], server.coordinator.blobs
+    announced = {sha256(formed.upload_of(member)).hexdigest() for member in formed.ids}
+    assert set(blobs.names(f"events/{round_id}")) == announced
+    bodies = await server.coordinator.database.values(select(events.c.body))
+    assert max(map(len, bodies)) == 32 < min(len(formed.upload_of(member)) for member in formed.ids)
+    assert isinstance(round_.live.setting.shelf, FileShelf)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await server.tidy(round_id)
+    assert blobs.names("events") == ()
+
+
+async def test_deliveries_are_read_as_they_are_taken(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a slow decryptor, only a piece of them is in memory."""
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    round_ = server.coordinator.rounds[round_id]
+    assert round_.phase is not None
+    read, true = list[str](), FileShelf.delivery
+
+    def noting(self: FileShelf, dealer: str, place: int) -> bytes:
+        read.append(dealer)
+        return true(self, dealer, place)
+
+    monkeypatch.setattr(FileShelf, "delivery", noting)
+    for size, pieces in ((1, 7), (1 << 17, 1)):
+        monkeypatch.setattr(rounds, "PIECE_BYTES", size)
+        found = round_.request_for("m-1")
+        assert isinstance(found, Iterator)
+        read.clear()
+        taken = [next(found)]
+        assert read == ["m-0", "m-2", "m-3", "m-4", "m-5"][: 0 if size == 1 else None]
+        taken.extend(found)
+        message = round_.phase.request_for("m-1")
+        assert message is not None
+        assert (b"".join(taken), len(taken)) == (message.to_bytes(), pieces)
+
+
+async def test_a_lost_announcement_stops_its_round_alone(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path) as server:
+        round_id = await party.begun(server)
+        await party.play_until(server, round_id, "checking")
+        blobs = server.coordinator.blobs
+        blobs.delete(f"events/{round_id}/{blobs.names(f'events/{round_id}')[0]}")
+    async with running(tmp_path) as server:
+        assert (await server.client.get(rest.READY)).status_code == 200
+        assert (await server.client.get(f"/v1/federations/{party.federation}/roster")).status_code == 200
+        with pytest.raises(DamagedRowError, match=round_id):
+            await server.coordinator.catalogue.round(round_id)
+
+
+async def test_an_announcement_that_goes_with_its_round_is_no_damage(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process ends the round between reading the rows and reading the announcements."""
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    round_ = server.coordinator.rounds[round_id]
+    late = Journal(round_._database, round_._blobs, round_id)
+    read = late._event
+
+    def ended(*row: Any) -> Event:
+        playing = formed.play(server, round_id)
+        asyncio.run_coroutine_threadsafe(playing, loop).result()
+        asyncio.run_coroutine_threadsafe(server.tidy(round_id), loop).result()
+        return read(*row)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(late, "_event", ended)
+    end, found = await late.unseen()
+    assert end is not None
+    assert (end.final.state, found) == ("done", [])

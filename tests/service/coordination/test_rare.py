@@ -1,0 +1,187 @@
+"""An indicator, and a sum that withholds rare classes, over REST (protocol §8.3)."""
+
+import asyncio
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load
+
+from service.coordination import coordinator
+from service.coordination.documents import DISCLOSURE
+from service.coordination.jobs import SWEEP_S
+from tests.service.conftest import withholding
+from tests.support.clients import refusal
+from tests.support.party import COUNTS, Party
+from tests.support.serving import Clock, Server, again
+from veilsum.protocol import rest
+from veilsum.protocol.messages import Disclosure
+
+
+@pytest.fixture
+def party() -> Party:
+    return withholding()
+
+
+Counted = tuple[Party, str]
+"""The members, and the round in which they counted."""
+
+
+@pytest.fixture
+async def counting(server: Server, party: Party) -> Party:
+    await party.begin(server)
+    return party
+
+
+async def give_up(server: Server, party: Party, round_id: str) -> None:
+    """Cancel a round that all members have opened, as the operator."""
+    for member in party.ids:
+        party.seal(member, await server.opening(round_id, member))
+    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
+    assert (await party.play(server, round_id))["state"] == "voided"
+
+
+def metadata(head: bytes) -> dict[str, Any]:
+    """Return the metadata in a head's file."""
+    (length,) = struct.unpack("<Q", head[:8])
+    found: dict[str, Any] = json.loads(json.loads(head[8 : 8 + length])["__metadata__"][rest.HEAD])
+    return found
+
+
+async def step(server: Server, party: Party) -> str | None:
+    found: str | None = (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["step"]
+    return found
+
+
+async def forgotten(server: Server, indicator: str) -> None:
+    async with asyncio.timeout(10):
+        while DISCLOSURE in server.coordinator.blobs.names(f"results/{indicator}"):
+            server.coordinator.scheduler.wake()
+            await asyncio.sleep(0.01)
+
+
+async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
+    server: Server, counted: Counted
+) -> None:
+    counting, indicator = counted
+    view = await server.view(indicator)
+    assert (view["holders"], view["spec"]["elements"], view["spec"]["ring_bits"]) == (COUNTS, 5, 32)
+    assert {member: counting.counts(member) for member in counting.ids} == dict.fromkeys(counting.ids, COUNTS)
+    assert await step(server, counting) == "sum"
+    main = await counting.open_round(server)
+    spec = (await server.view(main))["spec"]
+    assert (spec["indicator"], spec["withheld"]) == (view["context"], [2, 3, 4])
+    assert (await counting.play(server, main))["state"] == "done"
+    record = await counting.check_result(server, main)
+    assert (record["withheld"], record["holders"]) == ([2, 3, 4], COUNTS)
+    assert record["solution"]["empty_classes"] == [2, 3, 4]
+    head = (await server.client.get(f"/v1/rounds/{main}/result/weights")).content
+    assert (metadata(head)["withheld"], metadata(head)["form"]) == ([2, 3, 4], {"kind": "linear"})
+    assert not load(head)["weights"][:, 2:].any()
+    assert await step(server, counting) is None
+
+
+async def test_only_members_are_shown_who_holds_what(server: Server, counting: Party) -> None:
+    indicator = await counting.open_round(server)
+    assert await step(server, counting) == "indicator"
+    assert refusal(await counting.shown(server, indicator, "m-0")) == (409, "wrong-phase")
+    await counting.play(server, indicator)
+    shown = Disclosure.from_bytes((await counting.shown(server, indicator, "m-0")).content)
+    assert [entry.header.member for entry in shown.entries] == list(counting.ids)
+    assert refusal(await counting.shown(server, indicator, "m-0", by="m-1")) == (403, "forbidden")
+    counting.keys["m-9"] = counting.keys["m-0"]
+    assert refusal(await counting.shown(server, indicator, "m-9")) == (403, "forbidden")
+    answer = await server.anonymous().get(f"/v1/rounds/{indicator}/disclosure/m-0")
+    assert refusal(answer) == (401, "request-unsigned")
+
+
+async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, counted: Counted) -> None:
+    counting, indicator = counted
+    for what in ("", "/weights", "/sums"):
+        answer = await server.client.get(f"/v1/rounds/{indicator}/result{what}")
+        assert refusal(answer) == (409, "wrong-phase")
+    main = await counting.open_round(server)
+    assert refusal(await counting.shown(server, main, "m-0")) == (409, "wrong-phase")
+
+
+async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(
+    server: Server, counted: Counted
+) -> None:
+    counting, indicator = counted
+    await give_up(server, counting, await counting.open_round(server))
+    assert (await counting.shown(server, indicator, "m-0")).status_code == 200
+    main = await counting.done(server)
+    await counting.check_result(server, main)
+    await forgotten(server, indicator)
+    assert refusal(await counting.shown(server, indicator, "m-0")) == (409, "wrong-phase")
+    # By a process that stood still while another went on.
+    server.coordinator.blobs.put(f"results/{indicator}/{DISCLOSURE}", b"late")
+    server.clock.ahead_s += SWEEP_S + 1
+    await forgotten(server, indicator)
+
+
+async def test_what_was_disclosed_is_not_kept_beyond_its_study(
+    server: Server, counted: Counted, tmp_path: Path
+) -> None:
+    party, indicator = counted
+    assert (await party.shown(server, indicator, "m-0")).status_code == 200
+    later = Clock()
+    later.ahead_s = 81 * 86_400.0
+    async with again(server, tmp_path / "later", later) as server:
+        gone = await party.shown(server, indicator, "m-0")
+        assert gone.status_code == 409
+        assert (await server.view(indicator))["holders"] == COUNTS
+
+
+async def test_counts_that_nobody_can_have_fail_the_indicator_which_may_be_repeated(
+    server: Server, counting: Party
+) -> None:
+    counting.spoil["m-2"] = lambda vector: vector - 100
+    indicator = await counting.open_round(server)
+    view = await counting.play(server, indicator)
+    assert (view["state"], view["fault"]["cause"], view["holders"]) == ("failed", "sum-check-failed", [])
+    assert not any(letter.isdigit() for letter in view["fault"]["detail"])
+    await server.tidy(indicator)
+    assert server.coordinator.blobs.names(f"results/{indicator}") == ()
+    refused = await counting.try_round(server)
+    assert refusal(refused) == (422, "indicator-mismatch")
+    assert view["context"] in refused.json()["detail"]
+    counting.spoil = {}
+    await counting.open_cohort(server, repeats=view["context"])
+    await counting.enrol(server)
+    assert (await server.view(await counting.count(server)))["holders"] == COUNTS
+    await counting.open_cohort(server, repeats=None)
+    await counting.enrol(server)
+    main = await counting.done(server)
+    assert (await counting.check_result(server, main))["holders"] == COUNTS
+
+
+async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, counted: Counted) -> None:
+    counting, _ = counted
+    await counting.open_cohort(server)
+    await counting.enrol(server, counting.ids[:4])
+    closed = await server.client.post(f"/v1/cohorts/{counting.cohort}/close")
+    assert closed.json()["state"] == "failed"  # members_min
+    counting.question = {**counting.question, "members_min": 4, "withhold": {"margin": 0}}
+    counting.notes = {"name": "other"}
+    await counting.publish_study(server)
+    await counting.open_cohort(server)
+    await counting.enrol(server)
+    await counting.count(server)
+    await counting.open_cohort(server)
+    await counting.enrol(server, counting.ids[:5])
+    await server.client.post(f"/v1/cohorts/{counting.cohort}/close")
+    refused = await counting.try_round(server)
+    assert refusal(refused) == (422, "indicator-mismatch")
+    assert refused.json()["parties"] == ["m-5"]
+
+
+async def test_a_disclosure_longer_than_members_read_is_not_begun(
+    server: Server, counting: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "MAX_DISCLOSURE_BYTES", 10_000)
+    assert refusal(await counting.try_round(server)) == (422, "terms-refused")
+    monkeypatch.setattr(coordinator, "MAX_DISCLOSURE_BYTES", 20_000)
+    assert (await counting.try_round(server)).status_code == 201

@@ -1,0 +1,367 @@
+"""Two coordinators on one database: members may use either, and simultaneous work is done once."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from service.coordination import catalogue
+from service.storage.dialects import Postgres
+from service.storage.tables import leases, rounds
+from service.telemetry.metrics import CLOCK_DIFFERENCE
+from tests.service.pages.gallery import browser
+from tests.support import serving
+from tests.support.clients import refusal, signed
+from tests.support.party import SIX, Party
+from tests.support.servers import Servers
+from tests.support.serving import OCTETS, Clock, Server, two
+from tests.support.simulator import After
+from veilsum.protocol.messages import Certificate
+from veilsum.protocol.rest import VERSION_HEADER
+
+
+@pytest.fixture(autouse=True)
+def _on_servers(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "SERVERS", servers)
+
+
+@pytest.fixture
+def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no replica hear another's notifications, or poll for changes."""
+
+    async def nothing(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Postgres, "listen", nothing)
+    monkeypatch.setattr(catalogue, "LOOK_S", 3600.0)
+    monkeypatch.setattr(catalogue, "KEPT_S", 0.0)
+
+
+async def test_members_may_talk_to_either(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even both at once: each of the first four sends each chunk to both. One cleans up, and both learn of the end."""
+    real, forgotten = Postgres.forget, list[object]()
+
+    async def forget(database: Postgres) -> None:
+        forgotten.append(database)
+        await real(database)
+
+    party.drop = dict.fromkeys(("m-4", "m-5"), After.OPENING)
+    async with two(tmp_path / "data") as (one, other, both):
+        round_id = await party.begun(both)
+        opening = await both.opening(round_id, "m-0")
+        monkeypatch.setattr(Postgres, "forget", forget)
+
+        async def upload(member: str) -> None:
+            party.seal(member, opening)
+            where = f"/v1/rounds/{round_id}/uploads/{member}"
+            await both.client.put(where, content=party.upload_of(member), headers=OCTETS)
+            answers = await asyncio.gather(
+                *(
+                    each.client.put(f"{where}/chunks/{index}", content=data, headers=OCTETS)
+                    for index, data in enumerate(party.chunks[member])
+                    for each in (one, other)
+                )
+            )
+            assert all(answer.is_success for answer in answers)
+
+        await asyncio.gather(*map(upload, party.ids[:4]))
+        assert set((await other.view(round_id))["uploaded"]) == set(party.ids[:4])
+        assert (await party.play(both, round_id))["state"] == "done"
+        await party.check_result(both, round_id)
+        assert await one.view(round_id) == await other.view(round_id)
+        assert party.heard() == set(party.ids[:4])
+        for replica in (one, other):
+            await replica.tidy(round_id)
+            assert replica.coordinator.blobs.names("uploads") == ()
+            assert replica.coordinator.rounds[round_id].phase is None
+        assert len(forgotten) == 1
+        actions = [each["action"] for each in (await one.client.get("/v1/audit")).json()["entries"]]
+        assert actions.count("uploads deleted") == 1
+        assert len(await other.coordinator.federations.links(party.federation)) == 1
+        async with asyncio.timeout(10):  # given back as soon as the last work is done
+            while await held_leases(one):  # noqa: ASYNC110 - no event to await
+                await asyncio.sleep(0.01)
+
+
+async def held_leases(server: Server) -> list[Any]:
+    return list(await server.coordinator.database.rows(select(leases)))
+
+
+async def test_what_both_open_at_once_is_opened_once(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.found(both)
+        opened = await asyncio.gather(
+            *(
+                each.client.post(
+                    f"{party.where}/cohorts", json={"study": party.study.hash.hex(), "period": party.period}
+                )
+                for each in (one, other, one, other)
+            )
+        )
+        assert len({answer.json()["cohort"] for answer in opened}) == 4
+        party.cohort, party.counter = opened[0].json()["cohort"], opened[0].json()["counter"]
+        await party.enrol(both)
+        answers = await asyncio.gather(*(party.try_round(each) for each in (one, other, one, other)))
+        assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
+        assert {answer.json()["cause"] for answer in answers if answer.status_code == 409} == {"conflict"}
+        assert len(await one.coordinator.database.rows(select(rounds))) == 1
+
+
+async def test_of_two_rosters_with_one_number_the_first_is_published(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.found(both)
+        for number in range(2, 14):
+            answers = await asyncio.gather(
+                *(
+                    each.client.put(
+                        f"{party.where}/roster",
+                        content=party.make_roster(party.roster.coordinator, number, name=name).to_bytes(),
+                        headers=OCTETS,
+                    )
+                    for each, name in ((one, "one"), (other, "other"))
+                )
+            )
+            assert sorted(answer.status_code for answer in answers) == [201, 409]
+
+
+async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.begin(both)
+        round_id = await party.open_round(one)
+        view = await other.view(round_id)
+        await asyncio.sleep(0.5)
+
+        async def wait(path: str, after: int) -> dict[str, Any]:
+            answer = await other.client.get(path, params={"after": after, "wait_s": 20})
+            found: dict[str, Any] = answer.json()
+            return found
+
+        waiting = asyncio.create_task(wait(f"/v1/rounds/{round_id}", view["version"]))
+        await asyncio.sleep(0.2)
+        begun = time.monotonic()
+        party.seal("m-0", await one.opening(round_id, "m-0"))
+        await one.client.put(
+            f"/v1/rounds/{round_id}/uploads/m-0", content=party.upload_of("m-0"), headers=OCTETS
+        )
+        assert (await waiting)["version"] == view["version"] + 1
+        assert time.monotonic() - begun < 4.0  # before any replica polled
+
+
+async def test_a_replica_whose_bucket_stalls_hears_of_other_federations(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another, release = Party(SIX, admin_seed=b"another federation of this one.."), threading.Event()
+    monkeypatch.setattr(catalogue, "LOOK_S", 3600.0)
+    async with two(tmp_path / "data") as (one, other, both):
+        stalled, heard = [await each.begun(both) for each in (party, another)]
+        _, view = [await other.view(each) for each in (stalled, heard)]
+        get, asked = other.coordinator.blobs.get, asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stalling(name: str) -> bytes:
+            loop.call_soon_threadsafe(asked.set)
+            assert release.wait(60)
+            return get(name)
+
+        monkeypatch.setattr(other.coordinator.blobs, "get", stalling)
+        try:
+            await party.serve(one, stalled, "m-0")
+            await asyncio.wait_for(asked.wait(), 20)
+            after = {"after": view["version"], "wait_s": 20}
+            waiting = asyncio.create_task(other.client.get(f"/v1/rounds/{heard}", params=after))
+            await asyncio.sleep(0.2)
+            later = {"deadline_s": view["deadline_s"] + 60}
+            assert (await one.client.post(f"/v1/rounds/{heard}/extend", json=later)).is_success
+            assert (await waiting).json()["version"] > view["version"]
+        finally:
+            release.set()
+
+
+async def test_a_card_and_a_reveal_wait_for_what_comes_of_others_at_the_other(
+    tmp_path: Path, party: Party
+) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.found(both)
+        cohort, card = f"/v1/cohorts/{await party.open_cohort(one)}", party.card_of("m-0").to_bytes()
+
+        async def sent(method: str, path: str, body: bytes, after: int) -> httpx.Response:
+            waits = {"after": after, "wait_s": 20}
+            return await other.client.request(method, path, content=body, headers=OCTETS, params=waits)
+
+        waiting = asyncio.create_task(sent("PUT", f"{cohort}/cards/m-0", card, 0))
+        await other.client.get(cohort, params={"after": 0, "wait_s": 20})  # until the card is in
+        await party.enrol(one, party.ids[1:])
+        assert (await waiting).content == (await one.client.get(f"{cohort}/manifest/m-0")).content
+        await party.take_manifest(both)
+        round_id = await party.open_round(one)
+        where = f"/v1/rounds/{round_id}"
+        await party.play_until(both, round_id, "revealing")
+        asked = await other.client.get(f"{where}/requests/m-0")
+        certificate = Certificate.from_bytes(asked.content)
+        party.phases["m-0"], [reveal] = party.phases["m-0"].receive(
+            certificate, party.keys["m-0"], one.clock()
+        )
+        version = int(asked.headers[VERSION_HEADER])
+        waiting = asyncio.create_task(sent("POST", f"{where}/answers", reveal.to_bytes(), version))
+        await asyncio.sleep(0.2)
+        await party.play(one, round_id)
+        assert (await waiting).json() == (await one.client.get(f"{where}/result")).json()
+
+
+async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "LOOK_S", 3600.0)
+    async with two(tmp_path / "data") as (one, other, both):
+        real, told = other.coordinator.catalogue.refresh, asyncio.Event()
+
+        async def broken(_: str) -> None:
+            told.set()
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(other.coordinator.catalogue, "refresh", broken)
+        await party.begin(one)
+        await asyncio.wait_for(told.wait(), 10)
+        monkeypatch.setattr(other.coordinator.catalogue, "refresh", real)
+        round_id = await party.open_round(one)
+        async with asyncio.timeout(10):
+            while round_id not in other.coordinator.rounds:  # noqa: ASYNC110 - no event to await
+                await asyncio.sleep(0.05)
+        assert (await both.client.get("/readyz")).status_code == 200
+
+
+async def test_a_request_that_one_took_is_no_more_taken_by_the_other(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, _):
+        await party.begin(one)
+        path = f"/v1/cohorts/{party.cohort}/manifest/m-0"
+        request = other.client.build_request("GET", path)
+        headers = signed(request, "m-0", party.keys["m-0"], one.clock())
+        assert (await one.client.get(path, headers=headers)).status_code == 200
+        assert refusal(await other.client.get(path, headers=headers)) == (409, "request-replayed")
+
+
+async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_to_be_used(
+    tmp_path: Path, party: Party
+) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.begin(both)
+        blobs, here = one.coordinator.blobs, one.coordinator.catalogue
+
+        async def opened() -> str:
+            round_id = await party.open_round(both)
+            for member in party.ids:
+                party.seal(member, await both.opening(round_id, member))
+            return round_id
+
+        first = await opened()
+        chunk = f"uploads/{first}/m-0/0"
+        other.coordinator.blobs.put(chunk, party.chunks["m-0"][0])  # and is about to say so
+        await here.sweep()
+        assert blobs.get(chunk) == party.chunks["m-0"][0]
+        await both.client.post(f"/v1/rounds/{first}/cancel", json={"reason": "a test"})
+        assert (await party.play(both, first))["state"] == "voided"
+        second = await opened()
+        assert (await party.play(both, second))["state"] == "done"
+        for replica in (one, other):
+            for round_id in (first, second):
+                await replica.coordinator.catalogue.round(round_id)
+                await replica.tidy(round_id)
+        for name in (f"{first}/m-1/0", f"{second}/m-1/0"):
+            other.coordinator.blobs.put(f"uploads/{name}", b"late")
+        other.coordinator.blobs.put(f"sums/{second}/0-late", b"late")
+        other.coordinator.blobs.put(f"results/{first}/sums", b"late")
+        await here.sweep()
+        for round_id in (first, second):
+            await one.tidy(round_id)
+        assert [blobs.names(folder) for folder in ("uploads", "sums", "results")] == [(), (), (second,)]
+        await party.check_result(both, second)
+
+
+@pytest.mark.parametrize("hours", [2, pytest.param(-2, marks=pytest.mark.slow)])
+async def test_a_replica_whose_machine_has_the_wrong_time_ends_nobodys_round(
+    tmp_path: Path, party: Party, hours: int
+) -> None:
+    wrong = Clock(lambda: time.time() + 3600 * hours)
+    async with two(tmp_path / "data", others=wrong) as (one, other, both):
+        await party.begin(both)
+        round_id = await party.open_round(other)
+        assert 590 < (await one.view(round_id))["deadline_s"] - time.time() < 610
+        await party.serve(both, round_id, "m-0")
+        other.coordinator.scheduler.wake()
+        await asyncio.sleep(0.3)
+        assert (await one.view(round_id))["state"] == "collecting"
+        assert (await party.play(both, round_id))["state"] == "done"
+        refused = (await other.client.get("/readyz")).json()
+        words = "ahead of" if hours > 0 else "behind"
+        assert (
+            refused["detail"]
+            == f"clock: this machine's clock is 7200 s {words} the database's: set both by NTP"
+        )
+        # Both replicas set the process's gauge, each when it looks.
+        await wrong.look(other.coordinator.database)
+        assert CLOCK_DIFFERENCE._value.get() == pytest.approx(3600 * hours, abs=5)
+        assert abs((await one.client.get("/readyz")).json()["clock_difference_s"]) < 5
+
+
+@pytest.mark.slow
+async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.begin(both)
+        party.drop = {"m-5": After.OPENING}
+        round_id = await party.open_round(both)
+        await party.play_until(both, round_id, "collecting")
+        for member in party.ids[:5]:
+            await party.serve(both, round_id, member)
+        view = await other.view(round_id)
+        both.clock.ahead_s += view["deadline_s"] - both.clock()
+        for each in (one, other):
+            each.coordinator.scheduler.wake()
+        after = await both.until(round_id, "checking")
+        assert after["version"] == view["version"] + 1
+        assert (await party.play(both, round_id))["state"] == "done"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_deaf")
+async def test_every_page_and_count_is_right_at_a_replica_that_has_heard_nothing(
+    tmp_path: Path, party: Party
+) -> None:
+    async with two(tmp_path / "data") as (one, other, _), browser(other) as visitor:
+
+        async def shown(address: str) -> str:
+            answer = await visitor.get(address)
+            assert answer.status_code == 200, address
+            return answer.text
+
+        async def opened() -> str:
+            round_id = await party.open_round(one)
+            opening = await one.opening(round_id, "m-0")
+            for member in party.ids:
+                phase = party.phases[member]
+                party.phases[member], _ = phase.receive(opening, party.keys[member], time.time())
+            return round_id
+
+        async def cancel(round_id: str) -> None:
+            await one.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+
+        # Before each look something happens that the other has not seen yet.
+        await party.begin(one)
+        federation = f"/federations/{party.federation}"
+        assert party.cohort in await shown(federation)
+        first = await opened()
+        assert 'veilsum_rounds{state="collecting"} 1.0' in await shown("/metrics")
+        await cancel(first)
+        assert "<dt>Rounds ending VOID</dt><dd>1</dd>" in await shown("/health")
+        assert (await party.play(one, first))["state"] == "voided"
+        assert f"/rounds/{first}" in await shown("/?state=voided")
+        second = await opened()
+        assert f"/rounds/{second}" in await shown(f"/cohorts/{party.cohort}")
+        await cancel(second)
+        assert (await party.play(one, second))["state"] == "voided"

@@ -1,0 +1,106 @@
+"""Rosters are parsed once for all requests."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from service.coordination import federations
+from service.coordination.federations import Federations
+from service.storage.tables import rosters as table
+from tests.service.pages.gallery import browser
+from tests.support.party import Party
+from tests.support.serving import Server, carry_out
+from tests.support.simulator import simulated_roster
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Roster
+
+
+def made(key: SigningKey, version: int, members: list[str]) -> Roster:
+    """Make a roster in which each member's key encodes the roster's number."""
+    keys = {member: key_in(version, place) for place, member in enumerate(sorted(members))}
+    return simulated_roster(key, bytes(32), keys, number=version, study_key=bytes(range(32)))
+
+
+def key_in(version: int, place: int) -> bytes:
+    """Return the key of the member at a place."""
+    return bytes([version, place]) + bytes(30)
+
+
+def fresh_federations(server: Server) -> Federations:
+    """Make federations without a cache."""
+    return Federations(server.coordinator.database, server.coordinator.key.public)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the number of each roster that is parsed from storage."""
+    found = list[int]()
+
+    class Counted(Roster):
+        @classmethod
+        def from_bytes(cls, data: Any) -> Any:
+            roster = Roster.from_bytes(data)
+            found.append(roster.number)
+            return roster
+
+    monkeypatch.setattr(federations, "Roster", Counted)
+    return found
+
+
+async def stored(server: Server, key: SigningKey, *versions: list[str]) -> str:
+    """Store a federation with these roster versions."""
+    federation = key.public.hex()
+    for number, members in enumerate(versions, 1):
+        values = {"federation": federation, "number": number, "body": made(key, number, members).to_bytes()}
+        await carry_out(server.coordinator.database, insert(table).values(**values))
+    return federation
+
+
+async def test_requests_and_pages_parse_each_roster_once(
+    server: Server, party: Party, parsed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await party.found(server)
+    other = await stored(server, SigningKey(b"o" * 32), ["a", "b"], ["a"])
+    parsed.clear()
+    monkeypatch.setattr(server.coordinator, "federations", fresh_federations(server))
+    here = f"/v1/federations/{party.federation}"
+    paths = [f"{here}{rest}" for rest in ("", "/roster", "/chain", "/studies", "/runs")]
+    paths += [f"/federations/{party.federation}", f"/federations/{other}", "/federations"]
+    async with browser(server) as nobody:
+        answers = await asyncio.gather(*(nobody.get(path) for path in paths * 5))
+    assert {answer.status_code for answer in answers} == {200}
+    assert answers[1].content == party.roster.to_bytes()
+    assert sorted(parsed) == [1, 2]
+
+
+async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
+    server: Server, parsed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = await stored(server, SigningKey(b"l" * 32), [f"m-{place}" for place in range(200)])
+    short = await stored(server, SigningKey(b"s" * 32), ["a"])
+    go_on, counted = threading.Event(), vars(federations)["Roster"]
+
+    class Slow(Roster):
+        @classmethod
+        def from_bytes(cls, data: Any) -> Any:
+            if len(data) > 1000:
+                assert go_on.wait(30)
+            return counted.from_bytes(data)
+
+    monkeypatch.setattr(federations, "Roster", Slow)
+    fresh = fresh_federations(server)
+    waiting = [asyncio.ensure_future(fresh.roster(long)) for _ in range(20)]
+    try:
+        found = await asyncio.wait_for(fresh.roster(short, 1), 10)
+    finally:
+        go_on.set()
+    assert found.number == 1
+    assert len({id(each) for each in await asyncio.gather(*waiting)}) == 1
+    assert len(parsed) == 2
+    for unknown in (fresh.roster(short, 9), fresh.roster("0" * 64), fresh.roster_body("0" * 64)):
+        with pytest.raises(PeerFault, match="no such federation"):
+            await unknown

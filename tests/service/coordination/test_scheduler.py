@@ -1,0 +1,150 @@
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import structlog
+
+from service.coordination import scheduler
+from service.coordination.scheduler import Job, Scheduler
+
+
+@asynccontextmanager
+async def kept(jobs: Callable[[], list[Job]], pause_s: float = 0.05) -> AsyncIterator[Scheduler]:
+    made = Scheduler(jobs, pause_s=pause_s)
+    task = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(120):
+        while not holds():  # noqa: ASYNC110 - it waits for whatever a test can ask
+            await asyncio.sleep(0.005)
+
+
+def job(key: str, work: Callable[[], Awaitable[None]], due_s: float = 0.0) -> Job:
+    return Job(key, due_s, work)
+
+
+async def test_a_failing_job_is_tried_again_later_and_keeps_no_other_waiting() -> None:
+    tries: list[float] = []
+    done: list[str] = []
+
+    async def failing() -> None:
+        tries.append(time.monotonic())
+        raise ZeroDivisionError("a secret value")
+
+    async def fine() -> None:
+        done.append("fine")
+
+    soon = job("good", fine, time.time() + 0.1)
+
+    def jobs() -> list[Job]:
+        return [job("bad", failing)] + ([] if done else [soon])
+
+    with structlog.testing.capture_logs() as logs:
+        async with kept(jobs):
+            await until(lambda: len(tries) >= 4 and bool(done))
+    pauses = [after - before for before, after in itertools.pairwise(tries)]
+    assert pauses[0] > 0.04
+    assert pauses[1] > 0.09
+    assert pauses[2] > 0.19
+    assert len(tries) < 7
+    assert logs[0]["error"] == "ZeroDivisionError"
+    assert "test_scheduler.py" in logs[0]["at"]
+    assert "secret" not in str(logs)
+
+
+async def test_a_look_that_fails_is_not_the_last() -> None:
+    looks: list[str] = []
+    done: list[str] = []
+
+    async def fine() -> None:
+        done.append("fine")
+
+    def jobs() -> list[Job]:
+        looks.append("look")
+        if len(looks) == 1:
+            raise ZeroDivisionError("a secret value")
+        return [] if done else [job("good", fine)]
+
+    with structlog.testing.capture_logs() as logs:
+        async with kept(jobs):
+            await until(lambda: bool(done))
+    assert [(each["of"], each["error"]) for each in logs] == [("looking", "ZeroDivisionError")]
+
+
+async def test_a_slow_job_is_begun_once_and_holds_up_nobody() -> None:
+    begun: list[str] = []
+    release = asyncio.Event()
+
+    async def slow() -> None:
+        begun.append("slow")
+        await release.wait()
+
+    async def quick() -> None:
+        begun.append("quick")
+
+    def jobs() -> list[Job]:
+        return (
+            [] if release.is_set() else [job("slow", slow), *([] if "quick" in begun else [job("q", quick)])]
+        )
+
+    async with kept(jobs) as made:
+        await until(lambda: "quick" in begun)
+        made.wake()
+        await asyncio.sleep(0.05)
+        assert begun == ["slow", "quick"]
+        release.set()
+
+
+async def test_the_clock_is_looked_at_again_although_nobody_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock may be set forward, so that a deadline an hour away passes soon."""
+    monkeypatch.setattr(scheduler, "LOOK_S", 0.02)
+    ahead_s, done = 0.0, asyncio.Event()
+
+    async def work() -> None:
+        done.set()
+
+    due_s = time.time() + 3600
+    made = Scheduler(
+        lambda: [] if done.is_set() else [job("a", work, due_s)], now=lambda: time.time() + ahead_s
+    )
+    task = asyncio.create_task(made.run())
+    await asyncio.sleep(0.1)
+    assert not done.is_set()
+    ahead_s = 3600.0
+    await asyncio.wait_for(done.wait(), 120)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_heavy_jobs_are_few_at_once_and_keep_no_light_one_waiting() -> None:
+    begun: list[str] = []
+    go = asyncio.Event()
+
+    def busy(key: str) -> Callable[[], Awaitable[None]]:
+        async def work() -> None:
+            begun.append(key)
+            await go.wait()
+
+        return work
+
+    found = [Job(f"heavy {n}", 0.0, busy(f"heavy {n}"), heavy=True) for n in range(5)]
+    light = job("light", busy("light"))
+
+    def jobs() -> list[Job]:
+        return [each for each in (*found, light) if each.key not in begun]
+
+    async with kept(jobs):
+        await until(lambda: "light" in begun)
+        assert begun == ["heavy 0", "heavy 1", "light"]
+        go.set()
+        await until(lambda: len(begun) == 6)
+    assert sorted(begun[3:]) == ["heavy 2", "heavy 3", "heavy 4"]

@@ -1,0 +1,276 @@
+"""Uploads are added as they arrive, in memory or from storage, by any process, and nothing is added twice."""
+
+import asyncio
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sqlalchemy import select
+
+from service.coordination import summing
+from service.coordination.summing import Memory, Summing, chunk_name
+from service.storage.blobs import Blobs
+from service.storage.tables import sums
+from tests.support import serving
+from tests.support.party import Party
+from tests.support.servers import Servers
+from tests.support.serving import Server, running, two
+from tests.support.simulator import Federation
+from veilsum.protocol import round_spec
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.packing import Buffer, add_packed, unpack
+from veilsum.protocol.ring import Words
+
+RECORDS = {"least": 300, "most": 500, "least_per_class": 5, "rows_per_id": 1}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write ranges at every second upload that is only in storage."""
+    monkeypatch.setattr(summing, "BATCH", 2)
+
+
+async def kept(server: Server) -> dict[int, tuple[str, bool]]:
+    rows = await server.coordinator.database.rows(select(sums))
+    return {row.part: (row.members, row.done) for row in rows}
+
+
+def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Memory, "take", lambda *_: False)
+
+
+def room_for(server: Server, size: int, monkeypatch: pytest.MonkeyPatch) -> Memory:
+    """Limit the memory of running sums to this many free bytes."""
+    memory = server.coordinator.catalogue.memory
+    monkeypatch.setattr(memory, "_free", size)
+    return memory
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record whose chunks are read from storage."""
+    read, true = list[str](), summing.read_chunk
+
+    def reading(blobs: Blobs, name: str, member: str, *chunk: Any) -> bytes:
+        read.append(member)
+        return true(blobs, name, member, *chunk)
+
+    monkeypatch.setattr(summing, "read_chunk", reading)
+    return read
+
+
+async def test_uploads_are_added_up_while_others_are_still_to_come(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From storage, if memory has no room."""
+    no_memory(monkeypatch)
+    round_id = await formed.open_round(server)
+    for member in formed.ids[:4]:
+        await formed.serve(server, round_id, member)
+    parts = server.coordinator.rounds[round_id].summing.parts
+    assert len(parts) > 1
+    added = dict.fromkeys(parts, ('["m-0", "m-1", "m-2", "m-3"]', False))
+    async with asyncio.timeout(10):
+        while await kept(server) != added:  # noqa: ASYNC110 - no event to await
+            await asyncio.sleep(0.02)
+        # What a range had before is deleted once its row names the next.
+        while len(server.coordinator.blobs.names(f"sums/{round_id}")) != len(parts):  # noqa: ASYNC110 - no event to await
+            await asyncio.sleep(0.02)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+    await server.tidy(round_id)
+    assert await kept(server) == {}
+    assert server.coordinator.blobs.names("sums") == ()
+
+
+async def test_what_is_added_as_it_arrives_is_not_read_again(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = room_for(server, 1 << 20, monkeypatch)
+    read = reads(monkeypatch)
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-0")
+    again = server.coordinator.blobs.get(chunk_name(round_id, "m-0", 0))
+    server.coordinator.rounds[round_id].summing.take("m-0", 0, b"", again)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    assert read == []
+    await formed.check_result(server, round_id)
+    assert held.take(1 << 20)  # all of it is given back
+
+
+async def test_memory_is_given_back_when_a_round_is_given_up(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = room_for(server, 1 << 20, monkeypatch)
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-0")
+    found = server.coordinator.rounds[round_id].summing
+    assert not held.take(1 << 20)
+    await server.coordinator.rounds[round_id].cancel(server.coordinator.now(), "no more")
+    assert (await formed.play(server, round_id))["ended"]
+    found.take("m-0", 0, b"", b"")  # its request was slow
+    assert held.take(1 << 20)
+
+
+async def test_a_chunk_that_was_added_by_half_is_never_in_a_sum(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its running sum is dropped, with the chunks of others, which are read again from storage."""
+    held = room_for(server, 1 << 20, monkeypatch)
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-0")
+    formed.seal("m-1", await server.opening(round_id, "m-1"), now_s=formed.now(server))
+    found, chunk = server.coordinator.rounds[round_id].summing, formed.chunks["m-1"][0]
+
+    def half(total: Words, data: Buffer, bits: int) -> None:
+        add_packed(total, data, bits)
+        total[-1:] -= unpack(data, bits, total.size)[-1:]
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(summing, "add_packed", half)
+        found.take("m-1", 0, hashlib.sha256(chunk).digest(), chunk)
+    read = reads(monkeypatch)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+    assert set(read) == {"m-0"}
+    assert held.take(1 << 20)
+
+
+@pytest.mark.parametrize("room", [1 << 20, 0])
+async def test_who_is_not_certified_is_taken_off_again(
+    server: Server, formed: Party, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sums contain all six when two members complain about one, and no chunk of the others is read again."""
+    room_for(server, room, monkeypatch)
+    formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
+    round_id = await formed.open_round(server)
+    for member in formed.ids:
+        await formed.serve(server, round_id, member)
+    parts = server.coordinator.rounds[round_id].summing.parts
+    async with asyncio.timeout(10):
+        stored = {} if room else dict.fromkeys(parts, (json.dumps(list(formed.ids)), False))
+        while await kept(server) != stored:  # noqa: ASYNC110 - no event to await
+            await asyncio.sleep(0.02)
+    read = reads(monkeypatch)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", ["m-0", "m-2", "m-3", "m-4", "m-5"])
+    assert set(read) == {"m-1"}
+    await formed.check_result(server, round_id)
+
+
+async def test_a_running_sum_without_the_chunk_of_a_dropout_is_made_anew(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The missing chunk can't be subtracted, so all others are read."""
+    formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    server.coordinator.blobs.delete(f"uploads/{round_id}/m-1")
+    read = reads(monkeypatch)
+    view = await formed.play(server, round_id)
+    assert (view["state"], "m-1" in view["survivors"]) == ("done", False)
+    assert set(read) == set(formed.ids)
+    await formed.check_result(server, round_id)
+
+
+async def test_a_late_writer_changes_nothing(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_memory(monkeypatch)
+    round_id = await formed.open_round(server)
+    for member in formed.ids[:2]:
+        await formed.serve(server, round_id, member)
+    found = server.coordinator.rounds[round_id].summing
+    while len(await kept(server)) < len(found.parts):  # noqa: ASYNC110 - no event to await
+        await asyncio.sleep(0.02)
+    before = await kept(server)
+    stale = summing.Kept(blob="0-gone", members=("m-0",))
+    assert not await found._exchange(0, stale, summing.Kept(blob="0-late", members=("m-0", "m-1", "m-3")))
+    assert not await found._exchange(0, summing.Kept(), summing.Kept(blob="0-late"))
+    assert await kept(server) == before
+    assert (await formed.play(server, round_id))["state"] == "done"
+    assert not await found._exchange(0, summing.Kept(), summing.Kept(blob="0-late"))
+
+
+async def test_a_range_is_not_begun_again_once_the_round_has_ended(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are deleted then; a process that looked at the round just before the end finds none."""
+    round_id = await formed.open_round(server)
+    found, unmasked = server.coordinator.rounds[round_id].summing, list[Recovered]()
+    true = Summing.unmask
+
+    async def unmask(self: Summing, part: int, recovered: Recovered) -> None:
+        unmasked.append(recovered)
+        await true(self, part, recovered)
+
+    monkeypatch.setattr(Summing, "unmask", unmask)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await server.tidy(round_id)
+    for part in found.parts:
+        await found.unmask(part, unmasked[0])
+        await found.add(part, unmasked[0].uploads)
+    assert await found.pieces() is None
+    assert server.coordinator.blobs.names("sums") == ()
+
+
+def test_ranges_are_unmasked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the threads of one process, each with its own stream of masks."""
+    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 12)
+    federation = Federation(4, question={"dim": 300, "ring_bits": 48, "records": RECORDS})
+    federation.begin()
+    recovered = federation.run_until()
+    assert isinstance(recovered, Recovered)
+    ring = recovered.attempt.ring
+
+    def unmasked(index: int) -> npt.NDArray[np.int64]:
+        total = np.zeros(recovered.attempt.chunk_elements(index), ring.dtype)
+        for member in recovered.summed:
+            add_packed(total, federation.spool[member, index], ring.bits)
+        return recovered.unmasking().unmask(index, total)
+
+    with ThreadPoolExecutor(8) as threads:
+        chunks = tuple(threads.map(unmasked, range(recovered.attempt.chunks)))
+    plain = np.sum([federation.vectors_now[member] for member in recovered.summed], axis=0)
+    np.testing.assert_array_equal(np.concatenate(chunks), plain)
+
+
+@pytest.mark.slow
+async def test_two_processes_share_the_ranges(
+    tmp_path: Path, party: Party, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "SERVERS", servers)
+    unmasked: list[int] = []
+    true = Summing._unmasked
+
+    def counting(self: Summing, part: int, *arguments: object) -> object:
+        unmasked.append(part)
+        return true(self, part, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Summing, "_unmasked", counting)
+    async with two(tmp_path / "data") as (one, _, both):
+        round_id = await party.begun(both)
+        parts = (await one.coordinator.catalogue.round(round_id)).summing.parts
+        assert (await party.play(both, round_id))["state"] == "done"
+        await party.check_result(both, round_id)
+    assert sorted(unmasked) == list(parts)
+
+
+async def test_a_sum_goes_on_after_a_restart(
+    tmp_path: Path, party: Party, stores: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running sums are lost then, and only earlier chunks are read."""
+    async with running(tmp_path) as server:
+        round_id = await party.begun(server)
+        for member in party.ids[:3]:
+            await party.serve(server, round_id, member)
+    read = reads(monkeypatch)
+    async with running(tmp_path) as server:
+        assert (await party.play(server, round_id))["state"] == "done"
+        await party.check_result(server, round_id)
+    assert set(read) == set(party.ids[:3])

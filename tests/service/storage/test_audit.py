@@ -1,0 +1,146 @@
+"""The log's content after a round. Nothing is answered without an entry, and changes to the table are detected."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, text, update
+from sqlalchemy.exc import OperationalError
+
+from service.storage.audit import Audit, Deed
+from service.storage.tables import audit
+from tests.support.clients import refusal
+from tests.support.party import Party
+from tests.support.serving import OCTETS, TOKEN, Server, carry_out, running
+from veilsum.cli.commands.audit import check
+from veilsum.protocol.audit import follow
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+
+
+async def test_a_round_leaves_who_did_what(server: Server, formed: Party, finished: str) -> None:
+    page = await server.audited()
+    key = server.coordinator.key.public
+    assert check(page, key) == page.head.end
+    deeds = [(entry.who, entry.action, entry.outcome) for entry in page.entries]
+    assert deeds[0] == ("operator configured", "PUT /v1/federations/{federation}/roster", "done")
+    assert deeds.count(("member m-3", "PUT /v1/cohorts/{cohort}/cards/{member}", "done")) == 1
+    assert ("member m-3", "POST /v1/rounds/{round_id}/answers", "done") in deeds
+    assert ("coordinator", "round ended", "done") in deeds
+    assert ("coordinator", "uploads deleted", "done") in deeds
+    opened = next(each for each in page.entries if each.action == "POST /v1/cohorts/{cohort}/rounds")
+    assert opened.on == f"cohort={formed.cohort} round_id={finished}"
+    card = next(each for each in page.entries if each.who == "member m-3")
+    assert card.on == f"federation={formed.federation} cohort={formed.cohort} member=m-3"
+    assert TOKEN not in page.model_dump_json()
+    assert len(page.model_dump_json()) < 700 * len(page.entries), "ids, and nothing else"
+    assert (await server.audited(after=3, limit=2)).entries == page.entries[3:5]
+    assert (await server.audited(after=3_000_000_000)).entries == ()
+
+
+async def test_refusals_of_whoever_is_known_stand_there_too(server: Server, formed: Party) -> None:
+    before = (await server.audited()).head.number
+    assert (
+        await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
+    ).status_code == 404
+    assert (await server.client.post(f"/v1/cohorts/{formed.cohort}/rounds", json={"x": 1})).status_code == 400
+    card = f"/v1/cohorts/{formed.cohort}/cards/m-0"
+    assert (await server.client.put(card, content=b"x", headers=OCTETS)).status_code == 400
+    assert (await server.anonymous().put(card, content=b"x")).status_code == 401
+    entries = (await server.audited(after=before)).entries
+    assert [(each.who, each.outcome) for each in entries] == [
+        ("operator configured", "not-found"),
+        ("operator configured", "malformed-request"),
+        ("member m-0", "truncated"),
+    ]
+
+
+async def test_without_an_entry_there_is_no_answer(
+    server: Server, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await party.found(server)
+    real = Audit._append
+
+    async def broken(*_: object) -> Any:
+        raise OperationalError("", {}, Exception("disk full"))
+
+    monkeypatch.setattr(Audit, "_append", broken)
+    server.app.state.audit = Audit(server.coordinator.database, server.coordinator.key)
+    answer = await party.try_cohort(server)
+    assert refusal(answer) == (503, "unavailable")
+    assert "cohort" not in answer.json()["detail"]
+    refused = await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
+    assert refused.status_code == 503
+    assert (await server.client.get("/v1/tokens")).status_code == 200, "what changes nothing is answered"
+    monkeypatch.setattr(Audit, "_append", real)
+    server.app.state.audit = Audit(server.coordinator.database, server.coordinator.key)
+    assert (await party.try_cohort(server)).status_code == 201
+
+
+async def test_many_at_once_make_one_chain(server: Server) -> None:
+    logs = [Audit(server.coordinator.database, server.coordinator.key) for _ in range(3)]
+    deeds = [Deed(1.0, f"member m-{index}", "test") for index in range(60)]
+    began = time.perf_counter()
+    await asyncio.gather(*(logs[index % 3].record(deed) for index, deed in enumerate(deeds)))
+    assert time.perf_counter() - began < 20
+    page = await server.audited()
+    assert follow(page.entries) == page.head.end
+    assert {entry.who for entry in page.entries} == {deed.who for deed in deeds}
+
+
+TAMPERED: dict[str, tuple[Any, str]] = {
+    "changed": (update(audit).where(audit.c.number == 3).values(who="member m-5"), "entry 3 is not what was"),
+    "removed": (delete(audit).where(audit.c.number == 3), "entry 4 stands where entry 3 belongs"),
+    "cut off": (delete(audit).where(audit.c.number > 5), "ends at entry 5, and had"),
+    "reordered": (
+        text("UPDATE audit SET number = CASE number WHEN 3 THEN -4 ELSE -3 END WHERE number IN (3, 4)"),
+        "entry 3 is not what was",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+async def test_whoever_writes_to_the_table_is_found(server: Server, formed: Party, how: str) -> None:
+    key, whole = server.coordinator.key.public, await server.audited()
+    assert whole.head.number > 6
+    statement, named = TAMPERED[how]
+    await carry_out(
+        server.coordinator.database, statement, text("UPDATE audit SET number = -number WHERE number < 0")
+    )
+    with pytest.raises(PeerFault, match=named):
+        check(await server.audited(), key)
+
+
+async def test_a_head_that_was_noted_finds_a_database_put_back(server: Server, formed: Party) -> None:
+    noted = (await server.audited()).head.end
+    database = server.coordinator.database
+    head = await database.value(text("SELECT head FROM audit WHERE number = 5"))
+    await carry_out(
+        database,
+        delete(audit).where(audit.c.number > 5),
+        text(f"UPDATE audit_head SET number = 5, head = '{head}'"),
+    )
+    page, key = await server.audited(), server.coordinator.key.public
+    check(page, key)
+    with pytest.raises(PeerFault, match=f"ends at entry 5, and had {noted.number}"):
+        check(page, key, (noted,))
+    for _ in range(12):
+        await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
+    with pytest.raises(PeerFault, match=f"entry {noted.number} has another head"):
+        check(await server.audited(), key, (noted,))
+    with pytest.raises(PeerFault, match="does not verify"):
+        check(page, SigningKey(bytes(32)).public)
+
+
+async def test_the_log_goes_on_in_the_next_process(tmp_path: Path) -> None:
+    party = Party(("m-0", "m-1", "m-2"))
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        before = await server.audited()
+    async with running(tmp_path) as server:
+        await party.open_cohort(server)
+        after = await server.audited()
+    assert after.entries[: len(before.entries)] == before.entries
+    check(after, server.coordinator.key.public, (before.head.end,))
