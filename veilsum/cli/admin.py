@@ -1,4 +1,4 @@
-"""The admin's signing key, and the roster's draft, a file that people edit and the admin signs."""
+"""The admin's signing key, the roster's draft, a file that people edit and the admin signs, and signed files."""
 
 import json
 import os
@@ -10,10 +10,10 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from veilsum.cli import names
-from veilsum.protocol.errors import Misuse
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.forms import Hex32, first_fault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Entry, Roster
+from veilsum.protocol.messages import Entry, Roster, Study
 from veilsum.protocol.messages.cohort import MAX_NAME
 from veilsum.protocol.rest import MemberId
 from veilsum.system.exposure import loose_mode
@@ -179,3 +179,22 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})
         raise ValueError(f"{', '.join(twice)} is given twice")
     return values
+
+
+def signed_path(draft: Path, output: Path | None = None) -> Path:
+    """Return the file for a signed draft. Raises Misuse if it is the draft itself."""
+    target = output or draft.with_suffix(".bin")
+    if target.resolve() == draft.resolve():
+        raise Misuse(f"{target} is the draft itself: choose another file")
+    return target
+
+
+def read_signed(path: Path) -> Roster | Study:
+    """Read a signed roster or study. Raises Misuse for any other file."""
+    content = path.read_bytes()
+    for kind in (Roster, Study):
+        try:
+            return kind.from_bytes(content)
+        except PeerFault as fault:
+            why = fault.detail
+    raise Misuse(f"{path} is neither a signed roster nor a signed study: {why}")

@@ -18,7 +18,8 @@ from veilsum.cli.commands import (
     train,
     verify,
 )
-from veilsum.cli.console import CLIENT, TOKEN, ClientCert, ClientKey, TokenFile, token_in
+from veilsum.cli.console import CLIENT
+from veilsum.cli.options import TOKEN, ClientCert, ClientKey, TokenFile, token_in
 
 
 class _Commands(TyperGroup):

@@ -3,149 +3,21 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from functools import partial, wraps
 from importlib.util import find_spec
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 
-from veilsum.system.exposure import loose_mode
-
-if TYPE_CHECKING:
-    from client_sdk.operator import Operator
-
-IdColumn = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of patient or exam ids (.csv, .parquet); other formats hold an array `ids`.",
-        show_default="id, if there is one",
-    ),
-]
-Standardise = Annotated[
-    Path | None,
-    typer.Option(
-        help="Standardise tabular features by the moments in this file; a new file is written from these records."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-DEFAULT_URL = "http://127.0.0.1:8000"
-Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
-TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
-"""The operator's token from `veilsum --token-file`; it takes precedence over other sources."""
-
-
-def _chosen(value: str | None) -> str | None:
-    return TOKEN.get() or value
-
-
-Token = Annotated[
-    str | None,
-    typer.Option(
-        envvar="VEILSUM_OPERATOR_TOKEN",
-        callback=_chosen,
-        help="The operator's token. Command lines are visible to other users: prefer the variable or `veilsum --token-file`.",
-        show_default=False,
-    ),
-]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="File that holds the operator's token; - reads standard input.",
-        allow_dash=True,
-        show_default=False,
-    ),
-]
-Ca = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca", envvar="VEILSUM_CA", help="PEM file of the CA that signed the coordinator's certificate."
-    ),
-]
-
-ClientCert = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="VEILSUM_CLIENT_CERT",
-        help="PEM file of your client certificate, if the coordinator requires one.",
-    ),
-]
-ClientKey = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="VEILSUM_CLIENT_KEY", help="PEM file of its key, unless the certificate's file holds it."
-    ),
-]
 NOTE_MAX = 4096
 """Maximum characters of a note; the rest is cut."""
 CLIENT: ContextVar[tuple[Path | None, Path | None]] = ContextVar("client", default=(None, None))
 """Client certificate and key from `veilsum --client-cert` and `--client-key`."""
-
-
-def token_in(path: Path | None) -> str | None:
-    """Read the operator's token from a file, or from standard input for `-`."""
-    if path is None:
-        return None
-    try:
-        if path.is_file() and (why := loose_mode(path, group_may=True)) is not None:
-            raise typer.BadParameter(f"--token-file: {why}")
-        text = (sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise typer.BadParameter(f"--token-file {path} can't be read: {why}") from error
-    if not text.strip():
-        raise typer.BadParameter(f"--token-file {path} holds no token")
-    return text
-
-
-Command = Callable[..., None]
-Connect = Callable[..., AbstractContextManager["Operator"]]
-"""`veilsum.cli.remote.operator`, bound to the connection's options; takes its other keywords."""
 JSON: ContextVar[bool] = ContextVar("json", default=False)
 """Whether the running command prints JSON."""
-
-
-def reporting(command: Command) -> Command:
-    """Add the option `--json` to a command, and report errors that a user can fix as messages."""
-
-    @wraps(command)
-    def run(*, json_: bool, **options: Any) -> None:
-        with reported(as_json=json_):
-            command(**options)
-
-    return _with_options(run, command, json_=(AsJson, False))
-
-
-def at_coordinator(*, token: bool) -> Callable[[Command], Command]:
-    """Add `--url`, `--ca` and, with `token`, `--token` to a `reporting` command. Its argument `connect` is bound to their values."""
-
-    def decorated(command: Command) -> Command:
-        @wraps(command)
-        def run(*, url: str, ca: Path | None, token: str | None = None, **options: Any) -> None:
-            from veilsum.cli.remote import operator
-
-            command(connect=partial(operator, url, token, ca), **options)
-
-        own = {"token": (Token, None)} if token else {}
-        return reporting(_with_options(run, command, url=(Url, DEFAULT_URL), **own, ca=(Ca, None)))
-
-    return decorated
-
-
-def _with_options(run: Command, command: Command, **added: tuple[Any, Any]) -> Command:
-    """Give `run` the command's signature plus the `added` options, each with type and default, for typer."""
-    own = [each for each in signature(command).parameters.values() if each.name != "connect"]
-    more = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in added.items()
-    ]
-    run.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
-    setattr(run, "__signature__", Signature([*own, *more]))  # noqa: B010 - mypy knows no such attribute
-    return run
 
 
 def say(values: Mapping[str, Any], title: str = "", *, scripts: Mapping[str, Any] | None = None) -> None:

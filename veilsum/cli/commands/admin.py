@@ -2,17 +2,15 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from veilsum.cli import names
 from veilsum.cli.commands import study
-from veilsum.cli.console import JSON, Ca, Connect, at_coordinator, clock, note, reporting, say
-from veilsum.protocol.errors import Misuse, PeerFault
-
-if TYPE_CHECKING:
-    from veilsum.protocol.messages import Roster, Study
+from veilsum.cli.console import JSON, clock, note, say
+from veilsum.cli.options import Ca, Connect, at_coordinator, reporting
+from veilsum.protocol.errors import Misuse
 
 app = typer.Typer(help="Sign a federation's list of members and its studies.", no_args_is_help=True)
 app.add_typer(study.app, name="study")
@@ -84,7 +82,7 @@ def roster(
         readers=reader or (),
         revoked=revoke or (),
     )
-    target = None if folder is None else target_of(draft)
+    target = None if folder is None else admin.signed_path(draft)
     signed = None if folder is None else changed.sign(admin.load_admin(folder))
     changed.save(draft)
     values: dict[str, Any] = {
@@ -103,14 +101,6 @@ def roster(
     say(values, "Roster, not signed" if signed is None else "Roster, signed")
 
 
-def target_of(draft: Path, output: Path | None = None) -> Path:
-    """Return the file for a signed draft. Raises Misuse if it is the draft itself."""
-    target = output or draft.with_suffix(".bin")
-    if target.resolve() == draft.resolve():
-        raise Misuse(f"{target} is the draft itself: choose another file")
-    return target
-
-
 @app.command()
 @at_coordinator(token=True)
 def publish(
@@ -126,10 +116,10 @@ def publish(
     ] = None,
 ) -> None:
     """Send signed rosters and studies to the coordinator, in the given order."""
-    from veilsum.cli.admin import load_admin
+    from veilsum.cli.admin import load_admin, read_signed
     from veilsum.protocol.messages import Roster
 
-    read = sorted(map(signed_in, signed), key=lambda each: not isinstance(each, Roster))
+    read = sorted(map(read_signed, signed), key=lambda each: not isinstance(each, Roster))
     admin = load_admin(folder) if folder is not None else None
     published: list[dict[str, Any]] = []
     with connect(admin=admin) as client:
@@ -147,19 +137,6 @@ def publish(
         return
     for values in published:
         say(values, "Published")
-
-
-def signed_in(path: Path) -> "Roster | Study":
-    """Read a signed roster or study. Raises Misuse for any other file."""
-    from veilsum.protocol.messages import Roster, Study
-
-    content = path.read_bytes()
-    for kind in (Roster, Study):
-        try:
-            return kind.from_bytes(content)
-        except PeerFault as fault:
-            why = fault.detail
-    raise Misuse(f"{path} is neither a signed roster nor a signed study: {why}")
 
 
 @app.command()

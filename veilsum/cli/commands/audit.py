@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilsum.cli.console import Connect, at_coordinator, say
+from veilsum.cli.console import say
 from veilsum.cli.names import public_key
+from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import IdColumn, Standardise, reporting, say
+from veilsum.cli.console import say
+from veilsum.cli.options import IdColumn, Standardise, reporting
 from veilsum.protocol.errors import Misuse
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilsum.cli import names
-from veilsum.cli.console import Connect, at_coordinator, notes
+from veilsum.cli.console import notes
+from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ CohortId = Annotated[str, typer.Argument(metavar="COHORT", help="The cohort's id
 
 def wanted_study(client: "Operator", study: str, federation: str | None) -> "tuple[StudyView, str]":
     """Find a study and its federation, which defaults to the coordinator's only one unless `study` is a file."""
-    from veilsum.cli.commands.admin import signed_in
+    from veilsum.cli.admin import read_signed
     from veilsum.cli.running import find_study
     from veilsum.protocol.messages import Study
 
     path = Path(study)
     if path.is_file():
-        signed = signed_in(path)
+        signed = read_signed(path)
         if not isinstance(signed, Study):
             raise Misuse(f"{path} is a roster, expected a signed study")
         if federation is not None and names.federation_id(federation) != signed.federation.hex():

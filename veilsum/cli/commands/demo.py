@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import JSON, need, note, reporting, say
+from veilsum.cli.console import JSON, need, note, say
+from veilsum.cli.options import reporting
 
 
 @reporting

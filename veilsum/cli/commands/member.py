@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.cli.console import DEFAULT_URL, JSON, Ca, IdColumn, Url, clock, note, reporting, say, table
+from veilsum.cli.console import JSON, clock, note, say, table
 from veilsum.cli.names import public_key
+from veilsum.cli.options import DEFAULT_URL, Ca, IdColumn, Url, reporting
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:

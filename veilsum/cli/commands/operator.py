@@ -7,8 +7,9 @@ import typer
 
 from veilsum.cli.commands import audit, cohort, rounds, token
 from veilsum.cli.commands.cohort import Federation, Period, StudyName, wanted_study
-from veilsum.cli.console import Connect, at_coordinator, need, note, notes, reporting, say
+from veilsum.cli.console import need, note, notes, say
 from veilsum.cli.names import public_key
+from veilsum.cli.options import Connect, at_coordinator, reporting
 from veilsum.protocol.errors import Misuse
 
 app = typer.Typer(help="Run studies at a coordinator, and look after its data.", no_args_is_help=True)

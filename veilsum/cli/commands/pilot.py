@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.cli.console import JSON, IdColumn, Standardise, need, note, reporting, say
+from veilsum.cli.console import JSON, need, note, say
+from veilsum.cli.options import IdColumn, Standardise, reporting
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:

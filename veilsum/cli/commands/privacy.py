@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.cli.console import IdColumn, reporting, say
+from veilsum.cli.console import say
+from veilsum.cli.options import IdColumn, reporting
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:

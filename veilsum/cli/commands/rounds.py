@@ -7,7 +7,8 @@ import typer
 
 from veilsum.cli import names
 from veilsum.cli.commands.cohort import CohortId
-from veilsum.cli.console import Connect, at_coordinator, notes, say
+from veilsum.cli.console import notes, say
+from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
 
 app = typer.Typer(

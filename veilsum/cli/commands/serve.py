@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import JSON, need, reporting, say
+from veilsum.cli.console import JSON, need, say
+from veilsum.cli.options import reporting
 
 
 @reporting

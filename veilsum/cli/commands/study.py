@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import JSON, note, reporting, say
+from veilsum.cli.console import JSON, note, say
 from veilsum.cli.names import federation_id
+from veilsum.cli.options import reporting
 from veilsum.protocol.errors import Misuse
 
 app = typer.Typer(help="Write, check and sign a study: what a federation sums.", no_args_is_help=True)
@@ -93,13 +94,12 @@ def sign(
 ) -> None:
     """Sign a draft. Members approve the digest that this prints."""
     from veilsum import study
-    from veilsum.cli.admin import load_admin
-    from veilsum.cli.commands.admin import target_of
+    from veilsum.cli.admin import load_admin, signed_path
 
     content = study.draft.load(draft)
     key = load_admin(folder)
     of = key.public if federation is None else bytes.fromhex(federation_id(federation))
-    target = target_of(draft, output)
+    target = signed_path(draft, output)
     signed = study.signed.sign(content, of, key, time.time())
     target.write_bytes(signed.to_bytes())
     values = {

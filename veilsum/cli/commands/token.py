@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from veilsum.cli import names
-from veilsum.cli.console import JSON, Connect, at_coordinator, clock, note, say, table
+from veilsum.cli.console import JSON, clock, note, say, table
+from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
 
 app = typer.Typer(

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import fail, need, note, reporting, say, table
+from veilsum.cli.console import fail, need, note, say, table
+from veilsum.cli.options import reporting
 
 
 class Precision(StrEnum):

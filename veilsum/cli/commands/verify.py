@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from veilsum.cli import names
-from veilsum.cli.console import JSON, fail, reporting, say, table
+from veilsum.cli.console import JSON, fail, say, table
+from veilsum.cli.options import reporting
 from veilsum.protocol.errors import Misuse
 
 BROKEN, NO_TRANSCRIPT = 1, 2
