@@ -12,6 +12,7 @@ from client_sdk.records import Marks, Records, Selection, select, select_again
 from client_sdk.reservations import Run, State
 from client_sdk.session import Session, ready_of
 from veilsum.calibration.rows import usable_rows
+from veilsum.protocol.attempt import read_quorum
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Enrolled, MemberPhase
 from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Study, cohort_id
@@ -55,7 +56,7 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
     run = session.store.ledger.run(question.digest, ready.manifest.period)
     if records is not None and run is not None and run.number in before:
         _check_same(session, question, run, records)
-    return Quorum.of(ready.manifest, question)
+    return read_quorum(ready.manifest, question)
 
 
 def _check_same(session: Session, question: Question, run: Run, records: Records) -> None:

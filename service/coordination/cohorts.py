@@ -14,14 +14,13 @@ from service.http.metering import in_thread
 from service.http.problems import named, problem_of, wrong_phase
 from service.storage.database import Database
 from service.storage.tables import cards, cohorts
-from veilsum.protocol.attempt import cohort_sizes
+from veilsum.protocol.attempt import cohort_sizes, read_quorum
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.coordinator.enrolling import needs_all
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
 from veilsum.protocol.rest import CohortView, Problem, QuorumView, RoundView
-from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Question
 
 
@@ -286,7 +285,7 @@ class Cohort:
 
 def _quorum_view(manifest: Manifest, question: Question) -> QuorumView:
     """Return the cohort's quorum in numbers."""
-    quorum = Quorum.of(manifest, question)
+    quorum = read_quorum(manifest, question)
     return QuorumView(
         members=quorum.members,
         colluders=quorum.colluders,

@@ -146,6 +146,19 @@ def check_manifest(
     return quorum
 
 
+def read_quorum(manifest: Manifest, question: Question) -> Quorum:
+    """Read the quorum of a checked manifest and its study's question."""
+    return Quorum(
+        len(manifest.members),
+        len(manifest.decryptors),
+        question.a,
+        manifest.decryptor_colluders,
+        question.h_min,
+        manifest.survivors_min,
+        manifest.threshold,
+    )
+
+
 def check_cards(roster: Roster, cards: Cards) -> None:
     """Check the received cards, in the order of protocol §4.2, clauses 4 and 5. Key agreement detects low-order keys later."""
     for card in cards.by_member.values():
@@ -199,7 +212,7 @@ class Attempt(Struct):
 
     @cached_property
     def quorum(self) -> Quorum:
-        return Quorum.of(self.manifest, self.question)
+        return read_quorum(self.manifest, self.question)
 
     @property
     def survivors_min(self) -> int:

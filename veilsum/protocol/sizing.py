@@ -18,16 +18,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from math import comb
-from typing import TYPE_CHECKING
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.graph import draw_committee
 from veilsum.protocol.messages.base import MAX_DECRYPTORS
-from veilsum.protocol.messages.cohort import Manifest
-
-if TYPE_CHECKING:
-    from veilsum.protocol.study import Question
 
 HONEST_MIN = 3
 COMPLETE_MAX = 200
@@ -120,19 +115,6 @@ class Quorum:
                 f"n_min={survivors_min} survivors and t={threshold} decryptors: enrol more members or assume fewer colluders",
             )
         return cls(members, decryptors, a, a_d, honest_min, survivors_min, threshold)
-
-    @classmethod
-    def of(cls, manifest: Manifest, question: "Question") -> "Quorum":
-        """Read the quorum of a checked manifest and its study's question."""
-        return cls(
-            len(manifest.members),
-            len(manifest.decryptors),
-            question.a,
-            manifest.decryptor_colluders,
-            question.h_min,
-            manifest.survivors_min,
-            manifest.threshold,
-        )
 
     @property
     def erasures_min(self) -> int:
