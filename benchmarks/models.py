@@ -20,7 +20,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from training.data.dataset import Dataset, batches
 from training.heads import Classifier, LearnedHead
-from training.models.config import ARCHITECTURES, ExtractorConfig
+from training.models.architectures import ARCHITECTURES, build_extractor
+from training.models.config import ExtractorConfig
 from training.recipe import cross_entropy
 from training.results import Machine
 
@@ -36,7 +37,7 @@ def images(records: int) -> Dataset:
 
 
 def classifier(architecture: str, data: Dataset, **options: str) -> Classifier:
-    extractor = ExtractorConfig.of(architecture, data, **options).build()
+    extractor = build_extractor(ExtractorConfig.of(architecture, data, **options))
     return Classifier(extractor, LearnedHead(extractor.dim, 10), normalise=False).train()
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
 from training.imports import is_import_path
+from training.models.architectures import build_extractor
 from training.models.config import ExtractorConfig
 from veilsum.system.files import sync_folder
 
@@ -41,7 +42,7 @@ class Checkpoint:
 
 
 def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -> bytes:
-    """Write a classifier with an extractor of `ExtractorConfig.build`, and return the extractor's digest."""
+    """Write a classifier with an extractor of `build_extractor`, and return the extractor's digest."""
     digest = extractor_digest(classifier.extractor, preprocessing)
     header = {
         "extractor": asdict(classifier.extractor.config),
@@ -103,9 +104,9 @@ def _build(header: dict[str, Any], *, own_code: bool) -> Classifier:
             f"the checkpoint needs the code {config['architecture']}: pass own_code=True if you trust the file and the code"
         )
     moments = (tuple(config.get(name, ())) for name in ("mean", "std"))
-    extractor = ExtractorConfig(
-        config["architecture"], tuple(config["shape"]), config["options"], *moments
-    ).build()
+    extractor = build_extractor(
+        ExtractorConfig(config["architecture"], tuple(config["shape"]), config["options"], *moments)
+    )
     classes, dim = header["head"]["classes"], extractor.dim
     kind, bias = header["head"]["kind"], bool(header["head"]["bias"])
     head: torch.nn.Linear

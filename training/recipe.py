@@ -12,6 +12,7 @@ from training.algorithms.aggregations import FedAvg
 from training.algorithms.base import Algorithm, trained
 from training.algorithms.weights import HeadFirst
 from training.heads import Classifier, LearnedHead, orthonormal_head
+from training.models.architectures import build_extractor
 from training.models.config import ExtractorConfig
 from training.ranges import below_one, not_negative, positive
 from training.seeding import Stream, torch_seeded
@@ -166,7 +167,7 @@ class Recipe:
             ValueError: if the head cannot be made, or does not suit `calibrate_every`, the algorithm or the loss.
         """
         with torch_seeded(self.seed, Stream.INITIALISATION):
-            extractor = self.model.build()
+            extractor = build_extractor(self.model)
             classifier = Classifier(extractor, self.head(extractor.dim, classes), normalise=self.normalise)
         if self.augment and len(self.model.shape) != 3:
             raise ValueError(f"augment crops and mirrors images, not inputs of shape {self.model.shape}")

@@ -9,6 +9,7 @@ from training.data.catalogue import load_digits_dataset
 from training.data.dataset import Dataset, Split
 from training.federated import train
 from training.heads import Classifier, LearnedHead, orthonormal_head
+from training.models.architectures import build_extractor
 from training.models.config import ExtractorConfig
 from training.partition import Partition, iid_partition
 from training.recipe import Constant, Recipe, mean_squared_error
@@ -59,7 +60,7 @@ def test_members_models_are_those_that_the_next_round_would_average(
 def test_a_member_that_diverges_is_no_number_in_the_file() -> None:
     data = Dataset(torch.rand(12, 1, 8, 8), torch.arange(12) % 3, 3, "toy")
     models = [
-        Classifier(ExtractorConfig("mlp", (1, 8, 8)).build(), LearnedHead(64, 3), normalise=False)
+        Classifier(build_extractor(ExtractorConfig("mlp", (1, 8, 8))), LearnedHead(64, 3), normalise=False)
         for _ in range(2)
     ]
     torch.nn.init.constant_(models[1].head.weight, torch.nan)

@@ -10,7 +10,8 @@ from training.algorithms.base import Site, State, TrainingRound
 from training.data.dataset import Dataset, Split
 from training.federated import train
 from training.heads import Classifier
-from training.models.config import ARCHITECTURES, ExtractorConfig
+from training.models.architectures import ARCHITECTURES
+from training.models.config import ExtractorConfig
 from training.models.layers import Extractor
 from training.partition import Partition
 from training.recipe import Constant, Recipe

@@ -13,6 +13,7 @@ from training.heads import (
     unbiased_head,
     uniform_head,
 )
+from training.models.architectures import build_extractor
 from training.models.config import ExtractorConfig
 
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"dim": 12})
@@ -46,7 +47,7 @@ def test_other_papers_heads() -> None:
 
 def test_features_have_norm_one_where_asked() -> None:
     x = torch.rand(7, 1, 8, 8)
-    extractor = MLP.build()
+    extractor = build_extractor(MLP)
     raw = Classifier(extractor, LearnedHead(12, 3), normalise=False).features(x)
     unit = Classifier(extractor, LearnedHead(12, 3), normalise=True).features(x)
     torch.testing.assert_close(unit.norm(dim=1), torch.ones(7))
@@ -54,8 +55,8 @@ def test_features_have_norm_one_where_asked() -> None:
 
 
 def test_a_fixed_head_is_neither_trained_nor_sent() -> None:
-    fixed = Classifier(MLP.build(), orthonormal_head(12, 3), normalise=True)
-    learned = Classifier(MLP.build(), LearnedHead(12, 3), normalise=True)
+    fixed = Classifier(build_extractor(MLP), orthonormal_head(12, 3), normalise=True)
+    learned = Classifier(build_extractor(MLP), LearnedHead(12, 3), normalise=True)
     assert not any(p.requires_grad for p in fixed.head.parameters())
     assert set(learned.shared_weights()) - set(fixed.shared_weights()) == {"head.weight", "head.bias"}
 
@@ -98,8 +99,8 @@ def test_a_normalised_heads_logits_do_not_depend_on_its_vectors_lengths() -> Non
 
 @pytest.mark.parametrize("training", [True, False])
 def test_features_under_other_weights_leave_the_model_as_it_is(*, training: bool) -> None:
-    classifier = Classifier(MLP.build(), LearnedHead(12, 3), normalise=True).train(training)
-    other = Classifier(MLP.build(), LearnedHead(12, 3), normalise=True)
+    classifier = Classifier(build_extractor(MLP), LearnedHead(12, 3), normalise=True).train(training)
+    other = Classifier(build_extractor(MLP), LearnedHead(12, 3), normalise=True)
     x, before = torch.rand(4, 1, 8, 8), {n: t.clone() for n, t in classifier.state_dict().items()}
     z = classifier.features_under(other.state_dict(), x)
     torch.testing.assert_close(z, other.eval().features(x))

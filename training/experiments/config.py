@@ -32,7 +32,8 @@ from training.experiments.choices import (
     maker,
 )
 from training.imports import is_import_path
-from training.models.config import ARCHITECTURES, ExtractorConfig
+from training.models.architectures import ARCHITECTURES
+from training.models.config import ExtractorConfig
 from training.personal import METHODS
 from training.recipe import LOSSES, Recipe
 

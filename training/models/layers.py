@@ -1,17 +1,11 @@
 """The extractor, and the pieces that architectures share: normalisation, convolutions, pooling, projectors."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.models.config import ExtractorConfig
 from training.ranges import positive
-
-if TYPE_CHECKING:
-    from training.models.config import ExtractorConfig
 
 NORMS = ("group", "batch", "none")
 _CHANNELS_PER_GROUP, _MOST_GROUPS = 8, 32
@@ -24,7 +18,7 @@ class Extractor(nn.Module):
         dim: the length l of the feature vector.
         layers: maps (n, channels, height, width) to (n, dim). Where it is sequential, its children are the layers
             or blocks of the paper's table, in order.
-        config: set by `ExtractorConfig.build`.
+        config: set by `build_extractor`.
         mean: each channel's mean in 0..1, of shape (C, 1, 1), or None. Not part of the state.
         std: each channel's standard deviation, likewise.
     """

@@ -5,7 +5,8 @@ import torch
 
 from training.data.dataset import Dataset
 from training.heads import Classifier, LearnedHead
-from training.models.config import ARCHITECTURES, ExtractorConfig
+from training.models.architectures import ARCHITECTURES, build_extractor
+from training.models.config import ExtractorConfig
 from training.models.layers import Extractor
 
 DIMS = {
@@ -26,7 +27,7 @@ SMALL = ["cnn", "convnet7", "feduv_cnn", "mlp", "moon_cnn"]
 
 @cache
 def built(architecture: str, shape: tuple[int, int, int]) -> Extractor:
-    return ExtractorConfig(architecture, shape).build().eval()
+    return build_extractor(ExtractorConfig(architecture, shape)).eval()
 
 
 def parameters(module: torch.nn.Module) -> int:
@@ -43,7 +44,7 @@ def test_features_have_the_stated_dimension(architecture: str, shape: tuple[int,
 
 @pytest.mark.parametrize("architecture", ["cnn", "mlp"])
 def test_two_of_them_take_digits_of_8_pixels_and_a_dimension(architecture: str) -> None:
-    extractor = ExtractorConfig(architecture, (1, 8, 8), {"dim": 24}).build()
+    extractor = build_extractor(ExtractorConfig(architecture, (1, 8, 8), {"dim": 24}))
     assert extractor(torch.rand(2, 1, 8, 8)).shape == (2, extractor.dim) == (2, 24)
 
 
@@ -57,7 +58,7 @@ def test_a_records_features_do_not_depend_on_its_batch(architecture: str) -> Non
 
 @pytest.mark.parametrize("architecture", SMALL)
 def test_a_member_with_a_single_record_can_train(architecture: str) -> None:
-    extractor = ExtractorConfig(architecture, (1, 28, 28)).build().train()
+    extractor = build_extractor(ExtractorConfig(architecture, (1, 28, 28))).train()
     extractor(torch.rand(1, 1, 28, 28)).sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in extractor.parameters())
 
@@ -93,7 +94,7 @@ def test_the_moon_cnn_s_table_holds_at_other_sizes() -> None:
 )
 def test_an_unknown_option_is_refused_with_those_there_are(architecture: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        ExtractorConfig(architecture, (1, 8, 8), {"width": 3}).build()
+        build_extractor(ExtractorConfig(architecture, (1, 8, 8), {"width": 3}))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_an_unknown_option_is_refused_with_those_there_are(architecture: str, re
 )
 def test_sizes_are_positive(architecture: str, option: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{option} must be .*, not {value}"):
-        ExtractorConfig(architecture, (3, 32, 32), {option: value}).build()
+        build_extractor(ExtractorConfig(architecture, (3, 32, 32), {option: value}))
 
 
 @pytest.mark.parametrize(("architecture", "side"), [("moon_cnn", 15), ("feduv_cnn", 23)])
@@ -117,9 +118,9 @@ def test_images_that_are_too_small_are_refused(architecture: str, side: int) -> 
     with pytest.raises(
         ValueError, match=f"needs images of {side + 1} px or more, not {side}×{side}; take cnn"
     ):
-        ExtractorConfig(architecture, (1, side, side)).build()
+        build_extractor(ExtractorConfig(architecture, (1, side, side)))
     shape = (1, side + 1, side + 1)
-    assert ExtractorConfig(architecture, shape).build()(torch.rand(2, *shape)).shape == (2, 256)
+    assert build_extractor(ExtractorConfig(architecture, shape))(torch.rand(2, *shape)).shape == (2, 256)
 
 
 def test_bytes_are_scaled_and_normalised_in_the_network() -> None:
@@ -133,7 +134,7 @@ def test_bytes_are_scaled_and_normalised_in_the_network() -> None:
     )
     config = ExtractorConfig.of("cnn", data, width=8)
     assert (config.shape, config.options) == ((3, 32, 32), {"width": 8})
-    extractor = config.build()
+    extractor = build_extractor(config)
     by_hand = (data.x.float() / 255 - torch.tensor([0.4, 0.5, 0.6])[:, None, None]) / torch.tensor(
         [0.2, 0.3, 0.4]
     )[:, None, None]
@@ -144,7 +145,7 @@ def test_bytes_are_scaled_and_normalised_in_the_network() -> None:
     for form in (torch.contiguous_format, torch.channels_last):
         assert torch.equal(extractor.scaled(data.x.contiguous(memory_format=form)), by_hand)
     # Neither sent in a round nor averaged, but moved with the rest.
-    plain = ExtractorConfig("cnn", (3, 32, 32), {"width": 8}).build()
+    plain = build_extractor(ExtractorConfig("cnn", (3, 32, 32), {"width": 8}))
     assert extractor.state_dict().keys() == plain.state_dict().keys()
     classifier = Classifier(extractor, LearnedHead(extractor.dim, 2), normalise=False)
     assert classifier.shared_weights().keys() == classifier.state_dict().keys()
