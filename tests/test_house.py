@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -66,6 +67,23 @@ def test_the_wheel_installs_our_packages_and_nothing_else(wheel: zipfile.Path) -
     assert {
         f"service/pages/{name}" for name in ("causes.md", "templates/base.html", "static/uplot.min.js")
     } <= names
+
+
+def test_nothing_but_layers_stands_in_the_package() -> None:
+    [layers] = [
+        contract["layers"]
+        for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+            "contracts"
+        ]
+        if contract["type"] == "layers" and "containers" not in contract
+    ]
+    named = {name for layer in layers for name in re.findall(r"veilsum\.(\w+)", layer)}
+    standing = {
+        path.relative_to(ROOT / "veilsum").parts[0]
+        for path in MODULES
+        if path.is_relative_to(ROOT / "veilsum")
+    }
+    assert standing == named | {"__init__.py", "__main__.py"}
 
 
 def test_no_key_is_of_a_generator_that_can_be_guessed() -> None:
