@@ -1,18 +1,16 @@
 """Combined periods: a head from the sums of several rounds, verified against this member's evidence of each round."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from client_sdk.result import Floats, Result
-from veilsum.calibration.head_file import Calibrated
+from client_sdk.published_head import PublishedHead
+from client_sdk.result import Result
+from client_sdk.verification import check_published
 from veilsum.protocol.record import CombinedRecord, mismatch, verify_record
-from veilsum.study.result_files import calibrated_in, check_head
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Combined:
+class Combined(PublishedHead):
     """A head that the coordinator solved from the sums of several rounds.
 
     Attributes:
@@ -23,21 +21,6 @@ class Combined:
     record: CombinedRecord
     head_file: bytes
 
-    @property
-    def weights(self) -> Floats:
-        """(dim, C) float64, for features of length 1: scores = z @ weights + bias."""
-        return self.calibrated.head.weights
-
-    @property
-    def bias(self) -> Floats | None:
-        """(C,) float64; None without one."""
-        return self.calibrated.head.bias
-
-    @cached_property
-    def calibrated(self) -> Calibrated:
-        """The head. Raises PeerFault(result-mismatch) if the file holds no head."""
-        return calibrated_in(self.head_file)
-
     def verify(self, results: Sequence[Result], admin_key: bytes | str | None = None) -> None:
         """Check the combination against its rounds, in this order.
 
@@ -45,7 +28,7 @@ class Combined:
         2. the coordinator's signature on the record (bad-signature);
         3. each part agrees with its round's own record; the rounds are exact sums of one question over different periods, for the
            same readers; the record's federation, study, vectors and rows follow from them (result-mismatch);
-        4. the head's digest, then that the head fits the study (result-mismatch).
+        4. the head's digest, then that the head is the study's and scores no class without rows (result-mismatch).
 
         Records are reserved for one run each (docs/protocol.md §7), so different periods hold different ones.
 
@@ -62,20 +45,14 @@ class Combined:
         for result in results:
             result.verify(admin_key)
             verify_record(self.record, result.evidence.roster.coordinator)
-        self._check_parts(by_round)
-        if hashlib.sha256(self.head_file).hexdigest() != self.record.head:
-            raise mismatch("the head's file is not the one that the record names")
-        check_head(by_round[self._latest(by_round)].spec, self.calibrated)
+        latest = next((each for each in results if each.record.study == self.record.study), None)
+        if latest is None:
+            raise mismatch("the record names a study that none of its parts had")
+        self._check_parts(by_round, latest)
+        check_published(self, latest.spec)
 
-    def _latest(self, by_round: dict[str, Result]) -> str:
-        """Return the part with the study that the record names."""
-        for round_id, result in by_round.items():
-            if result.record.study == self.record.study:
-                return round_id
-        raise mismatch("the record names a study that none of its parts had")
-
-    def _check_parts(self, by_round: dict[str, Result]) -> None:
-        record, latest = self.record, by_round[self._latest(by_round)]
+    def _check_parts(self, by_round: dict[str, Result], latest: Result) -> None:
+        record = self.record
         for part in record.parts:
             own = by_round[part.round].record
             for field in type(part).model_fields:

@@ -23,12 +23,13 @@ from client_sdk.policy import Policy, bytes_of
 from client_sdk.progress import Reporter, Watcher
 from client_sdk.records import Marks, Records, unsummed
 from client_sdk.reservations import Run, State
-from client_sdk.result import Result, verify_sums
+from client_sdk.result import Result
 from client_sdk.retry import RetryingClient
 from client_sdk.session import Session
 from client_sdk.signing import Signer
 from client_sdk.store import Store
 from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate, blocking
+from client_sdk.verification import verify_sums
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
 from veilsum.protocol.messages import Roster
@@ -210,7 +211,7 @@ class Conversations:
     def sums(self, result: Result) -> Flow[Pooled]:
         """Return the pooled statistics behind a result. The roster must list this member among its `readers`.
 
-        The sums are checked against the signed record, and the head against the sums (`client_sdk.result.verify_sums`).
+        The sums are checked against the signed record, and the head against the sums (`client_sdk.verification.verify_sums`).
 
         Args:
             result: as `contribute` or `join` returned it.

@@ -80,6 +80,12 @@ class Records:
         labels = self.indices(classes)
         return labels, usable_rows(self.features, labels, len(classes))
 
+    def usable_in(self, question: Question) -> tuple[Array, Integers]:
+        """Return features and class indices of the rows that can be summed. Raises ShapeMismatch as `check_dim`."""
+        self.check_dim(question.dim)
+        labels, usable = self.usable(question.classes)
+        return self.features[usable], labels[usable]
+
     def check_dim(self, dim: int) -> None:
         """Raise ShapeMismatch unless the features have the study's length."""
         if self.features.shape[1] != dim:

@@ -1,52 +1,31 @@
 """A finished round: the head, with everything needed to verify it."""
 
-import hashlib
-import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
 from client_sdk.errors import Misuse
 from client_sdk.evidence import EVIDENCE, Evidence, replayed
 from client_sdk.files import read_part
 from client_sdk.model_card import model_card
+from client_sdk.published_head import Judgement, PublishedHead
 from client_sdk.records import Records
-from veilsum.calibration.answer import REFUSED
+from client_sdk.verification import verify_result
+from veilsum.calibration.answer import REFUSED, Document
 from veilsum.calibration.head import Head
-from veilsum.calibration.head_file import NO_TEMPERATURE, Calibrated
-from veilsum.calibration.reliability import Reliability
+from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.ridge import OWN_WEIGHTS
-from veilsum.protocol.causes import Cause
-from veilsum.protocol.disputes import Dispute, vertex_cover
-from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Certificate, Evictions
-from veilsum.protocol.record import ResultRecord, mismatch, verify_record
-from veilsum.protocol.rest import round_name
+from veilsum.protocol.record import ResultRecord, mismatch
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import SUM_STEP, Content, withheld_classes
-from veilsum.study.answers import Pooled, answer, pooled
-from veilsum.study.promise import promise
-from veilsum.study.result_files import (
-    Files,
-    calibrated_in,
-    check_answer,
-    check_head,
-    digest_of,
-    document_in,
-    material_file,
-    read_material,
-)
+from veilsum.protocol.study import SUM_STEP, Content
+from veilsum.study.result_files import calibrated_in, document_in, read_material
 from veilsum.study.vectors import Material
 from veilsum.system.files import make_folder, write_together
 
@@ -56,39 +35,14 @@ if TYPE_CHECKING:
     from veilsum.integrations.torch import CalibratedHead
     from veilsum.protocol.replay import Verdict
 
-Floats = npt.NDArray[np.float64]
-
 _RECORD, _WEIGHTS, _EVICTIONS = "record.json", "weights.safetensors", "evictions.bin"
 _JUDGED, _CARD = "judged.json", "model-card.md"
-_REALS = 1e-9
 _MATERIAL, _DOCUMENT = "material.bin", ".document.safetensors"
 TRANSCRIPT = "transcript.json"
-LOG_ODDS = frozenset({"gradient", "virtual features"})
-"""Heads of the logistic loss, by `solution.chosen_by`: their scores are log-odds at a temperature of 1."""
-
-
-class Judgement(BaseModel):
-    """Accuracy of heads on this member's hold-out records.
-
-    Attributes:
-        records: number of hold-out rows.
-        accuracy: share of them that the consortium's head labels correctly.
-        own_accuracy: share that a head fitted to this member's contribution alone labels correctly; None without one.
-        worse: whether the consortium's head is wrong more often, by more than two standard errors (McNemar 1947).
-        temperature: τ at which softmax(scores/τ) of the consortium's head fits their labels best.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    records: int = Field(gt=0)
-    accuracy: float
-    own_accuracy: float | None
-    worse: bool
-    temperature: float = Field(gt=0, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Result:
+class Result(PublishedHead):
     """A round's result, with everything needed to verify it offline.
 
     Attributes:
@@ -126,27 +80,6 @@ class Result:
         """The step's input from earlier steps. Raises PeerFault(terms-refused) if the file does not hold it."""
         return read_material(self.spec, self.material_file)
 
-    @property
-    def head(self) -> Head | None:
-        """The head; None after a step without one."""
-        return None if self.head_file is None else self.calibrated.head
-
-    @cached_property
-    def calibrated(self) -> Calibrated:
-        """The head with its temperature: the one that `judge` found, or else 1 for logistic heads. It never predicts a class without rows.
-
-        Raises:
-            Misuse: the step has no head.
-            PeerFault: result-mismatch if the file holds no head.
-        """
-        if self.head_file is None:
-            raise Misuse(f"step {self.record.step} has no head: see `arrays` of its documents")
-        found = calibrated_in(self.head_file).without(self.unanswered)
-        if self.judged is not None:
-            return replace(found, temperature=self.judged.temperature)
-        log_odds = self.record.solution.chosen_by in LOG_ODDS
-        return replace(found, temperature=1.0) if log_odds else found
-
     @cached_property
     def heads(self) -> Mapping[str, Calibrated]:
         """Further heads from the same sums: of the study's other statistics by kind, and "lda" and "ncm" if it publishes them."""
@@ -157,23 +90,13 @@ class Result:
             if name in names and REFUSED not in document_in(content).notes
         }
 
-    @property
-    def weights(self) -> Floats:
-        """(dim, C) float64. For a linear head, scores = z @ weights + bias for features z of length 1."""
-        return self.calibrated.head.weights
-
-    @property
-    def bias(self) -> Floats | None:
-        """(C,) float64; None without one."""
-        return self.calibrated.head.bias
-
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """Return a document's arrays. Raises Misuse if the study does not publish it, or if the sums did not determine it."""
-        return dict(document_in(self._document(name)).arrays)
+        return dict(_find_document(self.document_files, name).arrays)
 
     def notes(self, name: str) -> dict[str, Any]:
         """Return a document's notes. Raises as `arrays`."""
-        return dict(document_in(self._document(name)).notes)
+        return dict(_find_document(self.document_files, name).notes)
 
     def personalise(
         self, own: Records, held_out: Records, weights: Sequence[float] = OWN_WEIGHTS
@@ -201,58 +124,10 @@ class Result:
             arrays["V"], arrays["U"], arrays["counts"], bias=bool(self.notes("pooled")["bias"])
         )
         statistics = FFCStatistics(pooled.dim, pooled.classes, bias=pooled.bias, normalise=True)
-        statistics.update(*self._usable(own))
+        question = self.spec.question
+        statistics.update(*own.usable_in(question))
         return personalise(
-            pooled, statistics, *self._usable(held_out), ridge=ridge, weights=weights, normalise=True
-        )
-
-    def _usable(self, records: Records) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Features and class indices of the usable rows."""
-        records.check_dim(self.spec.question.dim)
-        labels, usable = records.usable(self.spec.question.classes)
-        return records.features[usable], labels[usable]
-
-    def _document(self, name: str) -> bytes:
-        if name not in self.document_files:
-            there = ", ".join(self.document_files) or "nothing"
-            raise Misuse(
-                f"the study publishes no {name} beside its head, but {there}: after.publish lists what it does"
-            )
-        if reason := document_in(self.document_files[name]).notes.get(REFUSED):
-            raise Misuse(f"no {name} follows from the round's sums: {reason}")
-        return self.document_files[name]
-
-    @property
-    def unanswered(self) -> tuple[int, ...]:
-        """Classes without rows in the sum, withheld ones included: the head never predicts them."""
-        return tuple(sorted({*self.record.withheld, *self.record.solution.empty_classes}))
-
-    def scores(self, features: npt.ArrayLike) -> Floats:
-        """Return (n, C) scores of (n, dim) features of any length; −∞ for classes that the head never predicts.
-
-        Raises:
-            CalibrationError: features of another shape or type, or without direction.
-        """
-        return self.calibrated.scores(features)
-
-    def probabilities(self, features: npt.ArrayLike, *, temperature: float | None = None) -> Floats:
-        """Return (n, C) probabilities softmax(scores/τ).
-
-        A ridge head without a temperature is not calibrated: its scores are not log-odds, and a UserWarning says so.
-
-        Args:
-            features: as for `scores`.
-            temperature: τ; None for the one that `judge` found, or else 1.
-
-        Raises:
-            CalibrationError: as `scores`.
-        """
-        calibrated = self.calibrated
-        tau = calibrated.temperature if temperature is None else temperature
-        if tau is None:
-            warnings.warn(NO_TEMPERATURE, stacklevel=2)
-        return calibrated.head.probabilities(
-            features, temperature=1.0 if tau is None else tau, normalise=calibrated.head.scales
+            pooled, statistics, *held_out.usable_in(question), ridge=ridge, weights=weights, normalise=True
         )
 
     def judge(self, held_out: Records, own: Head | None = None) -> "Result":
@@ -266,34 +141,10 @@ class Result:
             Misuse: no row is usable, or the step has no head.
             CalibrationError: as `scores`.
         """
-        features, labels = self._usable(held_out)
+        features, labels = held_out.usable_in(self.spec.question)
         if not len(labels):
             raise Misuse("no hold-out record has usable features and a label of the study's classes")
-        head = self.calibrated.head
-        seen = Reliability.of(head, features, labels, normalise=head.scales)
-        beside, worse = None, False
-        if own is not None:
-            right, own_right = (
-                each.predict(features, normalise=each.scales) == labels for each in (head, own)
-            )
-            behind, ahead = int((own_right & ~right).sum()), int((right & ~own_right).sum())
-            beside, worse = float(own_right.mean()), behind - ahead > 2 * math.sqrt(behind + ahead)
-        judged = Judgement(
-            records=len(labels),
-            accuracy=seen.accuracy,
-            own_accuracy=beside,
-            worse=worse,
-            temperature=seen.temperature,
-        )
-        return replace(self, judged=judged)
-
-    def predict(self, features: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return (n,) class indices; never a class without rows."""
-        scores = self.scores(features)
-        answered = np.setdiff1d(np.arange(scores.shape[1]), self.unanswered)
-        # Among those answered, whatever else is −∞ too.
-        labels: npt.NDArray[np.int64] = answered[scores[:, answered].argmax(axis=1)]
-        return labels
+        return replace(self, judged=Judgement.of(self.calibrated.head, features, labels, own))
 
     def evaluate(self, features: npt.ArrayLike, labels: Any) -> float:
         """Return the head's accuracy on the usable rows.
@@ -306,7 +157,7 @@ class Result:
             CalibrationError: features of another shape or type.
             Misuse: no row has features and a label of the study.
         """
-        usable, expected = self._usable(Records(features, labels))
+        usable, expected = Records(features, labels).usable_in(self.spec.question)
         if not len(expected):
             raise Misuse("no row has usable features and a label of the study's classes")
         return float((self.predict(usable) == expected).mean())
@@ -391,118 +242,20 @@ class Result:
         return replayed(self.transcript_file, self.evidence, self.record)
 
     def verify(self, admin_key: bytes | str | None = None) -> None:
-        """Check everything again, from the stored bytes alone, in this order.
-
-        1. the evidence (`Evidence.verify`), and that its certificate is not VOID (result-mismatch);
-        2. the coordinator's signature on the record (bad-signature);
-        3. each field of the record against the evidence (result-mismatch);
-        4. dropped members are those that its disputes dropped, and none of them survives; each
-           one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
-        5. the classes withheld are those that follow from the counts that it states (result-mismatch);
-        6. what it says of noise follows from study and manifest (result-mismatch);
-        7. the digests of the head's file, the documents and the material, then that the head is the study's
-           (result-mismatch);
-        8. the record names a transcript; if it was fetched, it is that one, it replays, and the coordinator broke no rule in
-           it (`replayed`).
-
-        Only readers of the sums can check that the weights solve them. This check shows that the coordinator
-        signed that they do, and for which members.
+        """Check everything again from the stored bytes: the evidence (`Evidence.verify`), then the result (`verify_result`).
 
         Args:
             admin_key: the pinned key, 32 bytes or hexadecimal; None trusts the key that the roster names.
 
         Raises:
-            PeerFault: the first of these that does not hold.
+            PeerFault: the first check that fails.
         """
         self.evidence.verify(admin_key)
         self.verify_against_evidence()
 
     def verify_against_evidence(self) -> None:
         """Check what `verify` checks after the evidence."""
-        if self.certificate.void:
-            raise mismatch("the certificate says that the attempt ended without a sum")
-        if self.spec.indicator:
-            raise mismatch("an indicator has no result")
-        verify_record(self.record, self.evidence.roster.coordinator)
-        for each, expected in self._expected().items():
-            seen = getattr(self.record, each)
-            if seen != expected:
-                raise mismatch(f"{each} is {seen} in the record, {expected} follows from the certificate")
-        named = tuple((view.member, view.digest) for view in self.record.survivors)
-        if named != tuple((s.member, s.digest.hex()) for s in self.certificate.survivors):
-            raise mismatch("the record names other survivors than the certificate")
-        self._check_dropped()
-        self._check_evicted()
-        self._check_withheld()
-        self._check_noise()
-        if not self.spec.noisy and self.record.rows > self.spec.question.records_max:
-            raise mismatch(f"{self.record.rows} rows are more than the study admits")
-        self._check_files()
-        _ = self.verdict
-
-    def _check_files(self) -> None:
-        if digest_of(self.head_file) != self.record.head:
-            raise mismatch("the head's file is not the one that the record names")
-        documents = {view.name: view.sha256 for view in self.record.documents}
-        if {name: digest_of(content) for name, content in self.document_files.items()} != documents:
-            raise mismatch("the documents are not those that the record names")
-        material = self.evidence.opening.terms.material
-        if (digest_of(self.material_file) or NO_CONTEXT.hex()) != material.hex():
-            raise mismatch("the material is not the one that the terms name")
-        if self.head_file is None:
-            if self.spec.step != "mean":
-                raise mismatch("the record names no head, but the step has one")
-            return
-        check_head(self.spec, calibrated_in(self.head_file), self.material)
-        self._check_classes()
-
-    def _check_dropped(self) -> None:
-        context, members = self.evidence.attempt.context, set(self.evidence.attempt.members)
-        disputes = [Dispute(Cause(view.cause), *view.parties) for view in self.record.disputes]
-        dropped = set(self.record.dropped)
-        if (
-            any(dispute.one == dispute.other for dispute in disputes)
-            or dropped != vertex_cover(context, disputes, self.evidence.attempt.quorum.colluders)
-            or not {party for dispute in disputes for party in dispute.parties} <= members
-            or dropped & set(self.survivors)
-        ):
-            raise mismatch("the members that were dropped do not follow from the record's disputes")
-
-    def _check_evicted(self) -> None:
-        attempt, evicted = self.evidence.attempt, self.record.evicted
-        proofs = self.evictions.proofs if self.evictions is not None else ()
-        if tuple(proof.member for proof in proofs) != evicted or len(evicted) > attempt.quorum.colluders:
-            raise mismatch(f"the record evicts {', '.join(evicted) or 'no member'}; the proofs do not match")
-        for proof in proofs:
-            check_proof(attempt, self.certificate, proof)
-
-    def _check_withheld(self) -> None:
-        terms, holders, question = self.evidence.opening.terms, self.record.holders, self.spec.question
-        if len(holders) != (0 if terms.indicator == NO_CONTEXT else len(question.classes)):
-            raise mismatch(
-                "the record must give one count for each class if the terms name an indicator, and else none"
-            )
-        if withheld_classes(question, holders) != terms.withheld:
-            raise mismatch("the classes withheld do not follow from the counts")
-
-    def _check_noise(self) -> None:
-        expected, seen = promise(self.spec), self.record.noise
-        if (seen is None) != (expected is None):
-            raise mismatch("the record and the study disagree on whether there is noise")
-        if seen is not None and expected is not None:
-            for name, value in expected:
-                if not abs(getattr(seen, name) - value) <= _REALS * abs(value):
-                    raise mismatch("the noise in the record does not follow from study and manifest")
-
-    def _check_classes(self) -> None:
-        unanswered, classes = list(self.unanswered), len(self.spec.question.classes)
-        if not {*unanswered} < {*range(classes)}:
-            raise mismatch(f"the record names classes {unanswered} that the head cannot answer, of {classes}")
-        columns = [self.weights] if self.bias is None else [self.weights, self.bias]
-        # A class's Gaussian that is missing costs a logistic head its column's use, not its numbers.
-        linear = type(self.calibrated.head) is Head and not self.spec.noisy
-        if linear and any(tensor[..., unanswered].any() for tensor in columns):
-            raise mismatch(f"the head scores classes {unanswered}, but the sum holds no rows of them")
+        verify_result(self)
 
     def check_counts(self, history: History) -> None:
         """Compare the record's counts with this member's own (result-mismatch)."""
@@ -563,60 +316,14 @@ class Result:
         counted = "counted" if self.counted else "not counted"
         return f"<Result of round {self.record.round}, {len(self.survivors)} survivors, {counted}>"
 
-    def _expected(self) -> dict[str, object]:
-        attempt, content = self.evidence.attempt, self.content
-        return {
-            "round": round_name(attempt.context),
-            "context": attempt.context.hex(),
-            "federation": attempt.roster.federation.hex(),
-            "study": attempt.study.hash.hex(),
-            "name": content.notes.name,
-            "version": content.notes.version,
-            "period": attempt.manifest.period,
-            "step": attempt.terms.step,
-            "cohort": attempt.manifest.cohort.hex(),
-            "terms": attempt.terms.hash.hex(),
-            "survivors_hash": self.certificate.survivors_hash.hex(),
-            "withheld": attempt.terms.withheld,
-        }
 
-
-def verify_sums(result: Result, sums_file: bytes) -> Pooled:
-    """Check the sums behind a result as a reader, in this order (each fails with result-mismatch).
-
-    1. the file is the one that the signed record names: one int64 vector of the step's length;
-    2. it fulfils every identity that a sum of honest members fulfils;
-    3. its number of rows is the record's, and the heads follow from it (`check_answer`).
-
-    Args:
-        result: verified by `Result.verify`.
-        sums_file: a safetensors file with one tensor, `sum`.
-
-    Returns:
-        What the sum holds, by the kind of the statistic.
-
-    Raises:
-        PeerFault: the first of these that does not hold.
-    """
-    if hashlib.sha256(sums_file).hexdigest() != result.record.sums:
-        raise mismatch("the sums are not those that the record names")
-    try:
-        total = load(sums_file)["sum"]
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise mismatch(f"the sums are not a safetensors file of a tensor `sum`: {error}") from error
-    spec, members = result.spec, len(result.summed)
-    following = None
-    if spec.noisy and total.shape == (spec.elements,) and spec.step != spec.question.steps[-1]:
-        # The next step's opening binds its material, and its members check it there; here it is what follows from the sums.
-        following = material_file(
-            answer(spec, pooled(spec, total, members), members, result.material).material
+def _find_document(files: Mapping[str, bytes], name: str) -> Document:
+    """Read a published document. Raises Misuse if there is none, or if it only says why."""
+    if name not in files:
+        raise Misuse(
+            f"the study publishes no {name} beside its head, but {', '.join(files) or 'nothing'}: after.publish lists what it does"
         )
-    return check_answer(
-        spec,
-        total,
-        members,
-        Files(result.head_file, result.document_files, following),
-        rows=result.record.rows,
-        ridge=result.record.solution.ridge,
-        material=result.material,
-    )
+    document = document_in(files[name])
+    if reason := document.notes.get(REFUSED):
+        raise Misuse(f"no {name} follows from the round's sums: {reason}")
+    return document

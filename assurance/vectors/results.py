@@ -144,9 +144,9 @@ def read(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
 
     The rounds' vectors are random numbers without a head, so the files aren't checked.
     """
-    from client_sdk.result import Result  # noqa: PLC0415 - records are made without the SDK
+    from client_sdk import verification  # noqa: PLC0415 - records are made without the SDK
 
-    with patch.object(Result, "_check_files"):
+    with patch.object(verification, "_check_files"):
         _verify(
             inputs["round"], inputs["attempt"], ResultRecord.model_validate_json(json.dumps(inputs["record"]))
         )

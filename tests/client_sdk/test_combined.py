@@ -66,6 +66,9 @@ def test_a_combination_follows_from_its_rounds(combined: tuple[Consortium, list[
     found.verify(results, consortium.admin.public)
     assert found.weights.shape == (DIM, 2)
     assert found.bias is None
+    features, labels = consortium.data("member-0")
+    assert (found.predict(features) == labels).mean() > 0.5
+    np.testing.assert_allclose(found.probabilities(features, temperature=0.1).sum(axis=1), 1)
     for shown in (results[:1], [], [*results[:1], *results[:1]]):
         with pytest.raises(PeerFault, match="not those of the rounds that were combined"):
             found.verify(shown)
@@ -83,6 +86,8 @@ def test_a_combination_follows_from_its_rounds(combined: tuple[Consortium, list[
         ({"vectors": 5}, "vectors is 5 in the record, 6 follows"),
         ({"rows": 1}, "rows is 1 in the record"),
         ({"head": "ab" * 32}, "not the one that the record names"),
+        ({"solution": SolutionView(empty_classes=(1,))}, "sum holds no rows"),
+        ({"solution": SolutionView(empty_classes=(2,))}, "cannot answer"),
     ],
 )
 def test_a_record_that_says_something_else_is_refused(

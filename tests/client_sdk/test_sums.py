@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import load, save
 
 from client_sdk.errors import PeerFault
-from client_sdk.result import Result, verify_sums
+from client_sdk.result import Result
+from client_sdk.verification import verify_sums
 from tests.support.consortium import NOISY, Consortium
 from tests.support.forging import tensor
 from tests.support.stage import Stage

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -143,6 +144,14 @@ class Calibrated:
         """The same head, which never answers these classes either."""
         empty = tuple(sorted({*self.head.empty_classes, *classes}))
         return replace(self, head=replace(self.head, empty_classes=empty))
+
+    def choose_temperature(self, given: float | None = None) -> float:
+        """Return τ for `Head.probabilities`: a given one, or else the head's own, or else 1 with a UserWarning."""
+        temperature = self.temperature if given is None else given
+        if temperature is None:
+            warnings.warn(NO_TEMPERATURE, stacklevel=3)
+            return 1.0
+        return temperature
 
     def predict(self, features: Any) -> Integers:
         """Classes of (n, dim) features of any length, (n,). Raises CalibrationError as `Head.predict`."""

@@ -29,6 +29,7 @@ from veilsum.study.vectors import Material, random_features
 _TOLERANCE = 1e-9
 """Tolerated difference between machines' linear algebra, as a share of the largest weight."""
 _REALS = 1e-9
+"""Tolerated difference between libraries' real functions, as a share of a number."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +112,7 @@ def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | Non
     centre = (material or {}).get("centre")
     if (head.centre is None) != (centre is None) or not np.array_equal(head.centre, centre):  # type: ignore[arg-type]
         raise mismatch("the head does not subtract this step's mean")
-    if calibrated.withheld != spec.withheld or not _alike(calibrated.noise, _noise(spec)):
+    if calibrated.withheld != spec.withheld or not is_promised(spec, calibrated.noise):
         raise mismatch("the head names other classes withheld, or other noise, than study and terms")
 
 
@@ -191,19 +192,20 @@ def _check_arrays(name: str, expected: Mapping[str, Any], seen: Mapping[str, Any
             raise mismatch(f"{name}: {key} does not follow from the sums")
 
 
+def is_promised(spec: RoundSpec, noise: Mapping[str, Any] | None) -> bool:
+    """Whether a file's or record's noise is the step's promise, up to the last digits, where libraries differ."""
+    expected = _noise(spec)
+    if noise is None or expected is None:
+        return noise is expected
+    return noise.keys() == expected.keys() and all(
+        isinstance(noise[name], float) and abs(noise[name] - value) <= _REALS * abs(value)
+        for name, value in expected.items()
+    )
+
+
 def _noise(spec: RoundSpec) -> dict[str, float] | None:
     found = promise(spec)
     return None if found is None else found.model_dump()
-
-
-def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, float] | None) -> bool:
-    """Whether two notes agree, up to the last digits, where libraries differ."""
-    if seen is None or expected is None:
-        return seen is expected
-    return seen.keys() == expected.keys() and all(
-        isinstance(seen[name], float) and abs(seen[name] - value) <= _REALS * abs(value)
-        for name, value in expected.items()
-    )
 
 
 @contextmanager

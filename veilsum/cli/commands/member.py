@@ -21,8 +21,8 @@ from veilsum.protocol.errors import Misuse
 if TYPE_CHECKING:
     from client_sdk import Identity, Member, Policy, Records, Result
     from client_sdk.progress import Progress
+    from client_sdk.published_head import Judgement
     from client_sdk.reservations import Run
-    from client_sdk.result import Judgement
     from client_sdk.store import Store
     from veilsum.protocol.rest import StudyView
     from veilsum.protocol.study import Content
