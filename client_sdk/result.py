@@ -31,8 +31,6 @@ from veilsum.system.files import make_folder, write_together
 
 if TYPE_CHECKING:
     from veilsum.calibration.ridge import Personal
-    from veilsum.integrations.sklearn import SecureRidgeClassifier
-    from veilsum.integrations.torch import CalibratedHead
     from veilsum.protocol.replay import Verdict
 
 _RECORD, _WEIGHTS, _EVICTIONS = "record.json", "weights.safetensors", "evictions.bin"
@@ -161,35 +159,6 @@ class Result(PublishedHead):
         if not len(expected):
             raise Misuse("no row has usable features and a label of the study's classes")
         return float((self.predict(usable) == expected).mean())
-
-    def to_torch(self) -> "CalibratedHead":
-        """Return the head as a PyTorch layer; `replace_head` puts it into a model. Raises Misuse unless it is linear."""
-        from veilsum.integrations.linear import LinearHead  # noqa: PLC0415 - an extra
-        from veilsum.integrations.torch import CalibratedHead  # noqa: PLC0415 - an extra
-
-        return CalibratedHead(LinearHead.of(self))
-
-    def to_sklearn(self, classes: Any = None) -> "SecureRidgeClassifier":
-        """Return the head as a fitted scikit-learn classifier; `classes` are labels in the study's order. Raises Misuse unless it is linear."""
-        from veilsum.integrations.sklearn import SecureRidgeClassifier  # noqa: PLC0415 - an extra
-
-        return SecureRidgeClassifier.of(self, classes)
-
-    def to_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write the head as an ONNX model (`veilsum.integrations.onnx.save_onnx`). Raises Misuse unless it is linear."""
-        from veilsum.integrations.onnx import save_onnx  # noqa: PLC0415 - an extra
-
-        record = self.record
-        save_onnx(
-            self,
-            path,
-            notes={
-                "study": record.name,
-                "period": record.period,
-                "round": record.round,
-                "classes": self.spec.question.classes,
-            },
-        )
 
     def model_card(self) -> str:
         """Return a model card for the head, as Markdown."""

@@ -18,7 +18,7 @@ from veilsum.calibration.rows import Floats, Integers
 
 _CLASSES_MAX = 1 << 16
 _HEADER_MAX = 1 << 24
-NO_TEMPERATURE = (
+_NO_TEMPERATURE = (
     "this head has no temperature, so a softmax of its scores gives no probabilities: find one with hold-out records "
     "(`Result.judge`, `veilsum calibrate --held-out`), or pass temperature="
 )
@@ -149,7 +149,7 @@ class Calibrated:
         """Return τ for `Head.probabilities`: a given one, or else the head's own, or else 1 with a UserWarning."""
         temperature = self.temperature if given is None else given
         if temperature is None:
-            warnings.warn(NO_TEMPERATURE, stacklevel=3)
+            warnings.warn(_NO_TEMPERATURE, stacklevel=3)
             return 1.0
         return temperature
 

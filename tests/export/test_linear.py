@@ -6,26 +6,38 @@ import pytest
 from safetensors.numpy import save_file
 
 from client_sdk import Result
+from client_sdk.combined import Combined
 from tests.support.cli import records
 from veilsum.calibration import FFCStatistics, RandomFeatures, solve_ffc
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.random_features import KernelHead
-from veilsum.integrations.linear import LinearHead
+from veilsum.export.linear import layer_of, linear_head
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.record import CombinedRecord, SolutionView
 from veilsum.protocol.rest import HEAD
 
 
-def test_of_a_result_of_its_file_and_of_a_solution(result: Result, tmp_path: Path) -> None:
-    head = LinearHead.of(result)
-    np.testing.assert_array_equal(head.weights, result.weights)
-    assert result.bias is not None
-    np.testing.assert_array_equal(head.bias, result.bias)
-    assert head.unanswered == result.unanswered == ()
+def test_a_head_is_the_same_from_a_result_its_file_and_its_parts(result: Result, tmp_path: Path) -> None:
     path = tmp_path / "head.safetensors"
     assert result.head_file is not None
     path.write_bytes(result.head_file)
-    np.testing.assert_array_equal(LinearHead.of(path).weights, head.weights)
+    for source in (result, path, str(path), result.calibrated, result.calibrated.head):
+        weights, bias = layer_of(linear_head(source), 2.0)
+        np.testing.assert_array_equal(weights, result.weights / 2)
+        assert result.bias is not None
+        np.testing.assert_array_equal(bias, result.bias / 2)
+
+
+def test_classes_that_a_combination_withholds_are_never_predicted(result: Result) -> None:
+    assert result.head_file is not None
+    record = CombinedRecord.model_construct(withheld=(2,), solution=SolutionView(empty_classes=(0,)))
+    combined = Combined(record, result.head_file)
+    weights, bias = layer_of(linear_head(combined), 1.0)
+    np.testing.assert_array_equal(weights[:, [0, 2]], 0)
+    assert np.isneginf(bias).tolist() == [True, False, True]
+    features, _ = records(np.random.default_rng(0), 10)
+    assert set(combined.predict(features).tolist()) == {1}
 
 
 def test_classes_without_records_are_known_from_a_solution_and_from_a_file(tmp_path: Path) -> None:
@@ -33,24 +45,23 @@ def test_classes_without_records_are_known_from_a_solution_and_from_a_file(tmp_p
     statistics = FFCStatistics(features.shape[1], 5, bias=False)
     statistics.update(features, labels)
     solution = solve_ffc(statistics)
-    head = LinearHead.of(solution)
-    assert head.unanswered == (3, 4)
-    assert not head.bias.any()
     save_file(solution.tensors, tmp_path / "head.safetensors")
-    assert LinearHead.of(str(tmp_path / "head.safetensors")).unanswered == (3, 4)
+    for source in (solution, tmp_path / "head.safetensors"):
+        assert linear_head(source).head.empty_classes == (3, 4)
+        assert layer_of(linear_head(source), 1.0)[1].tolist() == [0, 0, 0, -np.inf, -np.inf]
 
 
 def test_what_is_no_linear_head_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "none.safetensors"
     with pytest.raises(Misuse):
-        LinearHead.of(missing)
+        linear_head(missing)
     save_file({"other": np.zeros((2, 2))}, missing)
     with pytest.raises(Misuse):
-        LinearHead.of(missing)
+        linear_head(missing)
     kernel = KernelHead(np.zeros((8, 2)), None, (), RandomFeatures(3, 8, 1.0, b"a test"))
     with pytest.raises(Misuse):
-        LinearHead.of(kernel)
+        linear_head(kernel)
     away = Calibrated(Head(np.eye(3), None, (), centre=np.zeros(3)))
     save_file(away.arrays, missing, {HEAD: json.dumps(away.notes)})
     with pytest.raises(Misuse):
-        LinearHead.of(missing)
+        linear_head(missing)

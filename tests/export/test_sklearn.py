@@ -17,7 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from client_sdk import Identity, Member, Policy, Records, Result
 from client_sdk.store import Store
 from tests.support.cli import CLASSES, PATIENCE_S, PERIOD, Consortium, records
-from veilsum.integrations.sklearn import SecureRidgeClassifier
+from veilsum.export import to_sklearn
+from veilsum.export.sklearn import SecureRidgeClassifier
 from veilsum.protocol.errors import Misuse
 
 EXEMPT = {
@@ -113,10 +114,11 @@ def test_a_result_is_a_fitted_classifier(result: Result) -> None:
     features, labels = records(np.random.default_rng(1), 40)
     names = np.array(["b", "c", "a"])
     with pytest.warns(UserWarning, match="no temperature"):
-        result.to_sklearn().predict_proba(features)
+        to_sklearn(result).predict_proba(features)
     judged = result.judge(Records(features, labels))
     for classes in (None, names):
-        ours = judged.to_sklearn(classes)
+        ours = to_sklearn(judged, classes)
+        assert ours.result_ is judged
         expected = judged.predict(features)
         np.testing.assert_array_equal(
             ours.predict(features), expected if classes is None else names[expected]
@@ -127,14 +129,19 @@ def test_a_result_is_a_fitted_classifier(result: Result) -> None:
         unit = features / np.linalg.norm(features, axis=1, keepdims=True)
         np.testing.assert_allclose(unit @ ours.coef_.T + ours.intercept_, ours.decision_function(features))
     with pytest.raises(Misuse, match="one label for each"):
-        result.to_sklearn(["a", "b"])
+        to_sklearn(result, ["a", "b"])
     with pytest.raises(Misuse, match="one label for each"):
-        result.to_sklearn(["a", "b", "b"])
+        to_sklearn(result, ["a", "b", "b"])
+    bare = to_sklearn(judged.calibrated, names)
+    np.testing.assert_array_equal(
+        bare.predict_proba(features), to_sklearn(judged, names).predict_proba(features)
+    )
+    assert bare.result_ is None
 
 
 def test_labels_are_in_the_study_s_order(result: Result) -> None:
     with pytest.raises(Misuse, match="in its order"):
-        result.to_sklearn(result.spec.question.classes[::-1])
+        to_sklearn(result, result.spec.question.classes[::-1])
 
 
 def test_what_fails_leaves_what_was_fitted() -> None:

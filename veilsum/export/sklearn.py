@@ -1,6 +1,5 @@
 """A scikit-learn classifier that is fitted with other members: `fit` takes part in a run of a study."""
 
-import warnings
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 from client_sdk import Member, Records, Result
 from client_sdk.errors import Declined
 from veilsum.calibration import FFCStatistics, solve_ffc
-from veilsum.calibration.head_file import NO_TEMPERATURE
+from veilsum.calibration.head import log_softmax
+from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.rows import unit_rows
-from veilsum.integrations.linear import LinearHead
+from veilsum.export.linear import HeadSource, layer_of, linear_head
 from veilsum.protocol.errors import Misuse
 
 
@@ -46,12 +46,12 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         head_: the fitted head, its columns in the order of `classes`.
         coef_: (C, dim) weights of the scores, for features scaled to length 1; of two classes (1, dim), the second's above the first's.
         intercept_: (C,), or (1,) of two classes; −∞ for classes that are never answered.
-        result_: the verified result of the run; None after a local fit.
+        result_: the verified result that the head is from; None after a local fit.
         n_features_in_: dim.
     """
 
     classes_: npt.NDArray[Any]
-    head_: LinearHead
+    head_: Calibrated
     result_: Result | None
     n_features_in_: int
     _columns: npt.NDArray[np.intp]
@@ -108,33 +108,29 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             records.indices(
                 result.spec.question.classes
             )  # a run that was answered before looks at no records
-            head = LinearHead.of(result)
+            head = linear_head(result)
         else:
             statistics = FFCStatistics(features.shape[1], len(given), bias=self.bias, normalise=True)
             statistics.update(features, labels)
-            head = LinearHead.of(solve_ffc(statistics, self.ridge))
+            head = linear_head(solve_ffc(statistics, self.ridge))
         validate_data(self, X, y, skip_check_array=True)  # keeps the number of features, and their names
         self.classes_, self._columns, self.head_, self.result_ = names, columns, head, result
         return self
 
     @classmethod
-    def of(cls, result: Result, classes: Any = None) -> Self:
-        """A fitted classifier from a result, whose temperature `Result.judge` finds.
-
-        `classes` are labels in the order of the study's classes; None for class indices.
-
-        Raises:
-            Misuse: the head is not linear, or the labels are not one for each class in the study's order.
-        """
-        head = LinearHead.of(result)
-        count = head.weights.shape[1]
+    def of(cls, source: HeadSource, classes: Any = None) -> Self:
+        """See `veilsum.export.to_sklearn`."""
+        head = linear_head(source)
+        count = head.head.classes
         found = cls(classes=range(count) if classes is None else classes)
         names, columns = np.unique(np.asarray(found.classes), return_index=True)
         if len(names) != count or len(names) < len(found.classes):
-            raise Misuse(f"the study has {count} classes: pass classes= with one label for each")
-        _check_order([*map(str, found.classes)], result.spec.question.classes)
+            raise Misuse(f"the head has {count} classes: pass classes= with one label for each")
+        result = source if isinstance(source, Result) else None
+        if result is not None:
+            _check_order([*map(str, found.classes)], result.spec.question.classes)
         found.classes_, found._columns, found.head_, found.result_ = names, columns, head, result
-        found.n_features_in_ = len(head.weights)
+        found.n_features_in_ = head.head.dim
         return found
 
     @property
@@ -146,7 +142,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self._linear()[1]
 
     def _linear(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        weights, bias = (each[..., self._columns] for each in self.head_.over(1.0))
+        weights, bias = (each[..., self._columns] for each in layer_of(self.head_, 1.0))
         if len(self.classes_) == 2:
             weights, bias = weights[:, 1:] - weights[:, :1], bias[1:] - bias[:1]
         return weights.T, bias
@@ -183,24 +179,18 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """(n, C) softmax of the scores over the temperature; 0 for classes that are never answered."""
         scores = self._scores(X)
-        temperature = self.head_.temperature if self.temperature is None else self.temperature
-        if temperature is None:
-            warnings.warn(NO_TEMPERATURE, stacklevel=2)
-            temperature = 1.0
+        temperature = self.head_.choose_temperature(self.temperature)
         if not temperature > 0:
             raise ValueError(f"temperature is {temperature}, not above 0")
-        scores /= temperature
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        found: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
-        return found
+        return np.exp(log_softmax(scores / temperature))
 
     def _scores(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         rows, _ = unit_rows(X, total=True)
         rows[~X.any(axis=1)] = 0  # a row of zeros says nothing: the bias answers
-        scores: npt.NDArray[np.float64] = rows @ self.head_.weights + self.head_.bias
-        scores[:, list(self.head_.unanswered)] = -np.inf
+        weights, bias = layer_of(self.head_, 1.0)
+        scores: npt.NDArray[np.float64] = rows @ weights + bias
         return scores[:, self._columns]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Result
-from veilsum.integrations.tracking import facts, figures, log_to_mlflow, log_to_tensorboard
+from veilsum.export.tracking import facts, figures, log_to_mlflow, log_to_tensorboard
 
 
 def test_a_result_in_an_mlflow_run(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

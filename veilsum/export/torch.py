@@ -6,7 +6,6 @@ Works by the layout that a model's library gives it: torchvision's `fc`, `classi
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,8 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from veilsum.calibration.head_file import NO_TEMPERATURE
-from veilsum.integrations.linear import LinearHead, Source
+from veilsum.export.linear import HeadSource, layer_of, linear_head
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
@@ -24,9 +22,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from veilsum.calibration.head_file import Calibrated
+
 Model = TypeVar("Model", bound=nn.Module)
 
-USUAL = ("fc", "classifier", "head", "heads", "head.fc", "last_linear", "output_layer")
+USUAL_CLASSIFIERS = ("fc", "classifier", "head", "heads", "head.fc", "last_linear", "output_layer")
 """Where image models keep their classifier: torchvision's, timm's and Hugging Face's names."""
 
 
@@ -40,14 +40,11 @@ class CalibratedHead(nn.Linear):
     probabilities. `bias` is whether to have the parameter also where the head needs none.
     """
 
-    def __init__(self, head: LinearHead, temperature: float | None = None, *, bias: bool = True) -> None:
-        if temperature is None:
-            if head.temperature is None:
-                warnings.warn(NO_TEMPERATURE, stacklevel=2)
-            temperature = head.temperature or 1.0
+    def __init__(self, head: Calibrated, temperature: float | None = None, *, bias: bool = True) -> None:
+        temperature = head.choose_temperature(temperature)
         if not temperature > 0:
             raise Misuse(f"a temperature is above 0, not {temperature}")
-        weights, constants = head.over(temperature)
+        weights, constants = layer_of(head, temperature)
         dim, classes = weights.shape
         super().__init__(dim, classes, bias=bias or bool(constants.any()))
         self.requires_grad_(requires_grad=False)
@@ -64,7 +61,7 @@ class CalibratedHead(nn.Linear):
 
 
 def replace_head(
-    model: Model, source: Source, *, at: str | None = None, temperature: float | None = None
+    model: Model, source: HeadSource, *, at: str | None = None, temperature: float | None = None
 ) -> Model:
     """Put a calibrated head where the model's classifier is, under all its names, on its device and in its type.
 
@@ -74,7 +71,7 @@ def replace_head(
 
     Args:
         model: changed in place.
-        source: a result, a solution of `calibration`, or a file that `veilsum calibrate` or `veilsum member join` wrote.
+        source: what has a linear head (`veilsum.export`).
         at: the classifier's name among `model.named_modules()`; None finds it.
         temperature: what logits are divided by; None takes the head's own, as hold-out records gave it. A softmax of the logits equals
             `Result.probabilities`. Without a temperature it gives no probabilities, and a UserWarning says so.
@@ -83,22 +80,22 @@ def replace_head(
         Misuse: no classifier or several (they are named), one that takes features of another length, or one that the model
             also holds where a module cannot be replaced, such as in a list; nothing is changed then.
     """
-    head, name = LinearHead.of(source), classifier_name(model, at)
+    calibrated, name = linear_head(source), classifier_name(model, at)
     old = model.get_submodule(name)
     assert isinstance(old, nn.Linear)
-    dim, classes = head.weights.shape
+    dim = calibrated.head.dim
     if old.in_features != dim:
         raise Misuse(
             f"layer {name} takes features of length {old.in_features}, the head of length {dim}: it was calibrated for "
             "another extractor"
         )
     _check_replaceable(model, name, old)
-    new = CalibratedHead(head, temperature, bias=old.bias is not None)
+    new = CalibratedHead(calibrated, temperature, bias=old.bias is not None)
     new.to(device=old.weight.device, dtype=old.weight.dtype)
     new.train(old.training)
-    for path in [path for path, module in _modules(model).items() if module is old]:
+    for path in [path for path, module in _all_modules(model).items() if module is old]:
         model.set_submodule(path, new)
-    _say_classes(model, classes)
+    _set_class_counts(model, calibrated.head.classes)
     return model
 
 
@@ -153,15 +150,15 @@ def classifier_name(model: nn.Module, at: str | None = None) -> str:
         Misuse: none, or several; says which layers there are.
     """
     if at is not None:
-        return _named(model, at)
-    told = _told(model)
-    found: list[str] = told if told is not None else _usual(model)
+        return _find_named(model, at)
+    declared = _find_declared(model)
+    found: list[str] = declared if declared is not None else _find_usual(model)
     if len(found) == 1:
         return found[0]
     linear: list[str] = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if told == []:
+    if declared == []:
         linear = []  # the model says that none of these is its classifier
-    usual = [name for name in USUAL if name in _modules(model)]
+    usual = [name for name in USUAL_CLASSIFIERS if name in _all_modules(model)]
     trained = [name for name, module in model.named_modules() if [*module.parameters(recurse=False)]]
     if not found and not usual and linear == trained[-1:] and linear[0]:
         return linear[0]
@@ -170,7 +167,7 @@ def classifier_name(model: nn.Module, at: str | None = None) -> str:
             f"{type(model).__name__} has no linear classifier; build it with one (timm: num_classes above 0)"
         )
     shown = ", ".join((found or linear)[-8:])
-    if not found and told is None and usual:
+    if not found and declared is None and usual:
         raise Misuse(
             f"{usual[0]} of {type(model).__name__} does not end in a linear layer: where another layer is its classifier, "
             f"pass at= one of {shown}"
@@ -180,8 +177,8 @@ def classifier_name(model: nn.Module, at: str | None = None) -> str:
     )
 
 
-def _named(model: nn.Module, at: str) -> str:
-    modules = _modules(model)
+def _find_named(model: nn.Module, at: str) -> str:
+    modules = _all_modules(model)
     if at not in modules or not at:
         raise Misuse(f"{type(model).__name__} has no module {at!r}")
     if (last := _last_linear(modules[at])) is None:
@@ -189,7 +186,7 @@ def _named(model: nn.Module, at: str) -> str:
     return f"{at}.{last}" if last else at
 
 
-def _told(model: nn.Module) -> list[str] | None:
+def _find_declared(model: nn.Module) -> list[str] | None:
     """What the model itself calls its classifier (timm); None where it does not say."""
     ask = getattr(model, "get_classifier", None)
     if not callable(ask):
@@ -200,14 +197,14 @@ def _told(model: nn.Module) -> list[str] | None:
     return [names[id(each)] for each in modules if isinstance(each, nn.Linear) and id(each) in names]
 
 
-def _usual(model: nn.Module) -> list[str]:
-    modules = _modules(model)
-    ends = ((name, _last_linear(modules[name])) for name in USUAL if name in modules)
+def _find_usual(model: nn.Module) -> list[str]:
+    modules = _all_modules(model)
+    ends = ((name, _last_linear(modules[name])) for name in USUAL_CLASSIFIERS if name in modules)
     found = [f"{name}.{last}" if last else name for name, last in ends if last is not None]
     return list({id(modules[name]): name for name in reversed(found)}.values())[::-1]
 
 
-def _modules(model: nn.Module) -> dict[str, nn.Module]:
+def _all_modules(model: nn.Module) -> dict[str, nn.Module]:
     """By all their names: one that is registered twice has two."""
     return dict(model.named_modules(remove_duplicate=False))
 
@@ -237,7 +234,7 @@ def _last_linear(module: nn.Module) -> str | None:
     return None if below is None else f"{name}.{below}".rstrip(".")
 
 
-def _say_classes(model: nn.Module, classes: int) -> None:
+def _set_class_counts(model: nn.Module, classes: int) -> None:
     """Where libraries keep the number of classes beside the layer: timm in the model, Hugging Face in both."""
     holders: list[Any] = [model, getattr(model, "config", None)]
     for holder in holders:

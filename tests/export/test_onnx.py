@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import pytest
 from client_sdk import Records, Result
 from tests.support.cli import records
 from veilsum.calibration import FFCStatistics, solve_ffc
-from veilsum.integrations.onnx import save_onnx
-from veilsum.protocol.errors import Misuse
+from veilsum.export import to_onnx
 
 
 def test_an_onnx_model_answers_as_the_result(result: Result, tmp_path: Path) -> None:
@@ -19,7 +17,7 @@ def test_an_onnx_model_answers_as_the_result(result: Result, tmp_path: Path) -> 
 
     features, labels = records(np.random.default_rng(1), 40)
     judged = result.judge(Records(features, labels))
-    judged.to_onnx(tmp_path / "head.onnx")
+    to_onnx(judged, tmp_path / "head.onnx")
     model = onnx.load(tmp_path / "head.onnx")
     given = np.vstack([features, np.zeros((1, features.shape[1]))]).astype(np.float32)
     found: Any = ReferenceEvaluator(model).run(None, {"features": given})
@@ -40,14 +38,8 @@ def test_without_a_temperature_there_are_no_probabilities(tmp_path: Path) -> Non
     statistics = FFCStatistics(features.shape[1], 5, normalise=True)
     statistics.update(features, labels)
     with pytest.warns(UserWarning, match="no temperature"):
-        save_onnx(solve_ffc(statistics), tmp_path / "head.onnx")
+        to_onnx(solve_ffc(statistics), tmp_path / "head.onnx")
     model = ReferenceEvaluator(onnx.load(tmp_path / "head.onnx"))
     found: Any = model.run(None, {"features": features.astype(np.float32)})
     _, logits = found
     assert np.isneginf(logits[:, 3:]).all()
-
-
-def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(Misuse, match=r"veilsum\[onnx\]"):
-        save_onnx(tmp_path / "none", tmp_path / "head.onnx")

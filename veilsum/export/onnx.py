@@ -1,40 +1,25 @@
-"""A linear head as an ONNX model, for any runtime that reads ONNX. Needs the extra `onnx`, not PyTorch."""
+"""A linear head as an ONNX model, for any runtime that reads ONNX."""
 
 import json
 import os
-import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
-from veilsum.calibration.head_file import NO_TEMPERATURE
-from veilsum.integrations.linear import LinearHead, Source
-from veilsum.protocol.errors import Misuse
+from client_sdk.result import Result
+from veilsum.export.linear import HeadSource, layer_of, linear_head
 
 _OPSET, _IR = 18, 9
 _SHORTEST = 1e-12
 """As `torch.nn.functional.normalize`: a row of zeros stays one."""
 
 
-def save_onnx(
-    source: Source, path: str | os.PathLike[str], *, notes: Mapping[str, Any] | None = None
-) -> None:
-    """Write a head as an ONNX model.
-
-    Its input `features` is (n, dim) float32, of any length. Its outputs are `label` (n,) int64 class indices, `logits` (n, C) and, if the
-    head has a temperature, `probabilities` (n, C). Without a temperature a UserWarning says that there are none.
-
-    `notes` become metadata of the model, each value as JSON.
-    """
-    try:
-        import onnx  # noqa: PLC0415 - an extra
-        from onnx import TensorProto, helper, numpy_helper  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise Misuse("writing ONNX needs an extra: pip install 'veilsum[onnx]'") from error
-    head = LinearHead.of(source)
-    weights, bias = head.over(head.temperature or 1.0)
+def write_model(source: HeadSource, path: str | os.PathLike[str]) -> None:
+    """See `veilsum.export.to_onnx`."""
+    head = linear_head(source)
+    weights, bias = layer_of(head, head.choose_temperature())
     constants = {"weights": weights, "bias": bias, "shortest": np.array(_SHORTEST), "last": np.array([-1])}
     nodes = [
         helper.make_node("ReduceL2", ["features", "last"], ["length"], keepdims=1),
@@ -48,9 +33,7 @@ def save_onnx(
         helper.make_tensor_value_info("label", TensorProto.INT64, ["n"]),
         helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", classes]),
     ]
-    if head.temperature is None:
-        warnings.warn(NO_TEMPERATURE, stacklevel=2)
-    else:
+    if head.temperature is not None:
         nodes.append(helper.make_node("Softmax", ["logits"], ["probabilities"], axis=1))
         outputs.append(helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", classes]))
     graph = helper.make_graph(
@@ -66,6 +49,14 @@ def save_onnx(
     model = helper.make_model(
         graph, producer_name="veilsum", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR
     )
-    helper.set_model_props(model, {name: json.dumps(value) for name, value in (notes or {}).items()})
+    if isinstance(source, Result):
+        record = source.record
+        origin = {
+            "study": record.name,
+            "period": record.period,
+            "round": record.round,
+            "classes": source.spec.question.classes,
+        }
+        helper.set_model_props(model, {name: json.dumps(value) for name, value in origin.items()})
     onnx.checker.check_model(model, full_check=True)
     Path(path).write_bytes(model.SerializeToString())

@@ -18,7 +18,8 @@ from client_sdk import Records, Result
 from tests.support.cli import records
 from veilsum.calibration import FFCStatistics, Solution, solve_ffc
 from veilsum.calibration.head_file import Calibrated
-from veilsum.integrations.torch import CalibratedHead, classifier_name, head_inputs, replace_head
+from veilsum.export import to_torch
+from veilsum.export.torch import CalibratedHead, classifier_name, head_inputs, replace_head
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import HEAD
 
@@ -202,14 +203,14 @@ def with_temperature(head: Solution) -> Calibrated:
 
 
 def test_a_softmax_without_a_temperature_is_warned_about(result: Result) -> None:
-    for act in (lambda: replace_head(ResNetLike(), result), result.to_torch):
+    for act in (lambda: replace_head(ResNetLike(), result), lambda: to_torch(result)):
         with pytest.warns(UserWarning, match="no temperature"):
             act()
     judged = result.judge(Records(*records(np.random.default_rng(1), 30)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = replace_head(ResNetLike(), judged)
-        layer = judged.to_torch()
+        layer = to_torch(judged)
     z = torch.randn(50, DIM)
     np.testing.assert_allclose(
         model.fc(z).softmax(dim=1).numpy(), judged.probabilities(z.numpy()), rtol=0, atol=1e-5

@@ -1,1 +1,0 @@
-"""Results in other libraries. Each module needs only the library that it is named after."""
