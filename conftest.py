@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 UNMEASURED = (
     "assurance/",
-    "tests/client_sdk/test_contribution.py",
+    "tests/client_sdk/test_conversation.py",
     "tests/client_sdk/test_crash.py",
     "tests/research/",
     "tests/service/test_app.py",

@@ -4,6 +4,14 @@
                        ▲                                         │                                        │
                        └── also whenever a round lets it wait ───┘◀───────────────────────────────────────┘
 
+What it does in a cohort:
+
+    stands  | taking cards           | formed                   | failed
+    --------+------------------------+--------------------------+--------
+    no card | answer, send the card  | pass                     | pass
+    carded  | wait                   | check the manifest, join | pass
+    joined  | wait                   | the table of `client_sdk.conversation`, for the newest round
+
 An agent retries a coordinator that is out of reach, or shows no runs, without limit; only with `once` it gives up. Everything that it needs
 after a crash is in the store: a new agent on the same folder continues.
 """
@@ -13,9 +21,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from client_sdk.api import Asked, Invitation
-from client_sdk.contribution import meet, take_part, too_few_rows
+from client_sdk.conversation import fetch_request, run_round, too_few_rows
 from client_sdk.effects import Flow, Pause
-from client_sdk.enrolment import failure, form, send_card, tell_waiting
+from client_sdk.enrolment import fetch_failure, join_formed, report_enrolment, send_card
 from client_sdk.errors import (
     Declined,
     Misuse,
@@ -35,13 +43,52 @@ from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.rest import CohortView, RoundView, RunsView, RunView
+from veilsum.protocol.rest import ENDINGS, CohortView, RunsView, RunView
 from veilsum.protocol.study import read_content
 
-LOOK_S = 30.0
+RUNS_POLL_S = 30.0
 """Interval of looking for runs that take cards, while a round keeps the member waiting."""
-NEWS_AT_ONCE = 8
+UNPACED_CHANGES = 8
 """How many changes of the runs are followed at once; then one a second, because a coordinator may show changes endlessly."""
+
+
+class RunsFeed:
+    """The federation's runs as the coordinator shows them, and the pace at which this member asks for them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._view: RunsView | None = None
+        self._fetched_s = -RUNS_POLL_S
+        self._paced_s = 0.0
+        """When the next change may be followed, as if each took a second."""
+        self.is_news = False
+        """Whether the last wait ended with this view."""
+
+    @property
+    def runs(self) -> dict[str, RunView]:
+        """The runs by cohort."""
+        return {} if self._view is None else {run.cohort: run for run in self._view.runs}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look for runs, while a round keeps the member waiting."""
+        return self._session.environment.monotonic_s() - self._fetched_s >= RUNS_POLL_S
+
+    def fetch(self) -> Flow[None]:
+        """Fetch the runs, unless the last wait has brought them."""
+        if not self.is_news:
+            self._view = yield from self._session.coordinator.runs(self._session.policy.federation.hex())
+        self.is_news, self._fetched_s = False, self._session.environment.monotonic_s()
+
+    def wait(self) -> Flow[None]:
+        """Wait until a cohort or round of the federation begins or ends, or a long poll ends."""
+        session, asked_s = self._session, self._session.environment.monotonic_s()
+        known = None if self._view is None else self._view.revision
+        self._view = yield from session.coordinator.runs(session.policy.federation.hex(), known)
+        self._paced_s = max(self._paced_s, asked_s - UNPACED_CHANGES * POLL_MIN_S) + POLL_MIN_S
+        changed = self._view.revision != known
+        yield from session.pace_poll(asked_s, news=changed and self._paced_s <= asked_s)
+        self.is_news = True
 
 
 class Agent:
@@ -55,8 +102,9 @@ class Agent:
     """
 
     def __init__(self, session: Session, records: Records, *, once: bool, period: str | None) -> None:
-        self._session = replace(session, meanwhile=self._look_up)
+        self._session = replace(session, meanwhile=self._enrol_meanwhile)
         self._alone, self._records, self._once, self._period = session, records, once, period
+        self._feed = RunsFeed(session)
         self._passed = set[str]()
         """Cohorts that need nothing more of this member, or that it takes no part in."""
         self._sent = set[str]()
@@ -64,13 +112,6 @@ class Agent:
         self._followed = set[str]()
         """Cohorts with a run that was not over when this agent saw it."""
         self._ended = False
-        self._runs: dict[str, RunView] = {}
-        self._revision: int | None = None
-        self._news: RunsView | None = None
-        """What the last wait ended with."""
-        self._looked_s = -LOOK_S
-        self._paced_s = 0.0
-        """When the next change may be followed, as if each took a second."""
 
     def next(self) -> Flow[Result | None]:
         """Continue until a run has its result, and return it; None at the end.
@@ -88,8 +129,8 @@ class Agent:
                 why = "is out of reach; check the address and the network"
                 if isinstance(error, PeerFault):
                     why = f"shows no runs ({error})"
-                self._session.report(Progress(Step.WAITING, detail=f"the coordinator {why}. Still trying"))
-                yield Pause(LOOK_S)
+                self._report(f"the coordinator {why}. Still trying")
+                yield Pause(RUNS_POLL_S)
                 continue
             if result is not None:
                 self._ended = self._once
@@ -98,10 +139,9 @@ class Agent:
 
     def _look(self) -> Flow[Result | None]:
         """Do what there is to do, then wait for news. Returns a run's result once there is one."""
-        shown, self._news = self._news, None
-        yield from self._enrol_where_possible(shown or (yield from self._shown()))
+        yield from self._enrol()
         passed, idle = len(self._passed), True
-        for cohort, held in list(self._mine()):
+        for cohort, held in list(self._open_cohorts()):
             idle = False
             try:
                 result = yield from self._follow(cohort, held)
@@ -112,19 +152,21 @@ class Agent:
                 self._passed.add(cohort.hex())
                 return result
         if len(self._passed) == passed:
-            yield from self._wait(idle=idle)
+            if idle:
+                self._report("no run of an approved study is enrolling")
+            yield from self._feed.wait()
         return None
 
-    def _mine(self) -> Iterator[tuple[bytes, StoredPhase]]:
+    def _open_cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """Yield cohorts in which there may be something to do."""
         for cohort, held in self._session.store.cohorts():
-            run = self._runs.get(cohort.hex())
-            over = run is None or run.over or self._given_up(held, run.period)
-            untold = run is not None and run.state == "failed" and run.cohort in self._sent
-            if cohort.hex() not in self._passed and (untold or not (over and self._nothing_left(held))):
+            run = self._feed.runs.get(cohort.hex())
+            over = run is None or run.over or self._is_given_up(held, run.period)
+            unreported = run is not None and run.state == "failed" and run.cohort in self._sent
+            if cohort.hex() not in self._passed and (unreported or not (over and self._is_done(held))):
                 yield cohort, held
 
-    def _given_up(self, held: StoredPhase, period: str) -> bool:
+    def _is_given_up(self, held: StoredPhase, period: str) -> bool:
         """Whether to ignore a run because its owner gave it up. Only an agent for one run does; others help to end its attempts."""
         if not self._once:
             return False
@@ -132,12 +174,7 @@ class Agent:
         answered = self._session.store.ledger.run(read_content(study.content).question.digest, period)
         return answered is not None and answered.given_up
 
-    def _busy_beside(self, run: RunView) -> bool:
-        """Whether this member is in another run. One run may have several cohorts, after a new roster or to repeat a step."""
-        mine = (self._runs.get(cohort.hex()) for cohort, _ in self._mine())
-        return any(each is None or (each.name, each.period) != (run.name, run.period) for each in mine)
-
-    def _nothing_left(self, held: StoredPhase) -> bool:
+    def _is_done(self, held: StoredPhase) -> bool:
         """Whether the member is done with its last round of a finished run: it needs no key, share or result any more."""
         if isinstance(held.phase, Attempting):
             return False
@@ -150,37 +187,22 @@ class Agent:
 
     # Enrolling
 
-    def _look_up(self) -> Flow[None]:
+    def _enrol_meanwhile(self) -> Flow[None]:
         """Look for runs that take cards at intervals, while a round keeps this member waiting."""
-        if self._session.environment.monotonic_s() - self._looked_s >= LOOK_S:
-            yield from self._enrol_where_possible((yield from self._shown()))
+        if self._feed.is_due:
+            yield from self._enrol()
 
-    def _shown(self) -> Flow[RunsView]:
-        return (yield from self._alone.coordinator.runs(self._alone.policy.federation.hex()))
-
-    def _enrol_where_possible(self, shown: RunsView) -> Flow[None]:
+    def _enrol(self) -> Flow[None]:
         """Answer every run that takes cards, and send a card after a yes."""
-        session = self._alone
-        self._looked_s = session.environment.monotonic_s()
-        self._revision, self._runs = shown.revision, {run.cohort: run for run in shown.runs}
-        self._followed |= {run.cohort for run in shown.runs if not run.over}
-        for run in shown.runs:
+        yield from self._feed.fetch()
+        runs = self._feed.runs.values()
+        self._followed |= {run.cohort for run in runs if not run.over}
+        for run in runs:
             wanted = run.state == "enrolling" and self._period in {None, run.period}
-            if not wanted or run.cohort in self._passed | self._sent:
-                continue
-            if self._once and self._busy_beside(run):
+            if not wanted or run.cohort in self._passed | self._sent or (self._once and self._is_busy(run)):
                 continue
             try:
-                if run.repeats is not None:
-                    with suppress(PeerFault):  # of another round, which has not ended
-                        yield from session.settle()  # missing the end does not undo taking part
-                invitation = yield from self._invitation(run)
-                _, answer = yield from send_card(
-                    session, bytes.fromhex(run.cohort), invitation, self._records
-                )
-                self._sent.add(run.cohort)
-                if isinstance(answer, CohortView):
-                    tell_waiting(session, answer)
+                yield from self._enrol_in(run)
             except (Declined, NotEnrolled, Misuse, CalibrationError) as error:
                 # Another study's records may fit, if these don't.
                 self._passed.add(run.cohort)
@@ -188,6 +210,32 @@ class Agent:
             except PeerFault as fault:
                 # A study that waits for its approval may have it next time.
                 self._refuse(run.cohort, fault, final=fault.cause is not Cause.STUDY_REFUSED)
+
+    def _is_busy(self, run: RunView) -> bool:
+        """Whether this member is in another run.
+
+        One run may have several cohorts, after a new roster or to repeat a step. A run that only waits for its operator gives way to a
+        newer period of its study, or a member would wait for ever for an operator that has left.
+        """
+        for cohort, held in self._open_cohorts():
+            other = self._feed.runs.get(cohort.hex())
+            if other is None or other.name != run.name:
+                return True
+            waits = other.state == "formed" and not isinstance(held.phase, Attempting)
+            if other.period != run.period and not (waits and self._is_done(held)):
+                return True
+        return False
+
+    def _enrol_in(self, run: RunView) -> Flow[None]:
+        session = self._alone
+        if run.repeats is not None:
+            with suppress(PeerFault):  # of another round, which has not ended
+                yield from session.settle()  # missing the end does not undo taking part
+        invitation = yield from self._invitation(run)
+        _, answer = yield from send_card(session, bytes.fromhex(run.cohort), invitation, self._records)
+        self._sent.add(run.cohort)
+        if isinstance(answer, CohortView):
+            report_enrolment(session, answer)
 
     def _invitation(self, run: RunView) -> Flow[Invitation]:
         """Fetch a run's invitation. Raises PeerFault(wrong-cohort) if it is for another period or attempt than the run showed."""
@@ -205,32 +253,36 @@ class Agent:
 
     def _follow(self, cohort: bytes, held: StoredPhase) -> Flow[Result | None]:
         """Do what a cohort asks now. Returns the run's result once there is one."""
-        session, run = self._session, self._runs.get(cohort.hex())
+        session, run = self._session, self._feed.runs.get(cohort.hex())
         if run is not None and isinstance(held.phase, Enrolled):
             if run.state == "enrolling":
                 return None
             if run.state == "failed":  # the operator may open another
                 self._passed.add(run.cohort)
-                self._refuse(run.cohort, (yield from failure(session, cohort)), final=False)
+                self._refuse(run.cohort, (yield from fetch_failure(session, cohort)), final=False)
                 return None
-            yield from form(session, held.phase, run.state)
+            yield from join_formed(session, held.phase, run.state)
         # A study that has expired is shown only while an attempt is open: what is left then is the round that this member was in.
         round_id, shown = held.round_id if run is None else run.round, None
         if not round_id:
+            if run is not None:
+                self._report(
+                    f"{run.name}, period {run.period}: waiting for the operator to open the first step"
+                )
             return None
         if not Result.saved_in(session.store.results(round_id)):
-            shown = yield from meet(session, round_id)
-        if run is not None and not run.over and (shown is None or not self._asks(shown)):
-            return None
-        result = yield from self._part(round_id, shown)
-        return None if result is None or not result.last else result
+            shown = yield from fetch_request(session, round_id)
+        if run is None or run.over or (shown is not None and self._is_asked(round_id, *shown)):
+            result = yield from self._take_part(cohort, round_id, shown)
+            return result if result is not None and result.last else None
+        return None
 
-    def _asks(self, view: RoundView | Asked) -> bool:
+    def _is_asked(self, round_id: str, cohort: bytes, asked: Asked) -> bool:
         """Whether a round without a saved result still needs this member."""
-        if isinstance(view, Asked) or not view.ended:
+        if asked.state not in ENDINGS:
             return True
-        held = self._session.store.held(bytes.fromhex(view.cohort))
-        if held is None or held.round_id != view.round or not isinstance(held.phase, Attempting | Closed):
+        held = self._session.store.held(cohort)
+        if held is None or held.round_id != round_id or not isinstance(held.phase, Attempting | Closed):
             return False
         if isinstance(held.phase, Closed) and held.phase.certificate.void:
             return False
@@ -238,46 +290,50 @@ class Agent:
         counted = self._session.store.ledger.history().count_of(attempt.context) is not None
         return not counted or too_few_rows(self._session, attempt) is not None  # it ends here, without a sum
 
-    def _part(self, round_id: str, shown: RoundView | Asked | None) -> Flow[Result | None]:
+    def _take_part(
+        self, cohort: bytes, round_id: str, shown: tuple[bytes, Asked] | None
+    ) -> Flow[Result | None]:
+        before = self._session.store.held(cohort)
         try:
-            result = yield from take_part(self._session, round_id, shown)
+            outcome = yield from run_round(self._session, round_id, shown)
         except NoResult as fault:
-            # The operator opens the next attempt, or repeats a step that was certified. Otherwise the run is over.
-            view = yield from self._session.round(round_id)
-            cohort = yield from self._session.coordinator.cohort(view.cohort)
-            over = cohort.step is None or fault.state == "counted"
-            repeatable = fault.state == "failed" and view.spec.noise is None
-            if self._once and over and not repeatable and view.cohort in self._followed:
-                raise
-            self._session.report(Progress(Step.WAITING, detail=str(fault)))
-            if over:
-                self._passed.add(view.cohort)
+            yield from self._end_without_result(
+                round_id, fault, learned=self._session.store.held(cohort) != before
+            )
             return None
-        if isinstance(result, Result):
-            return result
-        run = self._runs.get(result.hex())
+        if isinstance(outcome, Result):
+            return outcome
+        run = self._feed.runs.get(outcome.cohort.hex())
         if run is not None and run.repeats is not None:
             # An indicator was repeated: the sum follows in a cohort over fresh records, unless it was certified before.
-            self._passed.add(result.hex())
+            self._passed.add(run.cohort)
             fresh = (run.name, run.period, None)
             self._ended = self._once and not any(
                 (each.name, each.period, each.repeats) == fresh and not each.over
-                for each in self._runs.values()
+                for each in self._feed.runs.values()
             )
         return None
 
-    def _wait(self, *, idle: bool) -> Flow[None]:
-        """Wait until a cohort or round of the federation begins or ends, or a long poll ends."""
-        session, asked_s = self._alone, self._alone.environment.monotonic_s()
-        if idle:
-            session.report(Progress(Step.WAITING, detail="no run of an approved study is enrolling"))
-        runs = yield from session.coordinator.runs(session.policy.federation.hex(), self._revision)
-        self._paced_s = max(self._paced_s, asked_s - NEWS_AT_ONCE * POLL_MIN_S) + POLL_MIN_S
-        yield from session.waited(asked_s, news=runs.revision != self._revision and self._paced_s <= asked_s)
-        self._news = runs
+    def _end_without_result(self, round_id: str, fault: NoResult, *, learned: bool) -> Flow[None]:
+        """Raise the end of the only run, if this process has `learned` it; otherwise report it and go on.
+
+        The operator opens the next attempt, or repeats a step that was certified. Otherwise the run is over.
+        """
+        view = yield from self._session.round(round_id)
+        cohort = yield from self._session.coordinator.cohort(view.cohort)
+        over = cohort.step is None or fault.state == "counted"
+        repeatable = fault.state == "failed" and view.spec.noise is None
+        if self._once and learned and over and not repeatable and view.cohort in self._followed:
+            raise fault
+        self._report(str(fault))
+        if over:
+            self._passed.add(view.cohort)
+
+    def _report(self, detail: str) -> None:
+        self._session.report(Progress(Step.WAITING, detail=detail))
 
     def _refuse(self, cohort: str, error: Exception, *, final: bool = True) -> None:
         """Raise an error that ends the only run; otherwise report it, and go on with the others."""
         if self._once and final:
             raise error
-        self._session.report(Progress(Step.WAITING, detail=f"cohort {cohort[:16]}: {error}"))
+        self._report(f"cohort {cohort[:16]}: {error}")

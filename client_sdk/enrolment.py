@@ -42,15 +42,15 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
     """
     before = {run.number for run in session.store.ledger.runs()}
     invitation = yield from session.coordinator.invitation(cohort.hex())
-    tell_waiting(session, invitation.cohort)
+    report_enrolment(session, invitation.cohort)
     phase, shown = yield from send_card(session, cohort, invitation, records, after=invitation.cohort.version)
     while isinstance(phase, Enrolled):
         if isinstance(shown, Cards):
-            phase = join(session, phase, shown)
+            phase = join_manifest(session, phase, shown)
         elif shown.state == "enrolling":
             shown = yield from _wait(session, shown)
         else:
-            phase = yield from form(session, phase, shown.state)
+            phase = yield from join_formed(session, phase, shown.state)
     ready = ready_of(phase)
     question = read_content(ready.study.content).question
     run = session.store.ledger.run(question.digest, ready.manifest.period)
@@ -94,7 +94,7 @@ def send_card(
     Returns:
         The member's phase in the cohort; and the manifest with its cards if the cohort has formed by then, or else the cohort.
     """
-    view, roster, study = invitation.cohort, session.in_force(invitation.roster), invitation.study
+    view, roster, study = invitation.cohort, session.accept_roster(invitation.roster), invitation.study
     if roster.key_of(session.member) != session.key.public:
         raise PeerFault(
             Cause.UNKNOWN_MEMBER, f"the roster lists another key for {session.member}", [session.member]
@@ -126,21 +126,21 @@ def send_card(
     return enrolled, (yield from session.coordinator.send_card(card, after))
 
 
-def form(session: Session, phase: Enrolled, state: str) -> Flow[MemberPhase]:
-    """Join a cohort that has formed. Raises PeerFault if it failed, and as `join`."""
+def join_formed(session: Session, phase: Enrolled, state: str) -> Flow[MemberPhase]:
+    """Join a cohort that has formed. Raises PeerFault if it failed, and as `join_manifest`."""
     cohort = phase.card.cohort
     if state == "failed":
-        raise (yield from failure(session, cohort))
-    return join(session, phase, (yield from session.coordinator.cards(cohort, session.member)))
+        raise (yield from fetch_failure(session, cohort))
+    return join_manifest(session, phase, (yield from session.coordinator.cards(cohort, session.member)))
 
 
-def failure(session: Session, cohort: bytes) -> Flow[PeerFault]:
+def fetch_failure(session: Session, cohort: bytes) -> Flow[PeerFault]:
     """Why a cohort failed."""
     view = yield from session.coordinator.cohort(cohort.hex())
     return fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
 
 
-def join(session: Session, phase: Enrolled, cards: Cards) -> MemberPhase:
+def join_manifest(session: Session, phase: Enrolled, cards: Cards) -> MemberPhase:
     """Check the manifest, with the cards that this member needs, and store the pair secrets.
 
     Raises:
@@ -155,7 +155,7 @@ def join(session: Session, phase: Enrolled, cards: Cards) -> MemberPhase:
     return following
 
 
-def tell_waiting(session: Session, view: CohortView) -> None:
+def report_enrolment(session: Session, view: CohortView) -> None:
     """Report which members a cohort waits for, and until when."""
     if view.state != "enrolling":
         return
@@ -172,10 +172,10 @@ def tell_waiting(session: Session, view: CohortView) -> None:
 
 
 def _wait(session: Session, view: CohortView) -> Flow[CohortView]:
-    tell_waiting(session, view)
+    report_enrolment(session, view)
     asked_s = session.environment.monotonic_s()
     later = yield from session.coordinator.cohort(view.cohort, view.version)
-    yield from session.waited(asked_s, news=later.state != "enrolling")
+    yield from session.pace_poll(asked_s, news=later.state != "enrolling")
     return later
 
 
@@ -207,7 +207,7 @@ def _answer(session: Session, content: Content, view: CohortView, records: Recor
             yield from _leave_others(session, question.digest)
         found = _select(session, content, records, base)
         run = ledger.answer(content, period, found, mu_budget=session.policy.mu_budget, base=base)
-        _tell(session, run)
+        _report_selection(session, run)
     elif view.repeats is not None and not _held_by(session, run, view):
         raise Declined(f"{run.name}: this member was not in the attempt that the run repeats")
     elif view.repeats is None and run.base is not None:
@@ -215,7 +215,7 @@ def _answer(session: Session, content: Content, view: CohortView, records: Recor
             f"{run.name}: this member answered for the records of an earlier run; join the next period"
         )
     if run.state is State.DECLINED or run.given_up:
-        raise Declined(_no(run))
+        raise Declined(_explain_no(run))
     ledger.renew(run, content.notes.expires)
 
 
@@ -263,7 +263,7 @@ def _held_by(session: Session, run: Run, view: CohortView) -> bool:
     return base is not None and base.number == (run.base or run.number)
 
 
-def _tell(session: Session, run: Run) -> None:
+def _report_selection(session: Session, run: Run) -> None:
     of = "1 record" if run.records == 1 else f"{run.records} records"
     detail = (
         f"{run.name}: {run.rows} rows of {of} are summed; skipped {run.taken} rows of reserved or spent records, "
@@ -273,7 +273,7 @@ def _tell(session: Session, run: Run) -> None:
         session.report(Progress(Step.ENROLLING, detail=detail))
 
 
-def _no(run: Run) -> str:
+def _explain_no(run: Run) -> str:
     if run.given_up:
         return f"{run.name}: this member gave the run up, for good; join the next period"
     one = "Data without ids counts as one record. " if run.taken and not run.rows else ""

@@ -11,16 +11,7 @@ from veilsum.protocol.attempt import Attempt, check_manifest, check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Id, Many, Struct
 from veilsum.protocol.member import Closed
-from veilsum.protocol.messages import (
-    Certificate,
-    Manifest,
-    Opening,
-    Roster,
-    Study,
-    Survivor,
-    Upload,
-    UploadHeader,
-)
+from veilsum.protocol.messages import Certificate, Manifest, Opening, Roster, Study, Survivor, UploadHeader
 from veilsum.protocol.opening_rules import check_opening
 from veilsum.protocol.record import ResultRecord, mismatch
 from veilsum.system.files import make_folder, write_durably
@@ -51,11 +42,11 @@ class Evidence(Struct):
     headers: Annotated[tuple[UploadHeader, ...], Many(UploadHeader, 1)] = ()
 
     @classmethod
-    def of(cls, closed: Closed, uploads: tuple[Upload, ...] = ()) -> "Evidence":
-        """Collect the evidence of a closed phase; `uploads` are the member's own, at most one."""
+    def of(cls, closed: Closed, headers: tuple[UploadHeader, ...]) -> "Evidence":
+        """Collect the evidence of a closed phase; `headers` are of the member's own upload, at most one."""
         ready = closed.ready
         history = ready.roster, ready.study, ready.manifest, closed.opening, closed.certificate
-        return cls(ready.member, *history, closed.own, tuple(each.header for each in uploads))
+        return cls(ready.member, *history, closed.own, headers)
 
     @cached_property
     def attempt(self) -> Attempt:

@@ -13,7 +13,7 @@ import numpy as np
 
 from client_sdk.agent import Agent
 from client_sdk.api import CoordinatorApi
-from client_sdk.contribution import contribute
+from client_sdk.conversation import contribute
 from client_sdk.effects import Flow
 from client_sdk.enrolment import enrol
 from client_sdk.environment import THIS_MACHINE, Environment
@@ -98,7 +98,9 @@ class Conversations:
                 store=store,
                 lock=self.lock,
                 policy=policy,
-                coordinator=CoordinatorApi(RetryingClient(patience_s, environment, report, signer)),
+                coordinator=CoordinatorApi(
+                    RetryingClient(patience_s, environment, report, signer, self._erase_expired)
+                ),
                 report=report,
                 environment=environment,
                 given=given,
@@ -301,6 +303,9 @@ class Conversations:
             with self._turn:
                 self._busy = False
                 self._give_back()
+
+    def _erase_expired(self) -> None:
+        self.session.erase_expired()
 
     def _give_back(self) -> None:
         if not (self._open or self._busy):

@@ -4,6 +4,7 @@ Every request of the protocol may be repeated: its content is stored before it i
 something at each call are repeated only if the coordinator certainly has not carried them out.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
@@ -29,6 +30,7 @@ class RetryingClient:
         environment: clocks and jitter.
         report: called with every retry.
         signer: signs every request, or adds an operator's token; None for public resources only.
+        on_time: called before and after each request, with what must not wait for an answer.
     """
 
     def __init__(
@@ -37,9 +39,10 @@ class RetryingClient:
         environment: Environment,
         report: Reporter,
         signer: Signer | Token | None = None,
+        on_time: Callable[[], None] = lambda: None,
     ) -> None:
         self._patience_s, self._environment, self._report = patience_s, environment, report
-        self._signer = signer
+        self._signer, self._on_time = signer, on_time
 
     def call(self, request: Request) -> Flow[Response]:
         """Send a request until it is answered.
@@ -55,7 +58,9 @@ class RetryingClient:
         began_s, tries = self._environment.monotonic_s(), 0
         request = replace(request, signer=self._signer)
         while True:
+            self._on_time()
             answer: Response | Unreached = yield request
+            self._on_time()
             tries += 1
             if isinstance(answer, Response) and not _again(answer):
                 return _accepted(request, answer)

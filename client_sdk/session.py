@@ -59,10 +59,12 @@ class Session:
     # Roster and study
 
     def roster(self) -> Flow[Roster]:
-        """Return the roster in force: the caller's, or else the coordinator's newest. Raises as `in_force`."""
-        return self.in_force(self.given or (yield from self.coordinator.roster(self.policy.federation.hex())))
+        """Return the roster in force: the caller's, or else the coordinator's newest. Raises as `accept_roster`."""
+        return self.accept_roster(
+            self.given or (yield from self.coordinator.roster(self.policy.federation.hex()))
+        )
 
-    def in_force(self, shown: Roster) -> Roster:
+    def accept_roster(self, shown: Roster) -> Roster:
         """Return the caller's roster, or else the one shown, after checking the pinned admin key and the numbers seen.
 
         Raises:
@@ -73,7 +75,7 @@ class Session:
         self.store.see_roster(roster)
         return roster
 
-    def see_newest(self, number: int) -> Flow[None]:
+    def learn_newest_roster(self, number: int) -> Flow[None]:
         """Fetch the roster in force if the coordinator announces a higher number than the one seen. Raises as `roster`."""
         seen = self.store.roster()
         if seen is None or number > seen.number:
@@ -117,13 +119,20 @@ class Session:
             if (learned := ready_of(phase).history) != (since := ready_of(before).history):
                 self.store.ledger.remember(learned, since, left_out)
             self.store.hold(cohort, phase, round_id)
+        self.store.expiries[cohort] = phase.expiry_s
 
-    def lapse_others(self, cohort: bytes) -> None:
-        """Erase other cohorts' secrets of rounds past their terms' latest end."""
-        for other, held in self.store.cohorts(but=cohort):
-            following = held.phase.lapse(self.environment.now_s())
-            if following is not held.phase:
-                self.hold(other, held.phase, following, held.round_id)
+    def erase_expired(self) -> None:
+        """Erase the secrets of every attempt whose latest end has passed, in all cohorts. Called around each request."""
+        now_s = self.environment.now_s()
+        for cohort, expiry_s in list(self.store.expiries.items()):
+            if expiry_s <= now_s:
+                with self.store.database.write():  # lanes send side by side
+                    held = self.store.held(cohort)
+                    assert held is not None
+                    for upload in held.phase.uploads if isinstance(held.phase, Attempting) else ():
+                        self.store.keep_header(held.round_id, upload.header)
+                    if (following := held.phase.lapse(now_s)) is not held.phase:
+                        self.hold(cohort, held.phase, following, held.round_id)
 
     def verified(self, folder: Path) -> Result:
         """Load a result that was verified before it was saved; a failure now means local damage.
@@ -203,7 +212,7 @@ class Session:
             return False
         return all(each.member != self.member for each in document.survivors)
 
-    def waited(self, since_s: float, *, news: bool) -> Flow[None]:
+    def pace_poll(self, since_s: float, *, news: bool) -> Flow[None]:
         """Do other work after a long poll that began at `since_s`.
 
         Without `news`, that is, without anything new for this member to do, then pause until a second has passed since it began: some

@@ -7,6 +7,7 @@ state/
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.keystream import SEED_BYTES
 from veilsum.protocol.member import History, MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Roster, Study
+from veilsum.protocol.messages import Roster, Study, UploadHeader
 from veilsum.protocol.study import read_content
 from veilsum.system.files import make_private, write_durably
 
@@ -53,6 +54,7 @@ class Store:
         self._state = folder / "state"
         self.database = StateDatabase(self._state)
         self.ledger = Reservations(self.database)
+        self._current = dict[bytes, tuple[StoredPhase, History, StoredPhase]]()
 
     @classmethod
     def create(cls, folder: Path, ledger: Path | None = None) -> None:
@@ -79,24 +81,36 @@ class Store:
 
     def held(self, cohort: bytes) -> StoredPhase | None:
         """Return this member's phase in a cohort; None before enrolment. Raises StateError if it is damaged."""
-        held = self.database.sealed(f"phase/{cohort.hex()}", _held)
-        # The history is the member's, not a phase's: every phase knows what was learned in other cohorts since.
-        return held and replace(held, phase=held.phase.knowing(self.ledger.history()))
+        stored = self.database.sealed(f"phase/{cohort.hex()}", _held)
+        if stored is None:
+            return None
+        history, current = self.ledger.history(), self._current.get(cohort)
+        if current is None or current[0] is not stored or current[1] is not history:
+            # The history is the member's, not a phase's: every phase knows what was learned in other cohorts since.
+            current = stored, history, replace(stored, phase=stored.phase.knowing(history))
+            self._current[cohort] = current
+        return current[2]
+
+    @cached_property
+    def expiries(self) -> dict[bytes, float]:
+        """By cohort, when its phase holds secrets that must be erased, Unix time in seconds; infinity for none."""
+        return {cohort: held.phase.expiry_s for cohort, held in self.cohorts()}
 
     def hold(self, cohort: bytes, phase: MemberPhase, round_id: str) -> None:
         """Store a phase without its history, after which its messages may leave. Erase `unsent` if no upload needs it any more."""
-        bare = phase.knowing(History())
-        content = round_id.encode("ascii") + b"\n" + bare.to_bytes()
+        bare, history = phase.knowing(History()), self.ledger.history()
+        content, stored = round_id.encode("ascii") + b"\n" + bare.to_bytes(), StoredPhase(bare, round_id)
+        if phase.knowing(history) == phase:  # what the caller has derived from it need not be derived again
+            self._current[cohort] = stored, history, StoredPhase(phase, round_id)
         with self.database.write():
-            self.database.keep(f"phase/{cohort.hex()}", StoredPhase(bare, round_id), content)
+            self.database.keep(f"phase/{cohort.hex()}", stored, content)
             if not (isinstance(phase, Attempting) and phase.uploads):
                 self.database.drop(f"unsent/{cohort.hex()}")
 
-    def cohorts(self, but: bytes = b"") -> Iterator[tuple[bytes, StoredPhase]]:
-        """Yield this member's phase in each cohort except `but`."""
+    def cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
+        """Yield this member's phase in each cohort."""
         for name in self.database.names("phase"):
-            cohort = bytes.fromhex(name)
-            if cohort != but and (held := self.held(cohort)) is not None:
+            if (held := self.held(cohort := bytes.fromhex(name))) is not None:
                 yield cohort, held
 
     # Uploads
@@ -115,6 +129,15 @@ class Store:
         """Return the seed and vector of an upload in progress. Raises StateError if they are damaged."""
         found = self.database.sealed(f"unsent/{cohort.hex()}", _unsent)
         return found and (found[0], np.frombuffer(self.database.array(found[1]), "<i8"))
+
+    def keep_header(self, round_id: str, header: UploadHeader) -> None:
+        """Store the header of an upload whose phase is erased: a certificate may still name it."""
+        self.database.keep(f"header/{round_id}", header, header.encode())
+
+    def headers(self, round_id: str) -> tuple[UploadHeader, ...]:
+        """Return what `keep_header` has stored for a round, at most one."""
+        header = self.database.sealed(f"header/{round_id}", UploadHeader.from_bytes)
+        return () if header is None else (header,)
 
     # Results
 

@@ -366,7 +366,7 @@ def repeated_noise() -> object:
 
 
 def late_opening() -> object:
-    """A decryptor that revealed in an attempt gets its opening again after the latest end. It must not report that it revealed nothing."""
+    """A decryptor that revealed in an attempt gets its opening again after the latest end. It must not enter it again."""
     federation = summed()
     opening = federation.phase.attempt.opening
     federation.now_s = opening.terms.latest_end_s
@@ -525,7 +525,7 @@ def attacks() -> list[Attack]:
     add("a study that sums no row", "§4.1.3", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0)), "admin")
     add("a study of half a row", "§4.1.3", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0.5)), "admin")
     add("a study that the roster revokes", "§4.1.4", study, Cause.STUDY_REFUSED, study_check("admin", revoked=True), "admin")
-    add("the opening of an attempt with a reveal, after its latest end", "§4.9", "erasure abuse", Cause.WRONG_SEQUENCE, late_opening)
+    add("the opening of an attempt with a reveal, after its latest end", "§4.9", "erasure abuse", Cause.TERMS_EXPIRED, late_opening)
     add("an opening before the end of the last round is shown", "§4.3.4", OVERLAPPING, Cause.OUTCOME_MISSING, unasked_end, "coordinator")
     rollback = "mask or box key reuse after a rollback"
     add("a restored backup seals a second upload", "§4.4.4", rollback, Cause.UPLOAD_CONFLICT, rolled_back, VICTIM)

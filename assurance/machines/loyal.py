@@ -158,9 +158,10 @@ class Loyal(RuleBasedStateMachine):
         if member in self.away:
             return []
         federation.catch_up(member)
-        if not isinstance(message, Opening) and not federation._has_opened(member, federation.phase.attempt):
-            federation._tell(member, federation.phase.attempt.opening)
-        replies = federation._tell(member, message)
+        if isinstance(message, Opening) or federation._has_opened(member, federation.phase.attempt):
+            replies = federation._tell(member, message)
+        else:
+            replies = federation._tell_late(member, federation.phase.attempt.opening, message)
         opened = federation.phases[member]
         if isinstance(opened, Opened) and message == opened.opening:
             replies = federation._upload(member, opened)

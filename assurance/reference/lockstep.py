@@ -43,6 +43,7 @@ from veilsum.protocol.messages import (
     Disclosure,
     Erased,
     Erasure,
+    ErasureRequest,
     Evictions,
     Freeze,
     KeyCard,
@@ -247,6 +248,24 @@ class Lockstep(Federation):
         else:
             self._request(message)
         return self.show(member, message)
+
+    def _erase_unopened(self, member: str, opening: Opening, request: ErasureRequest) -> tuple[Message, ...]:
+        """Have a member and its twin erase an attempt that they never opened."""
+        self._request(request)
+        faults, twin = len(self.faults), self.twins[member]
+        replies = super()._erase_unopened(member, opening, request)
+        cause = self.faults[faults][1].cause.value if len(self.faults) > faults else None
+        twin.now = int(self.now_s)
+        said, answer = None, None
+        try:
+            answer = twin.erase_unopened(opening.to_bytes(), request.to_bytes())
+        except Refused as refused:
+            said = refused.args[0]
+        assert said == cause, (said, cause)
+        assert [reply.to_bytes() for reply in replies] == ([answer] if answer else [])
+        self.compared.update(type(reply).__name__ for reply in replies)
+        self._same_keys(member)
+        return replies
 
     def show(self, member: str, message: Message) -> tuple[Message, ...]:
         """Have a member and its twin answer a message, from any sender."""

@@ -210,10 +210,13 @@ class Party(SimpleNamespace):
 
     def begin(self, opening: Any) -> None:  # the context (§4.3)
         self.opening, self.terms, self.place = opening, opening.terms, opening[1:3]
+        self.context = self.context_of(opening)
+
+    def context_of(self, opening: Any) -> bytes:
         suite = "x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
         who = (self.roster.federation, self.roster_hash, self.cohort, self.manifest_hash)
         where = (u(64, opening.sequence), u(8, opening.attempt), reduce(partial(H, "link"), opening.links, NONE))
-        self.context = H("ctx", suite, *who, *where, H("terms", self.terms))
+        return H("ctx", suite, *who, *where, H("terms", opening.terms))
 
     def link(self, reason: str, survivors: Any = ()) -> Any:
         chosen = outcome(self.context, "none", survivors) if reason == "none" else NONE
@@ -352,24 +355,17 @@ class Member(Party):
             self.step = step
 
     def on_opening(self, said: Any) -> Any:  # §4.3, clauses 2 to 11
-        terms, place, study, known = said.terms, said[1:3], self.study, self.known
+        terms, study, known = said.terms, self.study, self.known
         demand(self.places, "wrong-phase")  # it has no cards
         if self.open and said == self.opening and not self._late():
             return self.announced  # the earlier answer, if there was one
         if self.context and self._late():
             self._erase()  # as at the end of that attempt's time
-        ahead = place > self.place and said.sequence >= self.step
-        if self.now >= terms.latest_end and self.name in self.places:
-            self.check_places(said)
-            demand(ahead, "wrong-sequence")
-            self._enter(said)  # it only erases (§4.9)
-            self._erase()
-            return None
         demand(self.now < self.expires, "card-expired")
         demand(self.now < study.expires, "study-refused")
         demand(self.now < terms.latest_end, "terms-expired")
         demand(terms.latest_end - self.now <= 30 * DAY, "terms-refused")
-        demand(ahead, "wrong-sequence")
+        demand(self._ahead(said), "wrong-sequence")
         ends = self.check_chain(said)
         self.check_step(said)
         if not self.fresh:
@@ -561,6 +557,20 @@ class Member(Party):
         demand(self._late(), "wrong-phase")
         demand(self.context not in self.known.ends, "wrong-context")
         return self._erase()
+
+    def erase_unopened(self, opening: bytes, request: bytes) -> bytes:  # an attempt that it never took (§4.9)
+        said = decode(opening, "Opening")
+        self.verify(said)
+        demand(decode(request, "ErasureRequest").context == self.context_of(said), "wrong-context")
+        demand(self.now >= said.terms.latest_end, "wrong-phase")
+        self.check_places(said)
+        demand(self._ahead(said), "wrong-sequence")
+        demand(self.name in self.places, "not-a-decryptor")
+        self._enter(said)
+        return encode(self._erase())
+
+    def _ahead(self, opening: Any) -> bool:
+        return bool(opening[1:3] > self.place and opening.sequence >= self.step)
 
     def _erase(self) -> Any:
         self.open = False

@@ -325,9 +325,10 @@ def test_a_decryptor_beyond_an_attempt_that_it_never_took_does_not_report() -> N
     assert federation.twins["member-2"].place == (1, 0)
     federation.now_s, faults = missed.terms.latest_end_s, len(federation.faults)
     federation.show("member-2", missed.opening)
+    federation._erase_unopened("member-2", missed.opening, ErasureRequest(missed.context))
     federation.show("member-2", ErasureRequest(missed.context))
     causes = [fault.cause for _, fault in federation.faults[faults:]]
-    assert causes == [Cause.WRONG_SEQUENCE, Cause.WRONG_CONTEXT]
+    assert causes == [Cause.TERMS_EXPIRED, Cause.WRONG_SEQUENCE, Cause.WRONG_CONTEXT]
 
 
 def test_a_run_is_repeated_with_another_extractor_by_the_same_members() -> None:

@@ -1,6 +1,7 @@
 """Agents: members that take part by themselves."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,13 @@ import httpx
 import numpy as np
 import pytest
 
-from client_sdk.agent import LOOK_S, Agent
+from client_sdk.agent import RUNS_POLL_S, Agent
 from client_sdk.api import CoordinatorApi
 from client_sdk.errors import Declined, PeerFault
 from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.result import Result
+from client_sdk.session import ready_of
 from service.coordination import solving
 from service.coordination.documents import Publication
 from tests.support.answers import changed
@@ -304,7 +306,7 @@ def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(consortium: Co
     while len(cards := consortium.operator.cohort(other).cards) < 2:
         for steps in flows.values():
             next(steps)
-        assert consortium.clock.ahead_s < begun_s + 2 * LOOK_S
+        assert consortium.clock.ahead_s < begun_s + 2 * RUNS_POLL_S
     assert cards == ("member-0", "member-1")
 
 
@@ -337,3 +339,55 @@ def test_agents_that_were_away_help_to_end_a_round_after_its_study_has_expired(
     assert consortium.operator.round(round_id).state == "erased"
     # Now nothing is left to show of the study.
     assert consortium.operator.runs(consortium.name).runs == ()
+
+
+def test_a_newer_period_is_joined_where_the_operator_of_a_formed_cohort_has_left(
+    consortium: Consortium,
+) -> None:
+    consortium.enrol("p1")
+    newer = consortium.open_cohort("p2")
+    agents = {m: consortium.member(m).agent(consortium.records(m, "p2"), once=True) for m in consortium.ids}
+    flows = {m: consortium.open[m].joined(agent) for m, agent in agents.items()}
+    results = consortium.together(flows, stuck=consortium.leading_on(newer))
+    assert {type(each) for each in results.values()} == {Result}, results
+    assert {each.record.period for each in results.values()} == {"p2"}
+    assert {run.period: run.given_up for run in consortium.open["member-0"].ledger()} == {
+        "p1": True,
+        "p2": False,
+    }
+
+
+def test_an_agent_says_that_it_waits_for_the_operator_of_a_formed_cohort(consortium: Consortium) -> None:
+    consortium.enrol()
+    agent = consortium.agents()["member-0"]
+    assert consortium.together({"member-0": consortium.open["member-0"].joined(agent)}) == {}
+    assert any("waiting for the operator" in event.detail for _, event in consortium.events)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_coordinator_that_never_asks_does_not_keep_secrets_alive(
+    consortium: Consortium, *, once: bool
+) -> None:
+    """At the latest end by the member's own clock they are erased, though the coordinator shows no run and asks nothing."""
+    cohort = consortium.enrol()
+    round_id = consortium.open_round(cohort)
+    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    store = consortium.open["member-0"].session.store
+    held = store.held(bytes.fromhex(cohort))
+    assert held is not None
+    keys = [bytes(pair.key) for pair in (*ready_of(held.phase).masks, *ready_of(held.phase).boxes)]
+    consortium.shows("GET .*/runs", changed(runs=[]))
+    consortium.shows("GET .*/requests/.*", lambda answer: httpx.Response(204, headers=answer.headers))
+    consortium.holds = False
+    agent = consortium.agents(once=once)["member-0"]
+    steps = consortium.steps(consortium.open["member-0"].joined(agent))
+    for _ in range(20):
+        next(steps)
+    consortium.clock.ahead_s += 2 * DAY_S
+    with suppress(PeerFault, StopIteration):
+        for _ in range(20):
+            next(steps)
+    steps.close()
+    folder = consortium.folder / "member-0/state"
+    stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert not any(key in stored for key in keys)

@@ -66,21 +66,30 @@ FEW = {"least": LEAST, "most": 40, "least_per_class": 5, "rows_per_id": 1}
 """Three members that hold the published class guarantee 15 rows of it."""
 
 
-def test_counts_that_leave_too_few_rows_end_the_run_at_once(stage: Stage, tmp_path: Path) -> None:
+def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path: Path) -> None:
     counting = Counting(stage, tmp_path, records=FEW)
     cohort = counting.enrol()
     indicator = counting.open_round(cohort)
-    for _ in range(2):  # after a restart it is the same
-        agents = counting.agents()
-        ends = counting.together({m: counting.open[m].joined(agent) for m, agent in agents.items()})
-        assert {type(end) for end in ends.values()} == {NoResult}, ends
-        assert {end.state for end in ends.values()} == {"counted"}
-        assert "hold as few as 15 rows of honest members" in str(ends["member-0"])
+
+    def join(*, once: bool = True) -> dict[str, Any]:
+        agents = counting.agents("p2", once=once)
+        return counting.together({m: counting.open[m].joined(agent) for m, agent in agents.items()})
+
+    ends = join()
+    assert {type(end) for end in ends.values()} == {NoResult}, ends
+    assert {(end.state, end.cause) for end in ends.values()} == {("counted", Cause.INDICATOR_MISMATCH)}
     by_hand = counting.together(counting.contributions(indicator))
-    assert {type(end) for end in by_hand.values()} == {NoResult}, by_hand
-    waiting = counting.agents(once=False)
-    ends = counting.together({m: counting.open[m].joined(agent) for m, agent in waiting.items()})
-    assert not ends  # they wait for another run
+    assert {end.state for end in by_hand.values()} == {"counted"}
+    # The end was raised. Later agents report it, and wait for another run, also of another study.
+    counting.events.clear()
+    assert join() == join(once=False) == {}
+    assert any(ends["member-0"].detail in event.detail for _, event in counting.events)
+    counting.publish(counting.make_study({"name": "other"}, withhold=None, thin_classes=True, loss=90))
+    other = counting.open_cohort("p2")
+    agents = counting.agents("p2")
+    flows = {m: counting.open[m].joined(agent) for m, agent in agents.items()}
+    results = counting.together(flows, stuck=counting.leading_on(other))
+    assert {type(result) for result in results.values()} == {Result}, results
 
 
 def test_one_call_counts_and_then_sums_without_the_rare_class(counting: Counting) -> None:

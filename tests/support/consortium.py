@@ -7,11 +7,12 @@ Members' requests are recorded, and the coordinator's answers may be changed.
 
 import hashlib
 import re
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -317,6 +318,12 @@ class Consortium:
     def close(self) -> None:
         while self.open:
             self.open.popitem()[1].close()
+
+    def state(self, member: str) -> dict[str, list[tuple[Any, ...]]]:
+        """Return all that a member has stored, table by table."""
+        with closing(sqlite3.connect(self.folder / member / "state/state.sqlite")) as db:
+            tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            return {name: db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables}
 
     def enrol(self, period: str = "p1", repeats: str | None = None) -> str:
         """Form a cohort of all members."""

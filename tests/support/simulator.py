@@ -575,9 +575,10 @@ class Federation(Chain):
         if request is None or self._gone(member, _ANSWERS[type(request)]):
             return ()
         shown = self.tamper(f"coordinator>{member}", request)
-        if not isinstance(shown, Opening) and not self._has_opened(member, phase.attempt):
-            self._tell(member, phase.attempt.opening)  # it comes late, and may still help to end the attempt
-        replies = self._tell(member, shown) if shown is not None else ()
+        if isinstance(shown, Opening) or self._has_opened(member, phase.attempt):
+            replies = self._tell(member, shown) if shown is not None else ()
+        else:
+            replies = self._tell_late(member, phase.attempt.opening, shown)
         opened = self.phases[member]
         if isinstance(opened, Opened) and opened.opening == shown:
             replies = self._upload(member, opened)
@@ -607,6 +608,26 @@ class Federation(Chain):
         try:
             self.phases[member], replies = self.phases[member].receive(
                 self._carried(message), self.keys[member], self.now_s
+            )
+        except PeerFault as fault:
+            self.faults.append((member, fault))
+            return ()
+        return replies
+
+    def _tell_late(self, member: str, opening: Opening, message: Message | None) -> tuple[Message, ...]:
+        """Give a member that never opened the attempt the opening and a request: it may still help to end the attempt."""
+        phase = self.phases[member].lapse(self.now_s)  # as every driver does once a latest end has passed
+        if isinstance(message, ErasureRequest) and isinstance(phase, Ready | Closed):
+            return self._erase_unopened(member, opening, message)
+        self._tell(member, opening)
+        return self._tell(member, message) if message is not None else ()
+
+    def _erase_unopened(self, member: str, opening: Opening, request: ErasureRequest) -> tuple[Message, ...]:
+        phase = self.phases[member].lapse(self.now_s)
+        ready = phase if isinstance(phase, Ready) else of(Closed, phase).ready
+        try:
+            self.phases[member], replies = ready.erase_unopened(
+                opening, request, self.keys[member], self.now_s
             )
         except PeerFault as fault:
             self.faults.append((member, fault))

@@ -1,17 +1,27 @@
 """After the latest end a member erases its secrets, and reports what it revealed (protocol §4.9)."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from tests.support.forging import again, erasure, lost
 from tests.support.simulator import After, Federation, of
+from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import MemberPhase, Ready, load_phase
-from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import NOTHING_REVEALED, Erased, ErasureRequest, VoidRequest
+from veilsum.protocol.member.attempting import Attempting, Closed
+from veilsum.protocol.messages import (
+    NOTHING_REVEALED,
+    Certificate,
+    Erased,
+    ErasureRequest,
+    Opening,
+    Survivor,
+    VoidRequest,
+)
 
 
 def at(stage: type, federation: Federation) -> Federation:
@@ -129,17 +139,40 @@ def test_the_end_of_another_attempt_ends_nothing() -> None:
 # A decryptor that never saw the opening
 
 
-def test_an_expired_opening_is_the_coordinators() -> None:
+def test_an_expired_opening_is_refused_and_changes_nothing() -> None:
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
-    opening = federation.phase.attempt.opening
+    pass_end(federation)
+    before = federation.phases["member-4"].to_bytes()
+    with pytest.raises(PeerFault, match=r"^terms-expired:"):
+        federation.ask("member-4", federation.phase.attempt.opening)
+    assert federation.phases["member-4"].to_bytes() == before
+
+
+def erase_unopened(federation: Federation, opening: Opening, asked: ErasureRequest) -> Erased:
+    ready = of(Ready, federation.phases["member-4"])
+    _, (made,) = ready.erase_unopened(opening, asked, federation.keys["member-4"], federation.now_s)
+    assert isinstance(made, Erased)
+    return made
+
+
+def test_an_attempt_that_was_never_opened_is_erased_on_request_after_its_latest_end() -> None:
+    federation = at(Checking, Federation(5, drop={4: After.CARD}))
+    opening, asked = federation.phase.attempt.opening, request(federation)
+    with pytest.raises(PeerFault, match=r"^wrong-phase: .*\[coordinator\]$"):
+        erase_unopened(federation, opening, asked)
     pass_end(federation)
     for false, cause in (
         (again(opening, federation.admin), Cause.BAD_SIGNATURE),
         (again(opening, federation.coordinator, cohort=bytes(32)), Cause.WRONG_COHORT),
-        (again(opening, federation.coordinator, sequence=2**64 - 1), Cause.CHAIN_BROKEN),
+        (again(opening, federation.coordinator, attempt=1), Cause.WRONG_CONTEXT),
     ):
         with pytest.raises(PeerFault, match=rf"^{cause}:"):
-            federation.ask("member-4", false)
+            erase_unopened(federation, false, asked)
+    skipping = again(opening, federation.coordinator, sequence=2**64 - 1)
+    other = Attempt(federation.roster, federation.study, federation.phase.attempt.manifest, skipping)
+    with pytest.raises(PeerFault, match=r"^chain-broken:"):
+        erase_unopened(federation, skipping, ErasureRequest(other.context))
+    assert erase_unopened(federation, opening, asked).revealed == NOTHING_REVEALED
 
 
 def test_who_holds_no_shares_does_not_open_what_has_expired() -> None:
@@ -165,7 +198,7 @@ def test_a_member_killed_between_history_and_phase_erases_before_it_reports() ->
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
     before = of(Ready, federation.phases["member-4"])
     pass_end(federation)
-    shown, _ = federation.ask("member-4", federation.phase.attempt.opening, Ready)
+    shown = before.erased(federation.phase.attempt, before.history)
     federation.phases["member-4"] = before.knowing(shown.history)  # the phase was not stored any more
     report(federation, "member-4")
     assert not set(keys(before)) & set(keys(federation.phases["member-4"]))
@@ -181,3 +214,58 @@ def test_an_erasure_leaves_nothing_of_a_closed_attempt() -> None:
     phase, replies = federation.ask("member-0", erasure(federation, *federation.ids[1:]), Ready)
     assert replies == ()
     assert [link.reason for link in phase.history.settled] == ["erased"]
+
+
+def test_who_revealed_in_an_attempt_does_not_enter_it_again_to_report_nothing() -> None:
+    federation = Federation(5)
+    federation.run_round()
+    pass_end(federation)
+    closed = of(Closed, federation.phases["member-0"])
+    key, opening = federation.keys["member-0"], federation.phase.attempt.opening
+    with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
+        closed.ready.erase_unopened(opening, request(federation), key, federation.now_s)
+
+
+# A certificate that comes after the erasure
+
+
+def certified_and_erased() -> tuple[Federation, Ready, Certificate, tuple[Survivor, ...]]:
+    """Return a member that erased its keys at the latest end, the certificate, and its upload as the certificate should name it."""
+    federation = at(Revealing, Federation(5))
+    assert isinstance(federation.phase, Revealing)
+    pass_end(federation)
+    phase = federation.phases["member-0"]
+    assert isinstance(phase, Attempting)
+    return federation, of(Ready, phase.lapse(federation.now_s)), federation.phase.certificate, phase.own
+
+
+def test_a_certificate_closes_an_attempt_whose_keys_are_erased() -> None:
+    federation, ready, certificate, own = certified_and_erased()
+    closed = Closed.after_erasure(ready, certificate, own, federation.now_s)
+    assert (closed.certificate, closed.own, closed.held, closed.reveals) == (certificate, own, (), ())
+    assert [each.context for each in closed.history.certified] == [certificate.context]
+    assert load_phase(closed.to_bytes()) == closed
+    federation.phases["member-0"] = closed
+    assert report(federation).revealed == NOTHING_REVEALED
+
+
+def test_a_certificate_of_another_upload_or_attempt_closes_nothing() -> None:
+    federation, ready, certificate, own = certified_and_erased()
+    with pytest.raises(PeerFault, match=r"^own-upload-changed:"):
+        Closed.after_erasure(ready, certificate, (replace(own[0], digest=bytes(32)),), federation.now_s)
+    with pytest.raises(PeerFault, match=r"^wrong-context:"):
+        Closed.after_erasure(ready, replace(certificate, context=bytes(32)), own, federation.now_s)
+
+
+@pytest.mark.parametrize("stage", [Freezing, Revealing])
+def test_a_phase_says_when_it_expires(stage: type) -> None:
+    federation = at(stage, Federation(5))
+    end_s = federation.phase.attempt.terms.latest_end_s
+    phase = federation.phases["member-0"]
+    if isinstance(federation.phase, Revealing):
+        phase, _ = federation.ask("member-0", federation.phase.certificate)
+    assert phase.expiry_s == end_s
+    assert phase.lapse(end_s - 1) is phase
+    erased = phase.lapse(end_s)
+    assert erased.expiry_s == math.inf
+    assert erased.lapse(end_s) is erased

@@ -5,6 +5,7 @@
 A member that is too late to upload opens its boxes while Opened. Closed holds none of the attempt's keys: they have been ratcheted.
 """
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -146,6 +147,10 @@ class Attempting(AttemptPhase):
             )
         return super().receive(message, key, now_s)
 
+    @property
+    def expiry_s(self) -> float:
+        return self.opening.terms.latest_end_s
+
     def lapse(self, now_s: float) -> Self | Ready:
         """Erase the round's keys and shares after the terms' latest end; this member has revealed nothing and never will."""
         if not self.over(now_s):
@@ -188,11 +193,7 @@ class Attempting(AttemptPhase):
 
     def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
         history = self.history.closed(self.attempt, certificate, now_s)
-        named = tuple(s for s in certificate.survivors if s.member == self.member)
-        if named and named != self.own:
-            raise PeerFault(
-                Cause.OWN_UPLOAD_CHANGED, "the certificate names another upload than this member's"
-            )
+        _check_own(certificate, self.member, self.own)
         sequence, attempt = self.opening.place
         # A round's keys serve its retries, but nothing after its last VOID or the terms' latest end.
         keyed = self.ready.sequence == sequence
@@ -430,6 +431,12 @@ class Uploaded(Receiving, kind=4):
         return self.uploads
 
 
+def _check_own(certificate: Certificate, member: str, own: tuple[Survivor, ...]) -> None:
+    named = tuple(survivor for survivor in certificate.survivors if survivor.member == member)
+    if named and named != own:
+        raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the certificate names another upload than this member's")
+
+
 class Closed(AttemptPhase, kind=7):
     """A closed attempt: its reveals and the data to verify the result, but none of its keys.
 
@@ -448,6 +455,27 @@ class Closed(AttemptPhase, kind=7):
     evicted: Survivors
     reveals: Annotated[tuple[Reveal, ...], Many(Reveal, 1)]
     revealed: Digest
+
+    @classmethod
+    def after_erasure(
+        cls, ready: Ready, certificate: Certificate, own: tuple[Survivor, ...], now_s: float
+    ) -> "Closed":
+        """Close an attempt whose secrets were erased at its latest end, before this member saw its certificate.
+
+        Args:
+            ready: the phase that waits for the attempt's end.
+            certificate: the attempt's.
+            own: as `own` of the erased phase.
+            now_s: Unix time in seconds.
+
+        Raises:
+            PeerFault: wrong-context for an attempt that this member left open in no cohort or another one; own-upload-changed; as
+                `History.closed`.
+        """
+        attempt = ready.left_open(certificate.context)
+        _check_own(certificate, ready.member, own)
+        closing = ready.knowing(ready.history.closed(attempt, certificate, now_s))
+        return cls(closing, attempt.opening, certificate, own, (), (), (), NOTHING_REVEALED)
 
     @property
     def staying(self) -> tuple[Survivor, ...]:
@@ -484,11 +512,16 @@ class Closed(AttemptPhase, kind=7):
         """Answer a message; reveal nothing after the terms' latest end."""
         return super(Closed, self.lapse(now_s)).receive(message, key, now_s)
 
+    @property
+    def expiry_s(self) -> float:
+        kept = self.held or self.reveals or self.ready.sequence <= self.opening.sequence
+        return self.opening.terms.latest_end_s if kept else math.inf
+
     def lapse(self, now_s: float) -> "Closed":
         """Erase the keys kept for a retry, and the reveal, after the terms' latest end."""
-        following = self.opening.sequence + 1
-        if not self.over(now_s):
+        if now_s < self.expiry_s:
             return self
+        following = self.opening.sequence + 1
         moved = self.ready.sequence == following
         ready = self.ready if moved else self.ready.advanced(following, 0, self.history)
         return replace(self, ready=ready).settled()

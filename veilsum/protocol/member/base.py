@@ -12,6 +12,7 @@ From Opened on, every phase answers a void request with a VOID vote, and ends on
 the terms' latest end. Past the latest end it erases the attempt's secrets and answers erasure requests.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -56,6 +57,11 @@ class MemberPhase(Headed, ABC):
             said = f"a member that is {type(self).__name__} takes no {type(message).__name__}"
             raise PeerFault(Cause.WRONG_PHASE, said)
         return handler(self, message, key, now_s)
+
+    @property
+    def expiry_s(self) -> float:
+        """When `lapse` erases secrets, Unix time in seconds; infinity if it holds none that expire."""
+        return math.inf
 
     def lapse(self, now_s: float) -> "MemberPhase":
         """Return the phase without expired secrets; this phase if none have expired."""

@@ -78,18 +78,47 @@ class Ready(MemberPhase, kind=2):
         place = max((self.sequence, self.attempt), (attempt.opening.sequence + 1, 0))
         return self.advanced(*place, history.entered(attempt))
 
-    def _erase(self, request: ErasureRequest, key: SigningKey, _now_s: float) -> Step:
-        """Report that nothing was revealed; a member that reveals is already Closed by the certificate."""
-        attempt = self.history.left_open(request.context)
+    def left_open(self, context: bytes) -> Attempt:
+        """Look up an attempt of this cohort whose end this member waits for. Raises PeerFault(wrong-context) if there is none."""
+        attempt = self.history.left_open(context)
         if attempt.manifest.cohort != self.manifest.cohort:
             raise PeerFault(
                 Cause.WRONG_CONTEXT,
-                "the attempt is another cohort's, where this member may still hold shares: it reports there",
+                "the attempt is another cohort's, where this member may still hold shares: it is shown there",
                 ["coordinator"],
             )
+        return attempt
+
+    def _erase(self, request: ErasureRequest, key: SigningKey, _now_s: float) -> Step:
+        """Report that nothing was revealed; a member that reveals is already Closed by the certificate."""
+        attempt = self.left_open(request.context)
         attempt.check_decryptor(self.member)
         report = Erased.make(key, context=request.context, member=self.member, revealed=NOTHING_REVEALED)
         return self.erased(attempt, self.history), (report,)
+
+    def erase_unopened(
+        self, opening: Opening, request: ErasureRequest, key: SigningKey, now_s: float
+    ) -> Step:
+        """Erase the keys of an attempt that this decryptor never opened, and report that it revealed nothing (protocol §4.9).
+
+        It checks, in this order:
+
+        1. the opening is for this cohort (wrong-cohort), signed by the roster's coordinator (bad-signature), and the request's
+           (wrong-context);
+        2. its latest end has passed (wrong-phase);
+        3. its place follows its links (chain-broken) and is not behind this member (wrong-sequence). An attempt in which this member
+           revealed is behind it; if it re-entered, it could report that it revealed nothing.
+        """
+        attempt = Attempt(self.roster, self.study, self.manifest, opening)
+        check_signed(attempt)
+        attempt.check_context(request.context, "coordinator")
+        if now_s < opening.terms.latest_end_s:
+            raise PeerFault(
+                Cause.WRONG_PHASE, "nothing is erased before the terms' latest end", ["coordinator"]
+            )
+        check_places(opening)
+        self._check_ahead(opening)
+        return self.erased(attempt, self.history).receive(request, key, now_s)
 
     def _settle(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
         return self.knowing(self.history.settle(document, now_s)), ()
@@ -105,18 +134,12 @@ class Ready(MemberPhase, kind=2):
         6. to 8. the step, and fresh records or the repeated attempt: `opening_rules`;
         9. the indicator's counts (indicator-mismatch).
 
-        The driver adds 10., the newest roster, and 11., the member's policy. A decryptor that receives an opening after its latest
-        end checks 1 and that its place follows the links and is not behind, then erases its sequence's keys (protocol §4.9).
+        The driver adds 10., the newest roster, and 11., the member's policy. Nothing is stored of an opening that is refused.
         """
         from veilsum.protocol.member.attempting import Opened  # noqa: PLC0415 - the phases form a cycle
 
         attempt = Attempt(self.roster, self.study, self.manifest, opening)
         check_signed(attempt)
-        if now_s >= opening.terms.latest_end_s and self.member in self.manifest.decryptors:
-            # An attempt in which this member revealed is behind it; if it re-entered, it could report that it revealed nothing.
-            check_places(opening)
-            self._check_ahead(opening)
-            return self.erased(attempt, self.history), ()
         if now_s >= self.expires_s:
             raise PeerFault(
                 Cause.CARD_EXPIRED, "a key card of this cohort has expired: enrol in a new cohort"

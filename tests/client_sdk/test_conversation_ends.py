@@ -192,18 +192,20 @@ def test_keys_are_erased_when_the_latest_end_passes(consortium: Consortium) -> N
     assert consortium.open["member-0"].session.store.unsent(bytes.fromhex(cohort)) is None
 
 
-def test_an_opening_that_comes_after_its_latest_end_erases_the_keys_of_its_sequence(
+def test_an_opening_that_comes_after_its_latest_end_is_refused_and_leaves_no_trace(
     consortium: Consortium,
 ) -> None:
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
+    before = consortium.state("member-0")
     consortium.clock.ahead_s += 2 * 86_400
     with pytest.raises(NoResult) as caught:
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
-    assert caught.value.state == "lapsed"
-    held = consortium.open["member-0"].session.store.held(bytes.fromhex(cohort))
-    assert held is not None
-    assert ready_of(held.phase).sequence == 1
+    assert (caught.value.state, caught.value.cause) == ("lapsed", Cause.TERMS_EXPIRED)
+    assert consortium.state("member-0") == before
+    consortium.clock.ahead_s -= 2 * 86_400
+    results = consortium.together(consortium.contributions(round_id))
+    assert all(isinstance(result, Result) for result in results.values()), results
 
 
 def test_a_certificate_of_an_ended_round_is_taken_after_its_latest_end(stage: Stage, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from client_sdk import contribution
+from client_sdk import conversation
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError
 from client_sdk.reservations import State
 from client_sdk.result import Result
@@ -215,7 +215,7 @@ def test_a_closed_round_opens_no_other_attempt_of_the_same_name(
         consortium.together(consortium.contributions(closed[-1]))
     other = consortium.open_round(cohort)
     consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, closed[0], other)
-    monkeypatch.setattr(contribution, "round_name", lambda _context: closed[0])
+    monkeypatch.setattr(conversation, "round_name", lambda _context: closed[0])
     before = len(consortium.requests("uploads"))
     with pytest.raises(PeerFault, match=r"^wrong-context:"):
         consortium.alone(consortium.contributions(closed[0], ["member-0"])["member-0"])

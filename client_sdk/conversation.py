@@ -1,0 +1,663 @@
+"""A member's conversation in one cohort, as a table: where it stands in a round × what it is shown → what it does (`VERBS`, at the end).
+
+`enrolment` leads from the first card to READY. From there the coordinator shows an opening, requests, and an end:
+
+    READY ──opening──▶ ATTEMPTING ──closing──▶ CLOSED ──▶ the result, or the counts with which the run goes on
+                           └── its latest end passes, or an end without certificate ──▶ LEFT
+
+The store alone says where a member stands. Each phase is on disk before any message that it speaks leaves, so the conversation may end at any
+effect: the next one on the same folder continues. A refusal stores nothing of what it refused. Only an erasure request, a valid end and the
+terms' latest end erase. `Session.erase_expired` sees to the latter before any message is looked at.
+
+What is uploaded comes from the reservation that was made before this member enrolled.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
+
+from client_sdk.api import Asked
+from client_sdk.effects import Flow
+from client_sdk.enrolment import enrol
+from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_in
+from client_sdk.evidence import Evidence
+from client_sdk.progress import Progress, Step
+from client_sdk.result import TRANSCRIPT, Result
+from client_sdk.session import Session, ready_of
+from client_sdk.store import StoredPhase
+from client_sdk.upload import mask, send
+from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened, Ready
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Certificate,
+    ErasureRequest,
+    Message,
+    Opening,
+    Refusal,
+    Survivor,
+    UploadHeader,
+)
+from veilsum.protocol.record import ResultRecord, verify_record
+from veilsum.protocol.rest import ENDINGS, RoundView, round_name
+from veilsum.protocol.study import check_enough_rows
+from veilsum.study.result_files import read_material
+from veilsum.study.vectors import Material
+from veilsum.system.files import write_durably
+
+
+class Standing(Enum):
+    """Where a member stands in a round, as its store says."""
+
+    READY = auto()
+    """It holds the cohort's keys and has not opened the round."""
+    ATTEMPTING = auto()
+    """It has opened the round, and knows no end of it."""
+    CLOSED = auto()
+    """It knows the certificate, and has no result."""
+    LEFT = auto()
+    """It opened the round, and erased its keys or took an end without a certificate: the round is over for it."""
+
+
+class Shown(Enum):
+    """What the coordinator shows a member of a round."""
+
+    NOTHING = auto()
+    """No request, or the one that was answered last."""
+    OPENING = auto()
+    REQUEST = auto()
+    ERASURE_REQUEST = auto()
+    DONE = auto()
+    ENDED = auto()
+    """An end without a result."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The end of an indicator round: this member has counted it, and the run goes on in the same cohort."""
+
+    cohort: bytes
+
+
+Turn: TypeAlias = Asked | Result | Counted
+"""What a member is shown next, or the round's outcome."""
+
+
+def contribute(session: Session, round_id: str) -> Flow[Result]:
+    """Take part in a round until it ends. Resumes a round that was begun, and verifies a finished one again.
+
+    After an indicator round, it waits for the cohort's next round and takes part in that.
+
+    Args:
+        session: the member.
+        round_id: 16 hexadecimal digits.
+
+    Raises:
+        NoResult: the round ended without a result, or went on without this member.
+        PeerFault: the coordinator broke a rule, or the policy refuses the round.
+        ClientError: not enrolled, state damaged, or coordinator unreachable.
+    """
+    while isinstance(outcome := (yield from run_round(session, round_id)), Counted):
+        round_id = yield from _following_round(session, outcome.cohort, round_id)
+    return outcome
+
+
+def run_round(
+    session: Session, round_id: str, shown: tuple[bytes, Asked] | None = None
+) -> Flow[Result | Counted]:
+    """Take part in one round, from whatever point this member has reached. Raises as `contribute`.
+
+    Args:
+        session: the member.
+        round_id: 16 hexadecimal digits.
+        shown: what `fetch_request` returned; None to ask.
+    """
+    folder = session.store.results(round_id)
+    if Result.saved_in(folder):
+        result = session.verified(folder)
+        # In case a crash came between saving and erasing.
+        Conversation(session, result.evidence.manifest.cohort, round_id).erase_shares()
+        return result
+    cohort, asked = shown or (yield from fetch_request(session, round_id))
+    conversation = Conversation(session, cohort, round_id)
+    yield from conversation.join_cohort()
+    if conversation.standing is Standing.READY:
+        yield from finish_other_rounds(session, round_id)
+        if asked.state not in ENDINGS:
+            yield from session.settle()
+    while True:
+        began_s, phase, shown_now = (
+            session.environment.monotonic_s(),
+            conversation.phase,
+            conversation.sort(asked),
+        )
+        turn = yield from conversation.take_turn(shown_now, asked)
+        if not isinstance(turn, Asked):
+            return turn
+        if shown_now is not Shown.NOTHING:
+            news = conversation.phase is not phase or turn.state in ENDINGS
+            yield from session.pace_poll(began_s, news=news)
+        asked = turn
+
+
+def fetch_request(session: Session, round_id: str) -> Flow[tuple[bytes, Asked]]:
+    """Fetch what a round asks of this member, and find its cohort: by the store, by the opening, or else by the round's view.
+
+    A member that is asked nothing because the coordinator refuses to is shown how the round ended.
+    """
+    store, refusal = session.store, None
+    try:
+        asked = yield from session.coordinator.request(round_id, session.member)
+    except PeerFault as fault:
+        refusal, asked = fault, Asked(None, 0, "", 0)
+    known = [cohort for cohort, held in store.cohorts() if held.round_id == round_id]
+    if isinstance(asked.message, Opening) and store.held(asked.message.cohort) is not None:
+        known.append(asked.message.cohort)
+    if known and refusal is None:
+        return known[0], asked
+    view = yield from session.round(round_id)
+    cohort = bytes.fromhex(view.cohort)
+    if refusal is None:
+        return cohort, asked
+    if not view.ended and store.held(cohort) is not None:
+        raise refusal
+    return cohort, Asked(None, view.version, view.state, 0)
+
+
+def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
+    """Take the ends of other rounds that this member dropped out of, in any cohort, so that it may enter this one.
+
+    Raises:
+        PeerFault: wrong-sequence if such a round has not ended.
+    """
+    for cohort, held in list(session.store.cohorts()):
+        if isinstance(held.phase, Attempting) and held.round_id != round_id:
+            other = Conversation(session, cohort, held.round_id)
+            view = yield from session.round(held.round_id)
+            if not view.ended:
+                raise PeerFault(
+                    Cause.WRONG_SEQUENCE,
+                    f"round {held.round_id} is still {view.state}: finish it by contribute({held.round_id!r}) first",
+                )
+            yield from other.take_closing(Asked(None, view.version, view.state, 0))
+            if view.state != "done":
+                other.erase_shares()
+
+
+def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
+    """Return why no sum can follow an indicator that this member has counted, so that the run is over; None if it can."""
+    counted = session.store.ledger.history().count_of(indicator.context)
+    assert counted is not None
+    try:
+        check_enough_rows(indicator.question, counted.holders)
+    except PeerFault as fault:
+        return fault
+    return None
+
+
+def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str]:
+    """Wait for the round that the operator opens after this one."""
+    after: int | None = None
+    while True:
+        asked_s = session.environment.monotonic_s()
+        view = yield from session.coordinator.cohort(cohort.hex(), after)
+        if view.rounds.count(round_id) != 1:
+            raise PeerFault(
+                Cause.MALFORMED,
+                f"the cohort is shown without round {round_id}, or with it twice",
+                ["coordinator"],
+            )
+        later = view.rounds[view.rounds.index(round_id) + 1 :]
+        if later:
+            newest = yield from session.round(later[-1])
+            if not newest.ended or newest.state == "done":
+                return later[-1]
+        session.report(
+            Progress(Step.WAITING, detail="the classes are counted; the operator opens the next round")
+        )
+        yield from session.pace_poll(asked_s, news=after is None)
+        after = view.version
+
+
+@dataclass
+class Conversation:
+    """A member in one round of a cohort.
+
+    Attributes:
+        answered: the request that it has answered last.
+        material_file: the step's input from earlier steps, kept once fetched so that it cannot be withheld later.
+        evidence: of this round, once this conversation has checked and kept it.
+        record: of the result, not yet verified, if the reveal was answered with it.
+    """
+
+    session: Session
+    cohort: bytes
+    round_id: str
+    answered: Message | None = None
+    material_file: bytes | None = None
+    evidence: Evidence | None = None
+    record: ResultRecord | None = None
+
+    # Where it stands
+
+    @property
+    def held(self) -> StoredPhase:
+        """The stored phase. Raises NotEnrolled without one."""
+        held = self.session.store.held(self.cohort)
+        if held is None:
+            raise NotEnrolled(
+                f"round {self.round_id} is of cohort {self.cohort.hex()}, which this member holds no keys for: call "
+                "enrol(cohort, records) while the cohort takes cards"
+            )
+        return held
+
+    @property
+    def phase(self) -> MemberPhase:
+        """The stored phase, with the newest history."""
+        return self.held.phase
+
+    @property
+    def standing(self) -> Standing:
+        """Where this member stands in the round."""
+        held, folder = self.held, self.session.store.results(self.round_id)
+        here = held.round_id == self.round_id
+        if here and isinstance(held.phase, Attempting):
+            return Standing.ATTEMPTING  # also if a crash came between the evidence and the phase
+        if Evidence.saved_in(folder):
+            return Standing.CLOSED
+        return Standing.LEFT if here else Standing.READY
+
+    @property
+    def kept_evidence(self) -> Evidence:
+        """The round's stored evidence. Raises StateError if it is missing."""
+        return self.evidence or Evidence.load(self.session.store.results(self.round_id))
+
+    def sort(self, asked: Asked) -> Shown:
+        """Say which column of the table an answer of the coordinator belongs to."""
+        if asked.state in ENDINGS:
+            return Shown.DONE if asked.state == "done" else Shown.ENDED
+        if asked.message is None or asked.message == self.answered:
+            return Shown.NOTHING
+        kinds: dict[type[Message], Shown] = {Opening: Shown.OPENING, ErasureRequest: Shown.ERASURE_REQUEST}
+        return kinds.get(type(asked.message), Shown.REQUEST)
+
+    def take_turn(self, shown: Shown, asked: Asked) -> Flow[Turn]:
+        """Do what the table says.
+
+        Raises:
+            NoResult, PeerFault, ClientError: as `contribute`.
+        """
+        if shown in {Shown.DONE, Shown.ENDED}:
+            self.record = asked.record
+        turn = yield from VERBS[self.standing, shown](self, asked)
+        if shown is not Shown.NOTHING:
+            self.answered = asked.message
+        return turn
+
+    def join_cohort(self) -> Flow[None]:
+        """Join the cohort if a card is all that this member has sent. Raises as `enrol`, and NotEnrolled without a card."""
+        if isinstance(self.phase, Enrolled):
+            yield from enrol(self.session, self.cohort, None)
+        self.session.policy.check_roster(ready_of(self.phase).roster)  # another admin may be pinned by now
+
+    # What it does
+
+    def wait(self, asked: Asked) -> Flow[Turn]:
+        """Wait for a request newer than the one before."""
+        view = yield from self.session.round(self.round_id)
+        self._report(view)
+        if asked.message is not None and self.session.member in view.waiting_for:
+            # Its answer was lost. A certificate, though, is shown to every member, also to one that has answered it.
+            self.answered = None
+            return asked
+        if asked.state == view.state == "erasing":
+            raise NoResult(self.round_id, "erasing", fault_in(view))
+        return (yield from self._ask_again(asked))
+
+    def enter(self, asked: Asked) -> Flow[Turn]:
+        """Open the round that is shown, and upload."""
+        assert isinstance(asked.message, Opening)
+        yield from self.session.learn_newest_roster(asked.roster)
+        yield from self._open(asked.message)
+        return (yield from self.upload(asked))
+
+    def enter_late(self, asked: Asked) -> Flow[Turn]:
+        """Open a round that goes on already: this member's upload would not count any more, but it can help to end the attempt."""
+        opening = yield from self.session.coordinator.opening(self.round_id)
+        yield from self.session.roster()
+        yield from self._open(opening)
+        return (yield from self.answer(asked))
+
+    def upload(self, asked: Asked) -> Flow[Turn]:
+        """Mask this member's vector unless that is done, and send what is missing of its upload."""
+        phase, chunks = self.phase, dict[int, bytes]()
+        assert isinstance(phase, Attempting)
+        if asked.message != phase.opening:
+            raise PeerFault(Cause.WRONG_CONTEXT, "another opening is shown for this round", ["coordinator"])
+        yield from self.session.learn_newest_roster(asked.roster)
+        if isinstance(phase, Opened):
+            # Perhaps opened before a restart: policy or roster may be others now.
+            self._check_allowed(phase.attempt)
+            material = yield from self._material(phase.attempt)
+            phase, chunks = yield from mask(self.session, self.round_id, phase, material)
+        assert isinstance(phase, Attempting)
+        if not phase.uploads:  # shown again, to a member that came too late to upload
+            return (yield from self._ask_again(asked))
+        [upload] = phase.uploads
+        sending = send(self.session, self.round_id, phase, upload, chunks, asked.version)
+        return (yield from self._send(sending, asked))
+
+    def answer(self, asked: Asked) -> Flow[Turn]:
+        """Answer a request by the phase's rules."""
+        if asked.message is None or not self._is_in_round():
+            return (yield from self.refuse(asked))
+        return (yield from self._reply(self._receive(asked.message), asked))
+
+    def erase(self, asked: Asked) -> Flow[Turn]:
+        """Erase the attempt's keys and report. A decryptor that never saw the opening is shown it first (docs/protocol.md §4.9)."""
+        request, ready = asked.message, ready_of(self.phase)
+        assert isinstance(request, ErasureRequest)
+        if self._is_in_round() or any(each.context == request.context for each in ready.history.unsettled):
+            return (yield from self._reply(self._receive(request), asked))
+        opening = yield from self.session.coordinator.opening(self.round_id)
+        self._check_round(opening)
+        before = self.phase
+        key, now_s = self.session.key, self.session.environment.now_s()
+        following, replies = ready_of(before).erase_unopened(opening, request, key, now_s)
+        self._hold(before, following)
+        return (yield from self._reply(replies, asked))
+
+    def refuse(self, asked: Asked) -> Flow[Turn]:
+        """Refuse to enter a round twice: two sums over the same records, a member apart, show that member's vector."""
+        yield from ()
+        if isinstance(asked.message, Opening):
+            self._check_time(asked.message)
+        raise PeerFault(
+            Cause.WRONG_CONTEXT, "this round is over for this member: it opens no other one", ["coordinator"]
+        )
+
+    def leave(self, asked: Asked) -> Flow[Turn]:
+        """End a round whose keys this member has erased. It comes back for the erasure request."""
+        if asked.state == "erasing":
+            return (yield from self.wait(asked))
+        raise self._lapse()
+
+    def close_erased(self, asked: Asked) -> Flow[Turn]:
+        """Take the certificate of a round whose keys this member has erased since; `miss` a round that it never opened."""
+        ready = self.phase
+        if not isinstance(ready, Ready) or not any(
+            round_name(each.context) == self.round_id for each in ready.history.unsettled
+        ):
+            return (yield from self.miss(asked))
+        if not isinstance(certificate := (yield from self._fetch_closing(asked)), Certificate):
+            raise PeerFault(Cause.WRONG_PHASE, "the round is done without a certificate", ["coordinator"])
+        headers = self.session.store.headers(self.round_id)
+        own, now_s = tuple(map(Survivor.of, headers)), self.session.environment.now_s()
+        closed = Closed.after_erasure(ready, certificate, own, now_s)
+        self._keep_evidence(closed, headers)
+        self._hold(ready, closed)
+        return asked
+
+    def miss(self, _asked: Asked) -> Flow[Turn]:
+        """End a round that has a result without this member."""
+        yield from ()
+        why = "this member did not see its opening, or not its certificate in time"
+        raise NoResult(self.round_id, "missed", PeerFault(Cause.WRONG_PHASE, why))
+
+    def take_closing(self, asked: Asked) -> Flow[Turn]:
+        """Take the closing of an ended round: keep the evidence, or erase."""
+        self._receive((yield from self._fetch_closing(asked)))
+        return asked
+
+    def _fetch_closing(self, asked: Asked) -> Flow[Closing]:
+        message = asked.message
+        if not isinstance(message, Closing):
+            shown = yield from self.session.coordinator.request(self.round_id, self.session.member)
+            message = shown.message
+        if not isinstance(message, Closing):
+            raise PeerFault(Cause.WRONG_PHASE, "the round has ended, but does not show how", ["coordinator"])
+        return message
+
+    def take_end(self, asked: Asked) -> Flow[Turn]:
+        """Learn how a round ended without a result, erase its shares, and say so."""
+        history = self.session.store.ledger.history()
+        if any(
+            round_name(each.context) == self.round_id for each in (*history.unsettled, *history.certified)
+        ):
+            yield from self.session.settle()
+        self.erase_shares()
+        view = yield from self.session.round(self.round_id)
+        raise NoResult(self.round_id, asked.state, fault_in(view))
+
+    def conclude(self, _asked: Asked) -> Flow[Turn]:
+        """Count an indicator, or collect the result."""
+        attempt = self.kept_evidence.attempt
+        if not attempt.spec.indicator:
+            return (yield from self._collect())
+        if self._is_uncounted(attempt.context):
+            yield from self._count()
+            self.erase_shares()
+        if self.session.store.ledger.history().count_of(attempt.context) is None:
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                f"this member went on without counting indicator {self.round_id}: its sum goes on without this member",
+            )
+        if (fault := too_few_rows(self.session, attempt)) is not None:
+            raise NoResult(self.round_id, "counted", fault)
+        return Counted(self.cohort)
+
+    def erase_shares(self) -> None:
+        """Erase the shares of a round that is over."""
+        if self._is_in_round() and isinstance(phase := self.phase, Closed):
+            self._hold(phase, phase.settled())
+
+    # Opening
+
+    def _open(self, opening: Opening) -> Flow[None]:
+        """Check an opening, then store it: the round asked for, signature and history, the roster's age, policy, reservation, material."""
+        self._check_round(opening)
+        self._check_time(opening)
+        if self._is_uncounted(opening.terms.indicator):
+            yield from self._count()
+        before = self.phase
+        opened, _ = before.receive(opening, self.session.key, self.session.environment.now_s())
+        assert isinstance(opened, Opened)
+        self._check_allowed(opened.attempt)
+        yield from self._material(opened.attempt)
+        self._hold(before, opened)
+
+    def _check_round(self, opening: Opening) -> None:
+        """Refuse an opening of another round than the one asked for, before anything else is looked at."""
+        ready = ready_of(self.phase)
+        if round_name(Attempt(ready.roster, ready.study, ready.manifest, opening).context) != self.round_id:
+            raise PeerFault(
+                Cause.WRONG_CONTEXT,
+                "the opening has another context than the round: it is another round's, or the coordinator holds another roster, "
+                "manifest or history than this member was shown",
+                ["coordinator"],
+            )
+
+    def _check_time(self, opening: Opening) -> None:
+        if self.session.environment.now_s() >= opening.terms.latest_end_s:
+            raise self._lapse()
+
+    def _check_allowed(self, attempt: Attempt) -> None:
+        """Refuse what roster, policy and ledger, as they are now, don't allow (docs/protocol.md §4.3, clauses 10 and 11, and §7.3)."""
+        session = self.session
+        session.check_current(attempt.roster)
+        session.policy.check_opening(attempt, session.environment.now_s())
+        session.store.ledger.check(attempt)
+
+    def _material(self, attempt: Attempt) -> Flow[Material]:
+        """Return the step's input from earlier steps. Raises PeerFault(terms-refused) if its terms name another file."""
+        if self.material_file is None and attempt.terms.material != NO_CONTEXT:
+            content = yield from self.session.coordinator.material(self.round_id)
+            if hashlib.sha256(content).digest() != attempt.terms.material:
+                raise PeerFault(
+                    Cause.TERMS_REFUSED,
+                    "the material does not match the SHA-256 in the signed terms",
+                    ["coordinator"],
+                )
+            self.material_file = content
+        return read_material(attempt.spec, self.material_file)
+
+    # Answering
+
+    def _receive(self, message: Message) -> tuple[Message, ...]:
+        session, phase = self.session, self.phase
+        following, replies = phase.receive(message, session.key, session.environment.now_s())
+        if isinstance(following, Closed) and not isinstance(phase, Closed):
+            assert isinstance(phase, Attempting)
+            self._keep_evidence(following, tuple(each.header for each in phase.uploads))
+        self._hold(phase, following)
+        if replies:
+            session.report(Progress(Step.ANSWERING, detail=type(replies[0]).__name__.lower()))
+        return replies
+
+    def _keep_evidence(self, closed: Closed, headers: tuple[UploadHeader, ...]) -> None:
+        """Save the evidence before the phase: once a later round opens, nothing else holds it."""
+        self.evidence = Evidence.of(closed, headers)
+        self.evidence.save(self.session.store.results(self.round_id))
+
+    def _reply(self, replies: tuple[Message, ...], asked: Asked) -> Flow[Asked]:
+        """Send the reply to a request, if it has one, and return the next request."""
+        if not replies:
+            return (yield from self._ask_again(asked))
+        [reply] = replies
+        if isinstance(reply, Refusal):
+            detail = f"refused to sign, {reply.cause}"
+            self.session.report(Progress(Step.ANSWERING, phase=asked.state, detail=detail))
+        sending = self.session.coordinator.answer(self.round_id, reply, asked.version)
+        return (yield from self._send(sending, asked))
+
+    def _send(self, sending: Flow[Asked | None], asked: Asked) -> Flow[Asked]:
+        """Send an answer, and return the next request, even if the round has moved on without the answer."""
+        try:
+            following = yield from sending
+        except PeerFault as fault:
+            if fault.cause is not Cause.WRONG_PHASE:
+                raise
+            # Also where the answer to the last chunk was lost on its way: then the upload is whole.
+            detail = "the round has moved on; the certificate will show what is counted"
+            self.session.report(Progress(Step.WAITING, phase=asked.state, detail=detail))
+            following = None
+        return following or (yield from self._ask_again(asked))
+
+    def _ask_again(self, before: Asked) -> Flow[Asked]:
+        """Wait for a request newer than the one before."""
+        session = self.session
+        # Other reports may take days, so do not wait for them.
+        after = None if before.state == "erasing" else before.version
+        asked_s = session.environment.monotonic_s()
+        asked = yield from session.coordinator.request(self.round_id, session.member, after)
+        asks = asked.message is not None and asked.message != before.message
+        yield from session.pace_poll(asked_s, news=asks or asked.state in ENDINGS)
+        return asked
+
+    # Counting and collecting
+
+    def _is_uncounted(self, context: bytes) -> bool:
+        """Whether this member closed the indicator of a context, and can still count it."""
+        phase = self.phase
+        return (
+            isinstance(phase, Closed)
+            and phase.attempt.context == context
+            and phase.attempt.spec.indicator
+            and phase.history.count_of(context) is None
+        )
+
+    def _count(self) -> Flow[None]:
+        """Fetch the indicator's disclosure and recount it, after the proofs against evicted members.
+
+        Raises:
+            PeerFault: disclosure-invalid or eviction-invalid if the coordinator does not show what members sent.
+        """
+        session, held = self.session, self.held
+        session.report(Progress(Step.COUNTING, detail="checking how many members hold each class"))
+        evictions = yield from session.coordinator.evictions(held.round_id)
+        disclosure = yield from session.coordinator.disclosure(held.round_id, session.member)
+        phase, messages = held.phase, ((evictions,) if evictions.proofs else ()) + (disclosure,)
+        for message in messages:
+            phase, _ = phase.receive(message, session.key, session.environment.now_s())
+        session.hold(self.cohort, held.phase, phase, held.round_id)
+
+    def _collect(self) -> Flow[Result]:
+        """Fetch, verify and keep the result, then erase the shares."""
+        session, coordinator, name = self.session, self.session.coordinator, self.round_id
+        session.report(Progress(Step.VERIFYING, phase="done"))
+        folder = session.store.results(name)
+        evidence = self.kept_evidence
+        record = self.record or (yield from coordinator.result(name))
+        verify_record(record, evidence.roster.coordinator)  # before all that it names is fetched
+        head_file = None if record.head is None else (yield from coordinator.weights(name))
+        documents = {}
+        for each in record.documents:
+            documents[each.name] = yield from coordinator.document(name, each.name)
+        evictions = (yield from coordinator.evictions(name)) if record.evicted else None
+        transcript = None
+        if session.transcripts:
+            transcript = yield from coordinator.transcript(name)
+            # Before it is replayed: if it shows that the coordinator is false, it is the proof for others.
+            write_durably(folder / TRANSCRIPT, transcript)
+        yield from self._material(evidence.attempt)
+        result = Result(evidence, record, head_file, evictions, transcript, documents, self.material_file)
+        if self.evidence is None:
+            result.verify(session.policy.federation)
+        else:
+            result.verify_against_evidence()
+        result.check_counts(session.store.ledger.history())
+        result.save(folder)
+        self.erase_shares()
+        members = len(evidence.attempt.members)
+        session.report(Progress(Step.DONE, phase="done", done=len(result.summed), total=members))
+        return result
+
+    # State
+
+    def _is_in_round(self) -> bool:
+        """Whether the stored phase is of this round's attempt."""
+        held = self.held
+        return held.round_id == self.round_id and isinstance(held.phase, Attempting | Closed)
+
+    def _hold(self, before: MemberPhase, following: MemberPhase) -> None:
+        if following is not before:
+            self.session.hold(self.cohort, before, following, self.round_id)
+
+    def _lapse(self) -> NoResult:
+        fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
+        return NoResult(self.round_id, "lapsed", fault)
+
+    def _report(self, view: RoundView) -> None:
+        self.session.report(
+            Progress(
+                Step.WAITING,
+                phase=view.state,
+                done=len(view.members) - len(view.waiting_for),
+                total=len(view.members),
+                waiting_for=view.waiting_for,
+                until_s=view.deadline_s,
+            )
+        )
+
+
+# fmt: off
+_COLUMNS = (Shown.OPENING, Shown.REQUEST, Shown.ERASURE_REQUEST, Shown.DONE, Shown.ENDED, Shown.NOTHING)
+_TALK = Conversation
+_ROWS: dict[Standing, tuple[Callable[[Conversation, Asked], Flow[Turn]], ...]] = {
+    #                     an opening     another request   an erasure request  done                 ended without a result  nothing new
+    Standing.READY:      (_TALK.enter,   _TALK.enter_late, _TALK.erase,        _TALK.miss,          _TALK.take_end,         _TALK.wait),
+    Standing.ATTEMPTING: (_TALK.upload,  _TALK.answer,     _TALK.erase,        _TALK.take_closing,  _TALK.take_closing,     _TALK.wait),
+    Standing.CLOSED:     (_TALK.refuse,  _TALK.answer,     _TALK.erase,        _TALK.conclude,      _TALK.take_end,         _TALK.wait),
+    Standing.LEFT:       (_TALK.refuse,  _TALK.leave,      _TALK.erase,        _TALK.close_erased,  _TALK.take_end,         _TALK.leave),
+}
+# fmt: on
+VERBS = {
+    (standing, shown): verb
+    for standing, row in _ROWS.items()
+    for shown, verb in zip(_COLUMNS, row, strict=True)
+}
+"""The conversation: where a member stands × what it is shown → what it does."""
