@@ -203,17 +203,14 @@ def test_who_reads_the_sums_and_who_can_break_them_is_said() -> None:
     ("members", "dim", "classes"), [(6, 64, 2), (12, 512, 2), (50, 768, 10), (200, 768, 2)]
 )
 def test_a_default_draft_gives_a_sum_where_everybody_holds_every_class(
-    tmp_path: Path, members: int, dim: int, classes: int
+    members: int, dim: int, classes: int
 ) -> None:
     """Otherwise counting the classes would spend all records, and no sum would follow."""
-    path, keys = tmp_path / "study.toml", [f"class-{label}" for label in range(classes)]
-    today = datetime.now(UTC).date()
-    path.write_text(
-        draft.template(
-            path, name="x", extractor="ab" * 32, dim=dim, classes=keys, members=members, today=today
-        )
+    keys, today = [f"class-{label}" for label in range(classes)], datetime.now(UTC).date()
+    text = draft.template(
+        "x.toml", name="x", extractor="ab" * 32, dim=dim, classes=keys, members=members, today=today
     )
-    check_enough_rows(draft.load(path).question, [members] * classes)
+    check_enough_rows(draft.parse_draft(text, "x.toml").question, [members] * classes)
 
 
 def test_a_study_of_ccvr_that_publishes_no_class_is_refused() -> None:

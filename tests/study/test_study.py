@@ -7,6 +7,7 @@ import pytest
 
 from tests.study.specs import NOW_S, content_of, whole
 from tests.support.cli import Cli
+from veilsum.cli.admin import read_study_draft
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
@@ -169,15 +170,18 @@ def test_sign_and_read() -> None:
 
 
 @pytest.mark.parametrize("members", [3, 4, 5, 6, 8, 12, 50, 201, 1000])
-def test_the_template_is_a_valid_study(members: int, tmp_path: Path) -> None:
-    path = tmp_path / "study.toml"
+def test_the_template_is_a_valid_study(members: int) -> None:
     day = date(2026, 11, 23)
-    path.write_text(
-        draft.template(
-            path, name="ct-2026", extractor="ab" * 32, dim=64, classes=["a", "b"], members=members, today=day
-        )
+    text = draft.template(
+        "study.toml",
+        name="ct-2026",
+        extractor="ab" * 32,
+        dim=64,
+        classes=["a", "b"],
+        members=members,
+        today=day,
     )
-    content = draft.load(path)
+    content = draft.parse_draft(text, "study.toml")
     assert content.question.members_max == members
     assert content.question.least_rows(content.question.smallest.quorum) >= 128
     noon_s = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
@@ -185,22 +189,27 @@ def test_the_template_is_a_valid_study(members: int, tmp_path: Path) -> None:
     assert len(explain(content)) == 5
 
 
-def test_a_draft_with_noise(tmp_path: Path) -> None:
-    path = tmp_path / "study.toml"
+def test_a_draft_with_noise() -> None:
     text = draft.template(
-        path, name="n", extractor="ab" * 32, dim=2, classes=["a", "b"], members=12, today=date(2026, 11, 23)
+        "study.toml",
+        name="n",
+        extractor="ab" * 32,
+        dim=2,
+        classes=["a", "b"],
+        members=12,
+        today=date(2026, 11, 23),
     )
     head, _, rest = text.partition("[question.withhold]")
     noise = '[question.noise]\nepsilon = 2\ndelta = 1e-7\nunit = "record"\nrecipe = "mean+sum"\n'
-    path.write_text(head + noise + "[question.windows]" + rest.partition("[question.windows]")[2])
-    content = draft.load(path)
+    text = head + noise + "[question.windows]" + rest.partition("[question.windows]")[2]
+    content = draft.parse_draft(text, "study.toml")
     words = " ".join(sentence for section in explain(content) for sentence in section.sentences)
     assert "ε = 2 at δ = 1e-07, over 2 steps" in words
-    path.write_text(path.read_text().replace('recipe = "mean+sum"\n', ""))
-    assert len(draft.load(path).question.steps) == 32
+    text = text.replace('recipe = "mean+sum"\n', "")
+    assert len(draft.parse_draft(text, "study.toml").question.steps) == 32
     assert "Its last day is 2027-01-22 (UTC)." in words
-    path.write_text(path.read_text().replace("expires = 2027-01-22", "expires = 2027-01-22T00:00:00Z"))
-    assert draft.load(path).notes.expires == content.notes.expires - DAY_S
+    text = text.replace("expires = 2027-01-22", "expires = 2027-01-22T00:00:00Z")
+    assert draft.parse_draft(text, "study.toml").notes.expires == content.notes.expires - DAY_S
 
 
 def test_few_rows_and_several_rows_of_a_record_are_pointed_out() -> None:
@@ -250,7 +259,7 @@ def test_drafts_that_are_no_studies(text: str | None, said: str, tmp_path: Path)
     if text is not None:
         path.write_text(text)
     with pytest.raises(Misuse, match=said):
-        draft.load(path)
+        read_study_draft(path)
 
 
 def test_the_commands(cli: Cli) -> None:

@@ -1,4 +1,4 @@
-"""The admin's signing key, the roster's draft, a file that people edit and the admin signs, and signed files."""
+"""The admin's signing key, the drafts of rosters and studies, which people edit and the admin signs, and signed files."""
 
 import json
 import os
@@ -16,6 +16,8 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Entry, Roster, Study
 from veilsum.protocol.messages.cohort import MAX_NAME
 from veilsum.protocol.rest import MemberId
+from veilsum.protocol.study import Content
+from veilsum.study.draft import parse_draft
 from veilsum.system.exposure import loose_mode
 from veilsum.system.files import make_private, sync_folder
 
@@ -179,6 +181,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})
         raise ValueError(f"{', '.join(twice)} is given twice")
     return values
+
+
+def read_study_draft(path: Path) -> Content:
+    """Read a study's draft. Raises Misuse if the file is missing, not text, or as `parse_draft`."""
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError as error:
+        raise Misuse(f"{path} does not exist: write it with `veilsum admin study new {path}`") from error
+    except (OSError, ValueError) as error:
+        raise Misuse(f"can't read {path}: {error}") from error
+    return parse_draft(text, str(path))
 
 
 def signed_path(draft: Path, output: Path | None = None) -> Path:

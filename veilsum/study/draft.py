@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -76,11 +75,11 @@ readers = "members"  # or "anyone": the head's readers
 
 
 def template(
-    path: Path, *, name: str, extractor: str, dim: int, classes: Sequence[str], members: int, today: date
+    path: str, *, name: str, extractor: str, dim: int, classes: Sequence[str], members: int, today: date
 ) -> str:
     """Return the text of a commented draft with good defaults.
 
-    `extractor` is a digest of 64 hex digits. The study expires 60 days after `today`.
+    `path` is the file that the text will be in; `extractor` is a digest of 64 hex digits. The study expires 60 days after `today`.
 
     Raises:
         PeerFault: cohort-too-small if no sum is safe with so few members.
@@ -113,19 +112,17 @@ def _quorum(members: int, colluders: int) -> Quorum:
     return size(members, None, roster=members, colluders=colluders).quorum
 
 
-def load(path: Path) -> Content:
-    """Read a draft.
+def parse_draft(text: str, path: str) -> Content:
+    """Parse a draft; `path` names its file in errors.
 
     Raises:
-        Misuse: the file is missing or not TOML, a field is missing, unknown or invalid, or the study breaks a rule.
+        Misuse: the text is not TOML, a field is missing, unknown or invalid, or the study breaks a rule.
     """
     import tomllib  # noqa: PLC0415 - slow, and members read no draft
 
     try:
-        read = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise Misuse(f"{path} does not exist: write it with `veilsum admin study new {path}`") from error
-    except (OSError, ValueError) as error:
+        read = tomllib.loads(text)
+    except ValueError as error:
         raise Misuse(f"{path} is not a TOML file: {error}") from error
     for block, absent in _ABSENT.items():
         if isinstance(given := read.get(block), dict):

@@ -140,7 +140,7 @@ def _template(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
     from veilsum.cli.features import FileRecords, class_keys
 
     return study.draft.template(
-        path,
+        str(path),
         name="pilot",
         extractor=extractor,
         dim=tables[0].features.shape[1],
@@ -152,10 +152,10 @@ def _template(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
 
 def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
     """Load a study. Raises Misuse if these members can't run it."""
-    from veilsum import study
+    from veilsum.cli.admin import read_study_draft
     from veilsum.cli.features import FileRecords
 
-    content = study.draft.load(draft)
+    content = read_study_draft(draft)
     question = content.question
     if not question.members_min <= len(tables) <= question.members_max:
         raise Misuse(

@@ -32,11 +32,12 @@ def new(
 ) -> None:
     """Write a commented draft with good defaults, to edit."""
     from veilsum import study
+    from veilsum.cli.admin import read_study_draft
 
     if draft.exists():
         raise Misuse(f"{draft} exists already: edit it, or choose another file")
     text = study.draft.template(
-        draft,
+        str(draft),
         name=name,
         extractor=extractor,
         dim=dim,
@@ -46,7 +47,7 @@ def new(
     )
     draft.write_text(text, "utf-8")
     try:
-        study.draft.load(draft)
+        read_study_draft(draft)
     except Misuse:
         draft.unlink()
         raise
@@ -58,8 +59,9 @@ def new(
 def check(draft: DraftFile) -> None:
     """Explain a draft: what it sums, what each party learns and what it costs. Fails if members would refuse the study."""
     from veilsum import study
+    from veilsum.cli.admin import read_study_draft
 
-    content = study.draft.load(draft)
+    content = read_study_draft(draft)
     study.signed.check_signable(content, time.time())
     sections = study.explain.explain(content)
     if JSON.get():
@@ -94,9 +96,9 @@ def sign(
 ) -> None:
     """Sign a draft. Members approve the digest that this prints."""
     from veilsum import study
-    from veilsum.cli.admin import load_admin, signed_path
+    from veilsum.cli.admin import load_admin, read_study_draft, signed_path
 
-    content = study.draft.load(draft)
+    content = read_study_draft(draft)
     key = load_admin(folder)
     of = key.public if federation is None else bytes.fromhex(federation_id(federation))
     target = signed_path(draft, output)
