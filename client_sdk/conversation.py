@@ -129,19 +129,10 @@ def run_round(
         yield from finish_other_rounds(session, round_id)
         if asked.state not in ENDINGS:
             yield from session.settle()
-    while True:
-        began_s, phase, shown_now = (
-            session.environment.monotonic_s(),
-            conversation.phase,
-            conversation.sort(asked),
-        )
-        turn = yield from conversation.take_turn(shown_now, asked)
-        if not isinstance(turn, Asked):
-            return turn
-        if shown_now is not Shown.NOTHING:
-            news = conversation.phase is not phase or turn.state in ENDINGS
-            yield from session.pace_poll(began_s, news=news)
-        asked = turn
+    turn: Turn = asked
+    while isinstance(turn, Asked):
+        turn = yield from conversation.take_turn(turn)
+    return turn
 
 
 def fetch_request(session: Session, round_id: str) -> Flow[tuple[bytes, Asked]]:
@@ -285,17 +276,17 @@ class Conversation:
         kinds: dict[type[Message], Shown] = {Opening: Shown.OPENING, ErasureRequest: Shown.ERASURE_REQUEST}
         return kinds.get(type(asked.message), Shown.REQUEST)
 
-    def take_turn(self, shown: Shown, asked: Asked) -> Flow[Turn]:
-        """Do what the table says.
-
-        Raises:
-            NoResult, PeerFault, ClientError: as `contribute`.
-        """
-        if shown in {Shown.DONE, Shown.ENDED}:
+    def take_turn(self, asked: Asked) -> Flow[Turn]:
+        """Do what the table says. Raises as `contribute`."""
+        shown, phase, began_s = self.sort(asked), self.phase, self.session.environment.monotonic_s()
+        if asked.state in ENDINGS:
             self.record = asked.record
         turn = yield from VERBS[self.standing, shown](self, asked)
         if shown is not Shown.NOTHING:
             self.answered = asked.message
+            if isinstance(turn, Asked):
+                news = self.phase is not phase or turn.state in ENDINGS
+                yield from self.session.pace_poll(began_s, news=news)
         return turn
 
     def join_cohort(self) -> Flow[None]:
