@@ -23,7 +23,7 @@ from service.coordination.cohorts import Brief, Cohort
 from service.coordination.documents import DISCLOSURE, MATERIAL, TRANSCRIPTS
 from service.coordination.federations import Federations
 from service.coordination.rounds import Round
-from service.coordination.runs import Runs, certified
+from service.coordination.runs import Runs
 from service.coordination.shelf import FileShelf
 from service.coordination.summing import Memory
 from service.http.problems import not_found
@@ -46,7 +46,7 @@ from veilsum.protocol.messages import (
     SurvivorSet,
     parse,
 )
-from veilsum.protocol.opening_rules import earlier_context
+from veilsum.protocol.opening_rules import certified_links, earlier_context
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.study import Question
 from veilsum.protocol.transcript import Transcript
@@ -197,11 +197,12 @@ class Catalogue:
         self, question: Question, period: str, step: str, links: Sequence[Link]
     ) -> bytes | None:
         """Return a step's input from the step before it; None if it needs none, or if that step has no result."""
-        if not question.takes_material(step):
+        before = question.step_before(step) if question.takes_material(step) else None
+        certified = [] if before is None else certified_links(question, period, before, links)
+        if not certified:
             return None
-        link = certified(links, question, period, question.steps[question.steps.index(step) - 1])
-        documents = None if link is None else (await self.round(round_name(link.context))).documents
-        if documents is None or documents.record is None:
+        documents = (await self.round(round_name(certified[0].context))).documents
+        if documents.record is None:
             return None
         return await in_blob_thread(documents.document, MATERIAL)
 

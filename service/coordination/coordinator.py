@@ -20,7 +20,7 @@ from service.coordination.federations import Federations, refuse_expired
 from service.coordination.jobs import Jobs
 from service.coordination.journal import begin_round
 from service.coordination.rounds import Round
-from service.coordination.runs import Runs, next_step
+from service.coordination.runs import Runs
 from service.coordination.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
 from service.coordination.watch import Watch, calm_s
 from service.http.problems import named, not_found, terms_refused
@@ -46,7 +46,14 @@ from veilsum.protocol.messages import (
     Terms,
 )
 from veilsum.protocol.messages.opening import LOST_REASON, MAX_LINKS
-from veilsum.protocol.opening_rules import check_opening, check_repeats, link_of, same_records
+from veilsum.protocol.opening_rules import (
+    certified_links,
+    check_opening,
+    check_repeats,
+    link_of,
+    next_step,
+    same_records,
+)
 from veilsum.protocol.record import CombinedRecord, CombineRequest
 from veilsum.protocol.rest import (
     MAX_DISCLOSURE_BYTES,
@@ -167,11 +174,7 @@ class Coordinator:
 
     async def cohort_view(self, cohort: Cohort) -> CohortView:
         """Return a cohort's public view."""
-        enrolling = cohort.enrolling
-        links = await self.federations.links(cohort.federation)
-        return cohort.view(
-            next_step(cohort.content.question, enrolling.period, enrolling.repeats, enrolling.cohort, links)
-        )
+        return cohort.view(_next_step(cohort, await self.federations.links(cohort.federation)))
 
     async def _check_new(
         self, federation: str, study: Study, period: str, repeats: bytes
@@ -184,7 +187,7 @@ class Coordinator:
         question = read_content(study.content).question
         links = await self.federations.links(federation)
         if repeats == NO_CONTEXT:
-            if next_step(question, period, repeats, b"", links) is None:
+            if next_step(question, period, links) is None:
                 raise _over(question, period, repeats, links)
             return ()
         if question.noise is not None:
@@ -309,7 +312,7 @@ class Coordinator:
             raise terms_refused(
                 f"the chain holds {MAX_LINKS:,} attempts, and no more fit: found a new federation"
             )
-        step = next_step(question, enrolling.period, enrolling.repeats, enrolling.cohort, links)
+        step = _next_step(cohort, links)
         if step is None:
             raise _over(question, enrolling.period, enrolling.repeats, links)
         latest_end_s = int(now_s) + _lifetime_s(question, request.lifetime_s)
@@ -359,20 +362,15 @@ class Coordinator:
 
     async def _counted(self, question: Question, period: str, links: Sequence[Link]) -> Round:
         """Return a run's newest certified indicator with counts."""
-        contexts = [
-            link.context
-            for link in reversed(links)
-            if (link.question, link.period, link.step) == (question.digest, period, INDICATOR_STEP)
-            and link.reason == NO_REASON
-        ]
-        for context in contexts:
-            found = await self.catalogue.round(round_name(context))
+        indicators = certified_links(question, period, INDICATOR_STEP, links)
+        for link in reversed(indicators):
+            found = await self.catalogue.round(round_name(link.context))
             if found.view().holders:
                 return found
         raise PeerFault(
             Cause.INDICATOR_MISMATCH,
             "the indicator of this period was certified and has no counts: repeat it in a cohort with "
-            f"repeats={contexts[-1].hex()}, or take a new period",
+            f"repeats={indicators[0].context.hex()}, or take a new period",
         )
 
     async def _material(self, question: Question, period: str, step: str, links: Sequence[Link]) -> bytes:
@@ -380,9 +378,8 @@ class Coordinator:
             return NO_CONTEXT
         content = await self.catalogue.material(question, period, step, links)
         if content is None:
-            before = question.steps[question.steps.index(step) - 1]
             raise terms_refused(
-                f"step {before} of period {period} was certified and has no result, and {step} needs it: take a new period"
+                f"step {question.step_before(step)} of period {period} was certified and has no result, and {step} needs it: take a new period"
             )
         return hashlib.sha256(content).digest()
 
@@ -434,6 +431,11 @@ class Coordinator:
         """Load everything that was open when the last process stopped."""
         await self.catalogue.load(self.now() + self._resume_grace_s)
         await self.jobs.forget_disclosures()
+
+
+def _next_step(cohort: Cohort, links: Sequence[Link]) -> str | None:
+    run = cohort.enrolling
+    return next_step(cohort.content.question, run.period, links, repeats=run.repeats, cohort=run.cohort)
 
 
 def _refuse_unsettled(rounds: Iterable[Round]) -> None:

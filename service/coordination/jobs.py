@@ -11,7 +11,6 @@ from service.coordination.cohorts import Cohort
 from service.coordination.documents import DISCLOSURE, Publication
 from service.coordination.federations import Federations
 from service.coordination.rounds import Round
-from service.coordination.runs import next_step
 from service.coordination.scheduler import Job
 from service.coordination.summing import DamagedChunkError, DamagedRangeError, Pieces
 from service.http.problems import problem_of
@@ -22,6 +21,7 @@ from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT
+from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.shelf import Announced
 from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP
@@ -160,7 +160,7 @@ class Jobs:
         attempt = (await self._catalogue.round(name)).attempt
         links = await self._federations.links(attempt.roster.federation.hex())
         question, period = attempt.question, attempt.manifest.period
-        over = next_step(question, period, NO_CONTEXT, b"", links) not in {INDICATOR_STEP, SUM_STEP}
+        over = next_step(question, period, links) not in {INDICATOR_STEP, SUM_STEP}
         if over or self._now() >= attempt.content.notes.expires:
             await self._forget(name)
 

@@ -1,4 +1,4 @@
-"""A federation's runs, which members poll, and the next step of each run (protocol §4.3)."""
+"""A federation's runs, which members poll."""
 
 import asyncio
 import math
@@ -13,52 +13,10 @@ from service.coordination.watch import Watch
 from service.storage.database import Database
 from service.storage.faults import tried
 from service.storage.tables import cohorts, links, rounds, studies
-from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link, Study
-from veilsum.protocol.messages.opening import LOST_REASON
-from veilsum.protocol.opening_rules import link_of
+from veilsum.protocol.messages import NO_CONTEXT, Link, Study
+from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.rest import RunsView, RunView, round_name
-from veilsum.protocol.study import Content, Question, read_content
-
-
-def next_step(
-    question: Question, period: str, repeats: bytes, cohort: bytes, links: Sequence[Link]
-) -> str | None:
-    """Return the next step of a run; None once the run is over.
-
-    A run over fresh records continues in any cohort of its question and period; a run that repeats an attempt belongs to one cohort.
-
-    `repeats` is the context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
-    """
-    fresh = repeats == NO_CONTEXT
-    own = [
-        link
-        for link in links
-        if (link.question, link.period, link.repeats) == (question.digest, period, repeats)
-        and link.spends
-        and (fresh or link.cohort == cohort)
-    ]
-    if any(link.reason == LOST_REASON for link in own):
-        return None
-    steps: tuple[str, ...] = question.steps
-    if not fresh:
-        repeated = link_of(links, repeats)
-        steps = () if repeated is None else (repeated.step,)
-    spent = {link.step for link in own}
-    return next((step for step in steps if step not in spent), None)
-
-
-def certified(links: Sequence[Link], question: Question, period: str, step: str) -> Link | None:
-    """Return the certified attempt at a step over fresh records."""
-    return next(
-        (
-            link
-            for link in links
-            if (link.question, link.period, link.step) == (question.digest, period, step)
-            and link.reason == NO_REASON
-            and link.repeats == NO_CONTEXT
-        ),
-        None,
-    )
+from veilsum.protocol.study import Content, read_content
 
 
 def _count(table: Table, *which: ColumnElement[bool]) -> ColumnElement[int]:
@@ -156,7 +114,7 @@ def _until(row: Row[Any], content: Content, ended: Container[str | None]) -> flo
 
 def _run(row: Row[Any], content: Content, links: Sequence[Link]) -> RunView:
     repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
-    step = next_step(content.question, row.period, repeats, bytes.fromhex(row.id), links)
+    step = next_step(content.question, row.period, links, repeats=repeats, cohort=bytes.fromhex(row.id))
     return RunView(
         cohort=row.id,
         study=row.study,

@@ -18,13 +18,13 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Opened, Ready
 from veilsum.protocol.messages import NO_CONTEXT, Link, Opening, Survivor, Terms
 from veilsum.protocol.opening_rules import (
-    check_fresh,
     check_latest_end,
     check_places,
     check_repeats,
     check_step,
     earlier_context,
     link_of,
+    next_step,
     repeated_link,
 )
 from veilsum.protocol.study import END_MAX_S
@@ -370,7 +370,63 @@ def test_6_no_other_step_rests_on_one(margin: int | None, step: str) -> None:
 def test_7_a_step_of_a_period_is_certified_once_or_lost_once(change: dict[str, Any], *, fresh: bool) -> None:
     attempt = attempt_of(federation := Federation(4), (link(federation, **change),))
     with refused(r"^already-summed: step sum of period period-0 .*\[coordinator\]$", unless=fresh):
-        check_fresh(attempt)
+        check_step(attempt)
+
+
+# The next step, by clauses 6 and 7
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        ((), "indicator"),
+        ((("indicator", "quorum-lost"), ("indicator", "erased")), "indicator"),
+        ((("indicator", "none"),), "sum"),
+        ((("indicator", "none"), ("sum", "cancelled")), "sum"),
+        ((("indicator", "none"), ("sum", "none")), None),
+        ((("indicator", "none"), ("sum", "lost")), None),
+        ((("indicator", "lost"),), None),
+    ],
+    ids=str,
+)
+def test_a_run_goes_on_at_the_first_step_that_may_be_opened(
+    chain: tuple[tuple[str, str], ...], expected: str | None
+) -> None:
+    federation = Federation(5, margin=1)
+    question, period = federation.content.question, federation.manifest.period
+    links = [
+        link(
+            federation,
+            (0, place),
+            step=step,
+            reason=reason,
+            context=OTHER if reason == "none" else bytes([place] * 32),
+        )
+        for place, (step, reason) in enumerate(chain)
+    ]
+    assert next_step(question, period, links) == expected
+    assert next_step(question, "another", links) == "indicator"
+    for step in question.steps:
+        attempt = attempt_of(
+            federation, tuple(links), step=step, indicator=OTHER if step == "sum" else NO_CONTEXT
+        )
+        with refused(r"^(terms-refused|already-summed)", unless=step == expected):
+            check_step(attempt)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [({}, None), ({"reason": "lost"}, None), ({"reason": "cancelled"}, "sum"), ({"cohort": OTHER}, "sum")],
+    ids=str,
+)
+def test_a_run_that_repeats_has_one_step_and_one_cohort(change: dict[str, Any], expected: str | None) -> None:
+    federation = Federation(4)
+    cohort, run = federation.manifest.cohort, (federation.content.question, federation.manifest.period)
+    first = link(federation, reason="none", context=OTHER, cohort=bytes(32))
+    repeat = link(federation, **{"reason": "none", "repeats": OTHER, **change})
+    assert next_step(*run, [first], repeats=OTHER, cohort=cohort) == "sum"
+    assert next_step(*run, [first, repeat], repeats=OTHER, cohort=cohort) == expected
+    assert next_step(*run, [repeat], repeats=bytes([3] * 32), cohort=OTHER) is None
 
 
 # Clause 8
@@ -401,8 +457,7 @@ def test_8_the_links_hold_what_is_repeated(change: dict[str, Any], *, fits: bool
     certified = link(federation, **{"context": OTHER, "reason": "none", **change})
     attempt = repeating(federation, (certified,))
     assert repeated_link(attempt_of(federation)) is None
-    check_fresh(attempt)  # a repeated run is not fresh
-    check_step(attempt)
+    check_step(attempt)  # a repeated run is not fresh
     assert earlier_context(attempt) == OTHER
     if fits:
         assert repeated_link(attempt) == link_of(attempt.opening.links, OTHER) == certified

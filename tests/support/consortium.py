@@ -668,7 +668,7 @@ def hostile(
     async def no_check(*_: Any) -> None:
         pass
 
-    def next_step(_question: Any, _period: str, _repeats: bytes, cohort: bytes, _links: Any) -> str | None:
+    def next_step(*_: Any, cohort: bytes, **_run: Any) -> str | None:
         return None if cohort in over else step
 
     with pytest.MonkeyPatch.context() as patched:

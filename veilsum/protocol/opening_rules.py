@@ -1,4 +1,7 @@
-"""The checks of an opening: some for anyone with roster, study and manifest, others for members only (protocol §4.3)."""
+"""The checks of an opening: some for anyone with roster, study and manifest, others for members only (protocol §4.3).
+
+`next_step` chooses a run's next step by the rule that `check_step` enforces: the coordinator opens what members accept.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,7 +23,6 @@ def check_opening(attempt: Attempt) -> None:
     check_signed(attempt)
     check_places(opening)
     check_step(attempt)
-    check_fresh(attempt)
     repeated_link(attempt)
 
 
@@ -54,7 +56,7 @@ def check_places(opening: Opening) -> None:
 
 
 def check_step(attempt: Attempt) -> None:
-    """Check clause 6: the step belongs to the study, has its material, and follows the previous step (terms-refused)."""
+    """Check clauses 6 and 7: the terms fit the step (terms-refused), and over fresh records it may be opened (`step_fault`)."""
     spec, terms = attempt.spec, attempt.terms
     if (terms.material != NO_CONTEXT) != spec.takes_material:
         wanted = "needs material" if spec.takes_material else "takes no material"
@@ -65,30 +67,60 @@ def check_step(attempt: Attempt) -> None:
         raise _refused(f"step {spec.step} {wanted}")
     if attempt.repeats:
         return
+    links = attempt.opening.links
     if counted:
-        if not _own(attempt, link_of(attempt.opening.links, terms.indicator), INDICATOR_STEP):
+        indicators = certified_links(spec.question, spec.period, INDICATOR_STEP, links)
+        if all(link.context != terms.indicator for link in indicators):
             raise _refused("the terms name an indicator that is not certified for this question and period")
-        return
-    steps = spec.question.steps
-    if place := steps.index(spec.step):
-        before = steps[place - 1]
-        if not any(_own(attempt, link, before) for link in attempt.opening.links):
-            raise _refused(f"step {spec.step} comes after {before}, which was not certified for this period")
+    if (fault := step_fault(spec.question, spec.period, spec.step, links)) is not None:
+        raise fault
 
 
-def check_fresh(attempt: Attempt) -> None:
-    """Check clause 7: over fresh records, each step of a period is certified or lost only once (already-summed)."""
-    if attempt.repeats:
-        return
-    for link in attempt.opening.links:
-        same = (link.question, link.period, link.step) == _run(attempt)
-        if same and link.repeats == NO_CONTEXT and link.spends:
+def step_fault(question: Question, period: str, step: str, links: Sequence[Link]) -> PeerFault | None:
+    """Return why a step can't be opened over fresh records (clauses 6 and 7); None if it can.
+
+    It can once the step before it is certified (terms-refused), until it is certified or lost itself (already-summed).
+    """
+    before = question.step_before(step)
+    if before is not None and not certified_links(question, period, before, links):
+        return _refused(f"step {step} comes after {before}, which was not certified for this period")
+    fresh = question.digest, period, step, NO_CONTEXT
+    for link in links:
+        if (link.question, link.period, link.step, link.repeats) == fresh and link.spends:
             how = "certified" if link.reason == NO_REASON else "lost"
-            raise PeerFault(
+            return PeerFault(
                 Cause.ALREADY_SUMMED,
-                f"step {link.step} of period {link.period} was {how} before: take a new period, or repeat that attempt",
+                f"step {step} of period {period} was {how} before: take a new period, or repeat that attempt",
                 ["coordinator"],
             )
+    return None
+
+
+def next_step(
+    question: Question,
+    period: str,
+    links: Sequence[Link],
+    *,
+    repeats: bytes = NO_CONTEXT,
+    cohort: bytes = NO_CONTEXT,
+) -> str | None:
+    """Return the next step of a run; None once the run is over.
+
+    A run over fresh records continues in any cohort of its question and period. A run that repeats an attempt has one step and one cohort.
+
+    Args:
+        question: of the study.
+        period: of the run.
+        links: the federation's chain.
+        repeats: context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
+        cohort: of a run that repeats an attempt.
+    """
+    if repeats != NO_CONTEXT:
+        repeated = link_of(links, repeats)
+        spent = any(link.cohort == cohort and link.spends for link in links)
+        return None if repeated is None or spent else repeated.step
+    run = [link for link in links if (link.question, link.period) == (question.digest, period)]
+    return next((step for step in question.steps if step_fault(question, period, step, run) is None), None)
 
 
 def repeated_link(attempt: Attempt) -> Link | None:
@@ -138,20 +170,15 @@ def link_of(links: Sequence[Link], context: bytes) -> Link | None:
     return next((link for link in links if link.context == context), None)
 
 
+def certified_links(question: Question, period: str, step: str, links: Sequence[Link]) -> list[Link]:
+    """Return the certified attempts at a step of a run, repeats included, oldest first."""
+    wanted = question.digest, period, step, NO_REASON
+    return [link for link in links if (link.question, link.period, link.step, link.reason) == wanted]
+
+
 def earlier_context(attempt: Attempt) -> bytes:
     """Return the context of the repeated attempt, else of the indicator; `NO_CONTEXT` without either."""
     return attempt.manifest.repeats if attempt.repeats else attempt.terms.indicator
-
-
-def _own(attempt: Attempt, link: Link | None, step: str) -> bool:
-    """Whether the link is a certified step of this question and period."""
-    question, period, _ = _run(attempt)
-    wanted = (question, period, step, NO_REASON)
-    return link is not None and (link.question, link.period, link.step, link.reason) == wanted
-
-
-def _run(attempt: Attempt) -> tuple[bytes, str, str]:
-    return attempt.question.digest, attempt.manifest.period, attempt.terms.step
 
 
 def _left_out(terms: Terms) -> tuple[bytes, tuple[int, ...], tuple[str, ...]]:

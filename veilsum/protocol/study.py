@@ -266,9 +266,14 @@ class Question(_Block):
         """The steps that sum gradients, in order."""
         return tuple(step for step in self.steps if step.startswith("gradient"))
 
+    def step_before(self, step: str) -> str | None:
+        """Return the step that has to be certified first; None for the first step."""
+        place = self.steps.index(step)
+        return self.steps[place - 1] if place else None
+
     def takes_material(self, step: str) -> bool:
         """Whether the step needs an earlier step's result, a centre or a head (protocol §9)."""
-        return self.noise is not None and self.steps.index(step) > 0
+        return self.noise is not None and self.step_before(step) is not None
 
     @cached_property
     def smallest(self) -> Sizes:

@@ -14,6 +14,7 @@ from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT, Link, Study
+from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.rest import RunsView
 
 
@@ -164,11 +165,11 @@ async def test_each_run_is_read_from_the_attempts_of_its_own_period(
         connection.execute(insert(links), chain)
 
     await server.coordinator.database.write(store)
-    looked_through, next_step = list[int](), runs_module.next_step
+    looked_through = list[int]()
 
-    def counted(*arguments: Any) -> str | None:
-        looked_through.append(len(arguments[-1]))
-        return next_step(*arguments)
+    def counted(question: Any, period: str, links: Any, **run: Any) -> str | None:
+        looked_through.append(len(links))
+        return next_step(question, period, links, **run)
 
     monkeypatch.setattr(runs_module, "next_step", counted)
     assert [run.over for run in (await runs(server, party)).runs] == [True] * 60

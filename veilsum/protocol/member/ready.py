@@ -26,7 +26,6 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.messages.base import MAX_MEMBERS
 from veilsum.protocol.opening_rules import (
-    check_fresh,
     check_latest_end,
     check_places,
     check_repeats,
@@ -150,7 +149,6 @@ class Ready(MemberPhase, kind=2):
         self._check_ahead(opening)
         history = self.history.check(opening)
         check_step(attempt)
-        check_fresh(attempt)
         if (link := repeated_link(attempt)) is not None:
             check_repeats(attempt, history.finished_of(link.context))
         self._check_indicator(attempt)
