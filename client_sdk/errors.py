@@ -16,6 +16,7 @@ Exception
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import Problem, RoundView
+from veilsum.study.progress import RunEnd
 
 
 class NoResult(PeerFault):
@@ -23,27 +24,16 @@ class NoResult(PeerFault):
 
     Attributes:
         round_id: which round.
-        state: how it ended: "failed", "voided", "erased", "lost"; "counted" for an indicator whose counts leave too few rows for a
-            sum; "erasing" while it waits for reports; "missed" if this member came too late to see the opening; "lapsed" if the
-            terms' latest end passed and this member erased its keys.
+        state: how it ended, a `RunEnd`: "failed", "voided", "erased", "lost"; "counted" for an indicator whose counts leave too few
+            rows for a sum; "erasing" while it waits for reports; "missed" if this member came too late to see the opening; "lapsed" if
+            the terms' latest end passed and this member erased its keys.
     """
 
     def __init__(self, round_id: str, state: str, fault: PeerFault) -> None:
-        super().__init__(fault.cause, f"round {round_id} {_ENDINGS[state]}: {fault.detail}", fault.parties)
+        end = RunEnd(state)
+        said = end.explain(fault.detail, end.member)
+        super().__init__(fault.cause, f"round {round_id} {said}", fault.parties)
         self.round_id, self.state = round_id, state
-
-
-_ENDINGS = {
-    "failed": "has no result, though its survivors are certified: its records are spent, and only a run that repeats it sums them",
-    "voided": "ended without a sum and nothing was opened; join the next attempt",
-    "counted": "counted the classes, and no sum follows",
-    "erasing": "is past its latest end and waits for erasure reports; this member has erased its keys; run the same command again "
-    "later",
-    "erased": "ended without a sum and nothing was opened; join the next round",
-    "lost": "was closed by the admin, and its records are spent; join the next run with new records",
-    "lapsed": "is past its latest end and this member's keys for it are erased; join the next round",
-    "missed": "went on without this member; join the next round",
-}
 
 
 class ClientError(Exception):

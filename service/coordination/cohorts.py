@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, select, update
 from service.coordination.rounds import Round
 from service.coordination.watch import Watch
 from service.http.metering import in_thread
-from service.http.problems import named, problem_of, wrong_phase
+from service.http.problems import problem_of, wrong_phase
 from service.storage.database import Database
 from service.storage.tables import cards, cohorts
 from veilsum.protocol.attempt import cohort_sizes, read_quorum
@@ -20,8 +20,9 @@ from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.coordinator.enrolling import needs_all
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
-from veilsum.protocol.rest import CohortView, Problem, QuorumView, RoundView
+from veilsum.protocol.rest import CohortView, Problem, QuorumView, RoundView, join_names
 from veilsum.protocol.study import Question
+from veilsum.study.progress import NEW_PERIOD
 
 
 def check_possible(roster: Roster, question: Question, repeated: Sequence[Survivor]) -> None:
@@ -38,7 +39,7 @@ def check_possible(roster: Roster, question: Question, repeated: Sequence[Surviv
     if gone := sorted({*members} - {*listed}):
         raise PeerFault(
             Cause.REPEAT_MISMATCH,
-            f"a repeated run needs all its members, and roster {roster.number} leaves out {named(gone)}: take a new period",
+            f"a repeated run needs all its members, and roster {roster.number} leaves out {join_names(gone)}: {NEW_PERIOD}",
             gone,
         )
     if not repeated and len(listed) > question.members_max:

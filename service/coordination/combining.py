@@ -14,12 +14,13 @@ from safetensors.numpy import load, save
 
 from service.coordination.documents import HEAD, SUMS
 from service.coordination.rounds import Round
-from service.http.problems import named, not_found, terms_refused
+from service.http.problems import not_found, terms_refused
 from service.storage.blobs import Blobs
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.record import CombinedRecord, CombineRequest, PartView, ResultRecord, sign_record
+from veilsum.protocol.rest import join_names
 from veilsum.study.answers import answer, pooled
 from veilsum.study.result_files import digest_of, files
 from veilsum.study.views import solution_view
@@ -140,7 +141,7 @@ def _check_alike(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> No
     periods = Counter(record.period for record in records)
     if twice := [period for period, times in periods.items() if times > 1]:
         raise terms_refused(
-            f"two rounds sum period {named(twice)}, and its records would count twice: give one round a period"
+            f"two rounds sum period {join_names(twice)}, and its records would count twice: give one round a period"
         )
     for round_ in rounds:
         spec = round_.attempt.spec

@@ -23,13 +23,13 @@ from service.coordination.rounds import Round
 from service.coordination.runs import Runs
 from service.coordination.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
 from service.coordination.watch import Watch, calm_s
-from service.http.problems import named, not_found, terms_refused
+from service.http.problems import not_found, terms_refused
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import cohorts
 from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Enrolling, Erasing
+from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.cost import cost_in_words, cost_of
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
@@ -45,7 +45,7 @@ from veilsum.protocol.messages import (
     Survivor,
     Terms,
 )
-from veilsum.protocol.messages.opening import LOST_REASON, MAX_LINKS
+from veilsum.protocol.messages.opening import MAX_LINKS
 from veilsum.protocol.opening_rules import (
     certified_links,
     check_opening,
@@ -62,6 +62,7 @@ from veilsum.protocol.rest import (
     CohortView,
     PreflightView,
     RoundRequest,
+    join_names,
     round_name,
 )
 from veilsum.protocol.study import (
@@ -74,6 +75,7 @@ from veilsum.protocol.study import (
     refused,
     withheld_classes,
 )
+from veilsum.study.progress import NEW_PERIOD, RunEnd, run_over
 from veilsum.study.promise import check_cohort
 from veilsum.study.views import spec_view
 
@@ -188,10 +190,10 @@ class Coordinator:
         links = await self.federations.links(federation)
         if repeats == NO_CONTEXT:
             if next_step(question, period, links) is None:
-                raise _over(question, period, repeats, links)
+                raise run_over(question, period, links, repeats)
             return ()
         if question.noise is not None:
-            raise terms_refused("a noisy study is never repeated: open the cohort for a new period")
+            raise terms_refused(f"a noisy study is never repeated: {NEW_PERIOD}")
         link = link_of(links, repeats)
         if link is None or link.reason != NO_REASON or link.repeats != NO_CONTEXT:
             raise PeerFault(
@@ -314,7 +316,7 @@ class Coordinator:
             )
         step = _next_step(cohort, links)
         if step is None:
-            raise _over(question, enrolling.period, enrolling.repeats, links)
+            raise run_over(question, enrolling.period, links, enrolling.repeats)
         latest_end_s = int(now_s) + _lifetime_s(question, request.lifetime_s)
         if enrolling.repeats != NO_CONTEXT:
             repeated = (await self.catalogue.round(round_name(enrolling.repeats))).attempt.terms
@@ -370,7 +372,7 @@ class Coordinator:
         raise PeerFault(
             Cause.INDICATOR_MISMATCH,
             "the indicator of this period was certified and has no counts: repeat it in a cohort with "
-            f"repeats={indicators[0].context.hex()}, or take a new period",
+            f"repeats={indicators[0].context.hex()}, or {NEW_PERIOD}",
         )
 
     async def _material(self, question: Question, period: str, step: str, links: Sequence[Link]) -> bytes:
@@ -379,7 +381,7 @@ class Coordinator:
         content = await self.catalogue.material(question, period, step, links)
         if content is None:
             raise terms_refused(
-                f"step {question.step_before(step)} of period {period} was certified and has no result, and {step} needs it: take a new period"
+                f"step {question.step_before(step)} of period {period} was certified and has no result, and {step} needs it: {NEW_PERIOD}"
             )
         return hashlib.sha256(content).digest()
 
@@ -441,19 +443,11 @@ def _next_step(cohort: Cohort, links: Sequence[Link]) -> str | None:
 def _refuse_unsettled(rounds: Iterable[Round]) -> None:
     """Refuse a round while another one is unsettled: what may be signed for a set depends on all rounds before it."""
     for round_ in rounds:
-        if (view := round_.view()).state == Erasing.name:
-            closes = f"the admin closes it: `veilsum admin close {round_.id} --folder ADMIN`"
-            if view.survivors:
-                closes = f"cancel it, and repeat its certified set: `veilsum operator round cancel {round_.id} --reason …`"
-            raise PeerFault(
-                Cause.CONFLICT,
-                f"round {round_.id} of this federation is past its latest end, and {len(view.reported)} of {view.reports_min} "
-                f"decryptors have reported that they revealed nothing: wait for {named(view.waiting_for)}. If too few can come, {closes}",
-            )
-        raise PeerFault(
-            Cause.CONFLICT,
-            f"round {round_.id} of this federation is still {round_.view().state}: wait for its end, or cancel it",
-        )
+        view = round_.view()
+        end, how = RunEnd.of(view), f"is still {view.state}: wait for its end, or cancel it"
+        if end is not None:
+            how = end.explain_to_operator(view)
+        raise PeerFault(Cause.CONFLICT, f"round {round_.id} of this federation {how}")
 
 
 def certificate_of(round_: Round) -> Certificate:
@@ -471,22 +465,6 @@ def _lifetime_s(question: Question, asked_s: float | None) -> int:
             f"lifetime_s is {asked_s:g}: the study's windows take {least_s} s (upload + 3 · answer); give it as long, or leave it out"
         )
     return math.ceil(asked_s)
-
-
-def _over(question: Question, period: str, repeats: bytes, links: Sequence[Link]) -> PeerFault:
-    own = [
-        link
-        for link in links
-        if (link.question, link.period, link.repeats) == (question.digest, period, repeats) and link.spends
-    ]
-    if lost := [link for link in own if link.reason == LOST_REASON]:
-        detail = f"the admin closed step {lost[0].step} of period {period} (round {round_name(lost[0].context)}), so its records are spent"
-        remedy = "take a new period, with new records"
-    else:
-        last = round_name(own[-1].context) if own else round_name(repeats)
-        detail = f"the last step of period {period} was certified in round {last}, so its records are spent"
-        remedy = "take a new period, with new records, or repeat that attempt in a cohort with `repeats`"
-    return PeerFault(Cause.ALREADY_SUMMED, f"{detail}: {remedy}")
 
 
 def _check_withheld(question: Question, repeated: Terms, holders: Sequence[int]) -> None:
@@ -512,9 +490,9 @@ def _check_counted(cohort: Cohort, counted: Round) -> None:
     if len(missing) > question.withhold.margin or here < manifest.survivors_min:
         raise PeerFault(
             Cause.INDICATOR_MISMATCH,
-            f"the indicator counted {len(names)} members, and {named(missing)} did not enrol in this cohort; at most "
+            f"the indicator counted {len(names)} members, and {join_names(missing)} did not enrol in this cohort; at most "
             f"{question.withhold.margin} may be missing, and {manifest.survivors_min} are needed: wait for them and open another "
-            "cohort of this period; if they can't come, take a new period, with new records",
+            f"cohort of this period; if they can't come, {NEW_PERIOD}",
             missing,
         )
 

@@ -13,12 +13,12 @@ SDK does as silent for five minutes.
 
 from collections.abc import Collection
 
-from service.http.problems import named, terms_refused
+from service.http.problems import terms_refused
 from service.storage.database import Database
 from service.storage.nonces import newest, signer_of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.request_signature import LIFETIME_S
-from veilsum.protocol.rest import DecryptorsView
+from veilsum.protocol.rest import DecryptorsView, join_names
 
 LOOK_BACK_S = 600.0
 """How far a preflight looks back unless the request says otherwise."""
@@ -82,5 +82,5 @@ async def check(
     heard = len(members) - len(silent)
     if heard < needed:
         raise terms_refused(
-            f"{heard} of {len(members)} members heard from within {within_s:g} s, {needed} needed; not: {named(silent)}. {_REMEDY}"
+            f"{heard} of {len(members)} members heard from within {within_s:g} s, {needed} needed; not: {join_names(silent)}. {_REMEDY}"
         )

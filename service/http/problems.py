@@ -1,7 +1,7 @@
 """Errors as problem details (RFC 9457): each has a cause of the one enum, and that cause's status."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -19,7 +19,7 @@ from service.telemetry.metrics import REFUSALS
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import in_words
-from veilsum.protocol.rest import NAMED, PROBLEM, PROBLEM_BASE, Problem
+from veilsum.protocol.rest import PROBLEM, PROBLEM_BASE, Problem
 
 log = structlog.get_logger(LOGGER)
 
@@ -97,12 +97,6 @@ def wrong_phase(detail: str) -> PeerFault:
 def terms_refused(detail: str) -> PeerFault:
     """Make a fault for a round that members would refuse."""
     return PeerFault(Cause.TERMS_REFUSED, detail)
-
-
-def named(names: Sequence[str]) -> str:
-    """Join names for a sentence, and cut a long list."""
-    more = len(names) - NAMED
-    return (", ".join(names[:NAMED]) or "no member") + (f" and {more} more" if more > 0 else "")
 
 
 def not_found(what: str) -> PeerFault:

@@ -14,7 +14,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from service.access.guards import GuardedRoute, coordinator_of, gate_of
 from service.coordination.cache import Recent
@@ -91,6 +91,7 @@ def environment() -> Environment:
         "figure": figure,
         "count": lambda number: f"{number:,}",
         "sentence": sentence,
+        "code": code,
     }
     made.globals |= {"STATES": STATES, "PROBLEM_BASE": PROBLEM_BASE, "asset": asset}
     return made
@@ -106,6 +107,11 @@ def asset(name: str) -> str:
 def sentence(words: str) -> str:
     # `capitalize` would lower the other capitals.
     return f"{words[0].upper()}{words[1:].rstrip('.')}."
+
+
+def code(words: str) -> Markup:
+    """Mark what stands between backticks as code."""
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", escape(words)))  # noqa: S704 - escaped
 
 
 def utc(at_s: float) -> str:

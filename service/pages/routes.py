@@ -31,6 +31,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import SolutionView, record_digest
 from veilsum.protocol.rest import TRUST, RoundView, Scope, round_name
 from veilsum.protocol.study import read_content
+from veilsum.study.progress import RunEnd
 
 router = APIRouter(
     include_in_schema=False,
@@ -110,6 +111,7 @@ async def one_round(request: Request, here: Here, found: TheRound, number: Numbe
         "round.html",
         view=view,
         words=STATES[view.state],
+        end=RunEnd.of(view),
         phases=PHASES,
         columns=reading.columns(view),
         rows=reading.rows(found, view, await answers(found), shown, chunks=may_run(request, view.federation)),

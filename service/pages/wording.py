@@ -1,4 +1,4 @@
-"""The states of a round in words: what each means, and what people do next."""
+"""The states of a round in words. What an end means is in `veilsum.study.progress`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,12 +8,11 @@ Tone = Literal["live", "good", "quiet", "bad"]
 
 @dataclass(frozen=True)
 class Words:
-    """One state: its name, the colour of it, what happens in it, and what people have to do; empty if nothing."""
+    """A state's name, its colour, and what happens in it; empty for an end."""
 
     title: str
     tone: Tone
-    meaning: str
-    following: str = ""
+    meaning: str = ""
 
 
 STATES: dict[str, Words] = {
@@ -42,44 +41,12 @@ STATES: dict[str, Words] = {
         "The masks' seeds are rebuilt. The coordinator takes the masks off the sum and solves for the head.",
     ),
     "done": Words("done", "good", "The sum is checked, the head is solved, and the record is signed."),
-    "failed": Words(
-        "failed",
-        "bad",
-        "The survivors are certified, so their records are spent, but there is no result.",
-        "veilsum operator run repeats it, with exactly its survivors.",
-    ),
-    "voiding": Words(
-        "ending VOID",
-        "live",
-        "There will be no sum. Decryptors sign VOID, which proves that none was opened and makes a new attempt safe.",
-    ),
-    "voided": Words(
-        "VOID",
-        "quiet",
-        "The attempt ended without a sum. Enough decryptors have signed VOID: nothing was opened or can be.",
-        "Open the next attempt.",
-    ),
-    "erasing": Words(
-        "erasing",
-        "bad",
-        "The latest end has passed without a sum. Decryptors erase what they hold and report what they revealed. Enough reports "
-        "that nothing was revealed end the attempt as VOID, however late they come.",
-        "Members start veilsum member join. Only if too few can come back: cancel a certified round and repeat it; the admin closes "
-        "any other by veilsum admin close.",
-    ),
-    "erased": Words(
-        "VOID",
-        "quiet",
-        "The attempt ended without a sum. Enough decryptors have erased what they held and revealed nothing: nothing was opened, "
-        "or can be.",
-        "Open the next round.",
-    ),
-    "lost": Words(
-        "closed by the admin",
-        "quiet",
-        "Too few decryptors could report, and the admin closed the attempt. The records of this period are spent.",
-        "Open a cohort for a new period.",
-    ),
+    "failed": Words("failed", "bad"),
+    "voiding": Words("ending VOID", "live"),
+    "voided": Words("VOID", "quiet"),
+    "erasing": Words("erasing", "bad"),
+    "erased": Words("VOID", "quiet"),
+    "lost": Words("closed by the admin", "quiet"),
 }
 
 PHASES = ("collecting", "checking", "freezing", "revealing", "recovered", "done")

@@ -1,7 +1,6 @@
 """`veilsum operator run` goes from enrolment to the result by itself: failed steps are repeated, and it may be stopped anywhere."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,15 +8,12 @@ import pytest
 from client_sdk.errors import Unreachable
 from service.coordination import solving
 from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium
-from tests.support.simulator import Federation
 from veilsum.cli import running
 from veilsum.cli.remote import operator
 from veilsum.cli.round_view import line
-from veilsum.cli.running import Following, Next, find_study, next_of
+from veilsum.cli.running import Following, find_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
-from veilsum.protocol.messages.opening import LOST_REASON
 from veilsum.protocol.rest import CohortView, RoundView
 
 Make = Callable[..., Consortium]
@@ -128,72 +124,3 @@ def test_whoever_starts_the_command_again_finds_the_run_at_each_point(
     assert [each.result(PATIENCE_S).code for each in joins] == [0] * 5
     with operator(remote.url) as client:
         assert len(client.runs(c.admin).runs) == 2  # nothing was opened twice
-
-
-# The next step, from the chain
-
-
-def links(*made: tuple[str, bytes, bytes, str]) -> tuple[Any, tuple[Link, ...]]:
-    """Make a study's question, and links of its period "p": step, context, repeats and reason."""
-    question = Federation(5, margin=1).content.question
-    return question, tuple(
-        Link(
-            cohort=bytes(32),
-            sequence=place,
-            attempt=0,
-            question=question.digest,
-            period="p",
-            step=step,
-            repeats=repeats,
-            context=context,
-            reason=reason,
-            survivors=bytes(32) if reason != NO_REASON else b"s" * 32,
-        )
-        for place, (step, context, repeats, reason) in enumerate(made)
-    )
-
-
-A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
-
-
-@pytest.mark.parametrize(
-    ("made", "done", "expected"),
-    [
-        ((), "", Next("indicator")),
-        ((("indicator", A, NO_CONTEXT, "quorum-lost"),), "", Next("indicator")),
-        ((("indicator", A, NO_CONTEXT, NO_REASON),), "A", Next("sum")),
-        ((("indicator", A, NO_CONTEXT, NO_REASON),), "", Next("indicator", repeats=A.hex())),
-        ((("indicator", A, NO_CONTEXT, NO_REASON), ("indicator", B, A, NO_REASON)), "B", Next("sum")),
-        (
-            (("indicator", A, NO_CONTEXT, NO_REASON), ("indicator", B, A, LOST_REASON)),
-            "",
-            Next("indicator", repeats=A.hex()),
-        ),
-        ((("indicator", A, NO_CONTEXT, LOST_REASON),), "", Next(None, last=A.hex()[:16])),
-        (
-            (
-                ("indicator", A, NO_CONTEXT, NO_REASON),
-                ("sum", B, NO_CONTEXT, NO_REASON),
-                ("sum", C, B, NO_REASON),
-                ("sum", D, B, NO_REASON),
-            ),
-            "AD",
-            Next(None, last=D.hex()[:16]),
-        ),
-    ],
-)
-def test_the_next_step_is_the_first_without_a_result(made: Any, done: str, expected: Next) -> None:
-    question, chain = links(*made)
-    finished = {{"A": A, "B": B, "C": C, "D": D}[name].hex()[:16] for name in done}
-    assert next_of(question, "p", chain, finished.__contains__) == expected
-    assert next_of(question, "another", chain, finished.__contains__) == Next("indicator")
-
-
-def test_a_noisy_step_is_never_repeated() -> None:
-    noise = {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"}
-    question = Federation(
-        4, question={"noise": noise, "ring_bits": 48, "thin_classes": False}
-    ).content.question
-    _, [link] = links(("sum", A, NO_CONTEXT, NO_REASON))
-    own = replace(link, question=question.digest)
-    assert next_of(question, "p", (own,), lambda _: False) == Next(None, last=A.hex()[:16])

@@ -24,6 +24,7 @@ from tests.support.stage import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.study import DAY_S
+from veilsum.study.progress import RunEnd
 
 
 def opening(consortium: Consortium, *periods: str) -> Callable[[], bool]:
@@ -194,7 +195,7 @@ def test_a_voided_attempt_is_followed_by_the_next(consortium: Consortium) -> Non
     results = consortium.together(flows, stuck=stuck)
     assert {type(each) for each in results.values()} == {Result}, results
     assert len(consortium.rounds) == 2
-    assert any("join the next attempt" in event.detail for _, event in consortium.events)
+    assert any(RunEnd.VOIDED.member in event.detail for _, event in consortium.events)
 
 
 def failing(patch: pytest.MonkeyPatch, step: str = "sum") -> None:

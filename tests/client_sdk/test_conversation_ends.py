@@ -103,7 +103,7 @@ def test_an_overdue_round_ends_by_reports_and_frees_what_was_given_up(consortium
     round_id = overdue(consortium, cohort)
     with pytest.raises(NoResult) as caught:
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
-    assert (caught.value.state, "waits for erasure reports" in str(caught.value)) == ("erasing", True)
+    assert caught.value.state == "erasing"
     consortium.alone(consortium.member("member-0").give_up("study", "p1"))
     ledger = consortium.open["member-0"].session.store.ledger
     assert ledger.runs()[0].records == 20
@@ -111,7 +111,7 @@ def test_an_overdue_round_ends_by_reports_and_frees_what_was_given_up(consortium
         with pytest.raises(NoResult):
             consortium.alone(consortium.contributions(round_id, [member])[member])
     assert consortium.operator.round(round_id).state == "erased"
-    with pytest.raises(NoResult, match="nothing was opened") as caught:
+    with pytest.raises(NoResult) as caught:
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     assert caught.value.state == "erased"
     # The abandoned records are free once the end is known, and the others continue with the same records.
@@ -165,8 +165,9 @@ def test_a_member_that_never_saw_the_opening_missed_the_round(stage: Stage, tmp_
     present = consortium.contributions(round_id, consortium.ids[:4])
     results = consortium.together(present, stuck=consortium.expiring(round_id))
     assert isinstance(results["member-0"], Result)
-    with pytest.raises(NoResult, match="join the next round"):
+    with pytest.raises(NoResult) as caught:
         consortium.alone(consortium.contributions(round_id, ["member-4"])["member-4"])
+    assert caught.value.state == "missed"
     results = consortium.run(consortium.enrol("p2"))
     assert all(isinstance(result, Result) for result in results.values()), results
 

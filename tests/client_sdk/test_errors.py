@@ -8,7 +8,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from client_sdk import Identity, Member, Policy, Result
-from client_sdk.errors import Misuse, StateError
+from client_sdk.errors import Misuse, NoResult, PeerFault, StateError
+from veilsum.protocol.causes import Cause
 from veilsum.protocol.forms import first_fault
 from veilsum.protocol.rest import CancelRequest, CohortRequest, RoundRequest, TokenRequest
 
@@ -84,3 +85,13 @@ def test_a_mistake_is_told_with_what_was_expected_and_the_next_step(
 ) -> None:
     with pytest.raises((Misuse, StateError), match=words):
         mistake(Identity.create(tmp_path / "a", "hospital-a"))
+
+
+@pytest.mark.parametrize(
+    "state", ["failed", "voided", "erased", "lost", "counted", "erasing", "missed", "lapsed"]
+)
+def test_a_round_without_a_result_keeps_its_cause_and_parties(state: str) -> None:
+    error = NoResult("0123456789abcdef", state, PeerFault(Cause.QUORUM_LOST, "2 votes", ["m-1"]))
+    assert (error.round_id, error.state, error.cause) == ("0123456789abcdef", state, Cause.QUORUM_LOST)
+    assert error.parties == ("m-1",)
+    assert "2 votes" in error.detail

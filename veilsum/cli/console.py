@@ -102,11 +102,7 @@ def need(what: str, *extras: str) -> None:
         fail(f"{what} needs more than is installed: pip install 'veilsum[{','.join(extras)}]'")
 
 
-_HINTS = {
-    "unauthorised": "Set VEILSUM_OPERATOR_TOKEN to a valid one, or name its file by `veilsum --token-file`",
-    "already-summed": "Run the study for a later --period, with new records",
-}
-"""Next step for the user of a command, by cause of the fault."""
+_UNAUTHORISED_HINT = "Set VEILSUM_OPERATOR_TOKEN to a valid one, or name its file by `veilsum --token-file`"
 
 
 @contextmanager
@@ -123,8 +119,8 @@ def reported(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     except PeerFault as fault:
-        hint = _HINTS.get(fault.cause.value)
-        fail(f"{fault}. {hint}" if hint else str(fault), cause=fault.cause.value)
+        hint = f". {_UNAUTHORISED_HINT}" if fault.cause.value == "unauthorised" else ""
+        fail(f"{fault}{hint}", cause=fault.cause.value)
     except ValidationError as error:
         fail(first_fault(error))
     except (Misuse, CalibrationError, ClientError) as error:

@@ -4,10 +4,19 @@ from typing import Any
 
 from veilsum.cli.console import clock, say
 from veilsum.protocol.record import ResultRecord
-from veilsum.protocol.rest import TRUST, CohortView, NoiseView, PreflightView, QuorumView, RoundView, SpecView
+from veilsum.protocol.rest import (
+    TRUST,
+    CohortView,
+    NoiseView,
+    PreflightView,
+    QuorumView,
+    RoundView,
+    SpecView,
+    join_names,
+)
+from veilsum.study.progress import RunEnd, reason_of
 
 EXACT = "none: an exact sum"
-_NAMED = 6
 
 
 def line(view: CohortView | RoundView) -> str:
@@ -15,9 +24,9 @@ def line(view: CohortView | RoundView) -> str:
     if isinstance(view, CohortView):
         return _enrolment(view)
     spec = view.spec
-    if view.state in {"voiding", "erasing"}:
-        return f"{spec.name} {spec.period}, {spec.step}: {advice(view)}"
-    waiting = f", waiting for {names(view.waiting_for)}" if view.waiting_for and not view.ended else ""
+    if (end := RunEnd.of(view)) is not None and not view.ended:
+        return f"{spec.name} {spec.period}, {spec.step}: the round {end.explain_to_operator(view)}"
+    waiting = f", waiting for {join_names(view.waiting_for)}" if view.waiting_for and not view.ended else ""
     until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None and not view.ended else ""
     return (
         f"{spec.name} {spec.period}, {spec.step}: {view.state}, {len(view.uploaded)} of {len(view.members)} uploaded"
@@ -28,17 +37,13 @@ def line(view: CohortView | RoundView) -> str:
 def _enrolment(view: CohortView) -> str:
     missing = sorted(set(view.members) - set(view.cards))
     waiting = (
-        f", waiting for {names(missing)} until {clock(view.deadline_s)}" if view.state == "enrolling" else ""
+        f", waiting for {join_names(missing)} until {clock(view.deadline_s)}"
+        if view.state == "enrolling"
+        else ""
     )
     return (
         f"{view.name} {view.period}: {view.state}, {len(view.cards)} of {len(view.members)} members{waiting}"
     )
-
-
-def names(parties: Any) -> str:
-    """Join the first names of a list, and count the others."""
-    more = len(parties) - _NAMED
-    return ", ".join(parties[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def noise(view: NoiseView | None) -> dict[str, Any]:
@@ -104,7 +109,8 @@ def _quorum(quorum: QuorumView) -> dict[str, Any]:
 
 
 def _round(view: RoundView) -> dict[str, Any]:
-    waiting = f"{names(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
+    waiting = f"{join_names(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
+    end = RunEnd.of(view)
     known = {
         "waiting_for": waiting,
         "reported": f"{len(view.reported)}, {view.reports_min} needed" if view.reported else "",
@@ -114,8 +120,8 @@ def _round(view: RoundView) -> dict[str, Any]:
         "cost": None if view.ended else view.cost,
         "seconds": view.phase_seconds,
         "transcript": view.transcript,
-        "why": view.fault and why(view),
-        "next": advice(view),
+        "why": view.fault and reason_of(view),
+        "next": end and f"{end.cost} {end.next_for_operator(view)}".strip(),
     }
     return {
         "round": view.round,
@@ -182,44 +188,3 @@ def _spec(spec: SpecView) -> dict[str, Any]:
         "sums": f"{', '.join(spec.statistics)}: {spec.elements:,} numbers of {spec.ring_bits} bits",
         **_known(known),
     }
-
-
-def why(view: RoundView) -> str:
-    """Explain why a round has no result: the cause and the parties that it names."""
-    if view.fault is None:
-        return "no reason given"
-    parties = f" [{names(view.fault.parties)}]" if view.fault.parties else ""
-    return f"{view.fault.cause}: {view.fault.detail}{parties}"
-
-
-def advice(view: RoundView) -> str:
-    """Describe the next step for a round that is stuck or ended without a result; empty for other rounds."""
-    if view.state == "voiding":
-        return (
-            f"given up ({why(view)}), and waiting for {names(view.waiting_for)} to sign that nothing was opened. Start `veilsum member "
-            f"join` where it does not run; from {clock(view.spec.latest_end_s)} on fewer are needed"
-        )
-    if view.state == "erasing":
-        return _to_end(view)
-    if view.state == "failed" and view.spec.noise is not None:
-        return "the survivors are certified, and there is no result. A noisy step is never repeated: take a new period, with new records"
-    return _ENDED.get(view.state, "")
-
-
-_ENDED = {
-    "voided": "nothing was opened or spent: `veilsum operator run` tries again",
-    "erased": "nothing was opened or spent: `veilsum operator run` tries again",
-    "failed": "the survivors are certified, and there is no result: `veilsum operator run` sums the same records again, by exactly these "
-    "members. If one of them can't come, take a new period, with new records",
-    "lost": "the admin closed it: records that were uploaded to it stay spent. Take a new period, with new records",
-}
-
-
-def _to_end(view: RoundView) -> str:
-    """Describe how to end a round past its latest end."""
-    said = f"past the latest end, with {len(view.reported)} of {view.reports_min} reports that nothing was revealed."
-    if view.waiting_for:
-        said += f" Waiting for {names(view.waiting_for)}: start `veilsum member join` where it does not run."
-    if view.survivors:
-        return f"{said} Or close it without a sum, and repeat it: `veilsum operator round cancel {view.round} --reason …`"
-    return f"{said} If too few can come, the admin closes it, and its records are lost: `veilsum admin close {view.round} --folder ADMIN`"

@@ -2,14 +2,14 @@
 
     a round of the run is open? ──▶ follow it to its end
             │ no
-    next step (`next_of`) ──▶ find or open a cohort for it ──▶ enrolment ──▶ open the step when enough members are present
+    next step (`next_action`) ──▶ find or open a cohort for it ──▶ enrolment ──▶ open the step when enough members are present
             └──▶ none: show the result, or why there is none
 
 It keeps no state: when restarted, it finds the run at the coordinator and continues.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -18,12 +18,11 @@ from typing import Protocol, TypeVar
 from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
 from veilsum.cli.remote import changes
-from veilsum.cli.round_view import names, why
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
-from veilsum.protocol.rest import CohortView, RoundView, StudyView, round_name
-from veilsum.protocol.study import Question, read_content
+from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
+from veilsum.protocol.study import read_content
+from veilsum.study.progress import RunAction, RunEnd, next_action
 
 ATTEMPTS = 8
 """Consecutive enrolments and rounds without a result before a run gives up."""
@@ -61,44 +60,6 @@ def at_ease(work: Callable[[], T], /) -> T:
 Told = Callable[[CohortView | RoundView | str], None]
 
 
-@dataclass(frozen=True)
-class Next:
-    """The next action of a run.
-
-    Attributes:
-        step: the step to open; None if the run is over.
-        repeats: context of the certified attempt that the step repeats; None for fresh records.
-        last: the last round of a run that is over.
-    """
-
-    step: str | None
-    repeats: str | None = None
-    last: str | None = None
-
-
-def next_of(question: Question, period: str, links: Sequence[Link], done: Callable[[str], bool]) -> Next:
-    """Find the first step of a run without a result: to open it, or to repeat it if it was certified.
-
-    `links` are the federation's chain. `done` returns whether a round has a result.
-    """
-    own = [
-        link for link in links if (link.question, link.period) == (question.digest, period) and link.spends
-    ]
-    last: str | None = None
-    for step in question.steps:
-        fresh = next((link for link in own if link.step == step and link.repeats == NO_CONTEXT), None)
-        if fresh is None:
-            return Next(step)
-        certified = [link for link in own if fresh.context in {link.context, link.repeats}]
-        rounds = [round_name(link.context) for link in certified if link.reason == NO_REASON]
-        last = next(filter(done, rounds), None)
-        if last is None and fresh.reason == NO_REASON and question.noise is None:
-            return Next(step, repeats=fresh.context.hex())
-        if last is None:
-            return Next(None, last=round_name(fresh.context))
-    return Next(None, last=last)
-
-
 @dataclass
 class Following:
     """Follows a run.
@@ -131,10 +92,10 @@ class Following:
         while True:
             if (live := self._live(federation, study, period)) is not None:
                 self._follow(live)
-            found = next_of(question, period, self.client.chain(federation).links, self._done)
+            found = next_action(question, period, self.client.chain(federation).links, self._done)
             if found.step is None:
-                assert found.last is not None
-                return self.client.round(found.last)
+                assert found.last_round is not None
+                return self.client.round(found.last_round)
             if len(self._failures) >= ATTEMPTS:
                 raise Misuse(
                     f"{ATTEMPTS} times in a row step {found.step} of period {period} had no result. The last time: "
@@ -165,28 +126,18 @@ class Following:
         while not (view := next(views)).ended:
             self.tell(view)
         self.tell(view)
-        step = view.spec.step
-        if view.state == "done":
+        if (end := RunEnd.of(view)) is None:
             self._failures.clear()
-        elif view.state in {"voided", "erased"}:
-            self._failed(
-                f"Step {step} ended without a sum ({why(view)}).",
-                "Nothing was opened or spent: it is tried again.",
-            )
-        elif view.state == "failed" and view.spec.noise is None:
-            members = ", ".join(view.survivors)
-            self._failed(
-                f"Step {step} was certified and has no result ({why(view)}).",
-                f"Its records are summed again, by exactly the members that were in it: {members}.",
-            )
+        elif not end.ends_run:
+            self._failed(f"Step {view.spec.step} {end.explain_to_operator(view)}.")
 
-    def _failed(self, reason: str, what_next: str) -> None:
+    def _failed(self, reason: str) -> None:
         """Report a failure, and back off. After the pause, members that left no longer count as present."""
         self._failures.append(reason)
-        self.tell(f"{reason} {what_next}")
+        self.tell(reason)
         self.pause(min(HEARD_S, PAUSE_S * 2 ** (len(self._failures) - 1)))
 
-    def _cohort(self, federation: str, study: StudyView, period: str, found: Next) -> CohortView:
+    def _cohort(self, federation: str, study: StudyView, period: str, found: RunAction) -> CohortView:
         """Return the newest cohort in which the step can be opened, or open a cohort."""
         wanted = study.study, period, found.repeats
         for run in reversed(self.client.runs(federation).runs):
@@ -204,9 +155,10 @@ class Following:
             self.tell(view)
         self.tell(view)
         if view.state == "failed":
-            missing = sorted({*view.members} - {*view.cards})
+            missing = join_names(sorted({*view.members} - {*view.cards}))
             detail = view.fault.detail if view.fault else "no reason given"
-            self._failed(f"Enrolment failed: {detail}.", f"It is opened again; missing: {names(missing)}.")
+            end = RunEnd.COHORT_FAILED
+            self._failed(f"The cohort {end.explain(f'{detail}; missing: {missing}', end.operator)}.")
         return view.state == "formed"
 
     def _open(self, cohort: CohortView, step: str) -> None:
@@ -221,7 +173,7 @@ class Following:
             elif fault.cause is Cause.INDICATOR_MISMATCH and named:
                 self._outdated.add(cohort.cohort)
                 self._failed(
-                    f"Step {step} can't be opened in this cohort: {fault.detail}.", "Members enrol again."
+                    f"Step {step} can't be opened in this cohort: {fault.detail}. Members enrol again."
                 )
             elif fault.cause in _REFUSED_FOR_NOW:
                 self.tell(f"Step {step} can't be opened yet: {fault.detail}.")

@@ -4,6 +4,7 @@ Messages are sent as `application/octet-stream`, as `veilsum.protocol.messages` 
 JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -403,6 +404,12 @@ NAMED = 10
 """Maximum names listed in a sentence."""
 
 
+def join_names(names: Sequence[str]) -> str:
+    """Join names for a sentence, and cut a long list."""
+    more = len(names) - NAMED
+    return (", ".join(names[:NAMED]) or "no member") + (f" and {more} more" if more > 0 else "")
+
+
 class DecryptorsView(View):
     """Liveness of decryptors, from their recent authenticated requests.
 
@@ -423,11 +430,9 @@ class DecryptorsView(View):
     @property
     def sentence(self) -> str:
         """Summarise in words, naming at most the first `NAMED` silent decryptors."""
-        names, more = ", ".join(self.silent[:NAMED]), len(self.silent) - NAMED
-        others = f" and {more} more" if more > 0 else ""
         return (
             f"{self.heard} of {self.decryptors} decryptors heard from within {self.within_s:g} s, {self.needed} needed"
-            + (f"; not: {names}{others}" if names else "")
+            + (f"; not: {join_names(self.silent)}" if self.silent else "")
         )
 
 

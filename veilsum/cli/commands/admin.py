@@ -157,6 +157,7 @@ def close(
     from veilsum.cli.admin import load_admin
     from veilsum.protocol.attempt import Attempt
     from veilsum.protocol.messages import Lost, Roster
+    from veilsum.study.progress import RunEnd
 
     name = names.round_id(round_id)
     known = Roster.from_bytes(roster.read_bytes()) if roster else None
@@ -190,10 +191,9 @@ def close(
                 raise Misuse(f"{folder} holds another federation's admin key")
             if time.time() < latest_end_s:
                 raise Misuse(f"the round can be closed after its latest end, {clock(latest_end_s)}")
-            if view.state == "erasing" and view.survivors and not attempt.spec.noisy:
+            if (end := RunEnd.of(view)) is not None and end.repeatable:
                 raise Misuse(
-                    f"round {name} is certified, and its records can be summed again by the same members: have the operator close it "
-                    f'with `veilsum operator round cancel {name} --reason "…"`. Closed here, they would be lost'
+                    f"closed here, the records of round {name} would be lost: {end.next_for_operator(view)}"
                 )
             values["state"] = client.close_lost(name, Lost.make(admin, context=attempt.context)).state
     say(values, "Round past its latest end")

@@ -17,9 +17,8 @@ from veilsum.cli.admin import create_admin, revised
 from veilsum.cli.demo.coordinator import child_environment
 from veilsum.cli.demo.processes import Children, DemoError
 from veilsum.cli.demo.screen import Screen, Stage
-from veilsum.cli.round_view import names
 from veilsum.cli.running import Following, this_month
-from veilsum.protocol.rest import CohortView, RoundView, StudyView
+from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
 from veilsum.protocol.study import Content
 
 FINISH_S = 120.0
@@ -153,7 +152,7 @@ class Stages:
 
     def _update(self, done: int, total: int, waiting: Sequence[str]) -> None:
         assert self._stage is not None
-        self._stage.update(done, total, f"waiting for {names(waiting)}" if waiting else "")
+        self._stage.update(done, total, f"waiting for {join_names(waiting)}" if waiting else "")
 
     def __enter__(self) -> Self:
         return self

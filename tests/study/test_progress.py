@@ -1,0 +1,181 @@
+"""A run's next action, its ends, and what is said of each."""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from tests.support.simulator import Federation
+from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
+from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, SPENDING
+from veilsum.protocol.opening_rules import next_step
+from veilsum.protocol.rest import NoiseView, Problem, RoundView, SpecView
+from veilsum.study.progress import Cost, RunAction, RunEnd, next_action, reason_of, run_over
+
+NOISE = {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"}
+NOISY = {"noise": NOISE, "ring_bits": 48, "thin_classes": False}
+
+
+def links(*made: tuple[str, bytes, bytes, str]) -> tuple[Any, tuple[Link, ...]]:
+    """Make a study's question, and links of its period "p": step, context, repeats and reason."""
+    question = Federation(5, margin=1).content.question
+    return question, tuple(
+        Link(
+            cohort=bytes(32),
+            sequence=place,
+            attempt=0,
+            question=question.digest,
+            period="p",
+            step=step,
+            repeats=repeats,
+            context=context,
+            reason=reason,
+            survivors=bytes(32) if reason != NO_REASON else b"s" * 32,
+        )
+        for place, (step, context, repeats, reason) in enumerate(made)
+    )
+
+
+A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("made", "done", "expected"),
+    [
+        ((), "", RunAction("indicator")),
+        ((("indicator", A, NO_CONTEXT, "quorum-lost"),), "", RunAction("indicator")),
+        ((("indicator", A, NO_CONTEXT, NO_REASON),), "A", RunAction("sum")),
+        ((("indicator", A, NO_CONTEXT, NO_REASON),), "", RunAction("indicator", repeats=A.hex())),
+        ((("indicator", A, NO_CONTEXT, NO_REASON), ("indicator", B, A, NO_REASON)), "B", RunAction("sum")),
+        (
+            (("indicator", A, NO_CONTEXT, NO_REASON), ("indicator", B, A, LOST_REASON)),
+            "",
+            RunAction("indicator", repeats=A.hex()),
+        ),
+        ((("indicator", A, NO_CONTEXT, LOST_REASON),), "", RunAction(None, last_round=A.hex()[:16])),
+        (
+            (
+                ("indicator", A, NO_CONTEXT, NO_REASON),
+                ("sum", B, NO_CONTEXT, NO_REASON),
+                ("sum", C, B, NO_REASON),
+                ("sum", D, B, NO_REASON),
+            ),
+            "AD",
+            RunAction(None, last_round=D.hex()[:16]),
+        ),
+    ],
+)
+def test_the_next_step_is_the_first_without_a_result(made: Any, done: str, expected: RunAction) -> None:
+    question, chain = links(*made)
+    finished = {{"A": A, "B": B, "C": C, "D": D}[name].hex()[:16] for name in done}
+    assert next_action(question, "p", chain, finished.__contains__) == expected
+    assert next_action(question, "another", chain, finished.__contains__) == RunAction("indicator")
+
+
+def test_a_noisy_step_is_never_repeated() -> None:
+    question = Federation(4, question=NOISY).content.question
+    _, [link] = links(("sum", A, NO_CONTEXT, NO_REASON))
+    own = replace(link, question=question.digest)
+    assert next_action(question, "p", (own,), lambda _: False) == RunAction(None, last_round=A.hex()[:16])
+
+
+def test_a_run_that_is_over_names_the_attempt_that_ended_it() -> None:
+    question, chain = links(("indicator", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, LOST_REASON))
+    assert B.hex()[:16] in run_over(question, "p", chain, NO_CONTEXT).detail
+    question, chain = links(("indicator", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, NO_REASON))
+    assert B.hex()[:16] in run_over(question, "p", chain, NO_CONTEXT).detail
+
+
+# Ends
+
+
+def shown(state: str, *, noisy: bool = False, **values: Any) -> RoundView:
+    """A round's view in a state, as a coordinator shows it."""
+    spec = SpecView.model_construct(noise=NoiseView.model_construct() if noisy else None)
+    return RoundView.model_construct(
+        **{
+            "round": "0123456789abcdef",
+            "state": state,
+            "spec": spec,
+            "fault": None,
+            "waiting_for": ("m-1", "m-2"),
+            "survivors": (),
+            "reported": ("m-0",),
+            "reports_min": 3,
+            **values,
+        }
+    )
+
+
+def test_each_state_of_a_round_is_on_its_way_or_has_its_advice() -> None:
+    states = get_args(RoundView.model_fields["state"].annotation)
+    without = {"collecting", "checking", "freezing", "revealing", "recovered", "done"}
+    assert {state for state in states if RunEnd.of(shown(state)) is None} == without
+
+
+@pytest.mark.parametrize(
+    ("view", "end"),
+    [
+        (shown("failed"), RunEnd.FAILED),
+        (shown("failed", noisy=True), RunEnd.FAILED_NOISY),
+        (shown("erasing"), RunEnd.ERASING),
+        (shown("erasing", survivors=("m-0",)), RunEnd.ERASING_CERTIFIED),
+        (shown("erasing", survivors=("m-0",), noisy=True), RunEnd.ERASING),
+        (shown("lost", noisy=True), RunEnd.LOST),
+    ],
+)
+def test_an_end_depends_on_the_noise_and_on_what_is_certified(view: RoundView, end: RunEnd) -> None:
+    assert RunEnd.of(view) is end
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "noisy"),
+    [
+        (RunEnd.VOIDED, "cancelled", False),
+        (RunEnd.ERASED, ERASED_REASON, False),
+        (RunEnd.FAILED, NO_REASON, False),
+        (RunEnd.FAILED_NOISY, NO_REASON, True),
+        (RunEnd.LOST, LOST_REASON, False),
+        (RunEnd.LOST, LOST_REASON, True),
+    ],
+)
+def test_what_is_said_of_an_end_is_what_the_chain_allows(end: RunEnd, reason: str, *, noisy: bool) -> None:
+    question = Federation(4, question=NOISY if noisy else {}).content.question
+    _, [link] = links(("sum", A, NO_CONTEXT, reason))
+    chain = [replace(link, question=question.digest)]
+    action = next_action(question, "p", chain, lambda _: False)
+    assert (end.cost is Cost.SPENT) == (reason in SPENDING) == (next_step(question, "p", chain) is None)
+    assert end.ends_run == (action.step is None)
+    assert end.repeatable == (action.repeats is not None)
+
+
+@pytest.mark.parametrize("state", ["voiding", "voided", "erasing", "erased", "failed", "lost"])
+@pytest.mark.parametrize("survivors", [(), ("m-0",)])
+def test_an_operator_is_told_what_to_run(state: str, survivors: tuple[str, ...]) -> None:
+    view = shown(state, survivors=survivors)
+    end = RunEnd.of(view)
+    assert end is not None
+    told = end.next_for_operator(view)
+    assert not {*"{}"} & {*told}
+    assert ("m-1, m-2" in told) == (state in {"voiding", "erasing"})
+    assert (view.round in told) == (state == "erasing")
+    assert end.explain_to_operator(view).endswith(told)
+    assert ("1 of 3 reports" in end.explain_to_operator(view)) == (state == "erasing")
+
+
+@pytest.mark.parametrize("end", RunEnd)
+def test_an_end_is_explained_with_its_reason_its_cost_and_the_next_step(end: RunEnd) -> None:
+    said = end.explain("a reason", end.member)
+    assert said.split(". ")[0] == f"{end.summary}: a reason"
+    assert end.cost in said
+    assert said.endswith(f"Next: {end.member}")
+    assert RunEnd(end.value) is end
+
+
+def test_the_reason_of_an_end_is_its_fault() -> None:
+    assert reason_of(shown("voided")) == "no reason given"
+    fault = Problem.model_construct(cause="quorum-lost", detail="2 votes", parties=("m-1",))
+    assert reason_of(shown("voided", fault=fault)) == "quorum-lost: 2 votes [m-1]"
+    assert (
+        reason_of(shown("voided", fault=fault.model_copy(update={"parties": ()}))) == "quorum-lost: 2 votes"
+    )

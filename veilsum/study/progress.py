@@ -1,0 +1,229 @@
+"""A run's story: what it needs next, how it may end, and what each end means for members and operators.
+
+The SDK, the service, its pages and the commands take all of this from here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
+from veilsum.protocol.messages.opening import LOST_REASON
+from veilsum.protocol.opening_rules import next_step
+from veilsum.protocol.rest import RoundView, join_names, round_name
+from veilsum.protocol.study import Question
+
+NEW_PERIOD = "take a new period, with new records"
+
+
+@dataclass(frozen=True)
+class RunAction:
+    """What a run needs next.
+
+    Attributes:
+        step: the step to open; None if the run is over.
+        repeats: context of the certified attempt that the step repeats; None for fresh records.
+        last_round: the last round of a run that is over.
+    """
+
+    step: str | None
+    repeats: str | None = None
+    last_round: str | None = None
+
+
+def next_action(
+    question: Question, period: str, links: Sequence[Link], has_result: Callable[[str], bool]
+) -> RunAction:
+    """Return the next step of a run, or the certified step without a result to repeat.
+
+    `links` are the federation's chain. `has_result` returns whether a round has a result.
+    """
+    step, run = next_step(question, period, links), (question.digest, period)
+    spent = [link for link in links if (link.question, link.period) == run and link.spends]
+    fresh = [link for link in spent if link.repeats == NO_CONTEXT]
+    if not fresh:
+        return RunAction(step)
+    newest = fresh[-1]
+    same = [link for link in spent if newest.context in {link.context, link.repeats}]
+    certified = [round_name(link.context) for link in same if link.reason == NO_REASON]
+    done = next(filter(has_result, certified), None)
+    if done is None and certified and question.noise is None:
+        return RunAction(newest.step, repeats=newest.context.hex())
+    if done is None or step is None:
+        return RunAction(None, last_round=done or round_name(newest.context))
+    return RunAction(step)
+
+
+def run_over(question: Question, period: str, links: Sequence[Link], repeats: bytes) -> PeerFault:
+    """Return why a run without a next step is over (already-summed). `repeats` is `NO_CONTEXT` for fresh records."""
+    run = question.digest, period, repeats
+    last = [link for link in links if (link.question, link.period, link.repeats) == run and link.spends][-1]
+    how, remedy = "certified", f"{NEW_PERIOD}, or repeat that attempt in a cohort with `repeats`"
+    if last.reason == LOST_REASON:
+        how, remedy = "closed by the admin", NEW_PERIOD
+    return PeerFault(
+        Cause.ALREADY_SUMMED,
+        f"step {last.step} of period {period} was {how} in round {round_name(last.context)}, so its records are spent: {remedy}",
+    )
+
+
+class Cost(StrEnum):
+    """What an end cost its members, as a sentence."""
+
+    FREE = "Nothing was opened or spent."
+    SPENT = "Its records are spent."
+    UNDECIDED = ""
+
+
+_OVERDUE = "is past its latest end, and waits for decryptors to report that they revealed nothing"
+_LATER = "run the same command again later; this member has erased its keys"
+_START = "start `veilsum member join` at {waiting}"
+_OR_ELSE = f"{_START}. If too few can come,"
+_UNSOLVED = "was certified, but has no result"
+_NEXT_PERIOD = "join the next period, with new records"
+
+
+class RunEnd(StrEnum):
+    """How a round ends without a result, or a cohort without a round. The last three are a member's own ends.
+
+    Attributes:
+        summary: what happened, after the words "the round".
+        cost: whether its records are spent.
+        member: what a member does next.
+        operator: what an operator does next, by `next_for_operator`.
+    """
+
+    summary: str
+    cost: Cost
+    member: str
+    operator: str
+
+    def __new__(
+        cls, value: str, summary: str = "", cost: Cost = Cost.UNDECIDED, member: str = "", operator: str = ""
+    ) -> Self:
+        """Make an end from its name and what is said of it."""
+        end = str.__new__(cls, value)
+        end._value_, end.summary, end.cost, end.member, end.operator = value, summary, cost, member, operator
+        return end
+
+    VOIDING = (
+        "voiding",
+        "is ending without a sum, and waits for decryptors to sign that nothing was opened",
+        Cost.UNDECIDED,
+        "keep `veilsum member join` running",
+        f"{_START}; after the latest end fewer are needed",
+    )
+    VOIDED = (
+        "voided",
+        "ended without a sum",
+        Cost.FREE,
+        "join the next attempt",
+        "`veilsum operator run` opens the next attempt",
+    )
+    ERASING = (
+        "erasing",
+        _OVERDUE,
+        Cost.UNDECIDED,
+        _LATER,
+        f"{_OR_ELSE} the admin closes the round, and its records are lost: `veilsum admin close {{round}} --folder ADMIN`",
+    )
+    ERASING_CERTIFIED = (
+        "erasing-certified",
+        _OVERDUE,
+        Cost.UNDECIDED,
+        _LATER,
+        f"{_OR_ELSE} cancel the round and repeat it: `veilsum operator round cancel {{round}} --reason …`",
+    )
+    ERASED = (
+        "erased",
+        "ended without a sum after its latest end",
+        Cost.FREE,
+        "join the next round",
+        "`veilsum operator run` opens the next round",
+    )
+    FAILED = (
+        "failed",
+        _UNSOLVED,
+        Cost.SPENT,
+        "keep `veilsum member join` running: an exact step is repeated by all its survivors",
+        "`veilsum operator run` sums these records again, by exactly the survivors {survivors}. If one can't come, "
+        + NEW_PERIOD,
+    )
+    FAILED_NOISY = (
+        "failed-noisy",
+        _UNSOLVED,
+        Cost.SPENT,
+        _NEXT_PERIOD,
+        f"a noisy step is never repeated: {NEW_PERIOD}",
+    )
+    LOST = (
+        "lost",
+        "was closed by the admin, because too few decryptors reported",
+        Cost.SPENT,
+        _NEXT_PERIOD,
+        NEW_PERIOD,
+    )
+    COHORT_FAILED = (
+        "cohort-failed",
+        "did not form",
+        Cost.FREE,
+        "join the next cohort",
+        "`veilsum operator run` opens another cohort",
+    )
+    COUNTED = "counted", "counted the classes, and no sum can follow", Cost.SPENT, _NEXT_PERIOD
+    LAPSED = (
+        "lapsed",
+        "is past its latest end, and this member has erased its keys",
+        Cost.UNDECIDED,
+        "join the next round",
+    )
+    MISSED = "missed", "went on without this member", Cost.UNDECIDED, "join the next round"
+
+    @classmethod
+    def of(cls, view: RoundView) -> Self | None:
+        """Return the end of a round; None if it has a result, or may still have one."""
+        state, noisy = view.state, view.spec.noise is not None
+        if state == "failed" and noisy:
+            return cls("failed-noisy")
+        if state == "erasing" and view.survivors and not noisy:
+            return cls("erasing-certified")
+        return cls(state) if state in {*cls} else None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the certified records can be summed again."""
+        return self in {RunEnd.FAILED, RunEnd.ERASING_CERTIFIED}
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether the run has no further step."""
+        return self.cost is Cost.SPENT and not self.repeatable
+
+    def explain(self, detail: str, following: str) -> str:
+        """Say what happened and why, what it cost, and what to do next."""
+        return " ".join(filter(None, (f"{self.summary}: {detail}.", self.cost, f"Next: {following}")))
+
+    def next_for_operator(self, view: RoundView) -> str:
+        """Say what an operator does next about a round."""
+        waiting, survivors = join_names(view.waiting_for), join_names(view.survivors)
+        return self.operator.format(round=view.round, waiting=waiting, survivors=survivors)
+
+    def explain_to_operator(self, view: RoundView) -> str:
+        """`explain` a round's end to its operator."""
+        detail = (
+            f"{len(view.reported)} of {view.reports_min} reports"
+            if view.state == "erasing"
+            else reason_of(view)
+        )
+        return self.explain(detail, self.next_for_operator(view))
+
+
+def reason_of(view: RoundView) -> str:
+    """Return the cause, detail and parties of a round's fault."""
+    if view.fault is None:
+        return "no reason given"
+    parties = f" [{join_names(view.fault.parties)}]" if view.fault.parties else ""
+    return f"{view.fault.cause}: {view.fault.detail}{parties}"
