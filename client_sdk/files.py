@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from client_sdk.errors import IdentityError, Misuse, PeerFault, StateError
 from veilsum.protocol.forms import first_fault
 from veilsum.system.files import sync_folder
+from veilsum.system.key_files import IDENTITY_CARD
 
 T = TypeVar("T")
 
@@ -24,9 +25,6 @@ ANEW = (
     "Fetch the result again into another folder. If the folder is a member's own, move its record.json "
     "away and run the same command again"
 )
-
-_LOCK = "identity.json"
-"""The file that is locked. A separate lock file could be mistaken for stale and removed."""
 
 
 def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:
@@ -62,7 +60,10 @@ class FolderLock:
     _descriptor: int | None = None
 
     def __init__(self, folder: Path) -> None:
-        self._process, self._path = os.getpid(), folder / _LOCK
+        self._process, self._path = (
+            os.getpid(),
+            folder / IDENTITY_CARD,
+        )  # a file of its own could be mistaken for stale and removed
         # Two processes that move one identity's keys would mask or vote twice in one context.
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

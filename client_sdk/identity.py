@@ -12,11 +12,11 @@ from client_sdk.files import FolderLock
 from client_sdk.store import Store
 from veilsum.protocol.codec import NAME_PATTERN
 from veilsum.protocol.identity import SigningKey, fingerprint
-from veilsum.system.exposure import loose_mode
+from veilsum.system.exposure import refuse_loose_mode
 from veilsum.system.files import make_private, write_durably
+from veilsum.system.key_files import IDENTITY_CARD, IDENTITY_KEY, parse_key
 
 _FORMAT = "veilsum-identity/1"
-_KEY, _CARD = "identity.key", "identity.json"
 
 
 class Identity:
@@ -50,7 +50,7 @@ class Identity:
         if not re.fullmatch(NAME_PATTERN, member):
             raise Misuse(f"invalid member id {member!r}: use 1 to 64 of a-z, 0-9 and '-'")
         home = Path(folder).expanduser()
-        if (home / _KEY).exists() or (home / _CARD).exists():
+        if (home / IDENTITY_KEY).exists() or (home / IDENTITY_CARD).exists():
             raise IdentityError(
                 f"{home} holds an identity already: load it with Identity.load, or choose another folder"
             )
@@ -58,8 +58,8 @@ class Identity:
         Store.create(home, None if ledger is None else Path(ledger).expanduser())
         key = SigningKey(secrets.token_bytes(32))
         card = {"format": _FORMAT, "member": member, "public": key.public.hex()}
-        write_durably(home / _KEY, f"{key.seed.hex()}\n".encode())
-        write_durably(home / _CARD, f"{json.dumps(card)}\n".encode())
+        write_durably(home / IDENTITY_KEY, f"{key.seed.hex()}\n".encode())
+        write_durably(home / IDENTITY_CARD, f"{json.dumps(card)}\n".encode())
         return cls(home, member, key)
 
     @classmethod
@@ -70,7 +70,7 @@ class Identity:
             IdentityError: there is no identity, others may read its key or enter its folder, or its files are damaged.
         """
         home = Path(folder).expanduser()
-        path, card_path = home / _KEY, home / _CARD
+        path, card_path = home / IDENTITY_KEY, home / IDENTITY_CARD
         if path.exists() != card_path.exists():
             there, missing = (path, card_path) if path.exists() else (card_path, path)
             raise IdentityError(
@@ -78,11 +78,8 @@ class Identity:
                 f"remove {there} and make one with Identity.create; if it was in use, put {missing} back"
             )
         try:
-            if (why := loose_mode(path) or loose_mode(home, group_may=True)) is not None:
-                raise IdentityError(
-                    f"{why}, and replace this identity by a new one if another person had access"
-                )
-            key = SigningKey(bytes.fromhex(path.read_text("ascii")))
+            _refuse_access(path, home)
+            key = parse_key(path.read_text("ascii"))
             card = json.loads(card_path.read_text("utf-8"))
             member, public = str(card["member"]), str(card["public"])
         except FileNotFoundError as error:
@@ -92,7 +89,7 @@ class Identity:
         except (ValueError, KeyError, TypeError, Misuse):
             # Not chained: what could not be read as a key may be most of one.
             raise IdentityError(
-                f"the identity in {home} is damaged: restore {_KEY} and {_CARD}, which never change, from a backup; "
+                f"the identity in {home} is damaged: restore {IDENTITY_KEY} and {IDENTITY_CARD}, which never change, from a backup; "
                 "if there is none, make a new identity and give its public key to the admin"
             ) from None
         if public != key.public.hex() or not re.fullmatch(NAME_PATTERN, member):
@@ -122,3 +119,14 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"<Identity {self.member} {self.public.hex()[:16]}>"
+
+
+def _refuse_access(key: Path, home: Path) -> None:
+    """Raise IdentityError if others may read the key, or enter its folder."""
+    try:
+        refuse_loose_mode(key)
+        refuse_loose_mode(home, group_may=True)
+    except Misuse as error:
+        raise IdentityError(
+            f"{error}, and replace this identity by a new one if another person had access"
+        ) from error

@@ -26,7 +26,7 @@ from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, 
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.request_signature import Target
-from veilsum.system.exposure import in_the_clear, loose_mode
+from veilsum.system.exposure import in_the_clear, refuse_loose_mode
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -346,8 +346,8 @@ def _tls(url: str, verify: bool | str, cert: ClientCertificate | None) -> ssl.SS
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if cert is not None:
         secret = Path(cert if isinstance(cert, str) else cert[1])
-        if secret.is_file() and (why := loose_mode(secret, group_may=True)) is not None:
-            raise Misuse(why)
+        if secret.is_file():
+            refuse_loose_mode(secret, group_may=True)
         try:
             context.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
         except OSError as error:

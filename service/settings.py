@@ -14,7 +14,7 @@ from service.http.callers import ADDRESS, CALLER
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import in_words
 from veilsum.protocol.rest import MAX_WAIT_S, Scope
-from veilsum.system.exposure import loose_mode
+from veilsum.system.exposure import refuse_loose_mode
 
 SECRETS_DIR = "VEILSUM_SECRETS_DIR"
 """Environment variable for another folder of secrets, for clusters that use /run/secrets themselves."""
@@ -142,5 +142,4 @@ def check_given(folder: Path = _SECRETS) -> None:
     if os.environ.get(SECRETS_DIR) and not folder.is_dir():
         raise Misuse(f"{SECRETS_DIR}: {folder} is not a folder")
     for path in files:
-        if (why := loose_mode(path, group_may=True)) is not None:
-            raise Misuse(why)
+        refuse_loose_mode(path, group_may=True)

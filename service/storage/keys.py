@@ -1,7 +1,5 @@
 """The coordinator's own key, which all replicas share. Its public half is in the database."""
 
-import re
-import secrets
 from pathlib import Path
 
 from sqlalchemy import Connection, insert, select
@@ -11,10 +9,7 @@ from service.storage.folder import DATABASE
 from service.storage.tables import coordinator
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
-from veilsum.system.exposure import loose_mode
-from veilsum.system.files import make_durably
-
-_SEED = re.compile(r"[0-9a-f]{64}")
+from veilsum.system.key_files import COORDINATOR_KEY, create_key, load_key, parse_key
 
 
 def key_of(settings: Settings) -> SigningKey:
@@ -25,34 +20,24 @@ def key_of(settings: Settings) -> SigningKey:
     """
     given = settings.coordinator_key
     if given is None:
-        return load_key(settings.data_dir / "coordinator.key")
-    text = given.get_secret_value().strip().lower()
-    if not _SEED.fullmatch(text):
+        return load_or_create_key(settings.data_dir / COORDINATOR_KEY)
+    try:
+        return parse_key(given.get_secret_value())
+    except Misuse as error:
         raise Misuse(
-            "VEILSUM_COORDINATOR_KEY: expected 64 hexadecimal digits: `xxd -p -c 64 coordinator.key` prints a file's"
-        )
-    return SigningKey(bytes.fromhex(text))
+            f"VEILSUM_COORDINATOR_KEY: {error}: `xxd -p -c 64 {COORDINATOR_KEY}` prints a file's"
+        ) from error
 
 
-def load_key(path: Path) -> SigningKey:
-    """Load the coordinator's signing key; create it at the first start, readable by its owner only.
-
-    Raises:
-        Misuse: others may read the file, or it does not hold a key.
-    """
+def load_or_create_key(path: Path) -> SigningKey:
+    """Load the coordinator's key; create it at the first start. Raises Misuse as `load_key`, or if only the database is there."""
     if not path.exists():
         if path.with_name(DATABASE).exists():
             raise Misuse(
                 f"{path} is missing, and {DATABASE} beside it is its coordinator's: restore the file"
             )
-        # Whole or not at all, and never over another key: rosters will name this one.
-        make_durably(path, secrets.token_bytes(32))
-    if (why := loose_mode(path)) is not None:
-        raise Misuse(why)
-    seed = path.read_bytes()
-    if len(seed) != 32:
-        raise Misuse(f"{path} is not a coordinator's key: it has {len(seed)} bytes, not 32; restore it")
-    return SigningKey(seed)
+        create_key(path)  # never over another key: rosters will name this one
+    return load_key(path)
 
 
 def claim(key: SigningKey, connection: Connection) -> None:
@@ -67,5 +52,6 @@ def claim(key: SigningKey, connection: Connection) -> None:
     elif known != key.public.hex():
         raise Misuse(
             f"the database is of the coordinator with the key {known}, and this replica's is {key.public.hex()}: give every "
-            "replica the same key, by VEILSUM_COORDINATOR_KEY or a copy of coordinator.key in its data folder"
+            "replica the same key, by VEILSUM_COORDINATOR_KEY or a copy of "
+            f"{COORDINATOR_KEY} in its data folder"
         )

@@ -12,7 +12,7 @@ from service.storage.faults import worded
 from service.storage.folder import DATABASE, DataFolderLock, check_there
 from service.storage.objects import ObjectBlobs
 from veilsum.protocol.errors import Misuse
-from veilsum.system.exposure import loose_mode
+from veilsum.system.exposure import refuse_loose_mode
 from veilsum.system.files import make_folder
 
 
@@ -20,8 +20,7 @@ def prepare(settings: Settings) -> None:
     """Make the data folder. Raises Misuse where others may enter it or read a secret, and for a misspelt setting."""
     check_given()
     make_folder(settings.data_dir)
-    if (why := loose_mode(settings.data_dir, group_may=True)) is not None:
-        raise Misuse(why)
+    refuse_loose_mode(settings.data_dir, group_may=True)
 
 
 def database_of(settings: Settings) -> Database:

@@ -109,8 +109,7 @@ def test_files_written_together_are_there_before_the_last_and_none_is_written_tw
 
 
 def test_the_first_of_several_writers_makes_a_file(tmp_path: Path) -> None:
-    for content in (b"first", b"second"):
-        make_durably(tmp_path / "key", content)
+    assert [make_durably(tmp_path / "key", content) for content in (b"first", b"second")] == [True, False]
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"key": b"first"}
 
 

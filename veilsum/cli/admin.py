@@ -1,8 +1,6 @@
 """The admin's signing key, the drafts of rosters and studies, which people edit and the admin signs, and signed files."""
 
 import json
-import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -18,38 +16,24 @@ from veilsum.protocol.messages.cohort import MAX_NAME
 from veilsum.protocol.rest import MemberId
 from veilsum.protocol.study import Content
 from veilsum.study.draft import parse_draft
-from veilsum.system.exposure import loose_mode
-from veilsum.system.files import make_private, sync_folder
-
-_KEY = "admin.key"
+from veilsum.system.files import make_private
+from veilsum.system.key_files import ADMIN_KEY, create_key, load_key
 
 
 def create_admin(folder: Path) -> SigningKey:
     """Create a signing key in a folder of mode 0700. Raises Misuse if the folder holds a key."""
     make_private(folder)
-    try:
-        descriptor = os.open(folder / _KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError as error:
-        raise Misuse(f"{folder} holds a key already: choose another folder") from error
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_bytes(32))
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(folder)
+    if not create_key(folder / ADMIN_KEY):
+        raise Misuse(f"{folder} holds a key already: choose another folder")
     return load_admin(folder)
 
 
 def load_admin(folder: Path) -> SigningKey:
     """Load the signing key. Raises Misuse if it is missing, damaged or readable by others."""
-    path = folder / _KEY
+    path = folder / ADMIN_KEY
     if not path.is_file():
         raise Misuse(f"{folder} holds no key: make one with `veilsum admin new {folder}`")
-    if (why := loose_mode(path)) is not None:
-        raise Misuse(why)
-    seed = path.read_bytes()
-    if len(seed) != 32:
-        raise Misuse(f"{path} is damaged: {len(seed)} bytes, expected 32; restore it from your backup")
-    return SigningKey(seed)
+    return load_key(path)
 
 
 def _short(name: str) -> str:

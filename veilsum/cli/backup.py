@@ -31,9 +31,10 @@ from veilsum.protocol.forms import Hex32, in_words
 from veilsum.protocol.identity import SigningKey, verify_signature
 from veilsum.protocol.rest import Model
 from veilsum.system.files import is_unfinished, make_folder, sync_folder
+from veilsum.system.key_files import COORDINATOR_KEY
 
 FORMAT = "veilsum-backup/1"
-_KEY, _LOCK = "coordinator.key", "coordinator.lock"
+_LOCK = "coordinator.lock"
 _MANIFEST, _SIGNATURE = "manifest.json", "manifest.sig"
 _MAX_MANIFEST_BYTES = 64 << 20
 _PART = "[0-9A-Za-z][0-9A-Za-z._-]{0,254}"
@@ -147,9 +148,9 @@ def _under(folder: Path) -> Iterator[Path]:
 
 def _key(data_dir: Path) -> SigningKey:
     settings = Settings(data_dir=data_dir)
-    if not settings.coordinator_key and not (data_dir / _KEY).exists():
+    if not settings.coordinator_key and not (data_dir / COORDINATOR_KEY).exists():
         raise Misuse(
-            f"a backup is signed with the coordinator's key: {data_dir} has no {_KEY}, and VEILSUM_COORDINATOR_KEY is not set"
+            f"a backup is signed with the coordinator's key: {data_dir} has no {COORDINATOR_KEY}, and VEILSUM_COORDINATOR_KEY is not set"
         )
     return key_of(settings)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilsum.cli.console import reported
-from veilsum.system.exposure import loose_mode
+from veilsum.protocol.errors import Misuse
+from veilsum.system.exposure import refuse_loose_mode
 
 if TYPE_CHECKING:
     from client_sdk.operator import Operator
@@ -85,9 +86,11 @@ def token_in(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        if path.is_file() and (why := loose_mode(path, group_may=True)) is not None:
-            raise typer.BadParameter(f"--token-file: {why}")
+        if path.is_file():
+            refuse_loose_mode(path, group_may=True)
         text = (sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()).decode()
+    except Misuse as error:
+        raise typer.BadParameter(f"--token-file: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a text file"
         raise typer.BadParameter(f"--token-file {path} can't be read: {why}") from error

@@ -23,7 +23,7 @@ from service.storage.stores import prepare
 from service.telemetry import logs
 from veilsum.cli.console import note
 from veilsum.protocol.errors import Misuse
-from veilsum.system.exposure import in_the_clear, loose_mode
+from veilsum.system.exposure import in_the_clear, refuse_loose_mode
 from veilsum.system.processes import keep
 
 GRACE_S = 5
@@ -165,8 +165,8 @@ def _check_tls(certificate: Path | None, key: Path | None, client_ca: Path | Non
     except OSError as error:  # ssl.SSLError is one; it names no file
         files = f"--tls-cert {certificate}" + (f" with --tls-key {key}" if key else "")
         raise Misuse(f"{files} can't be used: {error}") from error
-    if key is not None and (why := loose_mode(key, group_may=True)) is not None:
-        raise Misuse(why)
+    if key is not None:
+        refuse_loose_mode(key, group_may=True)
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)

@@ -1,4 +1,4 @@
-"""Detect exposed secrets: loose file modes, and requests without TLS."""
+"""Refuse exposed secrets: loose file modes; and detect requests without TLS."""
 
 import os
 import shlex
@@ -7,9 +7,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from veilsum.protocol.errors import Misuse
 
-def loose_mode(path: Path, *, group_may: bool = False) -> str | None:
-    """Describe a loose mode of a secret file or folder, and the command that fixes it; None if the mode is fine.
+
+def refuse_loose_mode(path: Path, *, group_may: bool = False) -> None:
+    """Raise Misuse for a secret file or folder that others may read or change, with the command that fixes it.
 
     `group_may` allows access by the group, as orchestrators mount secrets and volumes for non-root users.
     """
@@ -17,12 +19,12 @@ def loose_mode(path: Path, *, group_may: bool = False) -> str | None:
     folder, mode = stat.S_ISDIR(found.st_mode), stat.S_IMODE(found.st_mode)
     loose = mode & (0o007 if group_may else 0o077)
     if not loose:
-        return None
+        return
     deed = "change" if loose & 0o022 else "read"
     remedy = f"run chmod {700 if folder else 600} {shlex.quote(str(path))}"
     if found.st_uid != os.geteuid():
         remedy += ", or name a folder inside it" if folder else ", or mount it with mode 0440"
-    return f"others may {deed} {path} (mode {mode:04o}): {remedy}"
+    raise Misuse(f"others may {deed} {path} (mode {mode:04o}): {remedy}")
 
 
 def in_the_clear(url: str) -> bool:

@@ -7,7 +7,6 @@ import os
 import stat
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
@@ -64,15 +63,17 @@ def write_together(folder: Path, files: Mapping[str, bytes | None]) -> None:
         _replace(folder, {last: changed[last]})
 
 
-def make_durably(path: Path, data: bytes) -> None:
-    """Write a file atomically unless it exists; the first of several writers wins."""
+def make_durably(path: Path, data: bytes) -> bool:
+    """Write a file atomically unless it exists, and return whether it was written; the first of several writers wins."""
     temporary = _written_beside(path, data)
     try:
-        with suppress(FileExistsError):
-            path.hardlink_to(temporary)
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
     finally:
         temporary.unlink()
-    sync_folder(path.parent)
+        sync_folder(path.parent)
+    return True
 
 
 def is_unfinished(name: str) -> bool:

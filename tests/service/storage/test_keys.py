@@ -39,17 +39,17 @@ def test_the_coordinators_key_is_made_once_and_is_its_owners_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "key"
-    made = keys.load_key(path)
+    made = keys.load_or_create_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert keys.load_key(path).public == made.public
+    assert keys.load_or_create_key(path).public == made.public
     monkeypatch.setattr(Path, "exists", lambda _: False)  # as for who looks at the same time
-    assert keys.load_key(path).public == made.public
+    assert keys.load_or_create_key(path).public == made.public
     monkeypatch.undo()
     path.chmod(0o640)
     with pytest.raises(Misuse, match=r"others may read .* run chmod 600"):
-        keys.load_key(path)
+        keys.load_or_create_key(path)
     path.chmod(0o600)
     path.write_bytes(b"short")
-    with pytest.raises(Misuse, match="5 bytes, not 32"):
-        keys.load_key(path)
+    with pytest.raises(Misuse, match="5 bytes, expected 32"):
+        keys.load_or_create_key(path)
     assert [file.name for file in tmp_path.iterdir()] == ["key"]

@@ -65,8 +65,9 @@ def new(
 
 def _existing(folder: Path, member: str) -> "Identity | None":
     from client_sdk import Identity
+    from veilsum.system.key_files import IDENTITY_KEY
 
-    if not (folder / "identity.key").exists():
+    if not (folder / IDENTITY_KEY).exists():
         return None
     found = Identity.load(folder)
     if found.member != member:
