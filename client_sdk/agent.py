@@ -37,7 +37,7 @@ from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Records
 from client_sdk.result import Result
-from client_sdk.session import POLL_MIN_S, Session, ready_of
+from client_sdk.session import Session, ready_of
 from client_sdk.store import StoredPhase
 from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
@@ -45,11 +45,7 @@ from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.rest import ENDINGS, CohortView, RunsView, RunView
 from veilsum.protocol.study import read_content
-
-RUNS_POLL_S = 30.0
-"""Interval of looking for runs that take cards, while a round keeps the member waiting."""
-UNPACED_CHANGES = 8
-"""How many changes of the runs are followed at once; then one a second, because a coordinator may show changes endlessly."""
+from veilsum.system.intervals import POLL_MIN_S, RUNS_POLL_S, UNPACED_CHANGES
 
 
 class RunsFeed:

@@ -25,8 +25,7 @@ from veilsum.protocol.messages import (
     parse,
 )
 from veilsum.protocol.record import ResultRecord
-
-LONG_POLL_S = 30.0
+from veilsum.system.intervals import LONG_POLL_S
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

@@ -37,13 +37,13 @@ from veilsum.protocol.rest import CohortView, RunsView, StudyView
 from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content
 from veilsum.study.answers import Pooled, alone
+from veilsum.system.intervals import MEMBER_RETRY_S
 
 T = TypeVar("T")
 
 RosterSource = Roster | bytes | str | os.PathLike[str] | None
 
 
-PATIENCE_S = 900.0
 LANES = 4
 
 
@@ -75,7 +75,7 @@ class Conversations:
         roster: RosterSource = None,
         *,
         progress: Watcher | None = None,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = MEMBER_RETRY_S,
         lanes: int = LANES,
         transcripts: bool = False,
         environment: Environment = THIS_MACHINE,
@@ -382,7 +382,7 @@ class _Front(Generic[D]):
         *,
         roster: RosterSource = None,
         progress: Watcher | None = None,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = MEMBER_RETRY_S,
         verify: bool | str = True,
         cert: ClientCertificate | None = None,
         lanes: int = LANES,

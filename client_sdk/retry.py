@@ -17,9 +17,9 @@ from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.signing import Signer, Token
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import Problem
+from veilsum.system.intervals import RETRY_FIRST_S, RETRY_LONGEST_S
 
 RETRIED = frozenset({408, 429, 502, 503, 504})
-_FIRST_S, _LONGEST_S = 0.5, 30.0
 
 
 class RetryingClient:
@@ -90,7 +90,7 @@ class RetryingClient:
             yield Pause(pause_s)
 
     def _pause_s(self, tries: int, answer: Response | Unreached) -> float:
-        longest_s = min(_FIRST_S * 2.0 ** min(tries - 1, 10), _LONGEST_S)
+        longest_s = min(RETRY_FIRST_S * 2.0 ** min(tries - 1, 10), RETRY_LONGEST_S)
         backoff_s = longest_s * (0.5 + 0.5 * self._environment.jitter())
         asked = answer.headers.get("retry-after", "") if isinstance(answer, Response) else ""
         return max(backoff_s, self._retry_after_s(asked))

@@ -22,9 +22,7 @@ from veilsum.protocol.messages import Certificate, Roster, Study
 from veilsum.protocol.rest import ENDINGS, RoundView, round_name
 from veilsum.protocol.study import Content
 from veilsum.study import signed
-
-POLL_MIN_S = 1.0
-"""Minimum seconds between two polls without news."""
+from veilsum.system.intervals import POLL_MIN_S
 
 
 def _nothing() -> Flow[None]:

@@ -15,6 +15,7 @@ from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import in_words
 from veilsum.protocol.rest import MAX_WAIT_S, Scope
 from veilsum.system.exposure import refuse_loose_mode
+from veilsum.system.intervals import LONG_POLL_S
 
 SECRETS_DIR = "VEILSUM_SECRETS_DIR"
 """Environment variable for another folder of secrets, for clusters that use /run/secrets themselves."""
@@ -114,7 +115,7 @@ class Settings(BaseSettings):
     blobs_endpoint: str | None = None
     coordinator_key: SecretStr | None = None
     operator_token: SecretStr | None = None
-    max_wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 30.0
+    max_wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = LONG_POLL_S
     resume_grace_s: Annotated[float, Field(ge=0)] = 30.0
     public_url: Annotated[str, AfterValidator(_address)] | None = None
     oidc: OpenIDConnect | None = None

@@ -23,6 +23,7 @@ from service.pages.wording import STATES
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import fingerprint
 from veilsum.protocol.rest import PROBLEM_BASE, Problem
+from veilsum.system.intervals import PAGE_POLL_S
 
 HEADERS = {
     "content-security-policy": (
@@ -93,7 +94,7 @@ def environment() -> Environment:
         "sentence": sentence,
         "code": code,
     }
-    made.globals |= {"STATES": STATES, "PROBLEM_BASE": PROBLEM_BASE, "asset": asset}
+    made.globals |= {"STATES": STATES, "POLL_S": PAGE_POLL_S, "PROBLEM_BASE": PROBLEM_BASE, "asset": asset}
     return made
 
 

@@ -12,6 +12,7 @@ from veilsum.cli.console import CLIENT
 from veilsum.cli.demo.coordinator import free_port
 from veilsum.cli.remote import changes, shown, trust
 from veilsum.protocol.rest import CohortView
+from veilsum.system.intervals import POLL_MIN_S
 
 COHORT = "ab" * 32
 
@@ -38,7 +39,7 @@ def test_what_is_no_address(url: str, cli: Cli) -> None:
 
 
 def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(remote, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(remote, "COMMAND_RETRY_S", 0.05)
     plain = remote.operator.__wrapped__  # type: ignore[attr-defined]  # contextmanager keeps it
     monkeypatch.setattr(plain, "__kwdefaults__", {**plain.__kwdefaults__, "patience_s": 0.05})
     address = f"http://127.0.0.1:{free_port()}"
@@ -110,7 +111,7 @@ def test_changes_are_seen_once_and_without_hurry(monkeypatch: pytest.MonkeyPatch
     seen = changes(look)
     assert [next(seen).version for _ in range(3)] == [1, 2, 0]
     assert asked == [None, 1, 1, 1, 2]
-    assert slept == [remote.POLL_MIN_S] * 2
+    assert slept == [POLL_MIN_S] * 2
 
 
 def test_a_long_poll_that_waited_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ Make = Callable[..., Consortium]
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "PAUSE_S", 0.2)
+    monkeypatch.setattr(running, "RUN_RETRY_S", 0.2)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from client_sdk.agent import RUNS_POLL_S, Agent
+from client_sdk.agent import Agent
 from client_sdk.api import CoordinatorApi
 from client_sdk.errors import Declined, PeerFault
 from client_sdk.policy import Policy
@@ -25,6 +25,7 @@ from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.study import DAY_S
 from veilsum.study.progress import RunEnd
+from veilsum.system.intervals import RUNS_POLL_S
 
 
 def opening(consortium: Consortium, *periods: str) -> Callable[[], bool]:

@@ -41,7 +41,7 @@ def _handler() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_handler")
 def test_who_dies_is_replaced_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "PAUSE_S", 0.0)
+    monkeypatch.setattr(processes, "WORKER_RESTART_S", 0.0)
     seen: list[int] = []
 
     def breaks_in() -> None:

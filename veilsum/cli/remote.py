@@ -18,14 +18,7 @@ from veilsum.cli.console import CLIENT, note, notes
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.rest import CohortView, RoundView
-
-PATIENCE_S = 30.0
-PATIENT_S = 900.0
-"""Retry time of a command that waits for members, equal to a member's."""
-POLL_MIN_S = 1.0
-"""Minimum time between two polls if the coordinator or a proxy answers long polls at once."""
-NEWS_AT_ONCE = 8
-"""Number of changes that are followed at once. Then polls are limited to one a second, because a coordinator may show endless changes."""
+from veilsum.system.intervals import COMMAND_RETRY_S, POLL_MIN_S, UNPACED_CHANGES
 
 View = TypeVar("View", CohortView, RoundView)
 
@@ -38,7 +31,7 @@ def operator(
     *,
     admin: SigningKey | None = None,
     member: Identity | None = None,
-    patience_s: float = PATIENCE_S,
+    patience_s: float = COMMAND_RETRY_S,
 ) -> Iterator[Operator]:
     """Open a client that authenticates with an operator's token, or a signature of the admin or a member. Retries are reported on stderr."""
 
@@ -126,7 +119,7 @@ def changes(look: Callable[[int | None], View]) -> Iterator[View]:
         while view.version == seen:
             asked_s = time.monotonic()
             view = look(seen)
-            paced_s = max(paced_s, asked_s - NEWS_AT_ONCE * POLL_MIN_S) + POLL_MIN_S
+            paced_s = max(paced_s, asked_s - UNPACED_CHANGES * POLL_MIN_S) + POLL_MIN_S
             at_once = view.version != seen and paced_s <= asked_s
             if not at_once and time.monotonic() - asked_s < POLL_MIN_S:
                 time.sleep(POLL_MIN_S)

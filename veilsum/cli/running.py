@@ -23,13 +23,10 @@ from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
 from veilsum.protocol.study import read_content
 from veilsum.study.progress import RunAction, RunEnd, next_action
+from veilsum.system.intervals import PRESENCE_S, RUN_RETRY_S
 
 ATTEMPTS = 8
 """Consecutive enrolments and rounds without a result before a run gives up."""
-PAUSE_S = 5.0
-"""Pause before a retry, in seconds."""
-HEARD_S = 120.0
-"""A step opens only if enough members made a request within this time."""
 _REFUSED_FOR_NOW = frozenset(
     {
         Cause.CONFLICT,
@@ -107,7 +104,7 @@ class Following:
                     self._open(cohort, found.step)
             except Unreachable as lost:  # the request may have succeeded; the next iteration finds out
                 self.tell(f"{lost}. Looking again.")
-                self.pause(PAUSE_S)
+                self.pause(RUN_RETRY_S)
 
     def _live(self, federation: str, study: StudyView, period: str) -> RoundView | None:
         """Return the run's open round; a federation has at most one."""
@@ -135,7 +132,7 @@ class Following:
         """Report a failure, and back off. After the pause, members that left no longer count as present."""
         self._failures.append(reason)
         self.tell(reason)
-        self.pause(min(HEARD_S, PAUSE_S * 2 ** (len(self._failures) - 1)))
+        self.pause(min(PRESENCE_S, RUN_RETRY_S * 2 ** (len(self._failures) - 1)))
 
     def _cohort(self, federation: str, study: StudyView, period: str, found: RunAction) -> CohortView:
         """Return the newest cohort in which the step can be opened, or open a cohort."""
@@ -164,7 +161,7 @@ class Following:
     def _open(self, cohort: CohortView, step: str) -> None:
         """Open the step, or report why it can't be opened now."""
         try:
-            self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=HEARD_S))
+            self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=PRESENCE_S))
         except PeerFault as fault:
             named = {*fault.parties} - {"coordinator"}
             if fault.cause is Cause.ROSTER_ROLLBACK:
@@ -177,7 +174,7 @@ class Following:
                 )
             elif fault.cause in _REFUSED_FOR_NOW:
                 self.tell(f"Step {step} can't be opened yet: {fault.detail}.")
-                self.pause(PAUSE_S)
+                self.pause(RUN_RETRY_S)
             else:
                 raise
 

@@ -24,10 +24,8 @@ from service.telemetry import logs
 from veilsum.cli.console import note
 from veilsum.protocol.errors import Misuse
 from veilsum.system.exposure import in_the_clear, refuse_loose_mode
+from veilsum.system.intervals import SHUTDOWN_TIMEOUT_S
 from veilsum.system.processes import keep
-
-GRACE_S = 5
-"""Time that requests have to finish at SIGTERM; open long polls end at once."""
 
 
 def run(
@@ -103,7 +101,7 @@ def _serve(
         log_config=None,
         http=Connection,
         limit_concurrency=settings.connections,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
     )
     server = _Server(config, tell)
     # uvicorn raises KeyboardInterrupt again after a clean end; newer versions raise SystemExit if they can't start.

@@ -16,8 +16,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-PAUSE_S = 1.0
-"""Pause before a dead worker is replaced, so that a crash loop does not keep a core busy."""
+from veilsum.system.intervals import WORKER_RESTART_S
 
 Work = Callable[[Callable[[], None]], object]
 
@@ -52,7 +51,7 @@ def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
         started()
         while True:
             wait([process.sentinel for process in running])
-            time.sleep(PAUSE_S)
+            time.sleep(WORKER_RESTART_S)
             for process in [each for each in running if not each.is_alive()]:
                 running.remove(process)
                 start()

@@ -95,7 +95,7 @@ if (stream) {
   });
   // A lost stream is opened again by the browser; a refused one is not, and then the page asks by itself.
   source.addEventListener("error", () => {
-    if (source.readyState === EventSource.CLOSED) setInterval(() => document.hidden || refresh(), 15000);
+    if (source.readyState === EventSource.CLOSED) setInterval(() => document.hidden || refresh(), 1000 * stream.dataset.unstreamed);
   });
 }
 const polled = document.querySelector("[data-poll]");

@@ -98,7 +98,7 @@ def test_a_child_that_takes_too_long_is_named(family: Family) -> None:
 def test_leaving_the_block_ends_every_child_even_a_stubborn_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "STOP_S", 0.3)
+    monkeypatch.setattr(processes, "SHUTDOWN_TIMEOUT_S", 0.3)
     children = Children()
     family = Family(children, tmp_path)
 

@@ -17,6 +17,7 @@ from veilsum.cli.console import JSON, clock, note, say, table
 from veilsum.cli.names import public_key
 from veilsum.cli.options import DEFAULT_URL, Ca, IdColumn, Url, reporting
 from veilsum.protocol.errors import Misuse
+from veilsum.system.intervals import COMMAND_RETRY_S, STUDIES_POLL_S
 
 if TYPE_CHECKING:
     from client_sdk import Identity, Member, Policy, Records, Result
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Contribute sums over your own records.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="The identity's folder (`veilsum member new`).")]
 _PIN, _APPROVALS = "admin-key", "approvals.json"
-_POLL_S = 10.0
 
 
 @app.command()
@@ -260,7 +260,7 @@ def _approved(
         if JSON.get() or not sys.stdin.isatty():
             raise Misuse("no study is approved: pass --approve with the digest that the admin told you")
         note("No study to take part in is published. Waiting for one.")
-        time.sleep(_POLL_S)
+        time.sleep(STUDIES_POLL_S)
 
 
 def _approvals(path: Path) -> dict[str, str]:
@@ -437,7 +437,7 @@ def ledger(
     """
     from client_sdk import Identity, Member, Policy
     from client_sdk.store import Store
-    from veilsum.cli.remote import PATIENCE_S, certificate, trust
+    from veilsum.cli.remote import certificate, trust
 
     identity = Identity.load(folder)
     if (give_up is None) != (period is None):
@@ -445,7 +445,7 @@ def ledger(
     if give_up is not None and period is not None:
         policy = Policy(admin_key=pinned(folder, None))
         with Member(
-            url, identity, policy, patience_s=PATIENCE_S, verify=trust(ca), cert=certificate()
+            url, identity, policy, patience_s=COMMAND_RETRY_S, verify=trust(ca), cert=certificate()
         ) as member:
             member.give_up(give_up, period)
     rows = [

@@ -11,6 +11,7 @@ from veilsum.cli.console import need, note, notes, say
 from veilsum.cli.names import public_key
 from veilsum.cli.options import Connect, at_coordinator, reporting
 from veilsum.protocol.errors import Misuse
+from veilsum.system.intervals import MEMBER_RETRY_S
 
 app = typer.Typer(help="Run studies at a coordinator, and look after its data.", no_args_is_help=True)
 backups = typer.Typer(
@@ -28,12 +29,11 @@ def run(connect: Connect, study: StudyName, federation: Federation = None, perio
 
     You can interrupt the command: started again, it finds the run and continues. Exits with 1 unless there is a result.
     """
-    from veilsum.cli.remote import PATIENT_S
     from veilsum.cli.round_view import line, show, show_result
     from veilsum.cli.running import Following, this_month
 
     tell = notes()
-    with connect(patience_s=PATIENT_S) as client:
+    with connect(patience_s=MEMBER_RETRY_S) as client:
         found, of = wanted_study(client, study, federation)
         following = Following(client, lambda seen: tell(seen if isinstance(seen, str) else line(seen)))
         try:

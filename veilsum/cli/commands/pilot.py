@@ -11,6 +11,7 @@ import typer
 from veilsum.cli.console import JSON, need, note, say
 from veilsum.cli.options import IdColumn, Standardise, reporting
 from veilsum.protocol.errors import Misuse
+from veilsum.system.intervals import DEMO_FINISH_S
 
 if TYPE_CHECKING:
     from client_sdk import Result
@@ -182,7 +183,7 @@ def _run(
     import numpy as np
 
     from veilsum.cli.demo.coordinator import running_coordinator
-    from veilsum.cli.demo.federation import FINISH_S, Federation
+    from veilsum.cli.demo.federation import Federation
     from veilsum.cli.demo.processes import Children
 
     members = [f"member-{number:02}" for number in range(1, len(tables) + 1)]
@@ -198,7 +199,7 @@ def _run(
             for member in members:
                 federation.start_member(member, folder.features(member))
             view = federation.run(screen)
-            children.join(members, FINISH_S)
+            children.join(members, DEMO_FINISH_S)
             transcript = operator.transcript(view.round)
         results = [federation.result(member) for member in members]  # each verified
         values = {**_accuracy(results), **_difference(folder, members, results[0])}

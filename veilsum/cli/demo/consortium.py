@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from veilsum.cli.demo.coordinator import running_coordinator
-from veilsum.cli.demo.federation import FINISH_S, Federation
+from veilsum.cli.demo.federation import Federation
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.learning import Learned
 from veilsum.cli.demo.plan import DemoPlan
@@ -16,6 +16,7 @@ from veilsum.cli.demo.processes import Children, DemoError
 from veilsum.cli.demo.screen import Screen
 from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.protocol.study import DAY_S, FFC, After, Content, Notes, Question, RecordRules, Windows, Withhold
+from veilsum.system.intervals import DEMO_FINISH_S
 
 MOST = 1_000
 MARGIN = 3
@@ -98,7 +99,7 @@ def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, c
         if len(killing.dead) < 2:
             raise DemoError(f"{second.member} was not killed in time: is this machine busy? Try again")
         living = tuple(each for each in learned.members if each not in killing.dead)
-        children.join(living, FINISH_S)
+        children.join(living, DEMO_FINISH_S)
     return DemoRun(federation, view, (first, second), living, killing.formed_s - began)
 
 

@@ -10,9 +10,9 @@ from client_sdk.operator import Operator
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.processes import Children
 from veilsum.cli.demo.screen import Screen
+from veilsum.system.intervals import DEMO_START_S
 
 HOST = "127.0.0.1"
-START_S = 60.0
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def running_coordinator(children: Children, folder: Folder, screen: Screen) -> I
     port, token = free_port(), secrets.token_urlsafe(32)
     url = f"http://{HOST}:{port}"
     options = ["--host", HOST, "--port", str(port), "--timeout-graceful-shutdown", "2"]
-    with Operator(url, token, patience_s=START_S) as operator:
+    with Operator(url, token, patience_s=DEMO_START_S) as operator:
         with screen.stage("Coordinator") as stage:
             children.start(
                 "the coordinator",

@@ -21,7 +21,6 @@ from veilsum.cli.running import Following, this_month
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
 from veilsum.protocol.study import Content
 
-FINISH_S = 120.0
 _TITLES = {
     "collecting": "Uploads",
     "checking": "Receipts",

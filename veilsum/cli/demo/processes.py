@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Self, TypeVar
 
 from veilsum.protocol.errors import Misuse
+from veilsum.system.intervals import SHUTDOWN_TIMEOUT_S
 
 
 class DemoError(Misuse):
@@ -22,7 +23,6 @@ class DemoError(Misuse):
 
 T = TypeVar("T")
 
-STOP_S = 5.0
 _HANDLED = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -123,17 +123,17 @@ class Children:
             raise DemoError(f"{late}: still running {timeout_s:.0f} s after the round's end")
 
     def stop(self) -> None:
-        """End all that run: SIGTERM, and SIGKILL to what is left after `STOP_S` seconds."""
+        """End all that run: SIGTERM, and SIGKILL to what is left after `SHUTDOWN_TIMEOUT_S` seconds."""
         with self._lock:
             for child in self._children.values():
                 child.expected = True
         endings = [child.over for child in self._children.values()]
         try:
             self._signal(signal.SIGTERM)
-            wait(endings, STOP_S)
+            wait(endings, SHUTDOWN_TIMEOUT_S)
         finally:  # also where an impatient user presses Ctrl-C again
             self._signal(signal.SIGKILL)
-            wait(endings, STOP_S)
+            wait(endings, SHUTDOWN_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,38 @@
+"""How long the SDK, the commands, the demo and the pages wait: polls, retries and timeouts, in seconds."""
+
+# Polls
+
+POLL_MIN_S = 1.0
+"""Minimum time between two polls without news: some proxies answer long polls at once, and a coordinator may show endless changes."""
+UNPACED_CHANGES = 8
+"""How many changes in a row are followed at once; later ones as if they came every `POLL_MIN_S`."""
+LONG_POLL_S = 30.0
+"""How long a client asks the coordinator to hold a poll, and how long it holds one by default."""
+RUNS_POLL_S = 30.0
+"""Interval of looking for runs that take cards, while a round keeps a member waiting."""
+STUDIES_POLL_S = 10.0
+"""Interval of looking for a study to approve."""
+PAGE_POLL_S = {"enrolment": 3, "lists": 5, "others": 10, "unstreamed": 15, "members": 30}
+"""Intervals at which pages refresh; "unstreamed" is a round whose stream of events was refused."""
+
+# Retries
+
+MEMBER_RETRY_S = 900.0
+"""How long a member, or a command that waits for members, retries while the coordinator is out of reach."""
+COMMAND_RETRY_S = 30.0
+"""How long other commands retry."""
+RETRY_FIRST_S, RETRY_LONGEST_S = 0.5, 30.0
+"""The first and the longest pause between two tries of a request."""
+RUN_RETRY_S = 5.0
+"""Pause of `veilsum operator run` after a failure, at first."""
+PRESENCE_S = 120.0
+"""Such a run opens a step only if enough members made a request within this time."""
+WORKER_RESTART_S = 1.0
+"""Pause before a dead worker is replaced, so that a crash loop does not keep a core busy."""
+
+# Ends of processes
+
+SHUTDOWN_TIMEOUT_S = 5
+"""How long requests, and the demo's processes, have to finish after SIGTERM; open long polls end at once."""
+DEMO_START_S, DEMO_FINISH_S = 60.0, 120.0
+"""How long the demo's coordinator may take to start, and its members to end after their round."""
