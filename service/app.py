@@ -204,7 +204,6 @@ async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExit
         now=now,
         max_wait_s=chosen.max_wait_s,
         resume_grace_s=chosen.resume_grace_s,
-        skew_s=chosen.clock_skew_s,
     )
     app.state.coordinator, app.state.clock = coordinator, now
     app.state.audit = Audit(database, key)
@@ -231,6 +230,7 @@ async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExit
         "following others": coordinator.catalogue.follow(),
         "the clock": now.follow(database),
         "the loop's watch": watch_loop(),
+        "last heard": coordinator.last_heard.keep_writing(),
     }
     coordinator.background = tuple(asyncio.create_task(each, name=name) for name, each in work.items())
     for task in coordinator.background:

@@ -31,7 +31,7 @@ from veilsum.protocol.audit import START, AuditPage, follow
 
 # Not only the coordinator: each process runs the main module again, and should find its imports loaded.
 CONTEXT.set_forkserver_preload(["assurance.kill.campaign"])
-NO_WORK = ("migrat", "forget", "keys.", "tokens.", "sweep", "nonces.", "Leases.", "audit.")
+NO_WORK = ("migrat", "forget", "keys.", "tokens.", "sweep", "nonces.", "Leases.", "audit.", "LastHeard.")
 """Points of a process that starts, looks for work or writes the audit log."""
 CLEAR_S = 40.0
 """Time within which another process finishes a dead process's deletions."""

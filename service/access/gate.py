@@ -126,6 +126,7 @@ class Gate:
         signature.verify(public, self.target(request), digest)
         expires_s = signature.expires_s + self._skew_s
         request.state.nonce = Nonce(signer_of(federation, signature.keyid), signature.nonce, expires_s)
+        request.state.signed_s = signature.created_s
 
     def target(self, request: Request) -> Target:
         """Return the request's target as its sender addressed it."""

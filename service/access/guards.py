@@ -289,6 +289,9 @@ async def _count(request: Request, caller: Caller) -> None:
         except PeerFault:
             limits.give_back(caller, request)
             raise
+    if caller.role is Role.MEMBER:
+        last = coordinator_of(request).last_heard
+        last.note_request(caller.federation, caller.name, request.state.signed_s)
     bill(limits.account(caller, request))
     request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
 

@@ -8,17 +8,18 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select
 
-from service.coordination import combining, liveness
+from service.coordination import combining
 from service.coordination.catalogue import Catalogue
 from service.coordination.cohorts import Cohort, check_possible
 from service.coordination.federations import Federations, refuse_expired
 from service.coordination.jobs import Jobs
 from service.coordination.journal import begin_round
+from service.coordination.liveness import LOOK_BACK_S, LastHeard, check_enough_heard, find_decryptors
 from service.coordination.rounds import Round
 from service.coordination.runs import Runs
 from service.coordination.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
@@ -99,7 +100,6 @@ class Coordinator:
         resume_grace_s: seconds after `load` in which no deadline passes.
         pause_s: before work that failed is tried again, at first.
         lease_s: after which another process takes over the work of one that gives no sign of life.
-        skew_s: how far a signer's clock may be off, as the gate has it.
     """
 
     def __init__(
@@ -114,17 +114,17 @@ class Coordinator:
         resume_grace_s: float = 0.0,
         pause_s: float = PAUSE_S,
         lease_s: float = LEASE_S,
-        skew_s: float = 60.0,
     ) -> None:
         self.database, self.blobs, self.key, self.now = database, blobs, key, now
         self.federations = Federations(database, key.public)
         self.runs = Runs(database, self.federations)
+        self.last_heard = LastHeard(database)
         self.catalogue = Catalogue(database, blobs, folder, key, self.federations, self.runs, self._changed)
         self.jobs = Jobs(self.catalogue, self.federations, blobs, key, now)
         self.scheduler: Scheduler = Scheduler(self.jobs.due, now, pause_s, Leases(database, lease_s))
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
         self.stopping, self.changes = False, 0
-        self._max_wait_s, self._resume_grace_s, self._skew_s = max_wait_s, resume_grace_s, skew_s
+        self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
         self._opening = asyncio.Lock()
         self._combined = dict[str, CombinedRecord]()
         self.background: tuple[asyncio.Task[None], ...] = ()
@@ -236,7 +236,7 @@ class Coordinator:
         """Return what `open_round` would open now. Raises the same faults."""
         attempt, now_s, _ = await self._next_attempt(await self.catalogue.cohort(cohort_id), request)
         opening = attempt.opening
-        within_s = request.heard_within_s or liveness.LOOK_BACK_S
+        within_s = request.heard_within_s or LOOK_BACK_S
         return PreflightView(
             federation=attempt.roster.federation.hex(),
             cohort=attempt.manifest.cohort.hex(),
@@ -246,12 +246,8 @@ class Coordinator:
             survivors_min=attempt.survivors_min,
             spec=spec_view(attempt),
             cost=cost_in_words(attempt),
-            decryptors=await liveness.decryptors(self.database, attempt, within_s, now_s, self._skew_s),
+            decryptors=await find_decryptors(self.last_heard, attempt, within_s, now_s),
         )
-
-    async def last_heard(self, federation: str, members: Collection[str]) -> dict[str, float]:
-        """Return when each member was last heard from, in Unix time, without members that never were."""
-        return await liveness.signed_s(self.database, federation, members, self._skew_s)
 
     async def _next_attempt(self, cohort: Cohort, request: RoundRequest) -> tuple[Attempt, float, int]:
         """Make the cohort's next attempt, which may be opened if it is stored before any other.
@@ -282,7 +278,7 @@ class Coordinator:
         await self._check(attempt)
         if request.heard_within_s is not None:
             members, within_s = await self._eligible(attempt), request.heard_within_s
-            await liveness.check(self.database, attempt, members, within_s, now_s, self._skew_s)
+            await check_enough_heard(self.last_heard, attempt, members, within_s, now_s)
         return attempt, now_s, before
 
     async def _check_current(self, cohort: Cohort, now_s: float) -> None:

@@ -1,50 +1,92 @@
-"""When each member was last heard from: by its admitted signed requests, long polls included.
+"""When each member was last heard from: when it signed its newest admitted request, long polls included.
 
-Nothing is stored for this. Each signed request's nonce is kept with the time from which it is refused by its age
-(service/storage/nonces.py): its signature's own expiry, plus `skew_s` by which the signer's clock may be off.
-
-For how long a request was signed is not stored. Each is read as signed for `LIFETIME_S`, as the SDK and `veilsum` sign, which gives the
-time of signing by the signer's clock. The request came at the earliest `skew_s` before that, where the clock was ahead: a silent member may
-count as heard from for that much longer, or for as much as it signs for longer, up to `MAX_LIFETIME_S`. It came at the latest
-`LIFETIME_S + skew_s` after it, where it was long under way or the clock was behind: by so much may a member count as silent too soon.
-Reading each as signed for the longest lifetime would never count a silent member as heard from, and would show members that wait as the
-SDK does as silent for five minutes.
+The time is the signature's own, by the signer's clock, which may be off by as much as the gate allows. A request that is sent again therefore
+says nothing new, and a long poll counts from its beginning.
 """
 
+import asyncio
 from collections.abc import Collection
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 
 from service.http.problems import terms_refused
 from service.storage.database import Database
-from service.storage.nonces import newest, signer_of
+from service.storage.tables import last_heard
+from service.telemetry.logs import LOGGER, where
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.request_signature import LIFETIME_S
 from veilsum.protocol.rest import DecryptorsView, join_names
 
+log = structlog.get_logger(LOGGER)
 LOOK_BACK_S = 600.0
 """How far a preflight looks back unless the request says otherwise."""
+WRITE_HEARD_EVERY_S = 10.0
+"""Pause between two writes. A time is this late at other replicas, and may be lost if the process is killed before."""
 _REMEDY = "Start their `veilsum member join`"
 
 
-async def signed_s(
-    database: Database, federation: str, members: Collection[str], skew_s: float
-) -> dict[str, float]:
-    """Return when each member last signed an admitted request, in Unix time, without members that never did.
+class LastHeard:
+    """When each member was last heard from, by all processes of one database.
 
-    `skew_s` is what the gate adds to a signature's expiry.
+    Requests are noted in memory. All notes of some seconds are written together, so that a poll costs no write of its own.
     """
-    names = {signer_of(federation, member): member for member in members}
-    found = await newest(database, names)
-    return {names[signer]: expires_s - skew_s - LIFETIME_S for signer, expires_s in found.items()}
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._unwritten = database, dict[tuple[str, str], float]()
+
+    def note_request(self, federation: str, member: str, signed_s: float) -> None:
+        """Note an admitted request that a member signed at this Unix time."""
+        key = federation, member
+        self._unwritten[key] = max(signed_s, self._unwritten.get(key, signed_s))
+
+    async def read_times(self, federation: str, members: Collection[str]) -> dict[str, float]:
+        """Return when each member signed its newest request, in Unix time, without members that never did."""
+        await self.write_notes()
+        heard = last_heard.c
+        query = select(heard.member, heard.signed_s).where(
+            heard.federation == federation, heard.member.in_(members)
+        )
+        return {row.member: row.signed_s for row in await self._database.rows(query)}
+
+    async def write_notes(self) -> None:
+        """Write what was noted since the last write. If that fails, it is logged, and the notes are kept."""
+        notes = dict(self._unwritten)
+        if not notes:
+            return
+        adding = self._database.insert(last_heard)
+        new_s = adding.excluded.signed_s
+        newest = adding.on_conflict_do_update(
+            index_elements=last_heard.primary_key.columns,
+            set_={"signed_s": new_s},
+            where=last_heard.c.signed_s < new_s,
+        )
+        # In order, so that two processes never wait for each other.
+        rows = [
+            {"federation": federation, "member": member, "signed_s": signed_s}
+            for (federation, member), signed_s in sorted(notes.items())
+        ]
+        try:
+            await self._database.write(lambda connection: connection.execute(newest, rows))
+        except (OSError, SQLAlchemyError) as error:
+            log.warning("last heard not written", **where(error))
+            return
+        left = {key: signed_s for key, signed_s in self._unwritten.items() if notes.get(key) != signed_s}
+        self._unwritten = left
+
+    async def keep_writing(self) -> None:
+        """Write every `WRITE_HEARD_EVERY_S`, and once more when cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(WRITE_HEARD_EVERY_S)
+                await self.write_notes()
+        finally:
+            await self.write_notes()
 
 
-async def decryptors(
-    database: Database, attempt: Attempt, within_s: float, now_s: float, skew_s: float
-) -> DecryptorsView:
-    """Tell which of an attempt's decryptors signed a request within the last `within_s` seconds."""
-    last_s = await signed_s(database, attempt.roster.federation.hex(), attempt.decryptors, skew_s)
-    silent = tuple(
-        member for member in attempt.decryptors if member not in last_s or last_s[member] < now_s - within_s
-    )
+async def find_decryptors(last: LastHeard, attempt: Attempt, within_s: float, now_s: float) -> DecryptorsView:
+    """Return which of an attempt's decryptors signed a request within the last `within_s` seconds."""
+    silent = await _find_silent(last, attempt, attempt.decryptors, now_s - within_s)
     return DecryptorsView(
         decryptors=len(attempt.decryptors),
         needed=attempt.quorum.threshold,
@@ -54,22 +96,14 @@ async def decryptors(
     )
 
 
-async def check(
-    database: Database,
-    attempt: Attempt,
-    members: Collection[str],
-    within_s: float,
-    now_s: float,
-    skew_s: float,
+async def check_enough_heard(
+    last: LastHeard, attempt: Attempt, members: Collection[str], within_s: float, now_s: float
 ) -> None:
-    """Refuse a round for which too few decryptors or members were heard from (terms-refused).
+    """Refuse a round for which too few decryptors or members were heard from within `within_s` seconds (terms-refused).
 
-    A run's first step needs as many more members as its study lets drop out afterwards.
-
-    `members` may be in the sum. They were heard from if it was within `within_s` seconds; `skew_s` is what the gate adds to a signature's
-    expiry.
+    `members` may be in the sum. A run's first step needs as many more members as its study lets drop out afterwards.
     """
-    found = await decryptors(database, attempt, within_s, now_s, skew_s)
+    found = await find_decryptors(last, attempt, within_s, now_s)
     if found.heard < found.needed:
         raise terms_refused(f"{found.sentence}. {_REMEDY}")
     needed, withhold = attempt.survivors_min, attempt.question.withhold
@@ -77,10 +111,16 @@ async def check(
         needed = max(needed, min(len(members), attempt.quorum.survivors_min + withhold.margin))
     elif withhold is not None and not attempt.repeats:
         needed = max(needed, len(members) - withhold.margin)
-    last_s = await signed_s(database, attempt.roster.federation.hex(), members, skew_s)
-    silent = [member for member in members if last_s.get(member, -1.0) < now_s - within_s]
+    silent = await _find_silent(last, attempt, members, now_s - within_s)
     heard = len(members) - len(silent)
     if heard < needed:
         raise terms_refused(
             f"{heard} of {len(members)} members heard from within {within_s:g} s, {needed} needed; not: {join_names(silent)}. {_REMEDY}"
         )
+
+
+async def _find_silent(
+    last: LastHeard, attempt: Attempt, members: Collection[str], since_s: float
+) -> tuple[str, ...]:
+    times = await last.read_times(attempt.roster.federation.hex(), members)
+    return tuple(member for member in members if times.get(member, float("-inf")) < since_s)

@@ -60,7 +60,7 @@ async def last_heard(
     """When members were last heard from."""
     if not may_run(request, federation):
         return {"heard": None}
-    return {"heard": await here.last_heard(federation, members), "silent_s": LOOK_BACK_S}
+    return {"heard": await here.last_heard.read_times(federation, members), "silent_s": LOOK_BACK_S}
 
 
 def may_run(request: Request, federation: str) -> bool:

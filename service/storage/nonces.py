@@ -7,10 +7,10 @@ expiry its nonces were deleted, and requests that expire earlier are refused, wh
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, delete, func, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from service.storage.database import Batches, Database
 from service.storage.tables import nonces
@@ -39,16 +39,6 @@ class Nonce:
 def signer_of(federation: str, keyid: str) -> str:
     """The `Nonce.signer` of a federation's member or admin."""
     return f"{federation}/{keyid}"
-
-
-async def newest(database: Database, signers: Collection[str]) -> dict[str, float]:
-    """Return when each signer's last request expires, or did, in Unix time; none for a signer without requests.
-
-    Deleted nonces count: the newest one's time is remembered.
-    """
-    last = func.max(nonces.c.expires_s).label("last_s")
-    query = select(nonces.c.signer, last).where(nonces.c.signer.in_(signers)).group_by(nonces.c.signer)
-    return {row.signer: row.last_s for row in await database.rows(query)}
 
 
 class Nonces:

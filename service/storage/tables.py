@@ -201,3 +201,13 @@ nonces = Table(
     Column("expires_s", Float, nullable=False, index=True),
     PrimaryKeyConstraint("signer", "nonce"),
 )
+
+# When each member signed its newest admitted request, by its own clock.
+last_heard = Table(
+    "last_heard",
+    metadata,
+    Column("federation", String(64), nullable=False),
+    Column("member", String(64), nullable=False),
+    Column("signed_s", Float, nullable=False),
+    PrimaryKeyConstraint("federation", "member"),
+)

@@ -21,7 +21,7 @@ from tests.support.serving import Clock, Server, running, served
 from veilsum.protocol.messages import parse
 from veilsum.protocol.rest import OCTETS
 
-DIARIES = {"audit", "audit_head", "leases", "nonces"}
+DIARIES = {"audit", "audit_head", "last_heard", "leases", "nonces"}
 """Tables that record who asked, rather than any content."""
 UNLIMITED = Allowance(1e9, 10**9, 10**6, share=1e6)
 

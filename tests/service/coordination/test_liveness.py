@@ -1,18 +1,24 @@
 """Before a round opens, it is known which of its certifying members are online: by admitted requests alone."""
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, update
 from sqlalchemy.exc import OperationalError
 
 from service.coordination import liveness
-from service.storage.nonces import FORGET_EVERY_S, signer_of
-from service.storage.tables import nonces
+from service.coordination.liveness import LastHeard
+from service.settings import Settings
+from service.storage.database import Database
+from service.storage.stores import opened
+from tests.support import serving
 from tests.support.clients import KEYS, refusal
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
-from tests.support.serving import Server, carry_out
+from tests.support.servers import Servers
+from tests.support.serving import Clock, Server, running, two
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.request_signature import Target, sign_request
@@ -67,20 +73,29 @@ async def test_a_preflight_names_who_was_not_heard_from(server: Server, formed: 
     assert (seen.heard, seen.silent) == (2, ("m-0", "m-2", "m-3", "m-5"))
 
 
-async def test_what_is_kept_of_a_signer_whose_nonces_are_forgotten_counts(
-    server: Server, silent: Party
+async def test_a_restart_forgets_nobody(tmp_path: Path) -> None:
+    party, clock = Party(SIX), Clock()
+    async with running(tmp_path, clock) as server:
+        await party.begin(server)
+        clock.ahead_s += LONG_S
+        await waits(server, party, "m-4")
+    async with running(tmp_path, clock) as server:
+        assert (await shown(server, party)).silent == tuple(each for each in SIX if each != "m-4")
+
+
+async def test_another_replica_hears_of_it_within_seconds(
+    tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database, forgets = server.coordinator.database, server.app.state.gate._nonces
-    # The database's clock is right, and the test's is ahead.
-    await carry_out(database, update(nonces).values(expires_s=nonces.c.expires_s - LONG_S))
-    forgets._looked_s -= FORGET_EVERY_S
-    await waits(server, silent, "m-4")
-    rows = select(nonces.c.signer, func.count(), func.max(nonces.c.nonce)).group_by(nonces.c.signer)
-    left = {signer: (count, newest) for signer, count, newest in await database.rows(rows)}
-    assert left[signer_of(silent.federation, "m-0")] == (1, "")
-    assert (await shown(server, silent)).silent == tuple(each for each in SIX if each != "m-4")
-    later = await shown(server, silent, heard_within_s=2 * LONG_S + 60)
-    assert later.silent == ()
+    monkeypatch.setattr(serving, "SERVERS", servers)
+    monkeypatch.setattr(liveness, "WRITE_HEARD_EVERY_S", 0.05)
+    party, clock = Party(SIX), Clock()
+    async with two(tmp_path / "data", clock) as (one, other, _):
+        await party.begin(one)
+        clock.ahead_s += LONG_S
+        await waits(one, party, "m-4")
+        async with asyncio.timeout(10):
+            while "m-4" in (await shown(other, party)).silent:  # noqa: ASYNC110 - no event to await
+                await asyncio.sleep(0.05)
 
 
 async def test_what_proves_no_member_is_answered_as_anybody_and_heard_from_nobody(
@@ -205,3 +220,66 @@ async def test_a_sum_needs_members_that_its_indicator_counted(server: Server) ->
     )
     await waits(server, party, "m-3")
     assert (await party.try_round(server, heard_within_s=120)).status_code == 201
+
+
+@pytest.fixture
+async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
+    del stores
+    own = await serving.SERVERS.settings(tmp_path) if serving.SERVERS is not None else {}
+    async with opened(Settings(data_dir=tmp_path, **own)) as (made, _):
+        yield made
+
+
+@pytest.mark.both_stores
+async def test_of_all_processes_notes_the_newest_stands(database: Database) -> None:
+    one, other = LastHeard(database), LastHeard(database)
+    one.note_request("f", "a", 5.0)
+    one.note_request("f", "b", 5.0)
+    other.note_request("f", "a", 7.0)
+    other.note_request("g", "a", 9.0)
+    await other.write_notes()
+    assert await one.read_times("f", ["a", "b", "c"]) == {"a": 7.0, "b": 5.0}
+    for each in (one, other, LastHeard(database)):
+        assert await each.read_times("f", ["a", "b", "c"]) == {"a": 7.0, "b": 5.0}
+    one.note_request("f", "a", 6.0)  # sent again, or late
+    assert await one.read_times("f", ["a"]) == {"a": 7.0}
+    one.note_request("f", "a", 8.0)
+    assert await other.read_times("f", ["a"]) == {"a": 7.0}
+    assert await one.read_times("f", ["a"]) == {"a": 8.0}
+
+
+async def test_all_requests_of_some_seconds_are_written_at_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes, write = list[object](), database.write
+
+    async def counted(work: Any) -> Any:
+        writes.append(work)
+        await write(work)
+        heard.note_request("f", "m-0", 100.0)  # meanwhile
+
+    monkeypatch.setattr(database, "write", counted)
+    heard = LastHeard(database)
+    for number in range(60):
+        heard.note_request("f", f"m-{number % 6}", float(number))
+    for _ in range(3):
+        await heard.write_notes()
+    assert len(writes) == 2
+    stored = await LastHeard(database).read_times("f", SIX)
+    assert stored == {"m-0": 100.0} | {f"m-{number}": 54.0 + number for number in range(1, 6)}
+
+
+async def test_what_cannot_be_written_is_written_later(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "WRITE_HEARD_EVERY_S", 0.01)
+    heard = LastHeard(database)
+    heard.note_request("f", "a", 5.0)
+    with monkeypatch.context() as broken:
+        broken.setattr(database, "write", _full)
+        writing = asyncio.create_task(heard.keep_writing())
+        await asyncio.sleep(0.1)
+        assert not writing.done()
+    writing.cancel()
+    await asyncio.wait([writing])
+    assert await LastHeard(database).read_times("f", ["a"]) == {"a": 5.0}

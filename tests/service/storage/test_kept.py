@@ -25,6 +25,9 @@ async def test_a_kept_folder_is_opened_and_goes_on(tmp_path: Path, archive: Path
     live = Party(SIX, admin_seed=RUNNING)
     async with running(tmp_path, clock) as server:
         assert (await server.client.get("/readyz")).status_code == 200
+        heard = await server.coordinator.last_heard.read_times(live.federation, SIX)
+        assert {clock() - 60 < signed_s <= clock() for signed_s in heard.values()} == {True}
+        assert set(heard) == set(SIX)
         found = await server.coordinator.database.rows(select(rounds.c.id, rounds.c.federation))
         names = {federation: name for name, federation in found}
         view = await server.view(names[live.federation])

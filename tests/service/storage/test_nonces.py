@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 
 from service.settings import Settings
 from service.storage.database import Database
-from service.storage.nonces import CLOCKS_S, FORGET_EVERY_S, Nonce, Nonces, newest, signer_of
+from service.storage.nonces import CLOCKS_S, FORGET_EVERY_S, Nonce, Nonces
 from service.storage.stores import opened
 from service.storage.tables import nonces
 from tests.support import serving
@@ -171,25 +171,4 @@ async def test_what_is_forgotten_is_taken_no_more_where_a_clock_is_set_back(
     assert {row.signer: row.expires_s for row in rows} == {
         "f/m-0": pytest.approx(long_ago + 2.5),
         "f/m-1": pytest.approx(used.expires_s),
-    }
-
-
-async def test_the_newest_is_known_also_of_what_is_forgotten(database: Database, clocks: Clocks) -> None:
-    store, now_s = started(database, clocks), time.time()
-    old, new = (Nonce(signer_of("f", name), "n" * 16, now_s) for name in ("old", "new"))
-    await store.use(old)
-    for later_s in (2.0, 1.0):  # not the last that came, but the last to expire
-        await store.use(Nonce(old.signer, f"{later_s:g}" * 16, now_s + later_s))
-    asked = {old.signer, new.signer, "f/never", "g/old"}
-    assert await newest(database, asked) == {old.signer: pytest.approx(now_s + 2)}
-    # The database's own clock forgets nothing that has just expired.
-    await carry_out(database, update(nonces).values(expires_s=nonces.c.expires_s - DAY_S))
-    await live_on(store, clocks, FORGET_EVERY_S)
-    assert old.nonce not in await known(database)
-    assert await newest(database, asked) == {old.signer: pytest.approx(now_s + 2 - DAY_S)}
-    await store.use(new)
-    await store.use(Nonce(old.signer, new.nonce, now_s - 1))
-    assert await newest(database, asked) == {
-        old.signer: pytest.approx(now_s - 1),
-        new.signer: pytest.approx(now_s),
     }
