@@ -24,7 +24,7 @@ class Signer:
     environment: Environment
 
     def headers(self, target: Target, body: bytes, digest: bytes) -> dict[str, str]:
-        """Return the headers that sign one request. A retry needs new ones.
+        """Return the headers that sign one request. A retry needs new ones, because these expire.
 
         Args:
             target: of the request.

@@ -54,20 +54,22 @@ async def test_a_clock_that_jumps_and_comes_back(
 async def test_what_was_forgotten_is_not_taken_again_where_the_clock_is_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An attacker that kept a member's request for an hour waits for such a clock."""
+    """An attacker that kept a reader's request for an hour waits for such a clock."""
     monkeypatch.setattr(nonces, "FORGET_EVERY_S", 0.0)
-    party, clock = Party(tuple(f"m-{index}" for index in range(4))), Clock()
+    party, clock = Party(tuple(f"m-{index}" for index in range(4)), readers=("m-0",)), Clock()
     async with running(tmp_path / "data", clock) as server:
-        path = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
+        await party.begin(server)
+        path = f"/v1/rounds/{await party.done(server)}/result/sums"
+        reader = server.signing("m-0", party.keys["m-0"])
         clock.ahead_s = -HOUR_S
-        kept = await server.client.get(path)
+        kept = await reader.get(path)
         clock.ahead_s = 0.0
         for _ in range(2):  # the next requests delete the old nonces
-            assert (await server.client.get(path)).status_code == 200
+            assert (await reader.get(path)).status_code == 200
         clock.ahead_s = -HOUR_S
         async with client_of(server.app, {}) as whoever:
             again = await whoever.get(path, headers=kept.request.headers)
         assert (kept.status_code, again.status_code, again.json()["cause"]) == (200, 401, "clock-skew")
         assert "are forgotten" in again.json()["detail"]
         clock.ahead_s = 0.0
-        assert (await server.client.get(path)).status_code == 200
+        assert (await reader.get(path)).status_code == 200

@@ -12,7 +12,7 @@ from service.access.issuer import Issuer
 from service.access.tokens import Tokens, unauthorised
 from service.http.callers import Caller, Role
 from service.http.metering import in_thread
-from service.storage.nonces import Nonce, Nonces, signer_of
+from service.storage.nonces import Nonce, Nonces
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Roster
@@ -35,7 +35,7 @@ class Gate:
     """Authenticates requests.
 
     Args:
-        nonces: of signed requests.
+        nonces: of signed requests that are accepted once.
         tokens: operators' own.
         now: Unix time in seconds.
         skew_s: maximum error of a signer's clock.
@@ -87,15 +87,14 @@ class Gate:
         """
         signature = self._signature(request)
         found = await roster()
-        federation = found.federation.hex()
         try:
             public = found.key_of(signature.keyid)
         except PeerFault as fault:
             raise PeerFault(
                 Cause.FORBIDDEN, f"{fault.detail}: only its members may do this", [signature.keyid]
             ) from fault
-        self._verify(request, signature, public, federation)
-        return Caller(Role.MEMBER, signature.keyid, federation)
+        self._verify(request, signature, public)
+        return Caller(Role.MEMBER, signature.keyid, found.federation.hex())
 
     async def admin(self, request: Request, federation: Callable[[], Awaitable[str]]) -> Caller:
         """Return the federation's admin if it signed the request. Raises PeerFault as `member`."""
@@ -107,7 +106,7 @@ class Gate:
                 [signature.keyid],
             )
         name = await federation()
-        self._verify(request, signature, bytes.fromhex(name), name)
+        self._verify(request, signature, bytes.fromhex(name))
         return Caller(Role.ADMIN, ADMIN, name)
 
     def _signature(self, request: Request) -> RequestSignature:
@@ -115,18 +114,16 @@ class Gate:
         signature.check_time(self._now(), self._skew_s)
         return signature
 
-    async def take(self, request: Request) -> None:
-        """Take the nonce of a signed request; PeerFault: request-replayed."""
-        nonce: Nonce | None = getattr(request.state, "nonce", None)
-        if nonce is not None:
-            await self._nonces.use(nonce)
+    async def take_nonce(self, request: Request, signer: Caller) -> None:
+        """Accept a signed request this once. Raises PeerFault: request-replayed, clock-skew."""
+        signature: RequestSignature = request.state.signature
+        expires_s = signature.expires_s + self._skew_s
+        await self._nonces.use(Nonce(f"{signer.federation}/{signer.name}", signature.nonce, expires_s))
 
-    def _verify(self, request: Request, signature: RequestSignature, public: bytes, federation: str) -> None:
+    def _verify(self, request: Request, signature: RequestSignature, public: bytes) -> None:
         digest = _field(request, CONTENT_DIGEST) if CONTENT_DIGEST in request.headers else None
         signature.verify(public, self.target(request), digest)
-        expires_s = signature.expires_s + self._skew_s
-        request.state.nonce = Nonce(signer_of(federation, signature.keyid), signature.nonce, expires_s)
-        request.state.signed_s = signature.created_s
+        request.state.signature = signature
 
     def target(self, request: Request) -> Target:
         """Return the request's target as its sender addressed it."""

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from service.access.bodies import ENDING, whole_body
@@ -25,7 +24,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.record import CombinedRecord
-from veilsum.protocol.request_signature import SIGNATURE_INPUT, WITH_BODY
+from veilsum.protocol.request_signature import SIGNATURE_INPUT, WITH_BODY, RequestSignature
 from veilsum.protocol.rest import Scope
 from veilsum.protocol.study import read_content
 
@@ -44,7 +43,6 @@ SCHEMES: dict[str, dict[str, str]] = {
 _SIGNED = (
     Cause.REQUEST_UNSIGNED,
     Cause.REQUEST_FORGED,
-    Cause.REQUEST_REPLAYED,
     Cause.CLOCK_SKEW,
     Cause.DIGEST_MISMATCH,
     Cause.FORBIDDEN,
@@ -73,6 +71,7 @@ class Guard:
         causes: of refusals.
         public: whether unauthenticated callers are admitted.
         limited: whether rate limits apply.
+        single_use: whether a signed request is accepted once.
     """
 
     admit: Admission
@@ -80,6 +79,7 @@ class Guard:
     causes: tuple[Cause, ...] = ()
     public: bool = False
     limited: bool = True
+    single_use: bool = False
 
     @property
     def document(self) -> dict[str, Any]:
@@ -188,8 +188,14 @@ MACHINES = Guard(_unauthenticated, public=True, limited=False)
 WAITING = Guard(_signed_or_not, (_SIGNATURE,), public=True)
 MEMBER = Guard(_member, (_SIGNATURE,), _FOUND)
 AUDIT, ROUNDS, ADMIN = operators(Scope.AUDIT), operators(Scope.ROUNDS), operators(Scope.ADMIN)
-READERS = Guard(_also_operators(_reader, Scope.SUMS), _BOTH, (Cause.UNAUTHORISED, *_FOUND))
-HEADS = Guard(_also_operators(_signed, Scope.SUMS, public_heads=True), _BOTH, READERS.causes)
+READERS = Guard(
+    _also_operators(_reader, Scope.SUMS),
+    _BOTH,
+    (Cause.UNAUTHORISED, *_FOUND, Cause.REQUEST_REPLAYED),
+    single_use=True,
+)
+"""The audit log names who downloaded a sum: whoever repeats a reader's request must not look like the reader."""
+HEADS = Guard(_also_operators(_signed, Scope.SUMS, public_heads=True), _BOTH, (Cause.UNAUTHORISED, *_FOUND))
 PUBLISHING, CLOSING = (
     Guard(_also_operators(_admin, scope), _BOTH, (Cause.UNAUTHORISED, *_SIGNED))
     for scope in (Scope.FEDERATIONS, Scope.ROUNDS)
@@ -262,36 +268,25 @@ async def _admitted(request: Request, guard: Guard) -> Caller:
     if not guard.limited:
         bill(lambda _: None)
         return caller
-    if caller is not STRANGER and guard.public:
-        # Replayed, over the limit, or its nonce can't be stored: a bad signature never closes a public route.
-        with suppress(PeerFault, OSError, SQLAlchemyError):
-            await _count(request, caller)
-            return caller
-        caller = STRANGER
     try:
-        await _count(request, caller)
+        _count(request, caller)
     except TooMany:
-        raise
-    except PeerFault:
-        limits.charge(STRANGER, request)
-        raise
+        if caller is STRANGER or not guard.public:
+            raise
+        caller = STRANGER  # a signature never closes a public route
+        _count(request, caller)
+    if caller.role is Role.MEMBER:
+        signature: RequestSignature = request.state.signature
+        coordinator_of(request).last_heard.note_request(caller.federation, caller.name, signature.created_s)
+        if guard.single_use:
+            await gate_of(request).take_nonce(request, caller)
     return caller
 
 
-async def _count(request: Request, caller: Caller) -> None:
-    """Charge a request to its caller, take its nonce, and count it. Raises PeerFault: too-many-requests, or as `Gate.take`."""
+def _count(request: Request, caller: Caller) -> None:
+    """Charge a request to its caller and count it while it is answered. Raises PeerFault(too-many-requests)."""
     limits: Limits = request.app.state.limits
-    # Charged before the nonce is written. A replay gives the token back, so that replays can't drain the member's bucket.
     limits.charge(caller, request)
-    if caller is not STRANGER:
-        try:
-            await gate_of(request).take(request)
-        except PeerFault:
-            limits.give_back(caller, request)
-            raise
-    if caller.role is Role.MEMBER:
-        last = coordinator_of(request).last_heard
-        last.note_request(caller.federation, caller.name, request.state.signed_s)
     bill(limits.account(caller, request))
     request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
 

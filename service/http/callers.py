@@ -158,12 +158,6 @@ class Limits:
         self._refused_s[who] = min(turn_s, now_s + HELD_S)
         await asyncio.sleep(self._refused_s[who] - now_s)
 
-    def give_back(self, caller: Caller, request: Request) -> None:
-        """Give back the token of a replayed request."""
-        who, allowed = self._of(caller, request)
-        if who in self._full_s:
-            self._full_s[who] -= 1 / allowed.per_s
-
     @contextmanager
     def under_way(self, caller: Caller, request: Request, size: int = 0) -> Iterator[None]:
         """Count a request with a body of `size` bytes while it is answered. Raises TooMany for too many requests or bytes."""

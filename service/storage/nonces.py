@@ -1,4 +1,4 @@
-"""Nonces of signed requests: all processes together take each nonce once, until its request expires.
+"""Nonces of signed requests that are accepted once: all processes together take each nonce once, until its request expires.
 
 Expired nonces are deleted, and a wrong clock may be wrong about that: one that is ahead deletes nonces that are valid again once it is
 set right, and one that is behind would take requests with nonces that were deleted long ago. So each signer has a row that says up to which
@@ -34,11 +34,6 @@ class Nonce:
     signer: str
     nonce: str
     expires_s: float
-
-
-def signer_of(federation: str, keyid: str) -> str:
-    """The `Nonce.signer` of a federation's member or admin."""
-    return f"{federation}/{keyid}"
 
 
 class Nonces:

@@ -83,6 +83,7 @@ class Party:
     classes: int = 3
     seed: int = 0
     decryptors: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
     question: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the study's question that differ from the simulator's."""
     after: Mapping[str, Any] = field(default_factory=dict)
@@ -140,7 +141,13 @@ class Party:
 
     def make_roster(self, coordinator: bytes, number: int = 1, **changes: Any) -> Roster:
         keys = {member: self.keys[member].public for member in self.ids}
-        values = {"number": number, "name": self.name, "decryptors": self.decryptors, **changes}
+        values = {
+            "number": number,
+            "name": self.name,
+            "decryptors": self.decryptors,
+            "readers": self.readers,
+            **changes,
+        }
         return simulated_roster(self.admin, coordinator, keys, **values)
 
     def make_content(self, now_s: float, **notes: Any) -> Content:

@@ -32,7 +32,7 @@ ADMIN = "admin"
 LIFETIME_S = 60
 """Seconds between `created` and `expires` in signatures made here."""
 MAX_LIFETIME_S = 300
-"""Longest accepted lifetime; nonces are remembered this long."""
+"""Longest accepted lifetime."""
 MAX_TARGET = 1024
 """Maximum characters of authority, path and query together, so that they fit in a log."""
 _NONCE = r"[0-9A-Za-z_-]{16,64}"

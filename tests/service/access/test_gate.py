@@ -14,8 +14,9 @@ from starlette.requests import Request
 
 from service.storage.nonces import FORGET_EVERY_S, Nonce, Nonces
 from service.storage.tables import nonces
-from tests.support.party import Party
+from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server, running
+from tests.support.stage import Stage
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import parse
 from veilsum.protocol.request_signature import Target, content_digest, sign_request
@@ -61,11 +62,11 @@ async def test_a_member_s_path_takes_the_member_s_signature(
     assert cause(operator) == (401, "request-unsigned")
 
 
-async def test_a_request_is_taken_once_and_in_time(server: Server, formed: Party, asked: str) -> None:
+async def test_a_request_is_taken_in_time(server: Server, formed: Party, asked: str) -> None:
     once, now = headers(formed, asked), server.clock()
     async with server.anonymous() as client:
-        assert (await client.get(asked, headers=once)).status_code == 200
-        assert cause(await client.get(asked, headers=once)) == (409, "request-replayed")
+        for _ in range(2):
+            assert (await client.get(asked, headers=once)).status_code == 200
         for changes, why in (
             ({"created_s": now + 70}, "clock-skew"),
             ({"created_s": now - 130}, "clock-skew"),
@@ -78,29 +79,105 @@ async def test_a_request_is_taken_once_and_in_time(server: Server, formed: Party
         assert (await client.get(asked, headers=later)).status_code == 200
 
 
+async def stored(server: Server) -> dict[str, bytes]:
+    """Return what the coordinator holds once it has nothing to do, without its records of who asked."""
+    stage = Stage(server, None, "")  # type: ignore[arg-type]  # nothing is called from another thread
+    await stage.rest()
+    return stage.stored()
+
+
+async def test_every_signed_request_may_arrive_twice_but_a_download_of_a_sum(server: Server) -> None:
+    """At once, and again when the round is over: nothing that is stored changes."""
+    party, sent = Party(SIX, readers=("m-0",)), list[tuple[httpx.Request, httpx.Response]]()
+    first = server.client._transport
+
+    class Twice(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            await request.aread()
+            answer = await first.handle_async_request(request)
+            await answer.aread()
+            if "signature" in request.headers:
+                before = await stored(server)
+                again = await first.handle_async_request(request)
+                assert again.status_code in {answer.status_code, 200}, await again.aread()
+                assert await stored(server) == before
+                sent.append((request, answer))
+            return answer
+
+    server.client._transport = Twice()
+    await party.play(server, round_id := await party.begun(server))
+    await server.tidy(round_id)
+    await party.check_result(server, round_id)
+    kinds = {(request.method, request.url.path.split("/")[4]) for request, _ in sent}
+    assert kinds == {
+        ("PUT", "cards"),
+        ("GET", "manifest"),
+        ("GET", "requests"),
+        ("PUT", "uploads"),
+        ("POST", "answers"),
+    }
+    before = await stored(server)
+    for request, _ in sent:
+        again = await first.handle_async_request(request)
+        await again.aread()
+        assert again.status_code in {200, 204, 409}, (request.url, again.content)
+    assert await stored(server) == before
+
+
+async def test_an_older_roster_that_arrives_again_replaces_nothing(server: Server, formed: Party) -> None:
+    path = f"/v1/federations/{formed.federation}/roster"
+    second, third = (formed.make_roster(formed.roster.coordinator, number).to_bytes() for number in (2, 3))
+    kept = headers(formed, path, second, "PUT", who="admin")
+    async with server.anonymous() as client:
+        for status in (201, 200):
+            assert (await client.put(path, content=second, headers=kept)).status_code == status
+        newer = headers(formed, path, third, "PUT", who="admin")
+        assert (await client.put(path, content=third, headers=newer)).status_code == 201
+        assert cause(await client.put(path, content=second, headers=kept)) == (409, "roster-rollback")
+        assert (await client.get(path)).content == third
+
+
+@pytest.fixture
+async def sums(server: Server) -> tuple[Party, str]:
+    """The path of a sum that m-0 may read."""
+    party = Party(SIX, readers=("m-0",))
+    await party.begin(server)
+    return party, f"/v1/rounds/{await party.done(server)}/result/sums"
+
+
+async def downloads(server: Server) -> int:
+    entries = (await server.audited(limit=1000)).entries
+    return sum(each.action.startswith("GET ") for each in entries)
+
+
+async def test_a_sum_is_downloaded_once_with_each_request(server: Server, sums: tuple[Party, str]) -> None:
+    """Whoever saw a reader's request gets no sum by it, and leaves no entry in the reader's name."""
+    party, path = sums
+    once = headers(party, path)
+    async with server.anonymous() as client:
+        assert (await client.get(path, headers=once)).status_code == 200
+        assert cause(await client.get(path, headers=once)) == (409, "request-replayed")
+        assert await downloads(server) == 1
+        assert (await client.get(path, headers=headers(party, path))).status_code == 200
+        assert await downloads(server) == 2
+
+
 async def test_a_request_is_known_for_as_long_as_it_would_be_taken(tmp_path: Path, stores: str) -> None:
     """A nonce is remembered longer than the signature's lifetime, because the signer's clock may be behind."""
     del stores
-    party = Party(("m-0", "m-1", "m-2"))
+    party = Party(("m-0", "m-1", "m-2"), readers=("m-0",))
     async with running(tmp_path, clock_skew_s=600.0) as server:
-        asked = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
-        first, second = (headers(party, asked, created_s=server.clock() - 400) for _ in range(2))
+        await party.begin(server)
+        path = f"/v1/rounds/{await party.done(server)}/result/sums"
+        first, second = (headers(party, path, created_s=server.clock() - 400) for _ in range(2))
         async with server.anonymous() as client:
-            assert (await client.get(asked, headers=first)).status_code == 200
+            assert (await client.get(path, headers=first)).status_code == 200
             server.app.state.gate._nonces._looked_s = -FORGET_EVERY_S  # so that the next request looks again
-            assert (await client.get(asked, headers=headers(party, asked))).status_code == 200
-            assert cause(await client.get(asked, headers=first)) == (409, "request-replayed")
-            assert (await client.get(asked, headers=second)).status_code == 200
-
-
-async def test_replays_are_remembered_by_the_next_process_too(tmp_path: Path) -> None:
-    party = Party(("m-0", "m-1", "m-2"))
-    async with running(tmp_path) as server:
-        asked = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
-        once = headers(party, asked)
-        assert (await server.anonymous().get(asked, headers=once)).status_code == 200
-    async with running(tmp_path) as server:
-        assert cause(await server.anonymous().get(asked, headers=once)) == (409, "request-replayed")
+            assert (await client.get(path, headers=headers(party, path))).status_code == 200
+            assert cause(await client.get(path, headers=first)) == (409, "request-replayed")
+            assert (await client.get(path, headers=second)).status_code == 200
+    async with running(tmp_path, clock_skew_s=600.0) as server:
+        assert cause(await server.anonymous().get(path, headers=second)) == (409, "request-replayed")
 
 
 async def test_of_many_copies_at_once_one_is_taken(server: Server) -> None:
@@ -222,11 +299,12 @@ async def test_paths_are_looked_at_before_anything_is_looked_up(server: Server, 
     assert cause(await server.anonymous().get(path, headers=headers(formed, path))) == (404, "not-found")
 
 
-async def test_where_nonces_cannot_be_kept_nothing_is_taken(
-    server: Server, formed: Party, asked: str, monkeypatch: pytest.MonkeyPatch
+async def test_where_nonces_cannot_be_kept_no_sum_is_sent(
+    server: Server, sums: tuple[Party, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> Any:
         raise OperationalError("", {}, Exception("disk full"))
 
-    monkeypatch.setattr(server.coordinator.database, "write", broken)
-    assert cause(await server.anonymous().get(asked, headers=headers(formed, asked))) == (503, "unavailable")
+    party, path = sums
+    monkeypatch.setattr(server.app.state.gate._nonces, "use", broken)
+    assert cause(await server.anonymous().get(path, headers=headers(party, path))) == (503, "unavailable")

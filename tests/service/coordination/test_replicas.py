@@ -237,10 +237,11 @@ async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
         assert (await both.client.get("/readyz")).status_code == 200
 
 
-async def test_a_request_that_one_took_is_no_more_taken_by_the_other(tmp_path: Path, party: Party) -> None:
+async def test_a_request_that_one_took_is_no_more_taken_by_the_other(tmp_path: Path) -> None:
+    party = Party(("m-0", "m-1", "m-2"), readers=("m-0",))
     async with two(tmp_path / "data") as (one, other, _):
         await party.begin(one)
-        path = f"/v1/cohorts/{party.cohort}/manifest/m-0"
+        path = f"/v1/rounds/{await party.done(one)}/result/sums"
         request = other.client.build_request("GET", path)
         headers = signed(request, "m-0", party.keys["m-0"], one.clock())
         assert (await one.client.get(path, headers=headers)).status_code == 200
