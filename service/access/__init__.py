@@ -1,4 +1,4 @@
 """Authentication, authorisation and limits (docs/access.md).
 
-a route ──▶ its guard ──▶ gate: authentication ──▶ limits: how often? ──▶ the body, in time and within its size ──▶ the route's own work
+a route ──▶ guards and gate: who asks, and may it? ──▶ charging: how often? ──▶ the body, in time and within its size ──▶ the route's own work ──▶ recording
 """

@@ -58,16 +58,16 @@ class Gate:
         self._authority = _without_port(parts.netloc, parts.scheme) if public_url else None
         self._prefix = parts.path.rstrip("/")
 
-    async def operator(self, request: Request) -> Caller:
+    async def find_operator(self, request: Request) -> Caller:
         """Return the operator of a request's token, made here or by the issuer. Raises PeerFault: unauthorised, unavailable."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthorised()
-        caller, _ = await self.bearer(token.strip())
+        caller, _ = await self.find_token(token.strip())
         return caller
 
-    async def bearer(self, token: str) -> tuple[Caller, float]:
-        """Return the token's owner and, for an issuer's token, its end in Unix time. Raises PeerFault as `operator`."""
+    async def find_token(self, token: str) -> tuple[Caller, float]:
+        """Return the token's owner and, for an issuer's token, its end in Unix time. Raises PeerFault as `find_operator`."""
         try:
             return await self._tokens.caller(token), math.inf
         except PeerFault:
@@ -75,7 +75,7 @@ class Gate:
                 raise
         return await self.issuer.caller(token)
 
-    async def member(self, request: Request, roster: Callable[[], Awaitable[Roster]]) -> Caller:
+    async def verify_member(self, request: Request, roster: Callable[[], Awaitable[Roster]]) -> Caller:
         """Return the member of the roster that signed a request.
 
         Args:
@@ -85,7 +85,7 @@ class Gate:
         Raises:
             PeerFault: request-unsigned, clock-skew, request-forged, forbidden; or as `roster`.
         """
-        signature = self._signature(request)
+        signature = self._parse_signature(request)
         found = await roster()
         try:
             public = found.key_of(signature.keyid)
@@ -93,12 +93,12 @@ class Gate:
             raise PeerFault(
                 Cause.FORBIDDEN, f"{fault.detail}: only its members may do this", [signature.keyid]
             ) from fault
-        self._verify(request, signature, public)
+        self._verify_signature(request, signature, public)
         return Caller(Role.MEMBER, signature.keyid, found.federation.hex())
 
-    async def admin(self, request: Request, federation: Callable[[], Awaitable[str]]) -> Caller:
-        """Return the federation's admin if it signed the request. Raises PeerFault as `member`."""
-        signature = self._signature(request)
+    async def verify_admin(self, request: Request, federation: Callable[[], Awaitable[str]]) -> Caller:
+        """Return the federation's admin if it signed the request. Raises PeerFault as `verify_member`."""
+        signature = self._parse_signature(request)
         if signature.keyid != ADMIN:
             raise PeerFault(
                 Cause.FORBIDDEN,
@@ -106,11 +106,13 @@ class Gate:
                 [signature.keyid],
             )
         name = await federation()
-        self._verify(request, signature, bytes.fromhex(name))
+        self._verify_signature(request, signature, bytes.fromhex(name))
         return Caller(Role.ADMIN, ADMIN, name)
 
-    def _signature(self, request: Request) -> RequestSignature:
-        signature = RequestSignature.parse(_field(request, SIGNATURE_INPUT), _field(request, SIGNATURE))
+    def _parse_signature(self, request: Request) -> RequestSignature:
+        signature = RequestSignature.parse(
+            _join_header(request, SIGNATURE_INPUT), _join_header(request, SIGNATURE)
+        )
         signature.check_time(self._now(), self._skew_s)
         return signature
 
@@ -120,12 +122,12 @@ class Gate:
         expires_s = signature.expires_s + self._skew_s
         await self._nonces.use(Nonce(f"{signer.federation}/{signer.name}", signature.nonce, expires_s))
 
-    def _verify(self, request: Request, signature: RequestSignature, public: bytes) -> None:
-        digest = _field(request, CONTENT_DIGEST) if CONTENT_DIGEST in request.headers else None
-        signature.verify(public, self.target(request), digest)
+    def _verify_signature(self, request: Request, signature: RequestSignature, public: bytes) -> None:
+        digest = _join_header(request, CONTENT_DIGEST) if CONTENT_DIGEST in request.headers else None
+        signature.verify(public, self.find_target(request), digest)
         request.state.signature = signature
 
-    def target(self, request: Request) -> Target:
+    def find_target(self, request: Request) -> Target:
         """Return the request's target as its sender addressed it."""
         scope = request.scope
         return Target(
@@ -140,7 +142,7 @@ async def check_digest(request: Request) -> bytes:
     """Read a signed request's body and return its SHA-256; PeerFault: digest-mismatch, malformed-request without a length."""
     if "content-length" not in request.headers or "transfer-encoding" in request.headers:
         raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body needs a Content-Length: send it in one piece")
-    named, body = digest_of(_field(request, CONTENT_DIGEST)), await whole_body(request)
+    named, body = digest_of(_join_header(request, CONTENT_DIGEST)), await whole_body(request)
     if len(body) > HASHED_HERE_BYTES:
         digest = await in_thread(lambda: hashlib.sha256(body).digest())
     else:
@@ -156,11 +158,11 @@ def headers_signed(request: Request, target: Target) -> str:
     """Return the components that a signature covers besides the method, as `name=value` pairs."""
     names = (CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE)
     path = f"{target.path}?{target.query}" if target.query else target.path
-    signed = " ".join(f"{name}={_field(request, name)}" for name in names)
+    signed = " ".join(f"{name}={_join_header(request, name)}" for name in names)
     return f"authority={target.authority} path={path} {signed}"
 
 
-def _field(request: Request, name: str) -> str:
+def _join_header(request: Request, name: str) -> str:
     """Join a header's lines (RFC 9421 §2.1)."""
     return ", ".join(value.strip() for value in request.headers.getlist(name))
 

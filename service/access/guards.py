@@ -1,30 +1,24 @@
-"""Guards: each route names one, which admits or refuses the caller before the body is read."""
+"""Guards: each route names one, which says who may ask, by a request's headers and path alone."""
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any
 
-from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
+from fastapi import Request
 
-from service.access.bodies import ENDING, whole_body
-from service.access.gate import Gate, check_digest
+from service.access.gate import Gate
 from service.coordination.combining import stored_record
 from service.coordination.coordinator import Coordinator
-from service.http.callers import STRANGER, Caller, Limits, Role, TooMany
-from service.http.metering import bill
-from service.storage.audit import DONE, Audit, Deed
+from service.http.callers import STRANGER, Caller
 from service.storage.blobs import in_blob_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.record import CombinedRecord
-from veilsum.protocol.request_signature import SIGNATURE_INPUT, WITH_BODY, RequestSignature
+from veilsum.protocol.request_signature import SIGNATURE_INPUT
 from veilsum.protocol.rest import Scope
 from veilsum.protocol.study import read_content
 
@@ -48,8 +42,6 @@ _SIGNED = (
     Cause.FORBIDDEN,
 )
 
-_NAMED_MAX = 64
-"""Characters of a path parameter in the audit log: the length of the longest valid name."""
 _NAMES = {
     "federation": HEX32_PATTERN,
     "cohort": HEX32_PATTERN,
@@ -82,32 +74,32 @@ class Guard:
     single_use: bool = False
 
     @property
-    def document(self) -> dict[str, Any]:
+    def openapi_security(self) -> dict[str, Any]:
         """For a route's `openapi_extra`."""
         needs = [dict[str, list[str]]({scheme: []}) for scheme in self.schemes]
         return {"security": [{}, *needs] if self.public else needs} if needs else {}
 
 
-async def _unauthenticated(request: Request) -> Caller:  # noqa: ARG001 - an Admission
+async def _admit_anyone(request: Request) -> Caller:  # noqa: ARG001 - an Admission
     return STRANGER
 
 
-async def _signed(request: Request) -> Caller:
+async def _admit_signer(request: Request) -> Caller:
     """Admit a member under the roster of the round, cohort or federation that the path names."""
-    return await gate_of(request).member(request, lambda: _roster(request))
+    return await gate_of(request).verify_member(request, lambda: _find_roster(request))
 
 
-async def _signed_or_not(request: Request) -> Caller:
-    """Admit members by name, so that `service.coordination.liveness` sees them, and all other callers, bad signatures included."""
+async def _admit_signer_or_anyone(request: Request) -> Caller:
+    """Admit members by name, so that `LastHeard` sees them, and all other callers, bad signatures included."""
     if SIGNATURE_INPUT in request.headers:
         with suppress(PeerFault):
-            return await _signed(request)
+            return await _admit_signer(request)
     return STRANGER
 
 
-async def _member(request: Request) -> Caller:
+async def _admit_named_member(request: Request) -> Caller:
     """Admit the member that the path names, or any member of the path's federation if it names none."""
-    caller = await _signed(request)
+    caller = await _admit_signer(request)
     named = request.path_params.get("member", caller.name)
     if named != caller.name:
         raise PeerFault(
@@ -116,11 +108,11 @@ async def _member(request: Request) -> Caller:
     return caller
 
 
-async def _reader(request: Request) -> Caller:
+async def _admit_reader(request: Request) -> Caller:
     """Admit a member that is a reader both in the round's roster and in the newest."""
-    caller = await _signed(request)
+    caller = await _admit_signer(request)
     newest = await coordinator_of(request).federations.roster(caller.federation)
-    if not all(caller.name in roster.readers for roster in (await _roster(request), newest)):
+    if not all(caller.name in roster.readers for roster in (await _find_roster(request), newest)):
         raise PeerFault(
             Cause.FORBIDDEN,
             f"{caller.name} may not read sums: have the admin sign a roster with --reader {caller.name}, before the round",
@@ -129,16 +121,16 @@ async def _reader(request: Request) -> Caller:
     return caller
 
 
-async def _admin(request: Request) -> Caller:
+async def _admit_admin(request: Request) -> Caller:
     """Admit the admin of the path's federation."""
-    return await gate_of(request).admin(request, lambda: _federation(request))
+    return await gate_of(request).verify_admin(request, lambda: _find_federation(request))
 
 
-def _operator(scope: Scope) -> Admission:
+def _admit_by_token(scope: Scope) -> Admission:
     """Admit an operator by a token with a scope."""
 
     async def admit(request: Request) -> Caller:
-        caller = await gate_of(request).operator(request)
+        caller = await gate_of(request).find_operator(request)
         if not caller.may(scope):
             raise PeerFault(
                 Cause.FORBIDDEN,
@@ -154,27 +146,22 @@ async def check_federation(request: Request, operator: Caller) -> None:
     """Refuse a token that is limited to another federation than the path's. Raises PeerFault: forbidden, not-found."""
     if not operator.federation:
         return
-    path = _path(request)
-    named = path["federation"] if "federation" in path else (await _roster(request)).federation.hex()
+    path = _check_path(request)
+    named = path["federation"] if "federation" in path else (await _find_roster(request)).federation.hex()
     if named != operator.federation:
         raise PeerFault(
             Cause.FORBIDDEN, f"token {operator.name} works for federation {operator.federation} only"
         )
 
 
-def operators(scope: Scope) -> Guard:
-    """Guard a route for operators with a scope."""
-    return Guard(_operator(scope), (_TOKEN,), (Cause.UNAUTHORISED, Cause.FORBIDDEN))
-
-
-def _also_operators(signed: Admission, scope: Scope, *, public_heads: bool = False) -> Admission:
+def _admit_by_signature_or_token(signed: Admission, scope: Scope, *, public_heads: bool = False) -> Admission:
     """Admit by signature if the request has one, else by token. Public heads need neither."""
-    operator = _operator(scope)
+    operator = _admit_by_token(scope)
 
     async def admit(request: Request) -> Caller:
         if SIGNATURE_INPUT in request.headers:
             return await signed(request)
-        if public_heads and "authorization" not in request.headers and await _is_public(request):
+        if public_heads and "authorization" not in request.headers and await _has_public_head(request):
             return STRANGER
         return await operator(request)
 
@@ -182,141 +169,32 @@ def _also_operators(signed: Admission, scope: Scope, *, public_heads: bool = Fal
 
 
 _BOTH, _FOUND = (_TOKEN, _SIGNATURE), (*_SIGNED, Cause.NOT_FOUND)
-EVERYONE = Guard(_unauthenticated, public=True)
-MACHINES = Guard(_unauthenticated, public=True, limited=False)
+EVERYONE = Guard(_admit_anyone, public=True)
+MACHINES = Guard(_admit_anyone, public=True, limited=False)
 """Health probes. A refusal would look like a dead process."""
-WAITING = Guard(_signed_or_not, (_SIGNATURE,), public=True)
-MEMBER = Guard(_member, (_SIGNATURE,), _FOUND)
-AUDIT, ROUNDS, ADMIN = operators(Scope.AUDIT), operators(Scope.ROUNDS), operators(Scope.ADMIN)
+WAITING = Guard(_admit_signer_or_anyone, (_SIGNATURE,), public=True)
+MEMBER = Guard(_admit_named_member, (_SIGNATURE,), _FOUND)
+AUDIT, ROUNDS, ADMIN = (
+    Guard(_admit_by_token(scope), (_TOKEN,), (Cause.UNAUTHORISED, Cause.FORBIDDEN))
+    for scope in (Scope.AUDIT, Scope.ROUNDS, Scope.ADMIN)
+)
 READERS = Guard(
-    _also_operators(_reader, Scope.SUMS),
+    _admit_by_signature_or_token(_admit_reader, Scope.SUMS),
     _BOTH,
     (Cause.UNAUTHORISED, *_FOUND, Cause.REQUEST_REPLAYED),
     single_use=True,
 )
 """The audit log names who downloaded a sum: whoever repeats a reader's request must not look like the reader."""
-HEADS = Guard(_also_operators(_signed, Scope.SUMS, public_heads=True), _BOTH, (Cause.UNAUTHORISED, *_FOUND))
+HEADS = Guard(
+    _admit_by_signature_or_token(_admit_signer, Scope.SUMS, public_heads=True),
+    _BOTH,
+    (Cause.UNAUTHORISED, *_FOUND),
+)
 PUBLISHING, CLOSING = (
-    Guard(_also_operators(_admin, scope), _BOTH, (Cause.UNAUTHORISED, *_SIGNED))
+    Guard(_admit_by_signature_or_token(_admit_admin, scope), _BOTH, (Cause.UNAUTHORISED, *_SIGNED))
     for scope in (Scope.FEDERATIONS, Scope.ROUNDS)
 )
 """The admin, or an operator that passes on a document that the admin signed."""
-
-
-class GuardedRoute(APIRoute):
-    """A route that asks its guard before it reads the body."""
-
-    guard: ClassVar[Guard]
-
-    @classmethod
-    def by(cls, guard: Guard) -> type[Self]:
-        """The class of routes that a guard admits to."""
-        return type(cls.__name__, (cls,), {"guard": guard})
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        inner, guard = self.answering(super().get_route_handler()), self.guard
-
-        async def handle(request: Request) -> Response:
-            request.state.caller = caller = await _admitted(request, guard)
-            if request.method not in WITH_BODY:
-                return await inner(request)
-            # A change is in the audit log before its outcome is sent.
-            request.state.made = list[str]()
-            try:
-                # The room is freed once the request is answered, even if the client never reads the answer.
-                with ExitStack() as place:
-                    whole = await request.app.state.room.enter(_length(request), place)
-                    if caller.role in {Role.MEMBER, Role.ADMIN}:
-                        request.state.digest = await check_digest(request)
-                    else:
-                        # Tells a body that never arrives from one that can't be parsed.
-                        await whole_body(request)
-                    whole()
-                    response = await inner(request)
-                    request._body = b""  # noqa: SLF001 - Starlette keeps it until the answer is taken
-            except BaseException as error:
-                await record(request, _outcome(error))
-                raise
-            finally:
-                coordinator_of(request).changes += 1
-            await record(request)
-            return response
-
-        return handle
-
-    def answering(
-        self, inner: Callable[[Request], Coroutine[Any, Any, Response]]
-    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Wrap the handler of admitted requests; subclasses add caching."""
-        return inner
-
-
-def _length(request: Request) -> int:
-    """Bytes of the body; 0 without a Content-Length, which signed requests must have (`check_digest`)."""
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isdecimal() else 0
-
-
-async def _admitted(request: Request, guard: Guard) -> Caller:
-    """Admit a caller within its limits. A refused request is charged to its address."""
-    limits: Limits = request.app.state.limits
-    try:
-        caller = await guard.admit(request)
-    except PeerFault:
-        limits.charge(STRANGER, request)
-        raise
-    if not guard.limited:
-        bill(lambda _: None)
-        return caller
-    try:
-        _count(request, caller)
-    except TooMany:
-        if caller is STRANGER or not guard.public:
-            raise
-        caller = STRANGER  # a signature never closes a public route
-        _count(request, caller)
-    if caller.role is Role.MEMBER:
-        signature: RequestSignature = request.state.signature
-        coordinator_of(request).last_heard.note_request(caller.federation, caller.name, signature.created_s)
-        if guard.single_use:
-            await gate_of(request).take_nonce(request, caller)
-    return caller
-
-
-def _count(request: Request, caller: Caller) -> None:
-    """Charge a request to its caller and count it while it is answered. Raises PeerFault(too-many-requests)."""
-    limits: Limits = request.app.state.limits
-    limits.charge(caller, request)
-    bill(limits.account(caller, request))
-    request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
-
-
-async def record(request: Request, outcome: str = DONE) -> None:
-    """Write an authenticated caller's action to the audit log."""
-    audit: Audit = request.app.state.audit
-    caller: Caller = request.state.caller  # a page may have authenticated it since
-    if caller.role is Role.ANONYMOUS:
-        return
-    named = (
-        {"federation": caller.federation, **request.path_params} if caller.federation else request.path_params
-    )
-    on = " ".join(
-        [
-            *(f"{name}={value[:_NAMED_MAX]}" for name, value in named.items()),
-            *getattr(request.state, "made", ()),
-        ]
-    )
-    now_s = coordinator_of(request).now()
-    action = f"{request.method} {request.scope['route'].path}"
-    await audit.record(Deed(now_s, str(caller), action, on, outcome))
-
-
-def _outcome(error: BaseException) -> str:
-    if isinstance(error, PeerFault):
-        return error.cause.value
-    if isinstance(error, RequestValidationError | HTTPException):
-        return Cause.MALFORMED_REQUEST.value
-    return Cause.UNAVAILABLE.value
 
 
 def gate_of(request: Request) -> Gate:
@@ -329,44 +207,46 @@ def coordinator_of(request: Request) -> Coordinator:
     return coordinator
 
 
-async def _roster(request: Request) -> Roster:
+async def _find_roster(request: Request) -> Roster:
     """Find the roster of the path's round or cohort, or the federation's newest one. Raises PeerFault(not-found)."""
-    here, path = coordinator_of(request), _path(request)
+    here, path = coordinator_of(request), _check_path(request)
     if "round_id" in path:
         found: Roster = (await here.catalogue.round(path["round_id"])).attempt.roster
         return found
     if "cohort" in path:
         return (await here.catalogue.cohort(path["cohort"])).roster
     if "combination" in path:
-        return await here.federations.roster((await _combined(request)).federation)
+        return await here.federations.roster((await _find_combination(request)).federation)
     return await here.federations.roster(path["federation"])
 
 
-async def _combined(request: Request) -> CombinedRecord:
-    return await in_blob_thread(stored_record, _path(request)["combination"], coordinator_of(request).blobs)
+async def _find_combination(request: Request) -> CombinedRecord:
+    return await in_blob_thread(
+        stored_record, _check_path(request)["combination"], coordinator_of(request).blobs
+    )
 
 
-async def _is_public(request: Request) -> bool:
+async def _has_public_head(request: Request) -> bool:
     """Whether the head of the path's round or combination is public. Raises PeerFault(not-found)."""
-    here, path = coordinator_of(request), _path(request)
+    here, path = coordinator_of(request), _check_path(request)
     if "round_id" in path:
         content = (await here.catalogue.round(path["round_id"])).attempt.content
     else:
-        record = await _combined(request)
+        record = await _find_combination(request)
         content = read_content((await here.federations.study(record.federation, record.study)).content)
     return content.after.readers == "anyone"
 
 
-async def _federation(request: Request) -> str:
+async def _find_federation(request: Request) -> str:
     """Find the federation of the path or of its round. Raises PeerFault: unauthorised, not-found."""
-    named = _path(request).get("federation")
+    named = _check_path(request).get("federation")
     if named is None:
-        return (await _roster(request)).federation.hex()
+        return (await _find_roster(request)).federation.hex()
     await coordinator_of(request).federations.check_known(named)
     return named
 
 
-def _path(request: Request) -> dict[str, str]:
+def _check_path(request: Request) -> dict[str, str]:
     """Check the names in the path. Raises PeerFault(malformed-request)."""
     for name, value in request.path_params.items():
         if name in _NAMES and not re.fullmatch(_NAMES[name], value):

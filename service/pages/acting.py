@@ -12,7 +12,9 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from pydantic import ValidationError
 
-from service.access.guards import EVERYONE, GuardedRoute, gate_of, record
+from service.access.guarded_route import GuardedRoute
+from service.access.guards import EVERYONE, gate_of
+from service.access.recording import record_action
 from service.coordination.documents import HEAD, SUMS
 from service.coordination.rounds import Round
 from service.http.problems import noted, wrong_phase
@@ -28,7 +30,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import OCTETS, SAFETENSORS, CancelRequest, Scope
 
 router = APIRouter(
-    include_in_schema=False, route_class=GuardedRoute.by(EVERYONE), dependencies=SIGNED_IN_OR_NOT
+    include_in_schema=False, route_class=GuardedRoute.behind(EVERYONE), dependencies=SIGNED_IN_OR_NOT
 )
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 8192
@@ -166,7 +168,7 @@ async def exported(request: Request, text: Text = "", outcome: Outcome = "") -> 
     await session.check_scope(request, Scope.AUDIT)
     log: Audit = request.app.state.audit
     headers = {**HEADERS, "content-disposition": "attachment; filename=audit.csv"}
-    await record(request)
+    await record_action(request)
     return StreamingResponse(
         _lines(log, Choice(text.strip(), outcome)), media_type="text/csv", headers=headers
     )
@@ -206,7 +208,7 @@ async def _file(request: Request, found: Round, document: str, name: str) -> Res
     await session.check_scope(request, Scope.SUMS)
     headers = {**HEADERS, "content-disposition": f"attachment; filename={name}"}
     answer = await in_pieces(partial(found.documents.read_document, document), SAFETENSORS, headers)
-    await record(request)
+    await record_action(request)
     return answer
 
 

@@ -3,7 +3,6 @@
 import math
 import re
 import time
-from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -16,7 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from service.access.guards import GuardedRoute, coordinator_of, gate_of
+from service.access.guarded_route import GuardedRoute, Handler
+from service.access.guards import coordinator_of, gate_of
 from service.coordination.cache import Recent
 from service.pages.session import session_of
 from service.pages.wording import STATES
@@ -153,18 +153,16 @@ KeptPages = Recent[str, tuple[int, float, Response]]
 class KeptRoute(GuardedRoute):
     """A page's route: anonymous visitors get a cached page until this process changes something, and for at most `KEPT_S`."""
 
-    def answering(
-        self, inner: Callable[[Request], Coroutine[Any, Any, Response]]
-    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def wrap_handler(self, handler: Handler) -> Handler:
         async def answer(request: Request) -> Response:
             if request.method != "GET" or "cookie" in request.headers:
-                return await inner(request)
+                return await handler(request)
             pages: KeptPages = request.app.state.pages
             address, changes = str(request.url), coordinator_of(request).changes
             found = pages.get(address)
             if found is not None and found[0] == changes and time.monotonic() < found[1]:
                 return found[2]
-            response = await inner(request)
+            response = await handler(request)
             if response.status_code == 200:
                 kept = changes, time.monotonic() + KEPT_S, response
                 pages.put(address, kept, len(address) + len(response.body))

@@ -11,7 +11,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from service.access.guards import EVERYONE, GuardedRoute
+from service.access.guarded_route import GuardedRoute
+from service.access.guards import EVERYONE
 from service.coordination.combining import stored_record
 from service.coordination.coordinator import Coordinator
 from service.coordination.federations import names_of
@@ -36,10 +37,10 @@ from veilsum.study.progress import RunEnd
 router = APIRouter(
     include_in_schema=False,
     default_response_class=HTMLResponse,
-    route_class=KeptRoute.by(EVERYONE),
+    route_class=KeptRoute.behind(EVERYONE),
     dependencies=SIGNED_IN_OR_NOT,
 )
-files = APIRouter(include_in_schema=False, route_class=GuardedRoute.by(EVERYONE))
+files = APIRouter(include_in_schema=False, route_class=GuardedRoute.behind(EVERYONE))
 PAGE_ROUNDS, PAGE_RUNS, PAGE_MEMBERS = 50, 50, 100
 STARTED_S = time.time()
 FILES = StaticFiles(directory=FilePath(__file__).parent / "static")

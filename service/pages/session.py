@@ -76,7 +76,7 @@ async def _found(request: Request) -> SignedIn | None:
 
 async def begin(request: Request, response: Response, token: str) -> None:
     """Set the cookie for an operator's token, of the coordinator or its issuer. Raises PeerFault: unauthorised, unavailable."""
-    caller, ends_s = await gate_of(request).bearer(token)
+    caller, ends_s = await gate_of(request).find_token(token)
     scopes = sorted(caller.scopes) if caller.name.startswith(SUBJECT) else []
     _, proof = await _standing(request, caller.name, scopes)
     now_s = coordinator_of(request).now()

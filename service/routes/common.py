@@ -8,7 +8,8 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from service.access.bodies import ENDING
-from service.access.guards import EVERYONE, Guard, GuardedRoute, coordinator_of
+from service.access.guarded_route import GuardedRoute
+from service.access.guards import EVERYONE, Guard, coordinator_of
 from service.coordination.coordinator import Coordinator
 from service.coordination.rounds import Round
 from service.http.callers import Caller, Limits
@@ -56,7 +57,7 @@ class Routes:
             options: of FastAPI.
         """
         responses = {**(answers or {}), **declared(*guard.causes, *causes)}
-        extra = guard.document
+        extra = guard.openapi_security
         if takes:
             extra["requestBody"] = {"required": True, "content": {OCTETS: {"schema": _bytes(takes)}}}
         if gives:
@@ -73,7 +74,7 @@ class Routes:
                 dependencies=[Depends(each) for each in needs],
                 responses=responses,
                 openapi_extra=extra or None,
-                route_class_override=GuardedRoute.by(guard),
+                route_class_override=GuardedRoute.behind(guard),
                 **options,
             )
             return endpoint

@@ -9,7 +9,8 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT
 
 from service.access.gate import headers_signed
-from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, READERS, ROUNDS, gate_of, record
+from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, READERS, ROUNDS, gate_of
+from service.access.recording import record_action
 from service.coordination.coordinator import Coordinator
 from service.coordination.documents import DISCLOSURE, EVICTIONS, HEAD, SUMS, document_name
 from service.coordination.journal import ANSWERS, read_message
@@ -252,7 +253,7 @@ async def put_chunk(
         await found.store_chunk(member, index, request.state.digest, body, here.now())
     except PeerFault as fault:
         if fault.cause is Cause.CONFLICT:  # the log shows the signer of the other bytes (docs/access.md)
-            made.append(headers_signed(request, gate_of(request).target(request)))
+            made.append(headers_signed(request, gate_of(request).find_target(request)))
         raise
     UPLOAD_BYTES.inc(len(body))
     return asking(found, member, here, after, wait_s)
@@ -414,7 +415,7 @@ async def disclosure(found: TheRound, member: MemberPath) -> Response:
 async def sums(request: Request, found: TheRound) -> Response:
     """The sum itself, as safetensors (operator, or a member that the roster lists as a reader). The audit log names the caller."""
     answer = await _document(found, SUMS)
-    await record(request)
+    await record_action(request)
     return answer
 
 

@@ -5,7 +5,8 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from service.access import guards
-from service.access.guards import Guard, GuardedRoute
+from service.access.guarded_route import GuardedRoute
+from service.access.guards import Guard
 from service.app import ROUTERS
 from tests.support.clients import client_of
 from tests.support.serving import TOKEN, Server

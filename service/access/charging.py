@@ -1,0 +1,48 @@
+"""What a request takes: of its caller's limits, and its nonce where it is accepted once."""
+
+from fastapi import Request
+
+from service.access.bodies import ENDING
+from service.access.guards import Guard, gate_of
+from service.http.callers import STRANGER, Caller, Limits, Role, TooMany
+from service.http.metering import bill
+
+
+async def charge_request(request: Request, guard: Guard, caller: Caller) -> Caller:
+    """Charge an admitted request. Returns whom it was charged to: on a public route, a caller beyond its limits counts as anyone.
+
+    Raises:
+        PeerFault: too-many-requests; request-replayed or clock-skew if the route accepts a request once.
+    """
+    if not guard.limited:
+        bill(lambda _: None)
+        return caller
+    try:
+        _charge_limits(request, caller)
+    except TooMany:
+        if caller is STRANGER or not guard.public:
+            raise
+        caller = STRANGER
+        _charge_limits(request, caller)
+    if guard.single_use and caller.role is Role.MEMBER:
+        await gate_of(request).take_nonce(request, caller)
+    return caller
+
+
+def charge_refusal(request: Request) -> None:
+    """Charge a request that was not admitted to its address. Raises PeerFault(too-many-requests)."""
+    limits: Limits = request.app.state.limits
+    limits.charge(STRANGER, request)
+
+
+def body_length(request: Request) -> int:
+    """Bytes of the body; 0 without a Content-Length, which signed requests must have (`check_digest`)."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else 0
+
+
+def _charge_limits(request: Request, caller: Caller) -> None:
+    limits: Limits = request.app.state.limits
+    limits.charge(caller, request)
+    bill(limits.account(caller, request))
+    request.scope[ENDING].enter_context(limits.under_way(caller, request, body_length(request)))
