@@ -402,14 +402,17 @@ class Party:
         before = self.phases[member]
         if isinstance(before, Ready) and not isinstance(message, ErasureRequest | Erasure | Lost):
             return False
+        if isinstance(before, Closed) and before.opening.cohort.hex() != self.cohort:
+            return False
+        key, now_s = self.keys[member], self.now(server)
         if isinstance(before, Ready) and not before.history.unsettled:
             if not isinstance(message, ErasureRequest):
                 return False
             shown = await server.client.get(f"/v1/rounds/{round_id}/opening")
-            before, _ = before.receive(Opening.from_bytes(shown.content), self.keys[member], self.now(server))
-        if isinstance(before, Closed) and before.opening.cohort.hex() != self.cohort:
-            return False
-        self.phases[member], replies = before.receive(message, self.keys[member], self.now(server))
+            opening = Opening.from_bytes(shown.content)
+            self.phases[member], replies = before.erase_unopened(opening, message, key, now_s)
+        else:
+            self.phases[member], replies = before.receive(message, key, now_s)
         for reply in replies:
             sent = await server.client.post(
                 f"/v1/rounds/{round_id}/answers",

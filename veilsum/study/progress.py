@@ -176,7 +176,7 @@ class RunEnd(StrEnum):
     COUNTED = "counted", "counted the classes, and no sum can follow", Cost.SPENT, _NEXT_PERIOD
     LAPSED = (
         "lapsed",
-        "is past its latest end, and this member has erased its keys",
+        "is past its latest end, and this member answers nothing more in it",
         Cost.UNDECIDED,
         "join the next round",
     )
