@@ -142,6 +142,6 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         if os.environ[KIND] == STORED:
-            catalogue.HELD_BYTES = 0
+            catalogue.RUNNING_SUMS_BYTES = 0
         veilsum()
     main()

@@ -227,7 +227,7 @@ async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExit
         await app.state.tokens.start()  # last, so that a start that fails draws none
     work = {
         "the scheduler": coordinator.scheduler.run(),
-        "following others": coordinator.catalogue.follow(),
+        "following others": coordinator.feed.follow(),
         "the clock": now.follow(database),
         "the loop's watch": watch_loop(),
         "last heard": coordinator.last_heard.keep_writing(),

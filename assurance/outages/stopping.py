@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 from service import app
-from service.coordination import catalogue, coordinator, scheduler, summing
+from service.coordination import changes, coordinator, scheduler, summing
 from service.coordination.journal import Journal
 from service.coordination.summing import Summing
 from service.settings import Settings
@@ -69,7 +69,7 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
         (summing, "RANGE_ELEMENTS", RANGE_ELEMENTS),
         (summing, "BATCH", BATCH),
         (scheduler, "LOOK_S", 0.2),
-        (catalogue, "LOOK_S", 0.5),
+        (changes, "CHANGES_POLL_S", 0.5),
         (dialects, "IDLE_S", IDLE_S),
         (app, "Coordinator", partial(coordinator.Coordinator, lease_s=LEASE_S)),
     ):

@@ -1,26 +1,20 @@
-"""Cohorts and rounds in memory: a cache of the database, which other processes write to as well.
+"""The cohorts and rounds in use: one object for each, loaded from the database, which other processes write to as well.
 
-A lookup by name loads the object or brings it up to date. In addition, each process hears of changes as they are committed, which wakes
-long polls, and polls from time to time in case it missed one.
+A lookup by name loads the object or brings it up to date.
 """
 
 import asyncio
-import time
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
-import structlog
 from sqlalchemy import Row, func, select
 
 from service.coordination import journal
 from service.coordination.cache import ObjectCache
 from service.coordination.cohorts import Brief, Cohort
-from service.coordination.documents import DISCLOSURE, MATERIAL, TRANSCRIPTS
+from service.coordination.documents import MATERIAL, TRANSCRIPTS
 from service.coordination.federations import Federations
 from service.coordination.rounds import Round
 from service.coordination.runs import Runs
@@ -29,93 +23,22 @@ from service.coordination.summing import Memory
 from service.http.problems import not_found
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
-from service.storage.faults import check_named, tried
+from service.storage.faults import check_named
 from service.storage.tables import cohorts, events, rounds
-from service.telemetry.logs import LOGGER, where
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Collecting, Enrolling
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import (
-    NO_CONTEXT,
-    Certificate,
-    Link,
-    Manifest,
-    Opening,
-    Survivor,
-    SurvivorSet,
-    parse,
-)
+from veilsum.protocol.messages import NO_CONTEXT, Link, Manifest, Opening, SurvivorSet
 from veilsum.protocol.opening_rules import certified_links, earlier_context
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.study import Question
 from veilsum.protocol.transcript import Transcript
 
-log = structlog.get_logger(LOGGER)
-
 FOLDERS = ("uploads", "sums", journal.FOLDER, "results")
 """The folder of the rounds' chunks."""
-HELD_BYTES = 256 << 20
+RUNNING_SUMS_BYTES = 256 << 20
 """Memory limit of all running sums in one process. Chunks beyond it are added from storage later."""
-KEPT_S = 1.0
-"""How long the result of `look` is cached."""
-LOOK_S = 5.0
-"""Interval of polling for changes by other processes, if no notification came."""
-TURN_S = 1.0
-"""How long other changes wait for the refresh after one: it may read blobs, and their store may stall."""
-READ = 100
-"""How many views of ended rounds are read at a time."""
-
-
-@dataclass(frozen=True)
-class RoundHistory:
-    """A summary of a federation's ended rounds.
-
-    Attributes:
-        number: of the last one, in storage.
-        uploaded: by member, the newest round that has its upload, and when that was opened in Unix time.
-    """
-
-    number: int = 0
-    uploaded: Mapping[str, tuple[str, float]] = field(default_factory=dict)
-
-
-class RoundHistories:
-    """A cache of federations' histories. Ended rounds never change, so each is read once."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._read = dict[str, RoundHistory]()
-        self._locks = WeakValueDictionary[str, asyncio.Lock]()
-
-    async def of(self, federation: str) -> RoundHistory:
-        """Summarise a federation's ended rounds; at most one live round follows them."""
-        lock = self._locks.setdefault(federation, asyncio.Lock())
-        async with lock:
-            past = self._read.get(federation, RoundHistory())
-            while found := await self._after(federation, past):
-                past = self._read[federation] = found
-            return past
-
-    async def _after(self, federation: str, past: RoundHistory) -> RoundHistory | None:
-        query = (
-            select(rounds.c.number, rounds.c.id, rounds.c.final, rounds.c.opened_s)
-            .where(rounds.c.federation == federation, rounds.c.number > past.number)
-            .where(rounds.c.final.is_not(None))
-            .order_by(rounds.c.number)
-            .limit(READ)
-        )
-        rows = await self._database.rows(query)
-
-        def read() -> RoundHistory:
-            uploaded = dict(past.uploaded)
-            for row in rows:
-                with self._database.quarantine.skipping(f"round {row.id}"):
-                    view = journal.read_view(row.id, row.final)
-                    uploaded |= dict.fromkeys(view.uploaded, (view.round, row.opened_s))
-            return RoundHistory(rows[-1].number, uploaded)
-
-        return await asyncio.to_thread(read) if rows else None
 
 
 class Catalogue:
@@ -124,7 +47,6 @@ class Catalogue:
     Attributes:
         cohorts: those held here, by id.
         rounds: the same.
-        histories: of rounds that have ended.
         memory: for the running sums of rounds.
 
     Args:
@@ -150,11 +72,8 @@ class Catalogue:
         self._database, self._blobs, self._folder = database, blobs, folder
         self._federations, self._runs, self._wake = federations, runs, wake
         self.cohorts, self.rounds = ObjectCache[Cohort](), ObjectCache[Round]()
-        self.histories = RoundHistories(database)
-        self.memory = Memory(HELD_BYTES)
+        self.memory = Memory(RUNNING_SUMS_BYTES)
         self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
-        self._looking, self._looked_s = asyncio.Lock(), -KEPT_S
-        self._ended: dict[str, int] = {}
         self._made = partial(Round, database, blobs, self.memory, wake, runs.changed, key)
 
     # Asked for by name
@@ -186,7 +105,7 @@ class Catalogue:
         await found.refresh()
         return found
 
-    async def closed(self, context: str) -> Round:
+    async def round_of(self, context: str) -> Round:
         """Return the round of a context. Raises PeerFault(not-found)."""
         found = await self.round(round_name(bytes.fromhex(context)), "context")
         if found.attempt.context.hex() != context:
@@ -211,7 +130,7 @@ class Catalogue:
         spec = attempt.spec
         return await self.material(spec.question, spec.period, spec.step, attempt.opening.links)
 
-    async def refresh(self, federation: str) -> None:
+    async def refresh_federation(self, federation: str) -> None:
         """Bring a federation's cohorts and rounds up to date."""
         await self._take_up(federation)
         for cohort in self.cohorts.of(federation):
@@ -232,39 +151,12 @@ class Catalogue:
             if round_.final is None and federation in {None, round_.federation}
         ]
 
-    async def opened(self, federation: str) -> int:
-        """Return the number of rounds that a federation has opened."""
-        count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-        return int(await self._database.value(count))
-
-    async def numbers(self, names: Collection[str]) -> dict[str, int]:
-        """Return rounds' places in storage, in the order of opening."""
-        query = select(rounds.c.id, rounds.c.number).where(rounds.c.id.in_(names))
-        return {row.id: row.number for row in await self._database.rows(query)}
-
-    async def refresh_all(self) -> None:
-        """Bring everything that is open or cached up to date."""
-        if not self._database.shared:
-            return
-        for federation in sorted({*await self._stirring(), *await self._behind()}):
-            with self._database.quarantine.skipping(f"federation {federation}"):
-                await self.refresh(federation)
-
-    async def look(self) -> None:
-        """`refresh_all` for callers without a rate limit: at most once every `KEPT_S`, and for at most `LOOK_S`."""
-        async with self._looking:
-            if time.monotonic() >= self._looked_s + KEPT_S:
-                await tried(asyncio.wait_for(self._look(), LOOK_S))
-                self._looked_s = time.monotonic()
-
-    async def _look(self) -> None:
-        await self.refresh_all()
-        counted = select(rounds.c.state, func.count()).where(rounds.c.state.is_not(None))
-        self._ended = dict(await self._database.rows(counted.group_by(rounds.c.state)))
-
-    def states(self) -> Counter[str]:
-        """Return the number of rounds in each state, as of the last `look`."""
-        return Counter(self._ended) + Counter(round_.view().state for round_ in self.live())
+    async def stirring(self) -> set[str]:
+        """Return the federations with something open, in storage or in memory."""
+        forming = select(cohorts.c.federation).where(*_FORMING)
+        live = select(rounds.c.federation).where(rounds.c.final.is_(None))
+        found = await self._database.values(forming.union(live))
+        return set(found) | {thing.federation for thing in self.open()}
 
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:
@@ -277,14 +169,6 @@ class Catalogue:
                     await self._rounds_of(cohort)
         await cohort.refresh()
 
-    async def certified(self, context: bytes) -> tuple[Survivor, ...]:
-        """Return the certified set of an ended attempt. Raises PeerFault(not-found)."""
-        row = await self._database.row(select(rounds.c.closing).where(rounds.c.id == round_name(context)))
-        closing = None if row is None or row.closing is None else parse(row.closing)
-        if not isinstance(closing, Certificate) or closing.context != context:
-            raise not_found("certified attempt")
-        return closing.survivors
-
     # From storage
 
     async def load(self, not_before_s: float) -> None:
@@ -294,7 +178,7 @@ class Catalogue:
             Misuse: blobs that the database refers to are missing.
         """
         await self._check_blobs()
-        for federation in sorted(await self._stirring()):
+        for federation in sorted(await self.stirring()):
             with self._database.quarantine.skipping(f"federation {federation}"):
                 await self._take_up(federation, not_before_s)
         await self.sweep()
@@ -319,7 +203,6 @@ class Catalogue:
         """
         await in_blob_thread(self._blobs.clear_up)
         lying = {each: set(await in_blob_thread(self._blobs.names, each)) for each in FOLDERS}
-        await self.refresh_all()
         ended = select(rounds.c.id, rounds.c.state, rounds.c.cleared).where(rounds.c.state.is_not(None))
         for name, state, cleared in await self._database.rows(ended):
             kept = {"results"} if state == "done" else set()
@@ -329,18 +212,6 @@ class Catalogue:
                     round_.littered = True
                     self.rounds.put(round_)
         self._wake()
-
-    async def disclosed(self) -> list[str]:
-        """Indicators with a stored disclosure."""
-        query = select(rounds.c.id).where(rounds.c.state == "done", rounds.c.record.is_(None))
-        counted = set(await self._database.values(query))
-
-        def lying() -> list[str]:
-            # A bucket forgets the folders of the others: there may be years of them.
-            kept = counted.intersection(self._blobs.names("results"))
-            return [name for name in kept if DISCLOSURE in self._blobs.names(f"results/{name}")]
-
-        return await in_blob_thread(lying)
 
     async def _take_up(self, federation: str, not_before_s: float = 0.0) -> None:
         """Load a federation's open cohorts and rounds that are not cached yet."""
@@ -367,7 +238,7 @@ class Catalogue:
             roster = await self._federations.roster(row.federation, row.roster_number)
             study = await self._federations.study(row.federation, row.study)
             repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
-            repeated = () if row.repeats is None else await self.certified(repeats)
+            repeated = () if row.repeats is None else await journal.read_survivors(self._database, repeats)
             enrolling = Enrolling(roster, study, row.counter, row.period, repeats, repeated)
             cohort = Cohort(self._database, self._wake, self._runs.changed, enrolling, row.deadline_s)
             check_named(name, cohort.id)
@@ -420,7 +291,11 @@ class Catalogue:
     async def _begun(self, attempt: Attempt, cohort: Cohort, opened_s: float) -> Round:
         noted = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
         rests_on = earlier_context(attempt)
-        earlier = () if rests_on == NO_CONTEXT else (SurvivorSet(await self.certified(rests_on)),)
+        earlier = (
+            ()
+            if rests_on == NO_CONTEXT
+            else (SurvivorSet(await journal.read_survivors(self._database, rests_on)),)
+        )
         phase = Collecting.begin(attempt, opened_s, earlier, FileShelf(self._folder))
         return self._made(attempt, opened_s, phase, noted)
 
@@ -438,60 +313,6 @@ class Catalogue:
         round_ = self._made(attempt, row.opened_s).restore(end, littered=not row.cleared)
         self.rounds.put(round_)
         return round_
-
-    # From other processes
-
-    async def follow(self) -> None:
-        """Follow other processes' changes until cancelled, by notifications and by polling."""
-        await asyncio.gather(self._listen(), self._look_around())
-
-    async def _look_around(self) -> None:
-        while self._database.shared:
-            await asyncio.sleep(LOOK_S)
-            await tried(self.refresh_all())
-
-    async def _listen(self) -> None:
-        """Refresh what notifications name."""
-        changed: asyncio.Queue[str] = asyncio.Queue()
-        handling = asyncio.create_task(self._handle(changed))
-        try:
-            while True:
-                try:
-                    await self._database.listen(changed.put_nowait)
-                except Exception as error:  # noqa: BLE001 - as in `tried`
-                    log.warning("no word of others' changes", again_in_s=LOOK_S, **where(error))
-                    await asyncio.sleep(LOOK_S)
-        finally:
-            handling.cancel()
-
-    async def _handle(self, changed: asyncio.Queue[str]) -> None:
-        async with asyncio.TaskGroup() as group:
-            while True:
-                topics = [await changed.get()]
-                while not changed.empty():
-                    topics.append(changed.get_nowait())
-                for topic in dict.fromkeys(topics):  # in the order in which it happened
-                    thing: Cohort | Round | None = self.cohorts.get(topic) or self.rounds.get(topic)
-                    refreshing = tried(thing.refresh() if thing is not None else self.refresh(topic))
-                    await asyncio.wait([group.create_task(refreshing)], timeout=TURN_S)
-
-    async def _stirring(self) -> set[str]:
-        """Federations with something open, in storage or in memory."""
-        forming = select(cohorts.c.federation).where(*_FORMING)
-        live = select(rounds.c.federation).where(rounds.c.final.is_(None))
-        found = await self._database.values(forming.union(live))
-        return set(found) | {thing.federation for thing in self.open()}
-
-    async def _behind(self) -> set[str]:
-        """Federations with more rounds in storage than in the cached cohorts."""
-        here = dict(self.cohorts)
-        counted = (
-            select(rounds.c.cohort, func.count().label("many"))
-            .where(rounds.c.cohort.in_(here))
-            .group_by(rounds.c.cohort)
-        )
-        rows = await self._database.rows(counted)
-        return {here[row.cohort].federation for row in rows if row.many != len(here[row.cohort].rounds)}
 
 
 _FORMING = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)

@@ -8,26 +8,28 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select
 
 from service.coordination import combining
 from service.coordination.catalogue import Catalogue
+from service.coordination.changes import ChangeFeed
 from service.coordination.cohorts import Cohort, check_possible
 from service.coordination.federations import Federations, refuse_expired
 from service.coordination.jobs import Jobs
-from service.coordination.journal import begin_round
+from service.coordination.journal import begin_round, count_rounds, read_survivors
 from service.coordination.liveness import LOOK_BACK_S, LastHeard, check_enough_heard, find_decryptors
 from service.coordination.rounds import Round
 from service.coordination.runs import Runs
 from service.coordination.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
+from service.coordination.summaries import Summaries
 from service.coordination.watch import Watch, calm_s
 from service.http.problems import not_found, terms_refused
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
-from service.storage.tables import cohorts
+from service.storage.tables import cohorts, rounds
 from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
@@ -120,7 +122,9 @@ class Coordinator:
         self.runs = Runs(database, self.federations)
         self.last_heard = LastHeard(database)
         self.catalogue = Catalogue(database, blobs, folder, key, self.federations, self.runs, self._changed)
-        self.jobs = Jobs(self.catalogue, self.federations, blobs, key, now)
+        self.feed = ChangeFeed(database, self.catalogue)
+        self.summaries = Summaries(database, self.catalogue, self.feed)
+        self.jobs = Jobs(database, self.catalogue, self.federations, blobs, key, now)
         self.scheduler: Scheduler = Scheduler(self.jobs.due, now, pause_s, Leases(database, lease_s))
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
         self.stopping, self.changes = False, 0
@@ -258,8 +262,8 @@ class Coordinator:
         manifest, now_s = cohort.formed(), self.now()
         federation = cohort.federation
         # Before a look: what comes after it is missed by the count.
-        before = await self.catalogue.opened(federation)
-        await self.catalogue.refresh(federation)
+        before = await count_rounds(self.database, federation)
+        await self.catalogue.refresh_federation(federation)
         _refuse_unsettled(self.catalogue.live(federation))
         await self._check_current(cohort, now_s)
         opened = cohort.rounds
@@ -337,7 +341,7 @@ class Coordinator:
         """Return the members that may be in the sum: the cohort's, or those that the indicator counted."""
         if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
             return attempt.members
-        certified = await self.catalogue.certified(attempt.terms.indicator)
+        certified = await read_survivors(self.database, attempt.terms.indicator)
         return tuple(each.member for each in certified if each.member not in attempt.terms.evicted)
 
     async def _check(self, attempt: Attempt) -> None:
@@ -388,19 +392,24 @@ class Coordinator:
         rounds_ = [await self.catalogue.round(name) for name in dict.fromkeys(request.rounds)]
         if any(round_.federation != federation for round_ in rounds_):
             raise not_found("round in this federation")
-        numbers = await self.catalogue.numbers([round_.id for round_ in rounds_])
+        numbers = await self._numbers([round_.id for round_ in rounds_])
         rounds_.sort(key=lambda round_: numbers[round_.id])
         return await in_blob_thread(combining.combine, rounds_, request, self.blobs, self.key)
 
     async def combinations(self, federation: str) -> list[CombinedRecord]:
         """Return a federation's combinations, those with the newest rounds first."""
         found = await in_blob_thread(combining.kept, federation, self.blobs, self._combined)
-        numbers = await self.catalogue.numbers({part.round for record in found for part in record.parts})
+        numbers = await self._numbers({part.round for record in found for part in record.parts})
 
         def newest(record: CombinedRecord) -> tuple[int, str]:
             return max(numbers[part.round] for part in record.parts), record.combination
 
         return sorted(found, key=newest, reverse=True)
+
+    async def _numbers(self, names: Collection[str]) -> dict[str, int]:
+        """Return rounds' places in storage, in the order of opening."""
+        query = select(rounds.c.id, rounds.c.number).where(rounds.c.id.in_(names))
+        return {row.id: row.number for row in await self.database.rows(query)}
 
     # Waiting
 

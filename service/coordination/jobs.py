@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
+from sqlalchemy import select
+
 from service.coordination import solving
 from service.coordination.catalogue import Catalogue
 from service.coordination.cohorts import Cohort
@@ -15,7 +17,9 @@ from service.coordination.scheduler import Job
 from service.coordination.summing import DamagedChunkError, DamagedRangeError, Pieces
 from service.http.problems import problem_of
 from service.storage.blobs import Blobs, in_blob_thread
+from service.storage.database import Database
 from service.storage.faults import DamagedRowError
+from service.storage.tables import rounds
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import PeerFault
@@ -34,6 +38,7 @@ class Jobs:
     """The jobs of one coordinator.
 
     Args:
+        database: names its indicators.
         catalogue: of its cohorts and rounds.
         federations: their chains.
         blobs: what it clears up.
@@ -43,6 +48,7 @@ class Jobs:
 
     def __init__(
         self,
+        database: Database,
         catalogue: Catalogue,
         federations: Federations,
         blobs: Blobs,
@@ -50,7 +56,7 @@ class Jobs:
         now: Callable[[], float],
     ) -> None:
         self._catalogue, self._federations = catalogue, federations
-        self._blobs, self._key, self._now = blobs, key, now
+        self._database, self._blobs, self._key, self._now = database, blobs, key, now
         self._swept_s = now()
 
     def due(self) -> Iterator[Job]:
@@ -152,9 +158,21 @@ class Jobs:
 
     async def forget_disclosures(self) -> None:
         """Delete the disclosures of indicators after their run is over or their study has expired."""
-        for name in await self._catalogue.disclosed():
+        for name in await self._list_disclosed():
             with suppress(DamagedRowError):
                 await self._forget_disclosure(name)
+
+    async def _list_disclosed(self) -> list[str]:
+        """Return the indicators with a stored disclosure."""
+        query = select(rounds.c.id).where(rounds.c.state == "done", rounds.c.record.is_(None))
+        counted = set(await self._database.values(query))
+
+        def lying() -> list[str]:
+            # A bucket forgets the folders of the others: there may be years of them.
+            kept = counted.intersection(self._blobs.names("results"))
+            return [name for name in kept if DISCLOSURE in self._blobs.names(f"results/{name}")]
+
+        return await in_blob_thread(lying)
 
     async def _forget_disclosure(self, name: str) -> None:
         attempt = (await self._catalogue.round(name)).attempt

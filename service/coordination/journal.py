@@ -17,6 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
+from service.http.problems import not_found
 from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
@@ -26,7 +27,19 @@ from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Freezing, Recovered, Revealing
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import Erased, Lost, Message, Receipt, Refusal, Reveal, Upload, Vote, parse
+from veilsum.protocol.messages import (
+    Certificate,
+    Erased,
+    Lost,
+    Message,
+    Receipt,
+    Refusal,
+    Reveal,
+    Survivor,
+    Upload,
+    Vote,
+    parse,
+)
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import RoundView, round_name
 from veilsum.protocol.tags import PROTOCOL_VERSION
@@ -244,6 +257,21 @@ def read_view(round_id: str, final: str) -> RoundView:
     view = RoundView.model_validate_json(unsealed(final))
     check_named(round_id, view.round)
     return view
+
+
+async def read_survivors(database: Database, context: bytes) -> tuple[Survivor, ...]:
+    """Read the certified set of an ended attempt. Raises PeerFault(not-found)."""
+    row = await database.row(select(rounds.c.closing).where(rounds.c.id == round_name(context)))
+    closing = None if row is None or row.closing is None else parse(row.closing)
+    if not isinstance(closing, Certificate) or closing.context != context:
+        raise not_found("certified attempt")
+    return closing.survivors
+
+
+async def count_rounds(database: Database, federation: str) -> int:
+    """Count the rounds that a federation has opened."""
+    count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
+    return int(await database.value(count))
 
 
 async def begin_round(database: Database, attempt: Attempt, now_s: float, before: int) -> bool:

@@ -64,7 +64,7 @@ class RoundsPage:
 
 async def rounds_page(here: Coordinator, chosen: Filter, first: int, most: int) -> RoundsPage:
     """Read `most` rounds of a list, from the place `first` on."""
-    await here.catalogue.refresh_all()
+    await here.feed.refresh_all()
     live = sorted(here.catalogue.live(), key=lambda round_: (round_.opened_s, round_.id), reverse=True)
     running = [
         (view, round_.opened_s) for round_ in live if chosen.admits(view := round_.view()) and not view.ended
@@ -181,7 +181,7 @@ async def enrolled(here: Coordinator, federation: str, members: Collection[str])
 
 async def uploaded(here: Coordinator, federation: str) -> Mapping[str, tuple[str, float]]:
     """Return, by member, the newest round that has its upload, and when that was opened in Unix time."""
-    history = await here.catalogue.histories.of(federation)
+    history = await here.summaries.read_history(federation)
     live = {
         member: (round_.id, round_.opened_s)
         for round_ in here.catalogue.live(federation)

@@ -236,8 +236,7 @@ async def cohort(request: Request, cohort: Hex32Path, here: Here, number: Number
 async def health(request: Request, here: Here) -> HTMLResponse:
     """/readyz and /metrics for people."""
     readiness: Readiness = request.app.state.readiness
-    await here.catalogue.look()
-    counts = here.catalogue.states()
+    counts = await here.summaries.count_states()
     refusals = Counter(
         {cause: int(REFUSALS.labels(cause.value)._value.get()) for cause in Cause}  # noqa: SLF001
     )

@@ -112,7 +112,6 @@ async def exposition(here: Here, request: Request) -> Response:
     """This process's metrics, and the number of rounds of all processes."""
     readiness: Readiness = request.app.state.readiness
     await readiness.missing()  # which sets a metric
-    await here.catalogue.look()
-    metrics.count_rounds(here.catalogue.states())
+    metrics.count_rounds(await here.summaries.count_states())
     text: metrics.Exposition = request.app.state.exposition
     return Response(await text.text(), media_type=CONTENT_TYPE_LATEST)

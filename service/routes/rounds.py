@@ -345,7 +345,7 @@ async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
 @serve.published(rest.CLOSING, *ENDED, gives="the Certificate, the Erasure, or the admin's Lost")
 async def closing(context: Hex32Path, here: Here, request: Request) -> Response:
     """How a context's attempt was closed, for members that missed its end."""
-    found = await here.catalogue.closed(context)
+    found = await here.catalogue.round_of(context)
     return await published(request, 0, lambda: found.end().to_bytes(), rest.OCTETS)
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from service.coordination import catalogue
+from service.coordination import changes, summaries
 from service.storage.dialects import Postgres
 from service.storage.tables import leases, rounds
 from service.telemetry.metrics import CLOCK_DIFFERENCE
@@ -38,8 +38,8 @@ def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Postgres, "listen", nothing)
-    monkeypatch.setattr(catalogue, "LOOK_S", 3600.0)
-    monkeypatch.setattr(catalogue, "KEPT_S", 0.0)
+    monkeypatch.setattr(changes, "CHANGES_POLL_S", 3600.0)
+    monkeypatch.setattr(summaries, "COUNTS_KEPT_S", 0.0)
 
 
 async def test_members_may_talk_to_either(
@@ -159,7 +159,7 @@ async def test_a_replica_whose_bucket_stalls_hears_of_other_federations(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     another, release = Party(SIX, admin_seed=b"another federation of this one.."), threading.Event()
-    monkeypatch.setattr(catalogue, "LOOK_S", 3600.0)
+    monkeypatch.setattr(changes, "CHANGES_POLL_S", 3600.0)
     async with two(tmp_path / "data") as (one, other, both):
         stalled, heard = [await each.begun(both) for each in (party, another)]
         _, view = [await other.view(each) for each in (stalled, heard)]
@@ -219,18 +219,18 @@ async def test_a_card_and_a_reveal_wait_for_what_comes_of_others_at_the_other(
 async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "LOOK_S", 3600.0)
+    monkeypatch.setattr(changes, "CHANGES_POLL_S", 3600.0)
     async with two(tmp_path / "data") as (one, other, both):
-        real, told = other.coordinator.catalogue.refresh, asyncio.Event()
+        real, told = other.coordinator.catalogue.refresh_federation, asyncio.Event()
 
         async def broken(_: str) -> None:
             told.set()
             raise ZeroDivisionError
 
-        monkeypatch.setattr(other.coordinator.catalogue, "refresh", broken)
+        monkeypatch.setattr(other.coordinator.catalogue, "refresh_federation", broken)
         await party.begin(one)
         await asyncio.wait_for(told.wait(), 10)
-        monkeypatch.setattr(other.coordinator.catalogue, "refresh", real)
+        monkeypatch.setattr(other.coordinator.catalogue, "refresh_federation", real)
         round_id = await party.open_round(one)
         async with asyncio.timeout(10):
             while round_id not in other.coordinator.rounds:  # noqa: ASYNC110 - no event to await
