@@ -196,15 +196,7 @@ async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExit
     database, blobs = await ending.enter_async_context(opened(chosen, partial(keys.claim, key)))
     with worded():
         await now.look(database)
-    coordinator = Coordinator(
-        database,
-        blobs,
-        chosen.data_dir,
-        key,
-        now=now,
-        max_wait_s=chosen.max_wait_s,
-        resume_grace_s=chosen.resume_grace_s,
-    )
+    coordinator = Coordinator(database, blobs, chosen.data_dir, key, now=now, max_wait_s=chosen.max_wait_s)
     app.state.coordinator, app.state.clock = coordinator, now
     app.state.audit = Audit(database, key)
     app.state.tokens = Tokens(database, now, token, chosen.data_dir)
@@ -223,7 +215,7 @@ async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExit
     app.state.pace = Pace()
     app.state.readiness = Readiness(checks_of(coordinator, now))
     with worded():
-        await coordinator.load()
+        await coordinator.load(chosen.resume_grace_s)
         await app.state.tokens.start()  # last, so that a start that fails draws none
     work = {
         "the scheduler": coordinator.scheduler.run(),

@@ -25,7 +25,7 @@ from service.coordination.rounds import Round
 from service.coordination.runs import Runs
 from service.coordination.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
 from service.coordination.summaries import Summaries
-from service.coordination.watch import Watch, calm_s
+from service.coordination.watch import LongPolls
 from service.http.problems import not_found, terms_refused
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
@@ -99,7 +99,6 @@ class Coordinator:
         key: signs openings and results.
         now: Unix time in seconds.
         max_wait_s: longest time that a long-poll is held.
-        resume_grace_s: seconds after `load` in which no deadline passes.
         pause_s: before work that failed is tried again, at first.
         lease_s: after which another process takes over the work of one that gives no sign of life.
     """
@@ -113,7 +112,6 @@ class Coordinator:
         *,
         now: Callable[[], float] = time.time,
         max_wait_s: float = MAX_WAIT_S,
-        resume_grace_s: float = 0.0,
         pause_s: float = PAUSE_S,
         lease_s: float = LEASE_S,
     ) -> None:
@@ -126,9 +124,7 @@ class Coordinator:
         self.summaries = Summaries(database, self.catalogue, self.feed)
         self.jobs = Jobs(database, self.catalogue, self.federations, blobs, key, now)
         self.scheduler: Scheduler = Scheduler(self.jobs.due, now, pause_s, Leases(database, lease_s))
-        self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
-        self.stopping, self.changes = False, 0
-        self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
+        self.polls, self.changes = LongPolls(max_wait_s), 0
         self._opening = asyncio.Lock()
         self._combined = dict[str, CombinedRecord]()
         self.background: tuple[asyncio.Task[None], ...] = ()
@@ -411,32 +407,15 @@ class Coordinator:
         query = select(rounds.c.id, rounds.c.number).where(rounds.c.id.in_(names))
         return {row.id: row.number for row in await self.database.rows(query)}
 
-    # Waiting
-
-    async def changed(self, watch: Watch, after: int, wait_s: float, waiting: int = 0) -> int:
-        """Wait until a version is above `after`, the time is over or the process ends, and return the version.
-
-        With many `waiting`, changes that are not urgent are announced later (service/coordination/watch.py).
-        """
-        return await watch.beyond(after, self._patience_s(wait_s), calm_s(waiting))
-
-    async def asks(self, watch: Watch, after: int, wait_s: float) -> int:
-        """Wait until members are asked something new since `after`; otherwise as `changed`."""
-        return await watch.urgently(after, self._patience_s(wait_s))
-
-    def _patience_s(self, wait_s: float) -> float:
-        return 0.0 if self.stopping else min(wait_s, self._max_wait_s)
-
     def stop_waiting(self) -> None:
         """Answer every long poll and end every stream, before the process ends."""
-        self.stopping, self.changes = True, self.changes + 1
-        things = (self.cohorts.values(), self.rounds.values())
-        for watch in [*(thing.watch for each in things for thing in each), *self.runs.watches()]:
-            watch.stop()
+        self.changes += 1
+        things = (self.catalogue.cohorts.values(), self.catalogue.rounds.values())
+        self.polls.stop([*(thing.watch for each in things for thing in each), *self.runs.watches()])
 
-    async def load(self) -> None:
-        """Load everything that was open when the last process stopped."""
-        await self.catalogue.load(self.now() + self._resume_grace_s)
+    async def load(self, resume_grace_s: float) -> None:
+        """Load everything that was open when the last process stopped. For so long no deadline of it passes."""
+        await self.catalogue.load(self.now() + resume_grace_s)
         await self.jobs.forget_disclosures()
 
 

@@ -81,7 +81,7 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
     name = f"readiness/{secrets.token_hex(8)}"
 
     async def process() -> None:
-        if coordinator.stopping:
+        if coordinator.polls.stopping:
             raise NotReady("the process is stopping")
         for task in coordinator.background:
             if task.done():

@@ -1,7 +1,7 @@
 """Long-polls: wait until something's version passes the one a client has seen."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 POLLS_PER_S = 20.0
 """Limit on requests per second by all waiting callers together, for changes that ask nothing of them: the more callers wait, the
@@ -59,6 +59,40 @@ class Watch:
             return await self._any.beyond(after, wait_s - max(calm_s, 0.0))
         finally:
             self._waiting -= 1
+
+
+class LongPolls:
+    """Holds requests until something changes.
+
+    Args:
+        max_wait_s: longest time.
+
+    Attributes:
+        stopping: the process is about to end, and holds no request any more.
+    """
+
+    def __init__(self, max_wait_s: float) -> None:
+        self.stopping, self._max_wait_s = False, max_wait_s
+
+    async def wait_change(self, watch: Watch, after: int, wait_s: float, waiting: int = 0) -> int:
+        """Wait until a version is above `after`, the time is over or the process ends, and return the version.
+
+        With many `waiting`, changes that are not urgent are announced later.
+        """
+        return await watch.beyond(after, self._limit_s(wait_s), calm_s(waiting))
+
+    async def wait_request(self, watch: Watch, after: int, wait_s: float) -> int:
+        """Wait until members are asked something new since `after`; otherwise as `wait_change`."""
+        return await watch.urgently(after, self._limit_s(wait_s))
+
+    def _limit_s(self, wait_s: float) -> float:
+        return 0.0 if self.stopping else min(wait_s, self._max_wait_s)
+
+    def stop(self, watches: Iterable[Watch]) -> None:
+        """End every wait."""
+        self.stopping = True
+        for watch in watches:
+            watch.stop()
 
 
 class _Bell:

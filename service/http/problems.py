@@ -160,7 +160,7 @@ async def _handle(
     fault, status, headers = refusal(error)
     about = round_in(request.scope)
     problem = noted(fault, status, about)
-    if about and about["round"] in request.app.state.coordinator.rounds:
+    if about and about["round"] in request.app.state.coordinator.catalogue.rounds:
         counts = request.app.state.refused.get(about["round"]) or Counter()
         counts[problem.cause] += 1
         request.app.state.refused.put(about["round"], counts, 1)

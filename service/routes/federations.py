@@ -141,7 +141,7 @@ async def runs(
     await here.federations.roster(federation)  # not-found for a stranger
     watch = here.runs.watch(federation)
     await here.runs.look(federation)
-    await here.changed(watch, after, wait_s)
+    await here.polls.wait_change(watch, after, wait_s)
     view = await here.runs.view(federation, here.now())
     # Time only takes runs away.
     return await published(request, (view.revision, len(view.runs)), lambda: view)
@@ -179,9 +179,9 @@ async def cohort(
     """
     found = await here.catalogue.cohort(cohort)
     if caller is STRANGER:
-        await here.changed(found.watch, after, wait_s, len(found.roster.members))
+        await here.polls.wait_change(found.watch, after, wait_s, len(found.roster.members))
     else:
-        await here.asks(found.watch, after, wait_s)
+        await here.polls.wait_request(found.watch, after, wait_s)
     return await published(request, await _version(found, here), lambda: here.cohort_view(found))
 
 
@@ -244,7 +244,7 @@ async def put_card(
     await found.receive(card, here.now())
 
     async def shown() -> Response:
-        await here.asks(found.watch, after, wait_s)
+        await here.polls.wait_request(found.watch, after, wait_s)
         if found.manifest is not None:
             return await _cards(found, member)
         path, version = rest.COHORT.format(cohort=cohort), await _version(found, here)

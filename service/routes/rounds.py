@@ -89,7 +89,7 @@ def asking(
     """Wait until a member is asked anything new since `after`, and return the request; for a round with a result, return `ended` if given."""
 
     async def asked() -> Response:
-        version = await here.asks(found.watch, after, wait_s)
+        version = await here.polls.wait_request(found.watch, after, wait_s)
         headers = {rest.VERSION_HEADER: str(version), rest.STATE_HEADER: found.state}
         if found.state == Collecting.name:  # who is shown an opening looks for a newer roster first
             headers[rest.ROSTER_HEADER] = str((await here.federations.roster(found.federation)).number)
@@ -126,7 +126,7 @@ async def round_view(
     found: TheRound, here: Here, request: Request, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
     """A round. With `after` and `wait_s`, waits for a change."""
-    await here.changed(found.watch, after, wait_s)
+    await here.polls.wait_change(found.watch, after, wait_s)
     shown = found.shown
     return await published(request, shown.version, lambda: shown.json)
 
@@ -150,7 +150,7 @@ async def events(found: TheRound, here: Here) -> StreamingResponse:
 
 async def _events(found: Round, here: Coordinator) -> AsyncIterator[bytes]:
     version = -1
-    while not here.stopping:
+    while not here.polls.stopping:
         if await found.watch.beyond(version, KEEPALIVE_S) == version:
             yield KEEPALIVE_COMMENT
             continue

@@ -392,7 +392,7 @@ class Consortium:
             return False
         kind, name = effect.path.split("/")[2:4]
         here = self.stage.server.coordinator
-        watch = here.runs.watch(name) if kind == "federations" else getattr(here, kind)[name].watch
+        watch = here.runs.watch(name) if kind == "federations" else getattr(here.catalogue, kind)[name].watch
         return watch._urgent.version() <= int(effect.params["after"])
 
     def alone(self, flow: Flow[T]) -> T:

@@ -115,7 +115,7 @@ class Server:
 
     async def tidy(self, round_id: str) -> None:
         """Wait until the coordinator has cleaned up after an ended round."""
-        while self.coordinator.rounds[round_id].due_s is not None:  # noqa: ASYNC110 - no event to await
+        while self.coordinator.catalogue.rounds[round_id].due_s is not None:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
 
 

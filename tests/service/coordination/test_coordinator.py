@@ -60,14 +60,14 @@ async def test_a_deadline_that_storage_failed_is_passed_later(
     round_id = await formed.open_round(server)
     for member in formed.ids:
         await formed.serve(server, round_id, member)
-    append, failures = server.coordinator.rounds[round_id]._journal.append, itertools.count()
+    append, failures = server.coordinator.catalogue.rounds[round_id]._journal.append, itertools.count()
 
     async def twice_full(event: Any) -> bool:
         if next(failures) < 2:
             raise OSError(28, "No space left on device")
         return bool(await append(event))
 
-    monkeypatch.setattr(server.coordinator.rounds[round_id]._journal, "append", twice_full)
+    monkeypatch.setattr(server.coordinator.catalogue.rounds[round_id]._journal, "append", twice_full)
     await server.pass_time(await server.view(round_id))
     assert (await server.until(round_id, "checking"))["state"] == "checking"
     assert (await formed.play(server, round_id))["state"] == "done"
@@ -202,7 +202,7 @@ async def test_polls_and_streams_end_with_the_process(server: Server, formed: Pa
     round_id = await formed.open_round(server)
     stream = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}/events"))
     poll = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30}))
-    while server.coordinator.rounds[round_id].watch._waiting < 2:  # noqa: ASYNC110 - no event to await
+    while server.coordinator.catalogue.rounds[round_id].watch._waiting < 2:  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0.01)
     server.coordinator.stop_waiting()
     assert (await asyncio.wait_for(stream, 3)).text.count("data: ") == 1

@@ -25,7 +25,7 @@ async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Se
     assert (record["evicted"], record["dropped"]) == (["m-3"], [])
     shown = await server.client.get(f"/v1/rounds/{round_id}/result/evictions")
     [proof] = Evictions.from_bytes(shown.content).proofs
-    round_ = server.coordinator.rounds[round_id]
+    round_ = server.coordinator.catalogue.rounds[round_id]
     assert isinstance(round_.closing, Certificate)
     check_proof(round_.attempt, round_.closing, proof)
 
@@ -146,7 +146,7 @@ async def test_a_void_step_is_opened_again_in_the_same_cohort_or_in_another(
 
 async def test_a_context_that_only_begins_like_a_rounds_is_not_found(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
-    assert rest.round_name(server.coordinator.rounds[round_id].attempt.context) == round_id
+    assert rest.round_name(server.coordinator.catalogue.rounds[round_id].attempt.context) == round_id
     answer = await server.client.get(f"/v1/contexts/{round_id}{'0' * 48}/closing")
     assert refusal(answer) == (404, "not-found")
 

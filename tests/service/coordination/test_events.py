@@ -27,7 +27,7 @@ async def round_(server: Server, formed: Party) -> Round:
         where = f"/v1/rounds/{round_id}/uploads/{member}"
         sent = await server.client.put(where, content=formed.upload_of(member), headers=OCTETS)
         assert sent.status_code == 200
-    return server.coordinator.rounds[round_id]
+    return server.coordinator.catalogue.rounds[round_id]
 
 
 def kept(round_: Round, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -131,7 +131,7 @@ async def test_members_are_asked_anew_by_every_phase_once_and_by_an_eviction(
     else:
         formed.drop = {"m-5": After.OPENING}
     round_id = await formed.open_round(server)
-    round_, asked = server.coordinator.rounds[round_id], dict[str, set[int]]()
+    round_, asked = server.coordinator.catalogue.rounds[round_id], dict[str, set[int]]()
     moved = round_._moved
 
     def watching(*arguments: Any) -> None:

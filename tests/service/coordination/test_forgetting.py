@@ -41,7 +41,7 @@ async def secrets_of(
 ) -> dict[str, bytes]:
     """Play the round; return the bytes of each secret that passed through the coordinator."""
     found: dict[str, bytes] = {}
-    round_ = server.coordinator.rounds[round_id]
+    round_ = server.coordinator.catalogue.rounds[round_id]
     keep = round_._keep
 
     async def watching(steps: Sequence[Transition]) -> bool:
@@ -78,7 +78,7 @@ async def test_nothing_of_a_round_is_left_after_its_end(
     assert (await server.view(round_id))["state"] == end
     assert {"share", "chunk", "box"} <= set(found)
     await server.tidy(round_id)
-    round_ = server.coordinator.rounds[round_id]
+    round_ = server.coordinator.catalogue.rounds[round_id]
     assert (round_.phase, server.coordinator.blobs.names("uploads")) == (None, ())
     assert await server.coordinator.database.value(select(func.count()).select_from(events)) == 0
     for name, secret in found.items():
@@ -106,7 +106,7 @@ async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
     sending = asyncio.create_task(server.client.put(f"{where}/chunks/0", content=data, headers=OCTETS))
     await asyncio.sleep(0.05)
     await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
-    opening = server.coordinator.rounds[round_id].attempt.opening
+    opening = server.coordinator.catalogue.rounds[round_id].attempt.opening
     for member in formed.ids[1:]:
         formed.seal(member, opening)
     assert (await formed.play(server, round_id))["state"] == "voided"
@@ -132,7 +132,7 @@ async def test_the_log_holds_no_secret(
         found = await secrets_of(server, party, round_id, monkeypatch)
         # What goes wrong is logged as well: storage, and a refusal of each kind.
         following = await party.open_round(server)
-        round_ = server.coordinator.rounds[following]
+        round_ = server.coordinator.catalogue.rounds[following]
         party.drop = {}
         party.seal("m-0", await server.opening(following, "m-0"))
 

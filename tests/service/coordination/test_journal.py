@@ -20,7 +20,7 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
 ) -> None:
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
-    round_ = server.coordinator.rounds[round_id]
+    round_ = server.coordinator.catalogue.rounds[round_id]
     late = Journal(server.coordinator.database, server.coordinator.blobs, round_id)
     _, seen = await late.unseen()
     late.seen = len(seen)
@@ -40,7 +40,7 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
 
 async def test_the_view_of_another_round_is_damage(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
-    view = server.coordinator.rounds[round_id].view()
+    view = server.coordinator.catalogue.rounds[round_id].view()
     stored = sealed(view.model_dump_json())
     assert read_view(round_id, stored) == view
     with pytest.raises(PeerFault, match=f"holds {round_id}"):

@@ -62,7 +62,7 @@ def signed(party: Party, who: str, key: SigningKey, created_s: float, **changes:
 async def test_a_preflight_names_who_was_not_heard_from(server: Server, formed: Party) -> None:
     everybody = await shown(server, formed)
     assert (everybody.decryptors, everybody.heard, everybody.silent) == (6, 6, ())
-    assert everybody.needed == server.coordinator.cohorts[formed.cohort].formed().threshold
+    assert everybody.needed == server.coordinator.catalogue.cohorts[formed.cohort].formed().threshold
     assert everybody.within_s == liveness.LOOK_BACK_S == 600
     server.clock.ahead_s += LONG_S
     assert (await shown(server, formed)).silent == SIX
@@ -157,7 +157,7 @@ async def test_a_member_of_another_federation_is_nobody_here(server: Server, sil
 async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(
     server: Server, silent: Party
 ) -> None:
-    needed = server.coordinator.cohorts[silent.cohort].formed().threshold
+    needed = server.coordinator.catalogue.cohorts[silent.cohort].formed().threshold
     for member in SIX[1:needed]:
         await waits(server, silent, member)
     path = f"/v1/cohorts/{silent.cohort}/rounds"

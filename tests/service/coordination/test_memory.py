@@ -86,7 +86,7 @@ async def test_announcements_lie_beside_the_database(server: Server, formed: Par
     """They are neither in its rows nor in the round's memory; events refer to them, and they are deleted with the round."""
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
-    round_, blobs = server.coordinator.rounds[round_id], server.coordinator.blobs
+    round_, blobs = server.coordinator.catalogue.rounds[round_id], server.coordinator.blobs
     announced = {sha256(formed.upload_of(member)).hexdigest() for member in formed.ids}
     assert set(blobs.names(f"events/{round_id}")) == announced
     bodies = await server.coordinator.database.values(select(events.c.body))
@@ -103,7 +103,7 @@ async def test_deliveries_are_read_as_they_are_taken(
     """For a slow decryptor, only a piece of them is in memory."""
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
-    round_ = server.coordinator.rounds[round_id]
+    round_ = server.coordinator.catalogue.rounds[round_id]
     assert round_.phase is not None
     read, true = list[str](), FileShelf.delivery
 
@@ -144,7 +144,7 @@ async def test_an_announcement_that_goes_with_its_round_is_no_damage(
     """Another process ends the round between reading the rows and reading the announcements."""
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
-    round_ = server.coordinator.rounds[round_id]
+    round_ = server.coordinator.catalogue.rounds[round_id]
     late = Journal(round_._database, round_._blobs, round_id)
     read = late._event
 

@@ -27,7 +27,7 @@ def noisy(recipe: str, **question: Any) -> Party:
 async def run(server: Server, party: Party) -> dict[str, Any]:
     """Play the next step to its end; return the record. Only members are shown the material that the terms name."""
     round_id = await party.open_round(server)
-    terms = server.coordinator.rounds[round_id].attempt.terms
+    terms = server.coordinator.catalogue.rounds[round_id].attempt.terms
     if terms.material != NO_CONTEXT:
         where = f"/v1/rounds/{round_id}/material"
         material = await server.signing("m-0", party.keys["m-0"]).get(where)
@@ -79,7 +79,7 @@ async def test_the_sum_carries_the_noise_that_is_promised(
     await party.begin(server)
     record = await run(server, party)
     sums = await server.client.get(f"/v1/rounds/{record['round']}/result/sums")
-    spec = server.coordinator.rounds[record["round"]].attempt.spec
+    spec = server.coordinator.catalogue.rounds[record["round"]].attempt.spec
     mechanism = mechanism_of(spec)
     monkeypatch.setattr(Mechanism, "add_noise", lambda *_: None)
     exact = np.sum([party.vector(member, spec, {}) for member in party.ids], axis=0)

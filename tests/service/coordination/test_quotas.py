@@ -34,7 +34,7 @@ async def test_a_member_stores_what_it_announced_and_not_a_byte_more(server: Ser
     other.seal("m-0", opening)  # another upload of the same member, whose masks differ
     where, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
     announcement = formed.upload_of("m-0")
-    attempt = server.coordinator.rounds[round_id].attempt
+    attempt = server.coordinator.catalogue.rounds[round_id].attempt
     most = sum(attempt.ring.packed_bytes(attempt.chunk_elements(index)) for index in range(attempt.chunks))
     statuses = set()
     for _ in range(2):
@@ -73,6 +73,8 @@ async def test_rounds_that_nobody_uses_leave_no_more_than_their_transcripts(
         assert (await formed.play(server, round_id))["state"] == "voided"
         await server.tidy(round_id)
         assert await server.coordinator.database.value(select(func.count()).select_from(rounds)) == count
-        transcripts = [len(each.documents.transcript()) for each in server.coordinator.rounds.values()]
+        transcripts = [
+            len(each.documents.transcript()) for each in server.coordinator.catalogue.rounds.values()
+        ]
         assert stored(server, "") == stored(server, "transcripts") == sum(transcripts)
         assert await events_bytes(server) == 0

@@ -81,7 +81,7 @@ async def test_members_may_talk_to_either(
             await replica.tidy(round_id)
         for replica in (one, other):
             assert replica.coordinator.blobs.names("uploads") == ()
-            assert replica.coordinator.rounds[round_id].phase is None
+            assert replica.coordinator.catalogue.rounds[round_id].phase is None
         assert len(forgotten) == 1
         actions = [each["action"] for each in (await one.client.get("/v1/audit")).json()["entries"]]
         assert actions.count("uploads deleted") == 1
@@ -233,7 +233,7 @@ async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
         monkeypatch.setattr(other.coordinator.catalogue, "refresh_federation", real)
         round_id = await party.open_round(one)
         async with asyncio.timeout(10):
-            while round_id not in other.coordinator.rounds:  # noqa: ASYNC110 - no event to await
+            while round_id not in other.coordinator.catalogue.rounds:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.05)
         assert (await both.client.get("/readyz")).status_code == 200
 

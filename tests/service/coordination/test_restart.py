@@ -46,7 +46,7 @@ async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: 
             """Keep the first of each kind, and every sixth."""
             new = label.split(maxsplit=1)[0] not in {known.split()[0] for known, *_ in saved}
             # The round may be solved at any moment now; that is a test of its own.
-            solved = "Reveal" in label and server.coordinator.rounds[round_id].recovered is not None
+            solved = "Reveal" in label and server.coordinator.catalogue.rounds[round_id].recovered is not None
             if not solved and (next(acknowledged) % 6 == 0 or new):
                 seen = await see(server, party)
                 copied = snapshot(server.folder, tmp_path / f"crash-{len(saved)}")
@@ -106,7 +106,7 @@ async def test_a_recovered_round_is_solved_after_the_restart(
             round_id = await party.begun(server)
             await party.play_until(server, round_id, "recovered")
             view = await server.view(round_id)
-            assert isinstance(server.coordinator.rounds[round_id].phase, Recovered)
+            assert isinstance(server.coordinator.catalogue.rounds[round_id].phase, Recovered)
     async with running(tmp_path / "data") as server:
         view = await server.until(round_id)
         assert view["state"] == "done"
@@ -124,7 +124,7 @@ async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
         for member in party.ids:
             party.seal(member, await server.opening(round_id, member))
         await party.play_until(server, round_id, "collecting" if state == "voiding" else state)
-        round_ = server.coordinator.rounds[round_id]
+        round_ = server.coordinator.catalogue.rounds[round_id]
 
         async def crash(*_: object) -> None:
             raise OSError("the disk is gone")
@@ -163,7 +163,7 @@ async def test_an_ended_round_is_loaded_with_its_certificate_and_swept(
         assert await shown(server) == before
         await server.tidy(finished)
         assert server.coordinator.blobs.names("uploads") == ()
-        assert server.coordinator.rounds[finished].phase is None
+        assert server.coordinator.catalogue.rounds[finished].phase is None
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -195,7 +195,7 @@ async def test_a_commit_that_was_reported_as_failed_is_taken_up(
 ) -> None:
     """Storage reports a failure but has committed: memory follows storage."""
     round_id = await formed.open_round(server)
-    round_ = server.coordinator.rounds[round_id]
+    round_ = server.coordinator.catalogue.rounds[round_id]
     append = round_._journal.append
 
     async def unsure(event: Any) -> None:

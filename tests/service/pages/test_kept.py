@@ -70,7 +70,7 @@ async def test_kept_pages_weigh_with_their_addresses(server: Server) -> None:
 
 
 async def test_a_page_keeps_no_round(server: Server, gallery: Gallery) -> None:
-    rounds = server.coordinator.rounds
+    rounds = server.coordinator.catalogue.rounds
     async with server.anonymous() as nobody:
         assert (await nobody.get(f"/rounds/{gallery.done}")).status_code == 200
     found = weakref.ref(rounds[gallery.done])

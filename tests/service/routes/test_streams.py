@@ -43,8 +43,8 @@ async def test_what_all_watch_is_made_once(
     await formed.play(server, round_id)
     texts = {(await asyncio.wait_for(stream, 120)).text.splitlines()[-2] for stream in streams}
     assert len(texts) == 1  # all streams reported the end
-    shown = server.coordinator.rounds[round_id].shown
-    assert shown.json is server.coordinator.rounds[round_id].shown.json
+    shown = server.coordinator.catalogue.rounds[round_id].shown
+    assert shown.json is server.coordinator.catalogue.rounds[round_id].shown.json
     assert len(made) <= shown.version + 1  # once each, and the final one
 
 
