@@ -22,7 +22,8 @@ import uvicorn.protocols.websockets.auto
 
 from service.app import create_app
 from service.coordination import rounds, summing
-from service.coordination.journal import Event, Journal
+from service.coordination.events import Event
+from service.coordination.journal import Journal
 from service.settings import Settings
 from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from service.coordination.journal import ANSWERS
+from service.coordination.events import ANSWERS
 from veilsum.protocol.messages import Lost, Upload
 
 SERVICE = Path(__file__).parents[2] / "service"
@@ -13,13 +13,11 @@ FILES: dict[str, tuple[str, ...]] = {
     "coordination.jobs.Jobs._forget": ("delete of results",),
     "coordination.documents.Documents.clear": ("delete of results",),
     "coordination.documents.Documents.put": ("put of transcripts", "put of results"),
+    "coordination.garbage.Garbage._delete": ("delete of uploads", "delete of sums", "delete of events"),
     "coordination.journal.Journal._put_aside": ("put of events",),
-    "coordination.journal.Journal.forget": ("delete of events",),
-    "coordination.rounds.Round._clear_up": ("delete of uploads",),
-    "coordination.rounds.Round._take": ("put of uploads",),
     "coordination.summing.Summing._replace": ("put of sums", "delete of sums"),
     "coordination.summing.Summing.begin_again": ("delete of sums",),
-    "coordination.summing.Summing.forget": ("delete of sums",),
+    "coordination.summing.Summing.store_chunk": ("put of uploads",),
     "coordination.readiness.checks_of.blobs": ("put of readiness", "delete of readiness"),
 }
 """Functions that write and delete files, with the labels of their points."""

@@ -5,7 +5,6 @@ A lookup by name loads the object or brings it up to date.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,11 @@ from service.coordination.cache import ObjectCache
 from service.coordination.cohorts import Brief, Cohort
 from service.coordination.documents import MATERIAL, TRANSCRIPTS
 from service.coordination.federations import Federations
-from service.coordination.rounds import Round
+from service.coordination.journal import read_survivors
+from service.coordination.rounds import EndedRound, Host, LiveRound, Round
 from service.coordination.runs import Runs
 from service.coordination.shelf import FileShelf
+from service.coordination.standing import RoundEnd, Standing, read_view
 from service.coordination.summing import Memory
 from service.http.problems import not_found
 from service.storage.blobs import Blobs, in_blob_thread
@@ -35,8 +36,6 @@ from veilsum.protocol.rest import round_name
 from veilsum.protocol.study import Question
 from veilsum.protocol.transcript import Transcript
 
-FOLDERS = ("uploads", "sums", journal.FOLDER, "results")
-"""The folder of the rounds' chunks."""
 RUNNING_SUMS_BYTES = 256 << 20
 """Memory limit of all running sums in one process. Chunks beyond it are added from storage later."""
 
@@ -56,6 +55,7 @@ class Catalogue:
         key: the coordinator's.
         federations: their rosters, studies and chains.
         runs: told when a cohort or round of a federation begins or ends.
+        on_garbage: called with a round that may leave something in storage that must be deleted.
         wake: called when there may be something to do.
     """
 
@@ -67,6 +67,7 @@ class Catalogue:
         key: SigningKey,
         federations: Federations,
         runs: Runs,
+        on_garbage: Callable[[Round], None],
         wake: Callable[[], None],
     ) -> None:
         self._database, self._blobs, self._folder = database, blobs, folder
@@ -74,7 +75,7 @@ class Catalogue:
         self.cohorts, self.rounds = ObjectCache[Cohort](), ObjectCache[Round]()
         self.memory = Memory(RUNNING_SUMS_BYTES)
         self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
-        self._made = partial(Round, database, blobs, self.memory, wake, runs.changed, key)
+        self._host = Host(database, blobs, self.memory, key, wake, self._replace, on_garbage)
 
     # Asked for by name
 
@@ -83,7 +84,7 @@ class Catalogue:
         found = self.cohorts.get(name)
         if found is None:
             async with self._loading:
-                found = await self._cohort_named(name)
+                found = await self._load_cohort(name)
         await self._refresh_cohort(found)
         return found
 
@@ -95,15 +96,15 @@ class Catalogue:
             if row is None:
                 raise not_found(what)
             if row.final is None:
-                await self._take_up(row.federation)
+                await self._load_open(row.federation)
                 found = self.rounds.get(name)  # unless it has ended meanwhile
             else:
                 # One at a time, so that requests for ended rounds don't delay the running ones.
                 async with self._reading:
                     with self._database.quarantine.reading(f"round {name}"):
-                        found = self.rounds.get(name) or await self._as_it_ended(row)
+                        found = self.rounds.get(name) or await self._load_ended(row)
         await found.refresh()
-        return found
+        return self.rounds.get(name, found)  # another, if it has ended now
 
     async def round_of(self, context: str) -> Round:
         """Return the round of a context. Raises PeerFault(not-found)."""
@@ -130,25 +131,18 @@ class Catalogue:
         spec = attempt.spec
         return await self.material(spec.question, spec.period, spec.step, attempt.opening.links)
 
-    async def refresh_federation(self, federation: str) -> None:
-        """Bring a federation's cohorts and rounds up to date."""
-        await self._take_up(federation)
-        for cohort in self.cohorts.of(federation):
-            await self._refresh_cohort(cohort)
-        for round_ in self.live(federation):
-            await round_.refresh()
-        await self._runs.look(federation)
+    # Open ones
 
-    def open(self) -> list[Cohort | Round]:
+    def open(self) -> list[Cohort | LiveRound]:
         """Those with work to do, now or later."""
-        return [*self.cohorts.open(), *self.rounds.open()]
+        return [*self.cohorts.open(), *self.live()]
 
-    def live(self, federation: str | None = None) -> list[Round]:
+    def live(self, federation: str | None = None) -> list[LiveRound]:
         """Rounds that have not ended, as far as this process knows: at most one for each federation."""
         return [
             round_
             for round_ in self.rounds.open()
-            if round_.final is None and federation in {None, round_.federation}
+            if isinstance(round_, LiveRound) and federation in {None, round_.federation}
         ]
 
     async def stirring(self) -> set[str]:
@@ -158,6 +152,15 @@ class Catalogue:
         found = await self._database.values(forming.union(live))
         return set(found) | {thing.federation for thing in self.open()}
 
+    async def refresh_federation(self, federation: str) -> None:
+        """Bring a federation's cohorts and rounds up to date."""
+        await self._load_open(federation)
+        for cohort in self.cohorts.of(federation):
+            await self._refresh_cohort(cohort)
+        for round_ in self.live(federation):
+            await round_.refresh()
+        await self._runs.look(federation)
+
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:
             count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
@@ -166,8 +169,29 @@ class Catalogue:
                 await cohort.live.refresh()
             if known != len(cohort.rounds):
                 async with self._loading:
-                    await self._rounds_of(cohort)
+                    await self._load_rounds(cohort)
         await cohort.refresh()
+
+    async def begin(self, attempt: Attempt, cohort: Cohort, opened_s: float) -> Round:
+        """Add the round that was just stored to its up-to-date cohort."""
+        async with self._loading:
+            found = self.rounds.get(round_name(attempt.context))  # by what the database has told
+            if found is None:
+                found = await self._make_live(attempt, cohort, opened_s)
+                self._add_live(found, cohort)
+        self._wake()
+        return found
+
+    def _add_live(self, round_: LiveRound, cohort: Cohort) -> None:
+        if round_.end is None:  # it may have ended while it was loaded
+            self.rounds.put(round_)
+        cohort.opened(round_)
+        self.cohorts.put(cohort)  # again, for as long as the round is live
+
+    def _replace(self, ended: EndedRound) -> None:
+        """Put an ended round in the place of its live one."""
+        self.rounds.put(ended)
+        self._runs.changed(ended.federation)
 
     # From storage
 
@@ -180,8 +204,7 @@ class Catalogue:
         await self._check_blobs()
         for federation in sorted(await self.stirring()):
             with self._database.quarantine.skipping(f"federation {federation}"):
-                await self._take_up(federation, not_before_s)
-        await self.sweep()
+                await self._load_open(federation, not_before_s)
 
     async def _check_blobs(self) -> None:
         for folder in (TRANSCRIPTS, journal.FOLDER):
@@ -196,39 +219,22 @@ class Catalogue:
             "VEILSUM_DATA_DIR or VEILSUM_BLOBS_URL. To go on without them, make the folder `blobs/transcripts/lost`"
         )
 
-    async def sweep(self) -> None:
-        """Remove what processes that died or came late left of ended rounds, and unfinished writes.
-
-        Nothing refers to these any more: an ended round takes neither events nor ranges.
-        """
-        await in_blob_thread(self._blobs.clear_up)
-        lying = {each: set(await in_blob_thread(self._blobs.names, each)) for each in FOLDERS}
-        ended = select(rounds.c.id, rounds.c.state, rounds.c.cleared).where(rounds.c.state.is_not(None))
-        for name, state, cleared in await self._database.rows(ended):
-            kept = {"results"} if state == "done" else set()
-            if not cleared or any(name in lying[folder] for folder in FOLDERS if folder not in kept):
-                with self._database.quarantine.skipping(f"round {name}"):
-                    round_ = await self.round(name)
-                    round_.littered = True
-                    self.rounds.put(round_)
-        self._wake()
-
-    async def _take_up(self, federation: str, not_before_s: float = 0.0) -> None:
+    async def _load_open(self, federation: str, not_before_s: float = 0.0) -> None:
         """Load a federation's open cohorts and rounds that are not cached yet."""
         async with self._loading:
             forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *_FORMING)
             for name in await self._database.values(forming):
-                await self._cohort_named(name, not_before_s)
+                await self._load_cohort(name, not_before_s)
             live = select(rounds.c.id, rounds.c.cohort).where(rounds.c.federation == federation)
             row = await self._database.row(live.where(rounds.c.final.is_(None)))
             if row is None or row.id in self.rounds:
                 return
             if row.cohort in self.cohorts:
-                await self._rounds_of(self.cohorts[row.cohort], not_before_s)
+                await self._load_rounds(self.cohorts[row.cohort], not_before_s)
             else:
-                await self._cohort_named(row.cohort, not_before_s)
+                await self._load_cohort(row.cohort, not_before_s)
 
-    async def _cohort_named(self, name: str, not_before_s: float = 0.0) -> Cohort:
+    async def _load_cohort(self, name: str, not_before_s: float = 0.0) -> Cohort:
         if (known := self.cohorts.get(name)) is not None:
             return known
         row = await self._database.row(select(cohorts).where(cohorts.c.id == name))
@@ -238,17 +244,17 @@ class Catalogue:
             roster = await self._federations.roster(row.federation, row.roster_number)
             study = await self._federations.study(row.federation, row.study)
             repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
-            repeated = () if row.repeats is None else await journal.read_survivors(self._database, repeats)
+            repeated = () if row.repeats is None else await read_survivors(self._database, repeats)
             enrolling = Enrolling(roster, study, row.counter, row.period, repeats, repeated)
             cohort = Cohort(self._database, self._wake, self._runs.changed, enrolling, row.deadline_s)
             check_named(name, cohort.id)
             await cohort.load(not_before_s)
-        await self._rounds_of(cohort, not_before_s)
+        await self._load_rounds(cohort, not_before_s)
         self.cohorts.put(cohort)
         self._wake()
         return cohort
 
-    async def _rounds_of(self, cohort: Cohort, not_before_s: float = 0.0) -> None:
+    async def _load_rounds(self, cohort: Cohort, not_before_s: float = 0.0) -> None:
         """Add the rounds that a cohort does not know yet, oldest first, leaving known ones as they are."""
         query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id)
         new = query.order_by(rounds.c.number).offset(len(cohort.rounds))
@@ -257,49 +263,37 @@ class Catalogue:
                 live = await self._database.row(select(rounds).where(rounds.c.id == row.id))
                 assert live is not None
                 with self._database.quarantine.reading(f"round {row.id}"):
-                    round_ = await self._round(live, cohort, not_before_s)
-                self._opened(round_, cohort)
+                    round_ = await self._load_live(live, cohort, not_before_s)
+                self._add_live(round_, cohort)
             else:
                 with self._database.quarantine.reading(f"round {row.id}"):
-                    view = await asyncio.to_thread(journal.read_view, row.id, row.final)
+                    view = await asyncio.to_thread(read_view, row.id, row.final)
                 cohort.opened(Brief.of(view))
         self._wake()
 
-    async def begin(self, attempt: Attempt, cohort: Cohort, opened_s: float) -> Round:
-        """Add the round that was just stored to its up-to-date cohort."""
-        async with self._loading:
-            found = self.rounds.get(round_name(attempt.context))  # by what the database has told
-            if found is None:
-                found = await self._begun(attempt, cohort, opened_s)
-                self._opened(found, cohort)
-        self._wake()
-        return found
-
-    def _opened(self, round_: Round, cohort: Cohort) -> None:
-        self.rounds.put(round_)
-        cohort.opened(round_)
-        self.cohorts.put(cohort)  # again, for as long as the round is live
-
-    async def _round(self, row: Row[Any], cohort: Cohort, not_before_s: float) -> Round:
-        """Load a round that was live when its row was read."""
+    async def _load_live(self, row: Row[Any], cohort: Cohort, not_before_s: float) -> LiveRound:
+        """Load a round that was live when its row was read; deadlines that passed meanwhile are postponed a little for members."""
         await cohort.refresh()
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(cohort.roster, cohort.enrolling.study, cohort.formed(), opening)
         check_named(row.id, round_name(attempt.context))
-        return await (await self._begun(attempt, cohort, row.opened_s)).resume(not_before_s)
+        round_ = await self._make_live(attempt, cohort, row.opened_s, not_before_s)
+        await round_.resume()
+        return round_
 
-    async def _begun(self, attempt: Attempt, cohort: Cohort, opened_s: float) -> Round:
-        noted = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
-        rests_on = earlier_context(attempt)
-        earlier = (
-            ()
-            if rests_on == NO_CONTEXT
-            else (SurvivorSet(await journal.read_survivors(self._database, rests_on)),)
-        )
+    async def _make_live(
+        self, attempt: Attempt, cohort: Cohort, opened_s: float, not_before_s: float = 0.0
+    ) -> LiveRound:
+        transcript = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
+        rests_on, earlier = earlier_context(attempt), tuple[SurvivorSet, ...]()
+        if rests_on != NO_CONTEXT:
+            earlier = (SurvivorSet(await read_survivors(self._database, rests_on)),)
         phase = Collecting.begin(attempt, opened_s, earlier, FileShelf(self._folder))
-        return self._made(attempt, opened_s, phase, noted)
+        timeline = ((phase.name, opened_s),)
+        standing = Standing(phase, transcript, timeline, not_before_s=not_before_s)
+        return LiveRound(self._host, attempt, opened_s, standing)
 
-    async def _as_it_ended(self, row: Row[Any]) -> Round:
+    async def _load_ended(self, row: Row[Any]) -> EndedRound:
         query = select(cohorts.c.roster_number, cohorts.c.study, cohorts.c.manifest)
         formed = await self._database.row(query.where(cohorts.c.id == row.cohort))
         assert formed is not None
@@ -309,9 +303,11 @@ class Catalogue:
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(roster, study, manifest, opening)
         check_named(row.id, round_name(attempt.context))
-        end = await asyncio.to_thread(journal.RoundEnd.read, row)
-        round_ = self._made(attempt, row.opened_s).restore(end, littered=not row.cleared)
+        end = await asyncio.to_thread(RoundEnd.read, row)
+        round_ = EndedRound(self._blobs, attempt, row.opened_s, end)
         self.rounds.put(round_)
+        if not row.cleared:
+            self._host.on_garbage(round_)
         return round_
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.exc import DatabaseError
 
-from service.coordination.journal import AT_ONCE, RoundEnd, read_closing
+from service.coordination.journal import AT_ONCE
+from service.coordination.standing import RoundEnd, read_closing
 from service.settings import Settings
 from service.storage import migrating, stores
 from service.storage.database import Database
@@ -55,7 +56,7 @@ def _card(row: Row[Any]) -> None:
 def _round(row: Row[Any]) -> None:
     check_named(row.cohort, Opening.from_bytes(row.opening).cohort.hex())
     if row.final is not None:
-        check_named(row.state, RoundEnd.read(row).final.state)
+        check_named(row.state, RoundEnd.read(row).state)
 
 
 def _event(row: Row[Any]) -> None:

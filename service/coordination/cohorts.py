@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from service.coordination.rounds import Round
+from service.coordination.rounds import LiveRound
 from service.coordination.watch import Watch
 from service.http.metering import in_thread
 from service.http.problems import problem_of, wrong_phase
@@ -21,7 +21,7 @@ from veilsum.protocol.coordinator.enrolling import needs_all
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
 from veilsum.protocol.rest import CohortView, Problem, QuorumView, RoundView, join_names
-from veilsum.protocol.study import Question
+from veilsum.protocol.study import Content, Question
 from veilsum.study.progress import NEW_PERIOD
 
 
@@ -69,7 +69,7 @@ class Brief:
 class Cohort:
     """One cohort. Its cards and manifest are stored before they are shown.
 
-    `wake` is called at every change, and `told` with the federation when enrolment ends.
+    `wake` is called at every change, and `on_ended` with the federation when enrolment ends.
 
     Attributes:
         manifest: once the cohort is formed.
@@ -84,29 +84,35 @@ class Cohort:
         self,
         database: Database,
         wake: Callable[[], None],
-        told: Callable[[str], None],
+        on_ended: Callable[[str], None],
         enrolling: Enrolling,
         deadline_s: float,
     ) -> None:
         self.enrolling, self.deadline_s = enrolling, deadline_s
         self.id, self.federation = enrolling.cohort.hex(), enrolling.roster.federation.hex()
-        self.roster, self.content, self.size = (
-            enrolling.roster,
-            enrolling.content,
-            len(enrolling.roster.members),
-        )
-        self.live: Round | None = None
+        self.size = len(enrolling.roster.members)
+        self.live: LiveRound | None = None
         self._past: tuple[Brief, ...] = ()
         self.watch = Watch(lambda: self.version, lambda: 0 if self.open else self.version)
-        self._database, self._wake, self._told = database, wake, told
+        self._database, self._wake, self._on_ended = database, wake, on_ended
         self._seen = 0
         """How often the stored cohort had changed when it was last read."""
         self._lock = asyncio.Lock()
 
-    def opened(self, opened: Round | Brief) -> None:
+    @property
+    def roster(self) -> Roster:
+        """The roster under which it was opened."""
+        return self.enrolling.roster
+
+    @property
+    def content(self) -> Content:
+        """The study's."""
+        return self.enrolling.content
+
+    def opened(self, opened: LiveRound | Brief) -> None:
         """Note this cohort's next round, live or as the `Brief` of one that has ended. All earlier rounds have ended."""
         past = self.rounds
-        self.live = opened if isinstance(opened, Round) else None
+        self.live = opened if isinstance(opened, LiveRound) else None
         self._past = (*past, opened) if isinstance(opened, Brief) else past
         self.watch.notify()
 
@@ -116,7 +122,7 @@ class Cohort:
         if self.live is None:
             return self._past
         last = Brief.of(self.live.view())
-        if self.live.final is not None:
+        if self.live.end is not None:
             self._past, self.live = (*self._past, last), None
             return self._past
         return (*self._past, last)
@@ -232,7 +238,7 @@ class Cohort:
         self._seen += 1
         self._changed()
         if not self.open:
-            self._told(self.federation)
+            self._on_ended(self.federation)
         return True
 
     def formed(self) -> Manifest:

@@ -18,6 +18,7 @@ from service.coordination.catalogue import Catalogue
 from service.coordination.changes import ChangeFeed
 from service.coordination.cohorts import Cohort, check_possible
 from service.coordination.federations import Federations, refuse_expired
+from service.coordination.garbage import Garbage
 from service.coordination.jobs import Jobs
 from service.coordination.journal import begin_round, count_rounds, read_survivors
 from service.coordination.liveness import LOOK_BACK_S, LastHeard, check_enough_heard, find_decryptors
@@ -41,7 +42,6 @@ from veilsum.protocol.messages import (
     NO_CONTEXT,
     NO_REASON,
     SHARE_BYTES,
-    Certificate,
     Link,
     Opening,
     Study,
@@ -119,10 +119,13 @@ class Coordinator:
         self.federations = Federations(database, key.public)
         self.runs = Runs(database, self.federations)
         self.last_heard = LastHeard(database)
-        self.catalogue = Catalogue(database, blobs, folder, key, self.federations, self.runs, self._changed)
+        garbage = Garbage(database, blobs, self._changed)
+        self.catalogue = Catalogue(
+            database, blobs, folder, key, self.federations, self.runs, garbage.add, self._changed
+        )
         self.feed = ChangeFeed(database, self.catalogue)
         self.summaries = Summaries(database, self.catalogue, self.feed)
-        self.jobs = Jobs(database, self.catalogue, self.federations, blobs, key, now)
+        self.jobs = Jobs(database, self.catalogue, self.federations, garbage, blobs, key, now)
         self.scheduler: Scheduler = Scheduler(self.jobs.due, now, pause_s, Leases(database, lease_s))
         self.polls, self.changes = LongPolls(max_wait_s), 0
         self._opening = asyncio.Lock()
@@ -212,7 +215,7 @@ class Coordinator:
                 "the study asks for other records than the repeated attempt's: it may have another extractor, and then another dim, "
                 "other statistics and ring_bits, and must be the same in everything else",
             )
-        return certificate_of(earlier).survivors
+        return await read_survivors(self.database, repeats)
 
     # Rounds
 
@@ -345,7 +348,7 @@ class Coordinator:
         finished = None
         if attempt.repeats:
             earlier = await self.catalogue.round(round_name(attempt.manifest.repeats))
-            own, survivors = earlier.attempt, certificate_of(earlier).survivors
+            own, survivors = earlier.attempt, await read_survivors(self.database, earlier.attempt.context)
             finished = Finished(own.context, own.study, own.terms, survivors)
 
         def check() -> None:
@@ -416,7 +419,7 @@ class Coordinator:
     async def load(self, resume_grace_s: float) -> None:
         """Load everything that was open when the last process stopped. For so long no deadline of it passes."""
         await self.catalogue.load(self.now() + resume_grace_s)
-        await self.jobs.forget_disclosures()
+        await self.jobs.sweep()
 
 
 def _next_step(cohort: Cohort, links: Sequence[Link]) -> str | None:
@@ -432,12 +435,6 @@ def _refuse_unsettled(rounds: Iterable[Round]) -> None:
         if end is not None:
             how = end.explain_to_operator(view)
         raise PeerFault(Cause.CONFLICT, f"round {round_.id} of this federation {how}")
-
-
-def certificate_of(round_: Round) -> Certificate:
-    """Return the certificate of a certified round."""
-    assert isinstance(round_.closing, Certificate)
-    return round_.closing
 
 
 def _lifetime_s(question: Question, asked_s: float | None) -> int:
@@ -467,8 +464,7 @@ def _check_counted(cohort: Cohort, counted: Round) -> None:
     """Refuse a sum if too few of the members that the indicator counted have enrolled (protocol §8.3)."""
     manifest, question = cohort.formed(), cohort.content.question
     assert question.withhold is not None
-    evicted = set(counted.view().evicted)
-    names = {each.member for each in certificate_of(counted).survivors} - evicted
+    names = {*counted.view().survivors} - {*counted.view().evicted}
     missing = sorted(names - manifest.place.keys())
     here = len(names) - len(missing)
     if len(missing) > question.withhold.margin or here < manifest.survivors_min:

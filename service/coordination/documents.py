@@ -3,7 +3,7 @@
 Their names follow from what was signed, so a process that stalled while it ended the round can't replace another process's documents.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from service.http.problems import wrong_phase
@@ -42,27 +42,26 @@ class Publication:
 NOTHING = Publication()
 
 
+@dataclass(frozen=True)
 class Documents:
     """One round's.
 
-    Args:
-        view: the round's current view.
-
     Attributes:
-        record: the signed result of a round that has ended; None where it has no head.
+        view: the round's; only an ended round has documents.
+        record: the signed result; None if it has no head.
     """
 
-    record: ResultRecord | None = None
-
-    def __init__(self, blobs: Blobs, round_id: str, view: Callable[[], RoundView]) -> None:
-        self._blobs, self._round, self._view = blobs, round_id, view
+    blobs: Blobs
+    round_id: str
+    view: RoundView
+    record: ResultRecord | None
 
     def result(self) -> ResultRecord:
         """Return the signed record. Raises PeerFault(wrong-phase) if the round has no record."""
         self._check_done()
         if self.record is None:
             raise wrong_phase(
-                f"round {self._round} is an indicator: its view has the counts, and it has no result"
+                f"round {self.round_id} is an indicator: its view has the counts, and it has no result"
             )
         return self.record
 
@@ -74,11 +73,11 @@ class Documents:
         """Return a document's length, and its bytes piece by piece. Raises PeerFault: wrong-phase, or storage-damaged if it is lost."""
         self._check_done()
         try:
-            return self._blobs.read(self._document(name, self.record))
+            return self.blobs.read(self._document(name))
         except FileNotFoundError:
             if name in self._kept():
                 raise self._lost(name) from None
-            raise wrong_phase(f"round {self._round} keeps no {name}") from None
+            raise wrong_phase(f"round {self.round_id} keeps no {name}") from None
 
     def _kept(self) -> set[str]:
         """Names of the files that a finished round keeps."""
@@ -90,13 +89,12 @@ class Documents:
     def _lost(self, name: str) -> PeerFault:
         return PeerFault(
             Cause.STORAGE_DAMAGED,
-            f"the coordinator's storage has lost the {name} of round {self._round}; no member is at fault",
+            f"the coordinator's storage has lost the {name} of round {self.round_id}; no member is at fault",
             ["coordinator"],
         )
 
     def _check_done(self) -> None:
-        view = self._view()
-        if view.state != "done":
+        if (view := self.view).state != "done":
             raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
 
     def transcript(self) -> bytes:
@@ -105,35 +103,34 @@ class Documents:
 
     def read_transcript(self) -> tuple[int, Iterator[bytes]]:
         """Return its length, and its bytes piece by piece. Raises PeerFault: wrong-phase before the round's end, storage-damaged if it is lost."""
-        view = self._view()
-        if view.transcript is None:
-            raise wrong_phase(f"the round is {view.state}: its transcript is signed when it ends")
+        if (head := self.view.transcript) is None:
+            raise wrong_phase(f"the round is {self.view.state}: its transcript is signed when it ends")
         try:
-            return self._blobs.read(self._transcript(view.transcript))
+            return self.blobs.read(self._transcript(head))
         except FileNotFoundError:
             raise self._lost("transcript") from None
 
-    def put(self, signed: Transcript, outcome: Publication) -> None:
+    def put(self, signed: Transcript, documents: Mapping[str, bytes]) -> None:
         """Store the transcript and the published documents."""
-        self._blobs.put(self._transcript(signed.head.hex()), signed.to_json().encode())
-        for name, data in outcome.documents.items():
-            self._blobs.put(self._document(name, outcome.record), data)
+        self.blobs.put(self._transcript(signed.head.hex()), signed.to_json().encode())
+        for name, data in documents.items():
+            self.blobs.put(self._document(name), data)
 
     def clear(self) -> None:
         """Remove documents of processes that did not end the round; without a result, everything except the transcript."""
-        view = self._view()
-        if view.state != "done":
-            self._blobs.delete(f"results/{self._round}")
-        for folder, kept in (("results", _mark(self.record)), (TRANSCRIPTS, (view.transcript or "")[:16])):
-            for name in self._blobs.names(f"{folder}/{self._round}"):
+        if self.view.state != "done":
+            self.blobs.delete(f"results/{self.round_id}")
+        transcript = (self.view.transcript or "")[:16]
+        for folder, kept in (("results", _mark(self.record)), (TRANSCRIPTS, transcript)):
+            for name in self.blobs.names(f"{folder}/{self.round_id}"):
                 if not name.startswith(kept):
-                    self._blobs.delete(f"{folder}/{self._round}/{name}")
+                    self.blobs.delete(f"{folder}/{self.round_id}/{name}")
 
     def _transcript(self, head: str) -> str:
-        return f"{TRANSCRIPTS}/{self._round}/{head[:16]}"
+        return f"{TRANSCRIPTS}/{self.round_id}/{head[:16]}"
 
-    def _document(self, name: str, record: ResultRecord | None) -> str:
-        return f"results/{self._round}/{_mark(record)}{name}"
+    def _document(self, name: str) -> str:
+        return f"results/{self.round_id}/{_mark(self.record)}{name}"
 
 
 def _mark(record: ResultRecord | None) -> str:

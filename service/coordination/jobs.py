@@ -12,7 +12,8 @@ from service.coordination.catalogue import Catalogue
 from service.coordination.cohorts import Cohort
 from service.coordination.documents import DISCLOSURE, Publication
 from service.coordination.federations import Federations
-from service.coordination.rounds import Round
+from service.coordination.garbage import Garbage
+from service.coordination.rounds import LiveRound, Round
 from service.coordination.scheduler import Job
 from service.coordination.summing import DamagedChunkError, DamagedRangeError, Pieces
 from service.http.problems import problem_of
@@ -41,7 +42,8 @@ class Jobs:
         database: names its indicators.
         catalogue: of its cohorts and rounds.
         federations: their chains.
-        blobs: what it clears up.
+        garbage: of its rounds.
+        blobs: where results are.
         key: signs results.
         now: Unix time in seconds.
     """
@@ -51,11 +53,12 @@ class Jobs:
         database: Database,
         catalogue: Catalogue,
         federations: Federations,
+        garbage: Garbage,
         blobs: Blobs,
         key: SigningKey,
         now: Callable[[], float],
     ) -> None:
-        self._catalogue, self._federations = catalogue, federations
+        self._catalogue, self._federations, self.garbage = catalogue, federations, garbage
         self._database, self._blobs, self._key, self._now = database, blobs, key, now
         self._swept_s = now()
 
@@ -64,6 +67,8 @@ class Jobs:
         for thing in self._catalogue.open():
             if thing.due_s is not None:
                 yield Job(thing.id, thing.due_s, partial(self._advance, thing))
+        for left in self.garbage.due():
+            yield Job(left.id, 0.0, partial(self._clear, left))
         for round_ in self._catalogue.live():
             if (recovered := round_.recovered) is not None:
                 missing = set(round_.summing.parts) - round_.summing.unmasked
@@ -73,55 +78,59 @@ class Jobs:
                 if not missing:
                     yield Job(round_.id, 0.0, partial(self._solve, round_))
             else:
-                parts, uploaded = round_.to_add()
+                parts, uploaded = round_.ranges_to_add()
                 for part in parts:
                     work = partial(self._add, round_, part, uploaded)
                     yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
-        yield Job("sweep", self._swept_s + SWEEP_S, self._sweep)
+        yield Job("sweep", self._swept_s + SWEEP_S, self.sweep)
 
-    async def _sweep(self) -> None:
-        await self._catalogue.sweep()
+    async def sweep(self) -> None:
+        """Look for what dead processes have left."""
+        await self.garbage.sweep(self._catalogue.round)
         # A process that stood still may have put one back that was forgotten.
         await self.forget_disclosures()
         self._swept_s = self._now()
 
-    async def _advance(self, thing: Cohort | Round) -> None:
+    async def _advance(self, thing: Cohort | LiveRound) -> None:
         await thing.advance(self._now())
 
-    async def _add(self, round_: Round, part: int, uploaded: Mapping[str, Announced]) -> None:
+    async def _clear(self, left: Round) -> None:
+        await self.garbage.clear(left, self._now())
+
+    async def _add(self, round_: LiveRound, part: int, uploaded: Mapping[str, Announced]) -> None:
         try:
             await round_.summing.add(part, uploaded)
         except DamagedChunkError as chunk:
-            version = round_.version
-            await round_.damaged(chunk, self._now())
-            if round_.version == version:  # it concerns no member that is summed: don't try again at once
+            before = round_.now
+            await round_.replace_chunk(chunk, self._now())
+            if round_.now is before:  # it concerns no member that is summed: don't try again at once
                 raise
 
-    async def _unmask(self, round_: Round, part: int, recovered: Recovered) -> None:
+    async def _unmask(self, round_: LiveRound, part: int, recovered: Recovered) -> None:
         await round_.refresh()
-        if round_.final is not None:
+        if round_.end is not None:
             return
         try:
             await round_.summing.unmask(part, recovered)
         except DamagedChunkError as chunk:
-            await round_.damaged(chunk, self._now())
+            await round_.replace_chunk(chunk, self._now())
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self._now())
 
-    async def _solve(self, round_: Round) -> None:
+    async def _solve(self, round_: LiveRound) -> None:
         await round_.refresh()
-        recovered, noted = round_.recovered, round_.noted
+        standing, recovered = round_.standing, round_.recovered
         pieces = await round_.summing.pieces()
-        if recovered is None or noted is None or pieces is None:
+        if standing is None or recovered is None or pieces is None:
             return
         try:
-            outcome = await self._outcome(round_, recovered, noted.head, pieces)
+            outcome = await self._outcome(round_, recovered, standing.transcript.head, pieces)
             await round_.finish(outcome, self._now())
         except DamagedRangeError as damaged:
             await round_.summing.begin_again(damaged)
             return
         except DamagedChunkError as chunk:
-            await round_.damaged(chunk, self._now())
+            await round_.replace_chunk(chunk, self._now())
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self._now())
         if (named := round_.attempt.terms.indicator) != NO_CONTEXT:

@@ -1,7 +1,4 @@
-"""A live round's events: their meaning, the states they lead to, and their storage, numbered without gaps.
-
-Phase and transcript are folds of the events. A refused message does not change the phase. If it proves that its sender cheated, that
-proof is an event too, once for each cause and party, so that proofs can't fill the disk.
+"""A live round's events in storage, numbered without gaps, and what other processes have stored of them.
 
 Announcements are stored as blobs, which rows name: those of 200 members take 400 MB, which a database would keep in its file and its
 write-ahead log. Shares in the clear stay in rows, which are overwritten when they are deleted.
@@ -9,41 +6,23 @@ write-ahead log. Shares in the clear stay in rows, which are overwritten when th
 
 import asyncio
 import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
+from service.coordination.events import Event, read_message
+from service.coordination.standing import Position, RoundEnd, Standing, replay_events
 from service.http.problems import not_found
 from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
-from service.storage.faults import check_named, sealed, unsealed
 from service.storage.tables import events, links, rounds, sums
-from veilsum.protocol.attempt import Attempt, Closing
-from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Freezing, Recovered, Revealing
-from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import (
-    Certificate,
-    Erased,
-    Lost,
-    Message,
-    Receipt,
-    Refusal,
-    Reveal,
-    Survivor,
-    Upload,
-    Vote,
-    parse,
-)
-from veilsum.protocol.record import ResultRecord
-from veilsum.protocol.rest import RoundView, round_name
-from veilsum.protocol.tags import PROTOCOL_VERSION
-from veilsum.protocol.transcript import Accusation, Transcript
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.messages import Certificate, Survivor, Upload, parse
+from veilsum.protocol.rest import round_name
 
 AT_ONCE = 16
 """How many events are read from storage at a time: an announcement may have megabytes."""
@@ -51,212 +30,11 @@ FOLDER = "events"
 """The folder of the rounds' announcements."""
 ASIDE = "aside"
 """The kind of a row that holds the SHA-256 of a message stored as a blob."""
-ANSWERS = (Receipt, Vote, Refusal, Reveal, Erased)
-"""Messages that answer a request."""
-_KINDS = frozenset(form.kind for form in (Upload, *ANSWERS, Lost))
-
-
-def read_message(body: bytes) -> Message:
-    """Parse a message to the coordinator.
-
-    Raises:
-        PeerFault: as `parse`; unknown-message for a kind that only a coordinator sends, which may be as long as a roster.
-    """
-    if len(body) > 1 and body[0] == PROTOCOL_VERSION and body[1] not in _KINDS:
-        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is not a message to a coordinator")
-    return parse(body)
-
-
-@dataclass(frozen=True)
-class Event:
-    """A stored event of a round.
-
-    Attributes:
-        message: from a member or the admin, parsed; None for events of another kind than "message".
-    """
-
-    at_s: float
-    kind: str
-    body: bytes = b""
-    message: Message | None = None
-
-    def __repr__(self) -> str:
-        return f"<Event {self.kind} {len(self.body)} B>"
-
-    def apply(self, phase: CoordinatorPhase) -> CoordinatorPhase:
-        """Return the phase after this event. Raises PeerFault if the rules forbid it."""
-        if self.message is not None:
-            return phase.receive(self.message, self.at_s)
-        if self.kind in {"chunk", "damaged"}:
-            return self._apply_to_chunk(phase)
-        if self.kind == "expire":
-            return phase.expire(self.at_s)
-        if self.kind == "extend":
-            return phase.extend(float(self.body))
-        if self.kind == "refused":
-            return phase
-        if self.kind == "cancel":
-            return phase.cancel(self.at_s, self.body.decode())
-        raise Misuse(f"this release knows no event of the kind '{self.kind}': run the newer one")
-
-    def _apply_to_chunk(self, phase: CoordinatorPhase) -> CoordinatorPhase:
-        member, index = json.loads(self.body)
-        if self.kind == "damaged":
-            return phase.chunk_damaged(member, index)
-        assert isinstance(phase, Collecting)  # no other takes chunks
-        return phase.chunk_stored(member, index, self.at_s)
-
-    def note(self, transcript: Transcript, before: CoordinatorPhase, after: CoordinatorPhase) -> Transcript:
-        """Return the transcript with this event, which led from one phase to the next."""
-        if self.message is not None:
-            return transcript.received(self.message, before, after)
-        if self.kind == "refused":
-            cause, parties, entry = json.loads(self.body)
-            return transcript.accusing(Accusation(Cause(cause), tuple(parties), bytes.fromhex(entry)))
-        return transcript.moved(before, after)
-
-    def refused(self, transcript: Transcript, fault: PeerFault) -> "Event | None":
-        """Return what is stored of this refused event; None if it proves nothing new to others."""
-        if self.message is None:
-            return None
-        found = Accusation.of(self.message, fault)
-        if found is None or transcript.accusing(found) is transcript:
-            return None
-        body = json.dumps([found.cause.value, found.parties, found.entry.hex()])
-        return Event(self.at_s, "refused", body.encode())
-
-
 _LIVE = select(rounds.c.final.is_(None)).where(rounds.c.id == bindparam("round")).with_for_update(read=True)
-Decision = Callable[[CoordinatorPhase | None], Event | None]
-"""Chooses the event that follows a phase, if any. Raises PeerFault if none can."""
-
-
-@dataclass(frozen=True)
-class Transition:
-    """An event, and the state that it leads to."""
-
-    event: Event
-    after: CoordinatorPhase
-    noted: Transcript
-
-
-def replayed(phase: CoordinatorPhase, noted: Transcript, unseen: Sequence[Event]) -> list[Transition]:
-    """Replay stored events. Each was accepted before."""
-    steps = list[Transition]()
-    for event in unseen:
-        after = event.apply(phase)
-        noted = event.note(noted, phase, after)
-        steps.append(Transition(event, after, noted))
-        phase = after
-    return steps
-
-
-def folded(
-    phase: CoordinatorPhase, noted: Transcript, decisions: Sequence[Decision]
-) -> tuple[list[Exception | None], list[Transition]]:
-    """Fold decisions into events, up to one that ends the phase. Returns them, and for each decision None or why it was refused."""
-    faults, steps = list[Exception | None](), list[Transition]()
-    for decide in decisions:
-        event, after, fault = _decided(decide, phase, noted)
-        faults.append(fault)
-        if event is None:
-            continue
-        noted = event.note(noted, phase, after)
-        steps.append(Transition(event, after, noted))
-        if after.name != phase.name:
-            break
-        phase = after
-    return faults, steps
-
-
-def refusals(decisions: Sequence[Decision], over: PeerFault) -> list[Exception | None]:
-    """Return the outcome of decisions after the end, which no event follows."""
-    faults = list[Exception | None]()
-    for decide in decisions:
-        try:
-            faults.append(None if decide(None) is None else over)
-        except PeerFault as fault:
-            faults.append(fault)
-        except Exception as error:  # noqa: BLE001 - as in `_decided`
-            faults.append(error)
-    return faults
-
-
-def _decided(
-    decide: Decision, phase: CoordinatorPhase, noted: Transcript
-) -> tuple[Event | None, CoordinatorPhase, Exception | None]:
-    """Return the event to store, if any, the phase after it, and why the decision was refused, if it was."""
-    event = None
-    try:
-        event = decide(phase)
-        after = phase if event is None else event.apply(phase)
-    except PeerFault as fault:
-        return event.refused(noted, fault) if event is not None else None, phase, fault
-    except Exception as error:  # noqa: BLE001 - a defect that one message finds is not for the others to suffer
-        return None, phase, error
-    return (None if after is phase else event), after, None
-
-
-def asks_anew(before: CoordinatorPhase, after: CoordinatorPhase) -> bool:
-    """Whether the second phase, which follows the first, asks any member something new.
-
-    That is another phase, a chunk once more, one more dealer that is to be left out, or a decryptor that has its boxes now and may sign.
-    Rebuilt seeds ask nothing new: members that reveal have the certificate, and are told of the round's end.
-    """
-    if isinstance(before, Revealing) and isinstance(after, Recovered):
-        return False
-    if isinstance(before, Collecting) and isinstance(after, Collecting):
-        return after.whole_count < before.whole_count
-    return before.name != after.name or _asked_for(before) != _asked_for(after)
-
-
-def _asked_for(phase: CoordinatorPhase) -> tuple[int, tuple[str, ...]]:
-    """Return what changes the members' requests besides the phase."""
-    late = len(phase.receipts) if isinstance(phase, Freezing | Revealing) else 0
-    return late, phase.evicted if isinstance(phase, Revealing) else ()
 
 
 class DamagedEventError(Exception):
     """A stored announcement is lost or damaged."""
-
-
-@dataclass(frozen=True)
-class RoundEnd:
-    """A round's end, as its row stores it."""
-
-    final: RoundView
-    closing: Closing
-    record: ResultRecord | None
-
-    @classmethod
-    def read(cls, row: Row[Any]) -> "RoundEnd":
-        """Read the row of an ended round. Raises any error if it is damaged."""
-        record = ResultRecord.model_validate_json(unsealed(row.record)) if row.record else None
-        return cls(read_view(row.id, row.final), read_closing(row.closing), record)
-
-    def columns(self) -> dict[str, Any]:
-        """The columns that `read` needs."""
-        return {
-            "final": sealed(self.final.model_dump_json()),
-            "closing": self.closing.to_bytes(),
-            "record": sealed(self.record.model_dump_json()) if self.record else None,
-            "state": self.final.state,
-        }
-
-
-def read_closing(body: bytes) -> Closing:
-    """Parse what closed an attempt. Raises PeerFault if it is damaged."""
-    closing = parse(body)
-    if not isinstance(closing, Closing):
-        raise PeerFault(Cause.STORAGE_DAMAGED, "the row holds another message")
-    return closing
-
-
-def read_view(round_id: str, final: str) -> RoundView:
-    """Read an ended round's view. Raises any error if it is damaged."""
-    view = RoundView.model_validate_json(unsealed(final))
-    check_named(round_id, view.round)
-    return view
 
 
 async def read_survivors(database: Database, context: bytes) -> tuple[Survivor, ...]:
@@ -304,29 +82,50 @@ class _OvertakenError(Exception):
     """Another process was first, so nothing was stored."""
 
 
+@dataclass(frozen=True)
+class Committed:
+    """It is stored, after everything that this process has applied."""
+
+
+@dataclass(frozen=True)
+class Behind:
+    """Other processes were first, so nothing was stored: catch up, and decide again."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Storage confirmed nothing: it may be stored, or not. Catch up before anything else is decided."""
+
+    error: Exception
+
+
+Outcome = Committed | Behind | Unknown
+COMMITTED, BEHIND = Committed(), Behind()
+
+
 class Journal:
-    """One round's events. No lock is held during computations: a process that was not first is told so, and reads the new events.
+    """One round's events. No lock is held during computations: a process that was not first catches up.
 
     Args:
         database: holds the rows.
         blobs: holds the announcements.
         round_id: of the round.
+        standing: the first one.
 
     Attributes:
-        seen: how many events this process has applied. The next event gets this number, so that one whose commit was not
-            confirmed is never overwritten or skipped.
+        standing: where the events lead that this process has applied; how the round ended, once it knows.
+        last: the outcome of the last commit; `Committed` once this process has caught up.
     """
 
-    def __init__(self, database: Database, blobs: Blobs, round_id: str) -> None:
+    def __init__(self, database: Database, blobs: Blobs, round_id: str, standing: Standing) -> None:
         self._database, self._blobs, self._round = database, blobs, round_id
         self._row = select(rounds).where(rounds.c.id == round_id)
-        self.seen = 0
+        self.standing: Position = standing
+        self.last: Outcome = COMMITTED
 
-    async def append(self, following: Sequence[Event]) -> bool:
-        """Store the next events, all or none. Returns False if another process was first: read `unseen`, and decide again.
-
-        After an error, read `unseen` before the next call.
-        """
+    async def append(self, following: Sequence[Event], *, after: Standing) -> Outcome:
+        """Store the events that lead from `standing` to `after`, all or none."""
+        # Each is numbered by what was applied, so that one whose commit was not confirmed is never overwritten or skipped.
         rows: list[dict[str, Any]] = [
             {
                 "round": self._round,
@@ -335,7 +134,7 @@ class Journal:
                 "kind": event.kind,
                 "body": event.body,
             }
-            for number, event in enumerate(following, self.seen)
+            for number, event in enumerate(following, after.seen - len(following))
         ]
         large = [row for row in rows if row["kind"] == "message" and row["body"][1] == Upload.kind]
         await asyncio.gather(*(in_blob_thread(self._put_aside, row) for row in large))
@@ -347,10 +146,16 @@ class Journal:
                 raise _OvertakenError
             self._database.announce(connection, self._round)
 
-        with suppress(_OvertakenError):
+        self.last = BEHIND  # if this is cancelled
+        try:
             await self._database.write(store)
-            return True
-        return False
+        except _OvertakenError:
+            pass
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised to those who wait for this commit
+            self.last = Unknown(error)
+        else:
+            self.standing, self.last = after, COMMITTED
+        return self.last
 
     def _put_aside(self, row: dict[str, Any]) -> None:
         digest = hashlib.sha256(row["body"]).digest()
@@ -360,27 +165,72 @@ class Journal:
     def _name(self, digest: bytes) -> str:
         return f"{FOLDER}/{self._round}/{digest.hex()}"
 
-    def _event(self, at_s: float, kind: str, body: bytes) -> Event:
-        if kind == ASIDE:
-            kind, body = "message", self._announcement(body)
-        return Event(at_s, kind, body, read_message(body) if kind == "message" else None)
+    async def end(self, end: RoundEnd, link: bytes, deed: audit.Deed) -> Outcome:
+        """End the round by the events that lead to `standing`, and delete them.
 
-    def _announcement(self, digest: bytes) -> bytes:
-        with suppress(FileNotFoundError):
-            body = self._blobs.get(self._name(digest))
-            if hashlib.sha256(body).digest() == digest:
-                return body
-        raise DamagedEventError(f"round {self._round} has lost the announcement {digest.hex()}")
+        Args:
+            end: what its row will hold.
+            link: of the federation's chain.
+            deed: for the audit log.
+        """
+        assert isinstance(self.standing, Standing)
+        seen = self.standing.seen
+        count = select(func.count()).select_from(events).where(events.c.round == self._round)
+        own = update(rounds).where(rounds.c.id == self._round)
 
-    async def unseen(self) -> tuple[RoundEnd | None, list[Event]]:
-        """Return the round's end, or else None and up to `AT_ONCE` events that this process has not applied.
+        def store(connection: Connection) -> bool:
+            row = connection.execute(self._row.with_for_update()).one()
+            if row.final is not None or connection.execute(count).scalar_one() != seen:
+                return False
+            connection.execute(own.values(end.columns()))
+            _append_link(connection, row.federation, link)
+            for table in (events, sums):
+                connection.execute(delete(table).where(table.c.round == self._round))
+            audit.write(connection, self._database, [deed])
+            self._database.announce(connection, self._round)
+            self._database.announce(connection, row.federation)
+            return True
+
+        self.last = BEHIND  # if this is cancelled
+        try:
+            if await self._database.write(store):
+                self.standing, self.last = end, COMMITTED
+        except Exception as error:  # noqa: BLE001 - as above
+            self.last = Unknown(error)
+        return self.last
+
+    async def is_behind(self) -> bool:
+        """Whether another process has stored further events."""
+        if not self._database.shared or not isinstance(self.standing, Standing):
+            return False
+        following = select(events.c.number)
+        following = following.where(events.c.round == self._round, events.c.number == self.standing.seen)
+        query = select(rounds.c.final.is_(None), following.exists()).where(rounds.c.id == self._round)
+        [(live, more)] = await self._database.rows(query)
+        return not live or bool(more)
+
+    async def catch_up(self) -> Outcome:
+        """Apply what is stored beyond `standing`.
 
         Raises:
             DamagedEventError: an announcement is lost or damaged.
         """
+        self.last = BEHIND
+        while isinstance(self.standing, Standing):
+            end, unseen = await self.read_unseen(self.standing.seen)
+            self.standing = (
+                await asyncio.to_thread(replay_events, self.standing, unseen) if end is None else end
+            )
+            if len(unseen) < AT_ONCE:
+                self.last = COMMITTED
+                break
+        return self.last
+
+    async def read_unseen(self, seen: int) -> tuple[RoundEnd | None, list[Event]]:
+        """Return the round's end, or else None and up to `AT_ONCE` events after the first `seen`. Raises as `catch_up`."""
         following = (
             select(events.c.at_s, events.c.kind, events.c.body)
-            .where(events.c.round == self._round, events.c.number >= self.seen)
+            .where(events.c.round == self._round, events.c.number >= seen)
             .order_by(events.c.number)
             .limit(AT_ONCE)
         )
@@ -398,64 +248,17 @@ class Journal:
                 raise
             return RoundEnd.read(row), []
 
-    def forget(self) -> None:
-        """Delete the announcements of a round that has ended."""
-        self._blobs.delete(f"{FOLDER}/{self._round}")
+    def _event(self, at_s: float, kind: str, body: bytes) -> Event:
+        if kind == ASIDE:
+            kind, body = "message", self._announcement(body)
+        return Event(at_s, kind, body, read_message(body) if kind == "message" else None)
 
-    async def is_behind(self) -> bool:
-        """Whether another process has stored further events."""
-        if not self._database.shared:
-            return False
-        following = select(events.c.number).where(events.c.round == self._round, events.c.number == self.seen)
-        query = select(rounds.c.final.is_(None), following.exists()).where(rounds.c.id == self._round)
-        [(live, more)] = await self._database.rows(query)
-        return not live or bool(more)
-
-    async def end(self, end: RoundEnd, link: bytes, deed: audit.Deed) -> RoundEnd | None:
-        """End the round by the events seen so far, and delete them; None where there are more by now.
-
-        Args:
-            end: what its row will hold.
-            link: of the federation's chain.
-            deed: for the audit log.
-
-        Returns:
-            `end`, or the earlier end if the round had ended.
-        """
-        count = select(func.count()).select_from(events).where(events.c.round == self._round)
-        own = update(rounds).where(rounds.c.id == self._round)
-
-        def store(connection: Connection) -> RoundEnd | None:
-            row = connection.execute(self._row.with_for_update()).one()
-            if row.final is not None:
-                return RoundEnd.read(row)
-            if connection.execute(count).scalar_one() != self.seen:
-                return None
-            connection.execute(own.values(end.columns()))
-            _append_link(connection, row.federation, link)
-            for table in (events, sums):
-                connection.execute(delete(table).where(table.c.round == self._round))
-            audit.write(connection, self._database, [deed])
-            self._database.announce(connection, self._round)
-            self._database.announce(connection, row.federation)
-            return end
-
-        return await self._database.write(store)
-
-    async def is_cleared(self) -> bool:
-        """Whether `clear` was called since the round ended."""
-        query = select(rounds.c.cleared).where(rounds.c.id == self._round)
-        return bool(await self._database.value(query))
-
-    async def clear(self, deed: audit.Deed, *, ended: bool) -> None:
-        """Note that all uploads of a round were deleted; it had `ended` before, or was erasing."""
-        own = update(rounds).where(rounds.c.id == self._round)
-
-        def store(connection: Connection) -> None:
-            connection.execute(own.values(cleared=ended))
-            audit.write(connection, self._database, [deed])
-
-        await self._database.write(store)
+    def _announcement(self, digest: bytes) -> bytes:
+        with suppress(FileNotFoundError):
+            body = self._blobs.get(self._name(digest))
+            if hashlib.sha256(body).digest() == digest:
+                return body
+        raise DamagedEventError(f"round {self._round} has lost the announcement {digest.hex()}")
 
 
 def _append_link(connection: Connection, federation: str, link: bytes) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from service.coordination.catalogue import Catalogue
 from service.coordination.changes import CHANGES_POLL_S, ChangeFeed
-from service.coordination.journal import read_view
+from service.coordination.standing import read_view
 from service.storage.database import Database
 from service.storage.faults import tried
 from service.storage.tables import rounds

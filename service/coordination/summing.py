@@ -151,6 +151,11 @@ class Summing:
         self._running: dict[int, Running] = {}
         self._lock, self._over = threading.Lock(), False
 
+    def store_chunk(self, member: str, part: int, digest: bytes, chunk: bytes) -> None:
+        """Store a chunk with this SHA-256, and add it. Blocks; idempotent."""
+        self._blobs.put(chunk_name(self._round, member, part), chunk)
+        self.take(member, part, digest, chunk)
+
     def take(self, member: str, part: int, digest: bytes, chunk: Buffer) -> None:
         """Add a chunk that was just stored and has this SHA-256, if memory has room. Blocks; idempotent."""
         with self._lock:
@@ -217,13 +222,8 @@ class Summing:
         await in_blob_thread(self._blobs.delete, self._name(damaged.kept.blob))
         self.unmasked.discard(damaged.part)
 
-    def forget(self) -> None:
-        """Delete every range of an ended round."""
-        self.let_go()
-        self._blobs.delete(f"sums/{self._round}")
-
-    def let_go(self) -> None:
-        """Free the memory of an ended round."""
+    def discard(self) -> None:
+        """Free the memory of a round that no longer needs its running sums."""
         with self._lock:
             self._over = True
             for part in tuple(self._running):
@@ -245,10 +245,10 @@ class Summing:
         announced = _digests(recovered.uploads, part)
         summed = {member: announced[member] for member in sorted(recovered.summed)}
         total, had = self._begun(part, kept, announced)
-        spare = dict(sorted(had.items() - summed.items()))  # taken off: the certificate leaves them out
+        uncertified = dict(sorted(had.items() - summed.items()))  # taken off: the certificate leaves them out
         try:
             np.negative(total, out=total)
-            self._add(part, total, spare)
+            self._add(part, total, uncertified)
             np.negative(total, out=total)
         except DamagedChunkError:  # or not whole any more, since it was damaged
             total, had = self._nothing(part), {}

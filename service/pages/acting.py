@@ -123,7 +123,7 @@ async def cancel(found: TheRound, fields: RoundsForm, here: Here) -> Response:
 @router.post("/rounds/{round_id}/extend", max_body_size=MAX_FORM_BYTES)
 async def extend(found: TheRound, fields: RoundsForm, here: Here) -> Response:
     """Extend the phase by minutes after its current deadline."""
-    minutes, deadline_s = fields.get("minutes", ""), found.deadline_s
+    minutes, deadline_s = fields.get("minutes", ""), found.view().deadline_s
     if not (
         minutes.isascii() and minutes.isdigit() and len(minutes) < 10 and 0 < int(minutes) <= MAX_MINUTES
     ):

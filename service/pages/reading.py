@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, func, select
 
 from service.coordination.coordinator import Coordinator
 from service.coordination.federations import names_of
-from service.coordination.journal import read_view
 from service.coordination.rounds import Round
+from service.coordination.standing import Standing, read_view
 from service.http.metering import in_thread
 from service.pages.wording import PHASES
 from service.storage.tables import cards, cohorts, rounds
@@ -225,12 +225,13 @@ def answers_of(round_: Round) -> Answers | None:
     """Read the answers from the transcript; None if it cannot be read."""
     if len(round_.attempt.members) > _READ_MEMBERS:
         return None
-    if round_.final is not None:
-        try:
-            return _read(Transcript.from_json(round_.documents.transcript().decode()).entries)
-        except PeerFault:
-            return None
-    return _read(round_.noted.entries) if round_.noted is not None else None
+    now = round_.now
+    if isinstance(now, Standing):
+        return _read(now.transcript.entries)
+    try:
+        return _read(Transcript.from_json(round_.documents.transcript().decode()).entries)
+    except PeerFault:
+        return None
 
 
 def _read(entries: Iterable[bytes]) -> Answers:

@@ -273,7 +273,7 @@ _answers = WeakKeyDictionary[Round, reading.Answers | None]()
 
 async def answers(found: Round) -> reading.Answers | None:
     """The answers of each member."""
-    if found.final is None:
+    if found.end is None:
         return await in_thread(reading.answers_of, found)
     if found not in _answers:
         _answers[found] = await in_blob_thread(reading.answers_of, found)

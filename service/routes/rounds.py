@@ -13,7 +13,7 @@ from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, READERS, ROU
 from service.access.recording import record_action
 from service.coordination.coordinator import Coordinator
 from service.coordination.documents import DISCLOSURE, EVICTIONS, HEAD, SUMS, document_name
-from service.coordination.journal import ANSWERS, read_message
+from service.coordination.events import ANSWERS, read_message
 from service.coordination.rounds import Round
 from service.http.metering import in_thread
 from service.http.problems import DECODING, not_found
@@ -93,7 +93,7 @@ def asking(
         headers = {rest.VERSION_HEADER: str(version), rest.STATE_HEADER: found.state}
         if found.state == Collecting.name:  # who is shown an opening looks for a newer roster first
             headers[rest.ROSTER_HEADER] = str((await here.federations.roster(found.federation)).number)
-        if ended is not None and found.documents.record is not None:
+        if ended is not None and found.end is not None and found.end.record is not None:
             response = await ended()
             response.headers.update(headers)
             return response
@@ -127,8 +127,8 @@ async def round_view(
 ) -> Response:
     """A round. With `after` and `wait_s`, waits for a change."""
     await here.polls.wait_change(found.watch, after, wait_s)
-    shown = found.shown
-    return await published(request, shown.version, lambda: shown.json)
+    now = found.now
+    return await published(request, now.version, lambda: now.json)
 
 
 @serve(
@@ -154,10 +154,10 @@ async def _events(found: Round, here: Coordinator) -> AsyncIterator[bytes]:
         if await found.watch.beyond(version, KEEPALIVE_S) == version:
             yield KEEPALIVE_COMMENT
             continue
-        shown = found.shown
-        version = shown.version
-        yield shown.event
-        if shown.view.ended:
+        now = found.now
+        version = now.version
+        yield now.event
+        if now.view.ended:
             return
 
 
@@ -304,8 +304,12 @@ async def answer(
         )
     await found.receive(message, here.now())
     path = rest.RESULT.format(round_id=found.id)
-    ended = partial(shown_as, request, path, 0, found.documents.result)
-    return asking(found, caller.name, here, after, wait_s, ended if isinstance(message, Reveal) else None)
+
+    async def result_record() -> Response:
+        return await shown_as(request, path, 0, found.documents.result)
+
+    ended = result_record if isinstance(message, Reveal) else None
+    return asking(found, caller.name, here, after, wait_s, ended)
 
 
 @serve("POST", rest.CANCEL, ROUNDS, *ENDED)
@@ -346,7 +350,7 @@ async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
 async def closing(context: Hex32Path, here: Here, request: Request) -> Response:
     """How a context's attempt was closed, for members that missed its end."""
     found = await here.catalogue.round_of(context)
-    return await published(request, 0, lambda: found.end().to_bytes(), rest.OCTETS)
+    return await published(request, 0, found.closing.to_bytes, rest.OCTETS)
 
 
 @serve(

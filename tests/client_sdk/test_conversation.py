@@ -109,8 +109,8 @@ def test_a_chunk_that_the_coordinator_lost_is_sent_again(consortium: Consortium)
     flows = consortium.contributions(round_id)
     last = flows.pop("member-2")
     started = {member: consortium.until(flow, "requests", "waits") for member, flow in flows.items()}
-    stored = consortium.round(round_id)
-    consortium.stage.portal.call(stored.damaged, DamagedChunkError("member-0", 1), consortium.clock())
+    live = consortium.live(round_id)
+    consortium.stage.portal.call(live.replace_chunk, DamagedChunkError("member-0", 1), consortium.clock())
     results = consortium.together({"member-2": last}, started=started)
     assert {type(result) for result in results.values()} == {Result}, results
     first, again = consortium.requests("uploads/member-0/chunks/1")

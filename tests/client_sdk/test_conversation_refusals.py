@@ -151,9 +151,10 @@ def test_one_call_takes_part_in_one_attempt(stage: Stage, tmp_path: Path) -> Non
     assert {fault.cause for fault in results.values()} == {Cause.WRONG_CONTEXT}
     again = consortium.together(consortium.contributions(first))
     assert {fault.cause for fault in again.values()} == {Cause.WRONG_CONTEXT}
-    phase = consortium.round(following[0]).live
-    assert isinstance(phase, Collecting)
-    assert phase.announced == {}
+    standing = consortium.live(following[0]).standing
+    assert standing is not None
+    assert isinstance(standing.phase, Collecting)
+    assert standing.announced == {}
 
 
 def test_a_round_that_lapsed_is_not_opened_again(consortium: Consortium) -> None:

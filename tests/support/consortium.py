@@ -40,9 +40,9 @@ from client_sdk.result import Result
 from client_sdk.session import Session
 from client_sdk.transport import BlockingDriver
 from service.coordination.coordinator import Coordinator as Service
-from service.coordination.coordinator import certificate_of
 from service.coordination.federations import Federations
-from service.coordination.rounds import Round
+from service.coordination.journal import read_survivors
+from service.coordination.rounds import LiveRound, Round
 from tests.support.answers import Answer, rewritten
 from tests.support.serving import TOKEN
 from tests.support.simulator import simulated_content, simulated_question, simulated_roster
@@ -252,6 +252,10 @@ class Consortium:
     def round(self, round_id: str) -> Round:
         """Return the coordinator's object of a round."""
         return self.stage.portal.call(self.stage.server.coordinator.catalogue.round, round_id)
+
+    def live(self, round_id: str) -> LiveRound:
+        """Return the coordinator's object of a round that has not ended."""
+        return self.stage.server.live(round_id)
 
     def total(self, round_id: str) -> list[int]:
         values: list[int] = load(self.operator.sums(round_id))["sum"].tolist()
@@ -657,7 +661,7 @@ def hostile(
     async def check_new(service: Any, _federation: str, _study: Any, _period: str, repeats: bytes) -> Any:
         if repeats == NO_CONTEXT:
             return ()
-        return certificate_of(await service.catalogue.round(round_name(repeats))).survivors
+        return await read_survivors(service.database, repeats)
 
     async def terms(*given: Any) -> Terms:
         return replace(await honest_terms(*given), **changes)

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Executable
 
 from service.app import create_app
 from service.coordination.coordinator import Coordinator
+from service.coordination.rounds import LiveRound
 from service.http.callers import Allowance, Limits
 from service.settings import Settings
 from service.storage import clock as service_clock
@@ -89,6 +90,12 @@ class Server:
         view: dict[str, Any] = answer.json()
         return view
 
+    def live(self, round_id: str) -> LiveRound:
+        """Return the coordinator's object of a round that has not ended."""
+        found = self.coordinator.catalogue.rounds[round_id]
+        assert isinstance(found, LiveRound)
+        return found
+
     async def until(self, round_id: str, *states: str, within_s: float = 60.0) -> dict[str, Any]:
         """Long-poll until the round has one of these states or has ended."""
         end, after = time.monotonic() + within_s, -1
@@ -115,7 +122,8 @@ class Server:
 
     async def tidy(self, round_id: str) -> None:
         """Wait until the coordinator has cleaned up after an ended round."""
-        while self.coordinator.catalogue.rounds[round_id].due_s is not None:  # noqa: ASYNC110 - no event to await
+        rounds, left = self.coordinator.catalogue.rounds, self.coordinator.jobs.garbage.rounds
+        while round_id in left or rounds[round_id].end is None:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
 
 

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from service.coordination import solving
-from service.coordination.rounds import Round
+from service.coordination.journal import Outcome
+from service.coordination.rounds import LiveRound
 from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server
@@ -60,14 +61,15 @@ async def test_a_deadline_that_storage_failed_is_passed_later(
     round_id = await formed.open_round(server)
     for member in formed.ids:
         await formed.serve(server, round_id, member)
-    append, failures = server.coordinator.catalogue.rounds[round_id]._journal.append, itertools.count()
+    journal, failures = server.live(round_id)._journal, itertools.count()
+    append = journal.append
 
-    async def twice_full(event: Any) -> bool:
+    async def twice_full(*events: Any, **after: Any) -> Outcome:
         if next(failures) < 2:
             raise OSError(28, "No space left on device")
-        return bool(await append(event))
+        return await append(*events, **after)
 
-    monkeypatch.setattr(server.coordinator.catalogue.rounds[round_id]._journal, "append", twice_full)
+    monkeypatch.setattr(journal, "append", twice_full)
     await server.pass_time(await server.view(round_id))
     assert (await server.until(round_id, "checking"))["state"] == "checking"
     assert (await formed.play(server, round_id))["state"] == "done"
@@ -77,22 +79,22 @@ async def test_a_bug_in_one_round_stops_no_other(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await formed.open_round(server)
-    advance = Round.advance
+    advance = LiveRound.advance
     other = Party(formed.ids, seed=3, admin_seed=b"o" * 32)
     await other.begin(server)
 
-    async def bug(self: Round, now_s: float) -> None:
+    async def bug(self: LiveRound, now_s: float) -> None:
         if self.id == first:
             raise ZeroDivisionError
         await advance(self, now_s)
 
-    monkeypatch.setattr(Round, "advance", bug)
+    monkeypatch.setattr(LiveRound, "advance", bug)
     second = await other.open_round(server)
     for state in ("voiding", "erasing"):
         await server.pass_time(await server.view(second))
         assert (await server.until(second, state))["state"] == state
     assert (await server.view(first))["state"] == "collecting"
-    monkeypatch.setattr(Round, "advance", advance)
+    monkeypatch.setattr(LiveRound, "advance", advance)
     assert (await server.until(first, "erasing"))["state"] == "erasing"
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from service.coordination import summing
 from service.coordination.jobs import Jobs
-from service.coordination.rounds import Round
+from service.coordination.rounds import LiveRound, Round
 from service.coordination.summing import Memory, Summing, chunk_name
 from service.storage.blobs import Blobs
 from service.telemetry.metrics import DAMAGED
@@ -128,15 +128,17 @@ async def test_an_attempt_that_nobody_has_certified_is_void(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its records are not spent, and it is tried again."""
-    true, round_id = Round.to_add, await formed.open_round(server)
-    monkeypatch.setattr(
-        Round, "to_add", lambda self: ([], {}) if isinstance(self.phase, Collecting) else true(self)
-    )
+    true, round_id = LiveRound.ranges_to_add, await formed.open_round(server)
+
+    def later(self: LiveRound) -> Any:
+        return ([], {}) if self.state == Collecting.name else true(self)
+
+    monkeypatch.setattr(LiveRound, "ranges_to_add", later)
     before(monkeypatch, "_add", lambda _: flip(chunk(server, round_id, "m-3", 0)))
     view = await formed.play(server, round_id)
     assert view["state"] == "voided"
     says_whose(view, "m-3", 0)
-    monkeypatch.setattr(Round, "to_add", true)
+    monkeypatch.setattr(LiveRound, "ranges_to_add", true)
     again = await formed.done(server)
     await formed.check_result(server, again)
 

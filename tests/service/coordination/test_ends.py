@@ -68,6 +68,24 @@ async def test_an_overdue_round_ends_once_enough_decryptors_have_reported(
     assert server.coordinator.blobs.names("uploads") == ()
 
 
+async def test_the_uploads_of_an_overdue_round_are_deleted_once(server: Server, formed: Party) -> None:
+    """Not again at each report, and once more at the end."""
+    garbage = server.coordinator.jobs.garbage
+
+    async def deletions() -> int:
+        while garbage.rounds:  # noqa: ASYNC110 - no event to await
+            await asyncio.sleep(0.01)
+        entries = (await server.client.get("/v1/audit")).json()["entries"]
+        return sum(each["action"] == "uploads deleted" for each in entries)
+
+    round_id = await overdue(server, formed, "m-3", "m-4", "m-5")
+    assert (len((await server.view(round_id))["reported"]), await deletions()) == (3, 1)
+    assert server.coordinator.blobs.names("uploads") == ()
+    await formed.lose(server, round_id)
+    await server.tidy(round_id)
+    assert await deletions() == 2
+
+
 async def test_the_admins_lost_is_checked_and_may_come_twice(server: Server, formed: Party) -> None:
     round_id = await overdue(server, formed, "m-3", "m-4", "m-5")
     context = bytes.fromhex((await server.view(round_id))["context"])

@@ -3,12 +3,15 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from service.coordination.journal import AT_ONCE, Event, replayed
-from service.coordination.rounds import Round
+from service.coordination.events import Event
+from service.coordination.journal import AT_ONCE, COMMITTED, Journal, Outcome
+from service.coordination.rounds import LiveRound
+from service.coordination.standing import Standing, replay_events
 from service.coordination.summing import Memory
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server
@@ -19,7 +22,7 @@ from veilsum.protocol.transcript import Transcript
 
 
 @pytest.fixture
-async def round_(server: Server, formed: Party) -> Round:
+async def round_(server: Server, formed: Party) -> LiveRound:
     """All members have announced, and none has sent a chunk."""
     round_id = await formed.open_round(server)
     for member in formed.ids:
@@ -27,16 +30,16 @@ async def round_(server: Server, formed: Party) -> Round:
         where = f"/v1/rounds/{round_id}/uploads/{member}"
         sent = await server.client.put(where, content=formed.upload_of(member), headers=OCTETS)
         assert sent.status_code == 200
-    return server.coordinator.catalogue.rounds[round_id]
+    return server.live(round_id)
 
 
-def kept(round_: Round, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def kept(round_: LiveRound, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the number of events in each commit."""
     append, sizes = round_._journal.append, list[int]()
 
-    async def watching(following: Sequence[Event]) -> bool:
+    async def watching(following: Sequence[Event], *, after: Standing) -> Outcome:
         sizes.append(len(following))
-        return await append(following)
+        return await append(following, after=after)
 
     monkeypatch.setattr(round_._journal, "append", watching)
     return sizes
@@ -46,7 +49,7 @@ def chunk(member: str, index: int) -> Any:
     return lambda _: Event(time.time(), "chunk", f'["{member}", {index}]'.encode())
 
 
-async def test_each_has_its_own_outcome(round_: Round, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_has_its_own_outcome(round_: LiveRound, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = kept(round_, monkeypatch)
 
     def defect(_: object) -> Event:
@@ -67,59 +70,60 @@ async def test_each_has_its_own_outcome(round_: Round, monkeypatch: pytest.Monke
 
 
 async def test_what_follows_on_another_phase_is_decided_in_it(
-    round_: Round, formed: Party, monkeypatch: pytest.MonkeyPatch
+    round_: LiveRound, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last chunk ends the collecting phase: later events of the same batch meet the next phase."""
     sizes = kept(round_, monkeypatch)
     wanted = [(member, index) for member in formed.ids for index in range(len(formed.chunks[member]))]
     decisions = [
         *(chunk(*each) for each in wanted),
-        lambda phase: pytest.fail("not after the last chunk") if phase.name == "collecting" else None,
+        lambda standing: pytest.fail("not after the last chunk") if standing.state == "collecting" else None,
     ]
     assert await round_._accept(decisions) == [None] * len(decisions)
     assert sizes == [len(wanted)]
 
 
 async def test_nothing_is_kept_of_what_another_process_came_before(
-    round_: Round, monkeypatch: pytest.MonkeyPatch
+    round_: LiveRound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of two numbers is taken: both events are stored after it, and neither under its old number."""
-    other = Round.__new__(Round)
-    other.__dict__.update(round_.__dict__)
-    other._journal = type(round_._journal)(round_._database, round_._blobs, round_.id)
-    other._journal.seen = round_._journal.seen
-    assert await other._journal.append([Event(1.0, "chunk", b'["m-3", 0]')])
-    round_._behind = False
+    seen, host = round_.standing, round_._host
+    assert seen is not None
+    other, first = Journal(host.database, host.blobs, round_.id, seen), Event(1.0, "chunk", b'["m-3", 0]')
+    assert await other.append([first], after=replay_events(seen, [first])) == COMMITTED
     assert await round_._accept([chunk("m-0", 0), chunk("m-1", 0)]) == [None, None]
-    _, stored = await type(round_._journal)(round_._database, round_._blobs, round_.id).unseen()
+    _, stored = await other.read_unseen(0)
     assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']
 
 
 async def test_stored_events_are_taken_up_many_at_a_time(
-    round_: Round, server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+    round_: LiveRound, server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for member in formed.ids:
         await asyncio.gather(
             *(round_._decisions.put(chunk(member, index)) for index in range(len(formed.chunks[member])))
         )
     await round_.advance(server.clock())  # its deadline is long past, and the scheduler may be first
-    events, hops = round_._journal.seen, list[int]()
-    setting, opened_s = round_.live.setting, round_.opened_s
-    begun = Collecting.begin(round_.attempt, opened_s, setting.earlier)
-    noted = Transcript.begin(round_.attempt, (await server.coordinator.catalogue.cohort(formed.cohort)).cards)
-    stores = round_._database, round_._blobs, Memory(0)
-    again = Round(*stores, lambda: None, lambda _: None, round_._key, round_.attempt, opened_s, begun, noted)
+    stands, hops = round_.standing, list[int]()
+    assert stands is not None
+    begun = Collecting.begin(round_.attempt, round_.opened_s, stands.phase.setting.earlier)
+    cards = (await server.coordinator.catalogue.cohort(formed.cohort)).cards
+    first = Standing(begun, Transcript.begin(round_.attempt, cards), stands.timeline[:1])
+    host = replace(round_._host, memory=Memory(0), wake=lambda: None, on_garbage=lambda _: None)
+    again = LiveRound(host, round_.attempt, round_.opened_s, first)
 
     async def hop(work: Any, *arguments: Any) -> Any:
-        if work is replayed:
+        if work is replay_events:
             hops.append(len(arguments[-1]))
         return work(*arguments)
 
     monkeypatch.setattr(asyncio, "to_thread", hop)
-    await again.resume(0.0)
-    assert again._journal.seen == events == sum(hops) > AT_ONCE
+    await again.resume()
+    found = again.standing
+    assert found is not None
+    assert found.seen == stands.seen == sum(hops) > AT_ONCE
     assert max(hops) == AT_ONCE
-    assert (again.view(), again.noted, again.asked) == (round_.view(), round_.noted, round_.asked)
+    assert (found.view, found.transcript, found.asked) == (stands.view, stands.transcript, stands.asked)
 
 
 @pytest.mark.parametrize("evicted", [False, True])
@@ -131,14 +135,15 @@ async def test_members_are_asked_anew_by_every_phase_once_and_by_an_eviction(
     else:
         formed.drop = {"m-5": After.OPENING}
     round_id = await formed.open_round(server)
-    round_, asked = server.coordinator.catalogue.rounds[round_id], dict[str, set[int]]()
-    moved = round_._moved
+    round_, asked = server.live(round_id), dict[str, set[int]]()
+    show_change = round_._show_change
 
-    def watching(*arguments: Any) -> None:
-        moved(*arguments)
-        asked.setdefault(round_.live.name, set()).add(round_.asked)
+    def watching(before: Any) -> None:
+        if (standing := round_.standing) is not None:
+            asked.setdefault(standing.phase.name, set()).add(standing.asked)
+        show_change(before)
 
-    monkeypatch.setattr(round_, "_moved", watching)
+    monkeypatch.setattr(round_, "_show_change", watching)
     await formed.play(server, round_id)
     assert {name: len(versions) for name, versions in asked.items()} == {
         "collecting": 1,
@@ -147,9 +152,10 @@ async def test_members_are_asked_anew_by_every_phase_once_and_by_an_eviction(
         "revealing": 1 + evicted,
         "recovered": 1,
     }
-    assert round_.asked == round_.version
+    assert round_.now.asked == round_.now.version
 
 
-async def test_an_event_of_another_release_cancels_nothing(round_: Round) -> None:
+async def test_an_event_of_another_release_cancels_nothing(round_: LiveRound) -> None:
+    assert round_.standing is not None
     with pytest.raises(Misuse, match="the kind 'later'"):
-        Event(1.0, "later").apply(round_.live)
+        replay_events(round_.standing, [Event(1.0, "later")])

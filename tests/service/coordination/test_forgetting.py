@@ -10,7 +10,9 @@ import obstore
 import pytest
 from sqlalchemy import func, select
 
-from service.coordination.journal import Event, Transition
+from service.coordination.events import Event
+from service.coordination.journal import Outcome
+from service.coordination.standing import Standing
 from service.storage.objects import ObjectBlobs
 from service.storage.tables import events, metadata
 from service.telemetry import logs
@@ -41,19 +43,19 @@ async def secrets_of(
 ) -> dict[str, bytes]:
     """Play the round; return the bytes of each secret that passed through the coordinator."""
     found: dict[str, bytes] = {}
-    round_ = server.coordinator.catalogue.rounds[round_id]
-    keep = round_._keep
+    journal = server.live(round_id)._journal
+    append = journal.append
 
-    async def watching(steps: Sequence[Transition]) -> bool:
-        for step in steps:
-            if step.event.kind == "message" and step.event.body[1] == Reveal.kind:
-                found["share"] = bytes(Reveal.from_bytes(step.event.body).runs[0][:36])
-            if isinstance(step.after, Recovered):
-                found["seed"] = bytes(next(iter(step.after.self_seeds.values())))
-                found["edge seed"] = bytes(next(iter(step.after.edge_seeds.values()), b"-" * 32))
-        return await keep(steps)
+    async def watching(following: Sequence[Event], *, after: Standing) -> Outcome:
+        for event in following:
+            if event.kind == "message" and event.body[1] == Reveal.kind:
+                found["share"] = bytes(Reveal.from_bytes(event.body).runs[0][:36])
+        if isinstance(after.phase, Recovered):
+            found["seed"] = bytes(next(iter(after.phase.self_seeds.values())))
+            found["edge seed"] = bytes(next(iter(after.phase.edge_seeds.values()), b"-" * 32))
+        return await append(following, after=after)
 
-    monkeypatch.setattr(round_, "_keep", watching)
+    monkeypatch.setattr(journal, "append", watching)
     await party.play_until(server, round_id, "checking")
     found["chunk"] = party.chunks["m-0"][0]
     found["box"] = next(box for box in Upload.from_bytes(party.upload_of("m-0")).boxes if box)
@@ -78,8 +80,8 @@ async def test_nothing_of_a_round_is_left_after_its_end(
     assert (await server.view(round_id))["state"] == end
     assert {"share", "chunk", "box"} <= set(found)
     await server.tidy(round_id)
-    round_ = server.coordinator.catalogue.rounds[round_id]
-    assert (round_.phase, server.coordinator.blobs.names("uploads")) == (None, ())
+    assert server.coordinator.catalogue.rounds[round_id].end is not None
+    assert server.coordinator.blobs.names("uploads") == ()
     assert await server.coordinator.database.value(select(func.count()).select_from(events)) == 0
     for name, secret in found.items():
         assert await anywhere(server, secret) == [], name
@@ -132,7 +134,7 @@ async def test_the_log_holds_no_secret(
         found = await secrets_of(server, party, round_id, monkeypatch)
         # What goes wrong is logged as well: storage, and a refusal of each kind.
         following = await party.open_round(server)
-        round_ = server.coordinator.catalogue.rounds[following]
+        round_ = server.live(following)
         party.drop = {}
         party.seal("m-0", await server.opening(following, "m-0"))
 

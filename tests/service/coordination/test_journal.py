@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from service.coordination.journal import Event, Journal, RoundEnd, read_view
+from service.coordination.events import Event
+from service.coordination.journal import BEHIND, COMMITTED, Journal
+from service.coordination.standing import RoundEnd, Standing, read_view, replay_events
 from service.storage import audit
 from service.storage.faults import sealed
 from tests.support.party import Party
@@ -20,22 +22,31 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
 ) -> None:
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
-    round_ = server.coordinator.catalogue.rounds[round_id]
-    late = Journal(server.coordinator.database, server.coordinator.blobs, round_id)
-    _, seen = await late.unseen()
-    late.seen = len(seen)
+    round_ = server.live(round_id)
+    seen = round_.standing
+    assert seen is not None
+    late = Journal(server.coordinator.database, server.coordinator.blobs, round_id, seen)
     await formed.serve(server, round_id, "m-1")
     deed = audit.Deed(1.0, audit.COORDINATOR, "round ended")
     end = RoundEnd(round_.view(), Erasure(round_.attempt.context, ()), None)
-    assert await late.end(end, b"link", deed) is None
-    ended, unseen = await late.unseen()
+    assert await late.end(end, b"link", deed) == BEHIND
+    ended, unseen = await late.read_unseen(seen.seen)
     assert ended is None
     assert [json.loads(each.body) for each in unseen if each.kind == "chunk"] == [
         ["m-1", index] for index in range(len(formed.chunks["m-1"]))
     ]
-    assert not await late.append([Event(1.0, "cancel", b"over them")])
+    cancel = Event(1.0, "cancel", b"a test")
+    after = replay_events(seen, [cancel])
+    assert await late.append([cancel], after=after) == BEHIND
+    assert late.standing is seen
+    assert await late.catch_up() == COMMITTED
+    assert late.standing.version == round_.now.version
     assert (await formed.play(server, round_id))["state"] == "done"
-    assert not await late.append([Event(1.0, "cancel", b"after the end")])
+    assert isinstance(late.standing, Standing)
+    after = replay_events(late.standing, [cancel])
+    assert await late.append([cancel], after=after) == BEHIND
+    await late.catch_up()
+    assert late.standing.view == server.coordinator.catalogue.rounds[round_id].view()
 
 
 async def test_the_view_of_another_round_is_damage(server: Server, formed: Party) -> None:

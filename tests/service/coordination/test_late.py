@@ -58,7 +58,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         monkeypatch.setattr(there.jobs, "_solve", nothing)
         await party.play_until(both, round_id, "recovered")
         assert await asyncio.to_thread(begun.wait, 20)
-        await solve(there.catalogue.rounds[round_id])
+        await solve(other.live(round_id))
         signed = {each: there.blobs.names(f"{each}/{round_id}") for each in ("results", "transcripts")}
         go_on.set()
         assert await asyncio.to_thread(come.wait, 20)

@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import select
 
 from service.coordination import rounds
-from service.coordination.journal import Event, Journal
+from service.coordination.events import Event
+from service.coordination.journal import Journal
 from service.coordination.shelf import FileShelf
 from service.coordination.solving import give_back
 from service.storage.dialects import Sqlite
@@ -86,12 +87,13 @@ async def test_announcements_lie_beside_the_database(server: Server, formed: Par
     """They are neither in its rows nor in the round's memory; events refer to them, and they are deleted with the round."""
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
-    round_, blobs = server.coordinator.catalogue.rounds[round_id], server.coordinator.blobs
+    standing, blobs = server.live(round_id).standing, server.coordinator.blobs
     announced = {sha256(formed.upload_of(member)).hexdigest() for member in formed.ids}
     assert set(blobs.names(f"events/{round_id}")) == announced
     bodies = await server.coordinator.database.values(select(events.c.body))
     assert max(map(len, bodies)) == 32 < min(len(formed.upload_of(member)) for member in formed.ids)
-    assert isinstance(round_.live.setting.shelf, FileShelf)
+    assert standing is not None
+    assert isinstance(standing.phase.setting.shelf, FileShelf)
     assert (await formed.play(server, round_id))["state"] == "done"
     await server.tidy(round_id)
     assert blobs.names("events") == ()
@@ -103,8 +105,9 @@ async def test_deliveries_are_read_as_they_are_taken(
     """For a slow decryptor, only a piece of them is in memory."""
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
-    round_ = server.coordinator.catalogue.rounds[round_id]
-    assert round_.phase is not None
+    round_ = server.live(round_id)
+    assert round_.standing is not None
+    phase = round_.standing.phase
     read, true = list[str](), FileShelf.delivery
 
     def noting(self: FileShelf, dealer: str, place: int) -> bytes:
@@ -120,7 +123,7 @@ async def test_deliveries_are_read_as_they_are_taken(
         taken = [next(found)]
         assert read == ["m-0", "m-2", "m-3", "m-4", "m-5"][: 0 if size == 1 else None]
         taken.extend(found)
-        message = round_.phase.request_for("m-1")
+        message = phase.request_for("m-1")
         assert message is not None
         assert (b"".join(taken), len(taken)) == (message.to_bytes(), pieces)
 
@@ -144,8 +147,9 @@ async def test_an_announcement_that_goes_with_its_round_is_no_damage(
     """Another process ends the round between reading the rows and reading the announcements."""
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
-    round_ = server.coordinator.catalogue.rounds[round_id]
-    late = Journal(round_._database, round_._blobs, round_id)
+    standing = server.live(round_id).standing
+    assert standing is not None
+    late = Journal(server.coordinator.database, server.coordinator.blobs, round_id, standing)
     read = late._event
 
     def ended(*row: Any) -> Event:
@@ -156,6 +160,6 @@ async def test_an_announcement_that_goes_with_its_round_is_no_damage(
 
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(late, "_event", ended)
-    end, found = await late.unseen()
+    end, found = await late.read_unseen(0)
     assert end is not None
-    assert (end.final.state, found) == ("done", [])
+    assert (end.state, found) == ("done", [])

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from service.coordination import changes, summaries
+from service.coordination.rounds import EndedRound
 from service.storage.dialects import Postgres
 from service.storage.tables import leases, rounds
 from service.telemetry.metrics import CLOCK_DIFFERENCE
@@ -81,7 +82,7 @@ async def test_members_may_talk_to_either(
             await replica.tidy(round_id)
         for replica in (one, other):
             assert replica.coordinator.blobs.names("uploads") == ()
-            assert replica.coordinator.catalogue.rounds[round_id].phase is None
+            assert isinstance(replica.coordinator.catalogue.rounds[round_id], EndedRound)
         assert len(forgotten) == 1
         actions = [each["action"] for each in (await one.client.get("/v1/audit")).json()["entries"]]
         assert actions.count("uploads deleted") == 1
@@ -254,7 +255,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
 ) -> None:
     async with two(tmp_path / "data") as (one, other, both):
         await party.begin(both)
-        blobs, here = one.coordinator.blobs, one.coordinator.catalogue
+        blobs, jobs = one.coordinator.blobs, one.coordinator.jobs
 
         async def opened() -> str:
             round_id = await party.open_round(both)
@@ -265,7 +266,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
         first = await opened()
         chunk = f"uploads/{first}/m-0/0"
         other.coordinator.blobs.put(chunk, party.chunks["m-0"][0])  # and is about to say so
-        await here.sweep()
+        await jobs.sweep()
         assert blobs.get(chunk) == party.chunks["m-0"][0]
         await both.client.post(f"/v1/rounds/{first}/cancel", json={"reason": "a test"})
         assert (await party.play(both, first))["state"] == "voided"
@@ -279,7 +280,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
             other.coordinator.blobs.put(f"uploads/{name}", b"late")
         other.coordinator.blobs.put(f"sums/{second}/0-late", b"late")
         other.coordinator.blobs.put(f"results/{first}/sums", b"late")
-        await here.sweep()
+        await jobs.sweep()
         for round_id in (first, second):
             await one.tidy(round_id)
         assert [blobs.names(folder) for folder in ("uploads", "sums", "results")] == [(), (), (second,)]

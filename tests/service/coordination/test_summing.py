@@ -71,7 +71,7 @@ async def test_uploads_are_added_up_while_others_are_still_to_come(
     round_id = await formed.open_round(server)
     for member in formed.ids[:4]:
         await formed.serve(server, round_id, member)
-    parts = server.coordinator.catalogue.rounds[round_id].summing.parts
+    parts = server.live(round_id).summing.parts
     assert len(parts) > 1
     added = dict.fromkeys(parts, ('["m-0", "m-1", "m-2", "m-3"]', False))
     async with asyncio.timeout(10):
@@ -95,7 +95,7 @@ async def test_what_is_added_as_it_arrives_is_not_read_again(
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
     again = server.coordinator.blobs.get(chunk_name(round_id, "m-0", 0))
-    server.coordinator.catalogue.rounds[round_id].summing.take("m-0", 0, b"", again)
+    server.live(round_id).summing.take("m-0", 0, b"", again)
     assert (await formed.play(server, round_id))["state"] == "done"
     assert read == []
     await formed.check_result(server, round_id)
@@ -108,7 +108,7 @@ async def test_memory_is_given_back_when_a_round_is_given_up(
     held = room_for(server, 1 << 20, monkeypatch)
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
-    found = server.coordinator.catalogue.rounds[round_id].summing
+    found = server.live(round_id).summing
     assert not held.take(1 << 20)
     await server.coordinator.catalogue.rounds[round_id].cancel(server.coordinator.now(), "no more")
     assert (await formed.play(server, round_id))["ended"]
@@ -124,7 +124,7 @@ async def test_a_chunk_that_was_added_by_half_is_never_in_a_sum(
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
     formed.seal("m-1", await server.opening(round_id, "m-1"), now_s=formed.now(server))
-    found, chunk = server.coordinator.catalogue.rounds[round_id].summing, formed.chunks["m-1"][0]
+    found, chunk = server.live(round_id).summing, formed.chunks["m-1"][0]
 
     def half(total: Words, data: Buffer, bits: int) -> None:
         add_packed(total, data, bits)
@@ -151,7 +151,7 @@ async def test_who_is_not_certified_is_taken_off_again(
     round_id = await formed.open_round(server)
     for member in formed.ids:
         await formed.serve(server, round_id, member)
-    parts = server.coordinator.catalogue.rounds[round_id].summing.parts
+    parts = server.live(round_id).summing.parts
     async with asyncio.timeout(10):
         stored = {} if room else dict.fromkeys(parts, (json.dumps(list(formed.ids)), False))
         while await kept(server) != stored:  # noqa: ASYNC110 - no event to await
@@ -185,7 +185,7 @@ async def test_a_late_writer_changes_nothing(
     round_id = await formed.open_round(server)
     for member in formed.ids[:2]:
         await formed.serve(server, round_id, member)
-    found = server.coordinator.catalogue.rounds[round_id].summing
+    found = server.live(round_id).summing
     while len(await kept(server)) < len(found.parts):  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0.02)
     before = await kept(server)
@@ -202,7 +202,7 @@ async def test_a_range_is_not_begun_again_once_the_round_has_ended(
 ) -> None:
     """Its rows are deleted then; a process that looked at the round just before the end finds none."""
     round_id = await formed.open_round(server)
-    found, unmasked = server.coordinator.catalogue.rounds[round_id].summing, list[Recovered]()
+    found, unmasked = server.live(round_id).summing, list[Recovered]()
     true = Summing.unmask
 
     async def unmask(self: Summing, part: int, recovered: Recovered) -> None:
@@ -255,7 +255,7 @@ async def test_two_processes_share_the_ranges(
     monkeypatch.setattr(Summing, "_unmasked", counting)
     async with two(tmp_path / "data") as (one, _, both):
         round_id = await party.begun(both)
-        parts = (await one.coordinator.catalogue.round(round_id)).summing.parts
+        parts = one.live(round_id).summing.parts
         assert (await party.play(both, round_id))["state"] == "done"
         await party.check_result(both, round_id)
     assert sorted(unmasked) == list(parts)

@@ -1,6 +1,7 @@
 """Every page without scripts: it renders, has the right content and valid links, and reveals no more than REST."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from fastapi.routing import APIRoute
 
 from service.app import ROUTERS
 from service.coordination.liveness import LOOK_BACK_S
+from service.coordination.rounds import EndedRound
 from service.pages import reading, rendering
 from tests.service.pages.gallery import Gallery, words
 from tests.support.clients import KEYS
@@ -122,13 +124,15 @@ async def test_a_result_names_what_it_is_and_how_to_check_it(
 
 
 async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_is(
-    server: Server, visitor: httpx.AsyncClient, gallery: Gallery
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     round_, where = await server.coordinator.catalogue.round(gallery.done), f"/rounds/{gallery.done}/result"
     record = round_.documents.result()
     assert 'data-criterion="GCV"' in (await visitor.get(where)).text
     given = record.solution.model_copy(update={"chosen_by": "given"})
-    round_.documents.record = record.model_copy(update={"solution": given, "head": None})  # as means have it
+    assert isinstance(round_, EndedRound)
+    changed = record.model_copy(update={"solution": given, "head": None})  # as means have it
+    monkeypatch.setattr(round_, "_end", replace(round_.now, record=changed))
     server.coordinator.changes += 1
     page = (await visitor.get(where)).text
     assert 'data-criterion="as asked for"' in page

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.coordination.rounds import Round
+from service.coordination.standing import Standing
 from service.http.callers import ADDRESS, CALLER, Limits
 from service.routes import rounds
 from tests.support.party import Party
@@ -32,20 +32,20 @@ async def test_what_all_watch_is_made_once(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     round_id = await formed.open_round(server)
-    made, view = list[int](), Round._view
+    made, view = list[int](), Standing._view
 
-    def counted(*args: Any) -> Any:
+    def counted(*args: Any, **others: Any) -> Any:
         made.append(1)
-        return view(*args)
+        return view(*args, **others)
 
-    monkeypatch.setattr(Round, "_view", counted)
+    monkeypatch.setattr(Standing, "_view", counted)
     streams = await opened(server, f"/v1/rounds/{round_id}/events", 50)
     await formed.play(server, round_id)
     texts = {(await asyncio.wait_for(stream, 120)).text.splitlines()[-2] for stream in streams}
     assert len(texts) == 1  # all streams reported the end
-    shown = server.coordinator.catalogue.rounds[round_id].shown
-    assert shown.json is server.coordinator.catalogue.rounds[round_id].shown.json
-    assert len(made) <= shown.version + 1  # once each, and the final one
+    now = server.coordinator.catalogue.rounds[round_id].now
+    assert now.json is server.coordinator.catalogue.rounds[round_id].now.json
+    assert len(made) <= now.version + 1  # once each, and the final one
 
 
 async def test_an_address_has_so_many_streams(tmp_path: Path, party: Party) -> None:
