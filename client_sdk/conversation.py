@@ -42,7 +42,7 @@ from veilsum.protocol.messages import (
     Survivor,
     UploadHeader,
 )
-from veilsum.protocol.record import ResultRecord, verify_record
+from veilsum.protocol.record import ResultRecord, mismatch, verify_record
 from veilsum.protocol.rest import ENDINGS, RoundView, round_name
 from veilsum.protocol.study import check_enough_rows
 from veilsum.study.result_files import read_material
@@ -584,6 +584,10 @@ class Conversation:
         evidence = self.kept_evidence
         record = self.record or (yield from coordinator.result(name))
         verify_record(record, evidence.roster.coordinator)  # before all that it names is fetched
+        if self._is_in_round() and isinstance(phase := self.phase, Closed):
+            kept = [dealer.member for dealer in phase.evicted if dealer.member not in record.evicted]
+            if kept:
+                raise mismatch(f"the record keeps {', '.join(kept)}, proved false to this member")
         head_file = None if record.head is None else (yield from coordinator.weights(name))
         documents = {}
         for each in record.documents:

@@ -63,10 +63,8 @@ def test_an_upload_that_nothing_interrupts_is_masked_once(
     assert sorted(masked) == sorted([*range(chunks)] * len(results))
 
 
-def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    consortium = Consortium(stage, tmp_path, members=5)
+def run_with_a_false_dealer(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Any]:
+    """Run a round in which member-3 deals shares of another secret than its own, and return it with the results."""
     round_id = consortium.open_round(consortium.enrol())
     flows = consortium.contributions(round_id)
     with monkeypatch.context() as patched:
@@ -76,7 +74,14 @@ def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
         )
         consortium.run_until(flows.pop("member-3"), "chunks/1")
     flows["member-3"] = consortium.contributions(round_id, ["member-3"])["member-3"]
-    results = consortium.together(flows)
+    return round_id, consortium.together(flows)
+
+
+def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consortium = Consortium(stage, tmp_path, members=5)
+    round_id, results = run_with_a_false_dealer(consortium, monkeypatch)
     assert {type(result) for result in results.values()} == {Result}, results
     honest = [member for member in consortium.ids if member != "member-3"]
     assert consortium.total(round_id) == consortium.expected(round_id, honest)
@@ -101,6 +106,19 @@ def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
     other = replace(again.evictions, proofs=(replace(proof, index=proof.index + 1),))
     with pytest.raises(PeerFault, match=r"^eviction-invalid:"):
         replace(again, evictions=other).verify()
+
+
+def test_a_record_that_keeps_a_false_dealer_is_refused_by_whoever_saw_the_proof(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consortium = Consortium(stage, tmp_path, members=5)
+    consortium.misstate(evicted=())
+    round_id, results = run_with_a_false_dealer(consortium, monkeypatch)
+    faults = {member: result for member, result in results.items() if isinstance(result, PeerFault)}
+    assert {(fault.cause, fault.parties) for fault in faults.values()} == {
+        (Cause.RESULT_MISMATCH, ("coordinator",))
+    }
+    assert len(faults) >= consortium.round(round_id).attempt.quorum.threshold
 
 
 def test_a_chunk_that_the_coordinator_lost_is_sent_again(consortium: Consortium) -> None:
