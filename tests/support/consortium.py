@@ -26,6 +26,7 @@ from safetensors.numpy import load
 
 from client_sdk import upload
 from client_sdk.agent import Agent
+from client_sdk.database import DATABASE
 from client_sdk.effects import Effect, Flow, Request, Together
 from client_sdk.environment import Environment
 from client_sdk.errors import NoResult
@@ -323,11 +324,9 @@ class Consortium:
         while self.open:
             self.open.popitem()[1].close()
 
-    def state(self, member: str) -> dict[str, list[tuple[Any, ...]]]:
-        """Return all that a member has stored, table by table."""
-        with closing(sqlite3.connect(self.folder / member / "state/state.sqlite")) as db:
-            tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return {name: db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables}
+    def state(self, member: str) -> dict[str, Any]:
+        """Return all that a member has stored."""
+        return stored_in(self.folder / member)
 
     def enrol(self, period: str = "p1", repeats: str | None = None) -> str:
         """Form a cohort of all members."""
@@ -582,6 +581,16 @@ class Consortium:
         """Return every sum that the coordinator has computed, oldest first."""
         certified = [link for link in self.links() if (link.reason, link.step) == (NO_REASON, SUM_STEP)]
         return [self.total(round_name(link.context)) for link in certified]
+
+
+def stored_in(folder: Path) -> dict[str, Any]:
+    """Return all that a member has stored in its folder: the rows of each table, and the bytes of each other file."""
+    state = folder / "state"
+    with closing(sqlite3.connect(state / DATABASE)) as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows = {name: db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables}
+    files = (path for path in state.rglob("*") if path.is_file() and not path.name.startswith(DATABASE))
+    return rows | {str(path.relative_to(state)): path.read_bytes() for path in files}
 
 
 def asked(effect: Effect) -> str:
