@@ -11,14 +11,14 @@ import pytest
 
 from client_sdk.agent import Agent
 from client_sdk.api import CoordinatorApi
-from client_sdk.errors import Declined, PeerFault
+from client_sdk.errors import Declined, PeerFault, Unreachable
 from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.result import Result
 from client_sdk.session import ready_of
 from service.coordination import solving
 from service.coordination.documents import Publication
-from tests.support.answers import changed
+from tests.support.answers import changed, rewritten
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium
 from tests.support.stage import Stage
 from veilsum.calibration.errors import ShapeMismatch
@@ -367,10 +367,11 @@ def test_an_agent_says_that_it_waits_for_the_operator_of_a_formed_cohort(consort
 
 
 @pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("how", ["no runs and no requests", "no round", "no answers"])
 def test_a_coordinator_that_never_asks_does_not_keep_secrets_alive(
-    consortium: Consortium, *, once: bool
+    consortium: Consortium, how: str, *, once: bool
 ) -> None:
-    """At the latest end by the member's own clock they are erased, though the coordinator shows no run and asks nothing."""
+    """They are erased at the latest end by the member's own clock, whatever the coordinator shows."""
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
     consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
@@ -378,18 +379,31 @@ def test_a_coordinator_that_never_asks_does_not_keep_secrets_alive(
     held = store.held(bytes.fromhex(cohort))
     assert held is not None
     keys = [bytes(pair.key) for pair in (*ready_of(held.phase).masks, *ready_of(held.phase).boxes)]
-    consortium.shows("GET .*/runs", changed(runs=[]))
-    consortium.shows("GET .*/requests/.*", lambda answer: httpx.Response(204, headers=answer.headers))
     consortium.holds = False
+    if how == "no answers":
+        consortium.on_request = refuse_connection
+    elif how == "no round":
+        consortium.shows("GET .*/runs", rewritten(without_rounds))
+    else:
+        consortium.shows("GET .*/runs", changed(runs=[]))
+        consortium.shows("GET .*/requests/.*", lambda answer: httpx.Response(204, headers=answer.headers))
     agent = consortium.agents(once=once)["member-0"]
     steps = consortium.steps(consortium.open["member-0"].joined(agent))
-    for _ in range(20):
-        next(steps)
-    consortium.clock.ahead_s += 2 * DAY_S
-    with suppress(PeerFault, StopIteration):
+    with suppress(PeerFault, Unreachable, StopIteration):
+        for _ in range(20):
+            next(steps)
+        consortium.clock.ahead_s += 2 * DAY_S
         for _ in range(20):
             next(steps)
     steps.close()
     folder = consortium.folder / "member-0/state"
     stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert not any(key in stored for key in keys)
+
+
+def refuse_connection(*_: Any) -> None:
+    raise httpx.ConnectError("refused")
+
+
+def without_rounds(runs: Any) -> Any:
+    return {**runs, "runs": [{**run, "round": None} for run in runs["runs"]]}
