@@ -384,7 +384,9 @@ class LiveRound(Round):
             assert isinstance(standing.phase, Ended)
             closing = standing.phase.closing
             signed = await asyncio.to_thread(standing.transcript.signed, self._host.key, self.attempt.context)
-            view = standing.final_view(state, fault, now_s, signed.head, outcome.holders)
+            view = standing.final_view(
+                state, now_s, fault=fault, holders=outcome.holders, transcript=signed.head.hex()
+            )
             end = RoundEnd(view, closing, outcome.record)
             deed = audit.Deed(now_s, audit.COORDINATOR, "round ended", f"round_id={self.id}", state)
             self._host.on_garbage(self)

@@ -36,7 +36,7 @@ from veilsum.protocol.cost import cost_in_words
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Certificate, Message, Upload, parse
 from veilsum.protocol.record import ResultRecord
-from veilsum.protocol.rest import Problem, RoundView, round_name
+from veilsum.protocol.rest import RoundView, round_name
 from veilsum.protocol.shelf import Announced
 from veilsum.protocol.transcript import Transcript
 from veilsum.study.views import spec_view
@@ -197,35 +197,8 @@ class Standing(Snapshot):
     @cached_property
     def view(self) -> RoundView:  # type: ignore[override]  # computed once, and never set
         """The round's view."""
-        fault = getattr(self.phase, "fault", None)
-        return self._view(
-            self.state,
-            problem_of(fault) if fault else None,
-            self.timeline,
-            ended=False,
-            version=self.version,
-            deadline_s=self.deadline_s,
-            waiting_for=self.phase.waiting_for(),
-        )
-
-    def final_view(
-        self, state: str, fault: Problem | None, now_s: float, head: bytes, holders: tuple[int, ...]
-    ) -> RoundView:
-        """Build the view of an end of this state, with the head of the signed transcript."""
-        return self._view(
-            state,
-            fault,
-            _extended(self.timeline, state, now_s),
-            ended=True,
-            version=self.version + 1,
-            deadline_s=None,
-            waiting_for=(),
-            holders=holders,
-            transcript=head.hex(),
-        )
-
-    def _view(self, state: str, fault: Problem | None, timeline: Timeline, **others: Any) -> RoundView:
         attempt, phase = self.attempt, self.phase
+        fault = getattr(phase, "fault", None)
         return RoundView.model_validate(
             {
                 "round": round_name(attempt.context),
@@ -237,27 +210,37 @@ class Standing(Snapshot):
                 "members": attempt.members,
                 "survivors_min": attempt.survivors_min,
                 "threshold": attempt.quorum.threshold,
-                "state": state,
+                "state": self.state,
+                "ended": False,
+                "version": self.version,
+                "deadline_s": self.deadline_s,
                 "uploaded": self.uploaded,
+                "waiting_for": phase.waiting_for(),
                 "survivors": self.survivors,
                 "evicted": getattr(phase, "evicted", ()),
                 "reported": phase.silent if isinstance(phase, Erasing) else (),
                 "reports_min": attempt.quorum.erasures_min,
-                "fault": fault.model_dump() if fault else None,
-                # A clock that was set back makes no phase shorter than nothing.
-                "phase_seconds": {
-                    name: round(max(0.0, until - since), 6)
-                    for (name, since), (_, until) in pairwise(timeline)
-                },
+                "fault": problem_of(fault).model_dump() if fault else None,
+                "phase_seconds": _durations(self.timeline),
                 "spec": spec_view(attempt),
                 "cost": cost_in_words(attempt),
-                **others,
             }
         )
+
+    def final_view(self, state: str, now_s: float, **outcome: Any) -> RoundView:
+        """Return the view of an end of this state; `outcome` is what the view shows of it."""
+        seconds = _durations(_extended(self.timeline, state, now_s))
+        ended = {"ended": True, "version": self.version + 1, "deadline_s": None, "waiting_for": ()}
+        return self.view.model_copy(update={"state": state, "phase_seconds": seconds, **ended, **outcome})
 
 
 def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:
     return timeline if timeline[-1][0] == state else (*timeline, (state, at_s))
+
+
+def _durations(timeline: Timeline) -> dict[str, float]:
+    # A clock that was set back makes no phase shorter than nothing.
+    return {name: round(max(0.0, until - since), 6) for (name, since), (_, until) in pairwise(timeline)}
 
 
 @dataclass(frozen=True)
