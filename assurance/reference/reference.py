@@ -564,6 +564,8 @@ class Member(Party):
         demand(decode(request, "ErasureRequest").context == self.context_of(said), "wrong-context")
         demand(self.now >= said.terms.latest_end, "wrong-phase")
         self.check_places(said)
+        if self.context and self._late():
+            self._erase()  # as at the end of that attempt's time
         demand(self._ahead(said), "wrong-sequence")
         demand(self.name in self.places, "not-a-decryptor")
         self._enter(said)
