@@ -304,6 +304,35 @@ def after_lost() -> object:
     return victims(federation)
 
 
+def lost() -> Federation:
+    """Return a federation whose only attempt the admin closed as lost. All members know it, and the coordinator forgets it."""
+    federation = Federation(5, drop=dict.fromkeys(range(3), After.RECEIPT))
+    assert isinstance(federation.run_round().phase, ClosedByAdmin)
+    federation.drop = {}
+    federation._tell_ending()
+    federation.links = ()
+    federation.enrol("period-0")
+    return federation
+
+
+def lost_and_left_out() -> object:
+    """A lost attempt is left out of the history, as if the coordinator had never known it, and its step is run again."""
+    federation = lost()
+    federation.begin(terms=federation.terms("sum"))
+    federation.run_until(Checking)
+    return victims(federation)
+
+
+def lost_elsewhere() -> object:
+    """A member has opened an attempt. Before it uploads, an attempt at the same step of another cohort is lost."""
+    federation = Federation(5)
+    federation.begin()
+    opened, _ = federation.ask(VICTIM, federation.phase.attempt.opening, Opened)
+    history = of(Ready, lost().phases[VICTIM]).history
+    federation._upload(VICTIM, opened.knowing(history))
+    return victims(federation)
+
+
 def repeated_without(place: int) -> Any:
     """A cohort repeats a sum and leaves a member out."""
 
@@ -508,6 +537,8 @@ def attacks() -> list[Attack]:
     add("VOID from some, survivors from others", "§4.6", "two attempts, two sets", Cause.QUORUM_LOST, void_votes, "member-2", "member-3", "member-4")
     add("a period again in another cohort, without one member", "§4.3.7", OVERLAPPING, Cause.ALREADY_SUMMED, the_same_period, "coordinator")
     add("a period again after it was lost", "§4.3.7", "LOST abuse", Cause.ALREADY_SUMMED, after_lost, "coordinator")
+    add("a lost attempt left out, and its step again", "§4.3.5", "LOST abuse", Cause.ALREADY_SUMMED, lost_and_left_out, "coordinator")
+    add("an upload to a step that was lost in another cohort meanwhile", "§4.4", "LOST abuse", Cause.ALREADY_SUMMED, lost_elsewhere, "coordinator")
     repeat = "repeat abuse"
     add("a sum repeated without another member", "§4.2.2", repeat, Cause.REPEAT_MISMATCH, repeated_without(4), "coordinator")
     for change in ({"h_min": 4, "members_min": 5}, {"loss": 50}, {"ring_bits": 48}, {"statistics": [{"kind": "ffc", "bias": True}]}):

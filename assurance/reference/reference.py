@@ -164,11 +164,15 @@ class Party(SimpleNamespace):
             named = terms.indicator if before == "indicator" else b""
             stands = [each for each in same if each[5] == before and each.reason == "none"]
             demand(not before or any(named in {b"", each.context} for each in stands), "terms-refused")
-            spent = [each for each in same if each[5:7] == (terms.step, NONE) and each.reason in {"none", "lost"}]
-            demand(not spent, "already-summed")
+            self.check_fresh(said, said.links)
         else:
             what = (self.run[2], terms.step, NONE, self.run[3], "none")
             demand(what in {each[4:9] for each in said.links}, "repeat-mismatch")
+
+    def check_fresh(self, said: Any, links: Any) -> None:  # §4.3, clause 7
+        step = (self.study.digest, self.run[2], said.terms.step, NONE)
+        spent = [each for each in links if each[3:7] == step and each.reason in {"none", "lost"}]
+        demand(not self.fresh or not spent, "already-summed")
 
     @property
     def elements(self) -> int:
@@ -385,14 +389,18 @@ class Member(Party):
         return None
 
     def check_chain(self, said: Any) -> dict[bytes, Any]:
-        """Return the known ends, with those of links that close certified attempts (§4.3, clauses 4 and 5)."""
+        """Return the known ends, with those of links that close certified attempts (§4.3, clauses 4, 5 and 7)."""
         known, links, here = self.known, said.links, vars(self).get("opening")
         held = {at: each[0] for at, each in known.certified.items() if at not in known.ends}
         ends: dict[bytes, Any] = known.ends | {at: link for at, link in held.items() if link in links}
         demand(known.joined - {self.context if said == here else b""} <= {*ends}, "outcome-missing")
-        demand(links[: len(known.links)] == known.links and {*known.ends.values()} <= {*links}, "chain-broken")
+        named = {link.context for link in links}
+        left_out = {link for at, link in known.ends.items() if at not in named and link.reason != "none"}
+        kept = {*known.ends.values()} - left_out <= {*links}
+        demand(links[: len(known.links)] == known.links and kept, "chain-broken")
         demand({*held} <= {*ends}, "outcome-missing")
         self.check_places(said)
+        self.check_fresh(said, left_out)
         return ends
 
     def _late(self) -> bool:
@@ -412,6 +420,7 @@ class Member(Party):
 
     def upload(self, x: Any, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
         """Return the announcement and the chunks of a vector (§4.4); `below_p` draws Shamir's coefficients."""
+        self.check_chain(self.opening)
         ctx, name, masked = self.context, self.name, list(x)
         seeds = [hkdf(self.mask_keys[v], ctx, "mask-seed", *sorted((name, v))) for v in secrets(self.m, name)[1:]]
         drawn = dict(enumerate((draw(32), *seeds)))

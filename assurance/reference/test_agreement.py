@@ -29,7 +29,17 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, Ready
-from veilsum.protocol.messages import NO_CONTEXT, Erased, ErasureRequest, Message, Receipt, Terms, Upload, Vote
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    NO_REASON,
+    Erased,
+    ErasureRequest,
+    Message,
+    Receipt,
+    Terms,
+    Upload,
+    Vote,
+)
 
 ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "60"))
 """Rounds in all; each federation lives for `EACH` of them."""
@@ -122,6 +132,8 @@ def rounds(seed: int) -> Lockstep:
     for _ in range(EACH):
         if rng.random() < 0.1:
             another(federation, rng)
+        if federation.links and federation.links[-1].reason != NO_REASON and rng.random() < 0.2:
+            forget(federation, rng)
         while (step := federation.next_step()) is None:
             another(federation, rng)
         calm = rng.random() < 0.6
@@ -155,8 +167,10 @@ def forged(federation: Lockstep, rng: random.Random) -> None:
     if links:
         place = rng.randrange(len(links))
         other = replace(links[place], reason="another-end", survivors=NO_CONTEXT)
+        # One without a certified set may be left out, as in `forget`.
+        left_out = [{"links": links[:place] + links[place + 1 :]}] if links[place].reason == NO_REASON else []
         fields += [
-            {"links": links[:place] + links[place + 1 :]},
+            *left_out,
             {"links": (*links[:place], other, *links[place + 1 :])},
             {"links": (*links, replace(links[place], cohort=rng.randbytes(32)))},
         ]
@@ -167,6 +181,17 @@ def forged(federation: Lockstep, rng: random.Random) -> None:
         for member in rng.sample(federation.ids, 2):
             if isinstance(federation.phases[member], Ready | Closed):
                 federation.show(member, opening)
+
+
+def forget(federation: Lockstep, rng: random.Random) -> None:
+    """Let the coordinator lose the last attempt, which certified no set; form a cohort of its period, or of the next one."""
+    federation.drop, federation.lies = {}, {}
+    federation._tell_ending()
+    link = federation.links[-1]
+    federation.links, known = federation.links[:-1], federation.known[""]
+    known.links = known.links[:-1]
+    federation.compared[f"forgotten {link.reason if link.reason in {'lost', 'erased'} else 'void'}"] += 1
+    federation.enrol(link.period if rng.random() < 0.5 else f"period-{federation.counter + 1}")
 
 
 def another(federation: Lockstep, rng: random.Random) -> None:

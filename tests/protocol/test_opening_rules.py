@@ -58,6 +58,10 @@ class Case:
     def link(self, added: Link) -> None:
         self.opening = replace(self.opening, links=(*self.opening.links, added))
 
+    def knows(self, ended: Link) -> None:
+        history = self.phase.history
+        self.phase = self.phase.knowing(replace(history, settled=(*history.settled, ended)))
+
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
@@ -116,12 +120,16 @@ def _unsettled(case: Case, federation: Federation) -> None:
 
 
 def _chain(case: Case, federation: Federation) -> None:
-    known = link(federation, (0, 0), cohort=OTHER, context=OTHER)
-    case.phase = case.phase.knowing(replace(case.phase.history, settled=(*case.phase.history.settled, known)))
+    case.knows(link(federation, (0, 0), reason="none", cohort=OTHER, context=OTHER, period="other-1"))
 
 
 def _hole(case: Case, _: Federation) -> None:
     case.opening = replace(case.opening, sequence=5)
+
+
+def _lost(case: Case, federation: Federation) -> None:
+    step = case.opening.terms.step
+    case.knows(link(federation, (0, 0), reason="lost", cohort=OTHER, context=bytes([9] * 32), step=step))
 
 
 def _step(case: Case, _: Federation) -> None:
@@ -163,6 +171,7 @@ CLAUSES: list[tuple[Cause, Callable[[Case, Federation], None]]] = [
     (Cause.OUTCOME_MISSING, _unsettled),
     (Cause.CHAIN_BROKEN, _chain),
     (Cause.CHAIN_BROKEN, _hole),
+    (Cause.ALREADY_SUMMED, _lost),
     (Cause.TERMS_REFUSED, _step),
     (Cause.TERMS_REFUSED, _class),
     (Cause.TERMS_REFUSED, _material),

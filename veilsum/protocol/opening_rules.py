@@ -84,14 +84,25 @@ def step_fault(question: Question, period: str, step: str, links: Sequence[Link]
     before = question.step_before(step)
     if before is not None and not certified_links(question, period, before, links):
         return _refused(f"step {step} comes after {before}, which was not certified for this period")
+    return _spent_fault(question, period, step, links)
+
+
+def check_unspent(attempt: Attempt, links: Sequence[Link]) -> None:
+    """Check clause 7 against these links: over fresh records a step of a period is certified or lost once (already-summed)."""
+    run = attempt.question, attempt.manifest.period, attempt.terms.step
+    if not attempt.repeats and (fault := _spent_fault(*run, links)) is not None:
+        raise fault
+
+
+def _spent_fault(question: Question, period: str, step: str, links: Sequence[Link]) -> PeerFault | None:
     fresh = question.digest, period, step, NO_CONTEXT
     for link in links:
         if (link.question, link.period, link.step, link.repeats) == fresh and link.spends:
-            how = "certified" if link.reason == NO_REASON else "lost"
+            how = "certified before: take a new period, or repeat that attempt"
+            if link.reason != NO_REASON:
+                how = "lost before: take a new period, with new records"
             return PeerFault(
-                Cause.ALREADY_SUMMED,
-                f"step {step} of period {period} was {how} before: take a new period, or repeat that attempt",
-                ["coordinator"],
+                Cause.ALREADY_SUMMED, f"step {step} of period {period} was {how}", ["coordinator"]
             )
     return None
 

@@ -117,6 +117,66 @@ def test_a_crash_between_history_and_phase_does_not_bring_a_certificate_back() -
     assert again_ == after
 
 
+# A coordinator that does not know an attempt
+
+
+def forgotten(reason: str = "lost") -> Federation:
+    """Return a federation whose coordinator has forgotten an attempt, which its members know to have ended; the next period is enrolled."""
+    federation = lapsed(Revealing, Federation(5))
+    closed = federation.phase.attempt.link(lost(federation))
+    for member, phase in federation.phases.items():
+        history = replace(history_of(phase), unsettled=(), settled=(replace(closed, reason=reason),))
+        federation.phases[member] = phase.knowing(history)
+    federation.enrol("period-1")
+    return federation
+
+
+@pytest.mark.parametrize("reason", ["lost", "erased", "cancelled"])
+def test_an_attempt_without_a_certified_set_may_be_left_out(reason: str) -> None:
+    federation = forgotten(reason)
+    [ended] = history_of(federation.phases["member-0"]).settled
+    opened, _ = federation.ask("member-0", federation.opening(federation.terms()), Opened)
+    assert opened.history.settled == (ended,)
+    federation.links = (replace(ended, reason="another-end"),)
+    assert opens(federation) == Cause.CHAIN_BROKEN
+    federation.links = (replace(ended, reason="none", survivors=bytes([1] * 32)),)
+    assert opens(federation) == Cause.CHAIN_BROKEN
+    federation.links = (ended,)
+    opened, _ = federation.ask("member-0", federation.opening(federation.terms()), Opened)
+    assert opened.history.settled == ()
+
+
+def test_a_step_that_was_lost_and_left_out_is_not_run_again() -> None:
+    for federation in (forgotten("erased"), forgotten("lost")):
+        federation.enrol("period-0")
+        opening = federation.opening(federation.terms())
+        if history_of(federation.phases["member-0"]).settled[0].spends:
+            with pytest.raises(PeerFault, match=r"^already-summed: .*lost before"):
+                federation.ask("member-0", opening)
+        else:
+            federation.ask("member-0", opening, Opened)
+
+
+def test_an_attempt_that_was_opened_before_its_step_was_lost_elsewhere_gets_no_upload() -> None:
+    federation = Federation(5)
+    federation.enrol("period-0")
+    federation.begin()
+    elsewhere = replace(federation.phase.attempt, manifest=replace(federation.manifest, counter=7))
+    opened, _ = federation.ask("member-0", federation.phase.attempt.opening, Opened)
+    sealing, vector, step = (
+        opened.seal(federation.random),
+        federation.vectors()["member-0"],
+        opened.attempt.spec.chunk_elements,
+    )
+    for index in range(opened.attempt.chunks):
+        sealing.chunk(vector[index * step : (index + 1) * step])
+    sealed = sealing.finish(federation.keys["member-0"])
+    closed = elsewhere.link(lost(federation))
+    opened.knowing(replace(opened.history, settled=(replace(closed, reason="erased"),))).uploaded(*sealed)
+    with pytest.raises(PeerFault, match=r"^already-summed:"):
+        opened.knowing(replace(opened.history, settled=(closed,))).uploaded(*sealed)
+
+
 # Two cohorts that are open at once
 
 
@@ -142,15 +202,26 @@ def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> N
     federation.phases["member-0"], history = here, here.history
     # an attempt of another cohort, opened and ended meanwhile, that this one's opening does not tell of
     elsewhere = replace(here.attempt, manifest=replace(here.attempt.manifest, counter=1))
+    closed = elsewhere.link(lost(federation))
+    certified = replace(closed, reason="none", survivors=bytes([1] * 32))
     for known, cause in (
         (history.entered(elsewhere), "outcome-missing"),
-        (replace(history, settled=(elsewhere.link(lost(federation)),)), "chain-broken"),
+        (replace(history, settled=(certified,)), "chain-broken"),
+        (replace(history, settled=(closed,)), "already-summed"),
     ):
         federation.phases["member-0"] = here.knowing(known)
         refusal = federation.answered("member-0", proposal, Refusal)
         assert (refusal.context, refusal.cause) == (context, cause)
-    federation.phases["member-0"] = here
-    assert isinstance(federation.ask("member-0", proposal)[1][0], Vote)
+    for ended in (
+        (),
+        (replace(closed, period="other-1"),),
+        (replace(closed, step="mean"),),
+        (replace(closed, repeats=bytes([1] * 32)),),
+        (replace(closed, reason="cancelled"),),
+        (replace(closed, reason="erased"),),
+    ):
+        federation.phases["member-0"] = here.knowing(replace(history, settled=ended))
+        assert isinstance(federation.ask("member-0", proposal)[1][0], Vote)
 
 
 def test_a_report_is_made_in_the_cohort_of_the_attempt() -> None:

@@ -131,6 +131,7 @@ _REFUSALS = frozenset(
         Cause.WINDOW_EXCEEDED,
         Cause.CHAIN_BROKEN,
         Cause.OUTCOME_MISSING,
+        Cause.ALREADY_SUMMED,
         Cause.REPEAT_MISMATCH,
         Cause.MALFORMED,
         Cause.OWN_UPLOAD_CHANGED,

@@ -295,7 +295,7 @@ class Checked(Holding, kind=5):
 
         The opening's clause 9 has already checked that this member recounted the indicator.
         """
-        self.history.check(self.opening, self.attempt.context)
+        self.history.check(self.attempt, joined=True)
         check_proposal(self.attempt, survivors, freeze.earlier)
         delivered = {*(dealt.survivor for dealt in self.opened), *self.refused, *self.own}
         unknown = [survivor.member for survivor in survivors if survivor not in delivered]
@@ -413,12 +413,13 @@ class Opened(Receiving, kind=3):
 
         Raises:
             Misuse: the upload is for another attempt or member.
-            PeerFault: outcome-missing or chain-broken if the member has since joined an attempt that the opening's links lack.
+            PeerFault: outcome-missing, chain-broken or already-summed if the member has since joined an attempt that the opening's links
+                lack.
         """
         if (upload.header.context, upload.header.member) != (self.attempt.context, self.member):
             raise Misuse("the upload was sealed for another attempt or member")
-        # When two cohorts are open at once, neither's links hold the other's end (protocol §4.3, clauses 4 and 5).
-        history = self.history.check(self.opening, self.attempt.context)
+        # When two cohorts are open at once, neither's links hold the other's end (protocol §4.4).
+        history = self.history.check(self.attempt, joined=True)
         ready = self.ready.knowing(history.entered(self.attempt))
         return Uploaded(ready, self.opening, (upload,), own_shares), (upload,)
 

@@ -9,16 +9,16 @@ from veilsum.protocol.codec import U64, Digest, Many, Struct, UInt
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import (
     EMPTY_CHAIN,
+    NO_REASON,
     Certificate,
     Link,
     Lost,
     Names,
-    Opening,
     Survivors,
     extend_chain,
 )
 from veilsum.protocol.messages.opening import MAX_CLASSES, MAX_LINKS
-from veilsum.protocol.opening_rules import check_places
+from veilsum.protocol.opening_rules import check_places, check_unspent
 
 
 class Counted(Struct):
@@ -42,7 +42,7 @@ class History(Struct):
 
     Attributes:
         head: chain head over the links seen so far; `length` counts them.
-        settled: links of attempts whose end it has seen since then; the chain must contain them unchanged.
+        settled: links of attempts whose end it has seen since then; the chain contains them unchanged, or lacks one that certified no set.
         unsettled: attempts without a known end; the member opens no other attempt meanwhile.
         certified: attempts with a seen certificate but no link yet; an Erasure or Lost may still replace it.
         counted: indicators that it has recounted, oldest first.
@@ -121,39 +121,44 @@ class History(Struct):
         """Look up an unsettled attempt. Raises PeerFault(wrong-context) if absent."""
         return _of(context, self.unsettled)
 
-    def check(self, opening: Opening, context: bytes = b"") -> "History":
+    def check(self, attempt: Attempt, *, joined: bool = False) -> "History":
         """Check an opening's links against this history, and adopt them (protocol §4.3, clauses 4 and 5).
 
         Args:
-            opening: an opening with the coordinator's chain.
-            context: the opening's context, if this member already takes part in it.
+            attempt: with the opening that shows the coordinator's chain.
+            joined: whether this member already takes part in it.
 
         Raises:
-            PeerFault: outcome-missing, or chain-broken.
+            PeerFault: outcome-missing, or chain-broken; already-summed if the links lack a lost attempt at the same step.
         """
-        if any(attempt.context != context for attempt in self.unsettled):
+        others = _without(self.unsettled, attempt) if joined else self.unsettled
+        if others:
             raise PeerFault(
                 Cause.OUTCOME_MISSING,
-                f"show how {len(self.unsettled)} attempts ended that this member took part in",
+                f"show how {len(others)} attempts ended that this member took part in",
                 ["coordinator"],
             )
-        links = opening.links
+        opening, links = attempt.opening, attempt.opening.links
         nothing_new = len(links) == self.length
         known = opening.chain if nothing_new else extend_chain(EMPTY_CHAIN, links[: self.length])
         if known != self.head:
             raise PeerFault(
                 Cause.CHAIN_BROKEN, "the history does not begin with the rounds this member knows"
             )
-        if unknown := {link.context for link in set(self.settled).difference(links)}:
+        # A coordinator may never have known an attempt, and nothing rests on one without a certified set.
+        named = {link.context for link in links}
+        left_out = [link for link in self.settled if link.reason != NO_REASON and link.context not in named]
+        if unknown := {link.context for link in set(self.settled).difference(links, left_out)}:
             # A document that replaced a certificate is fetched like any end; every other end is final.
-            replaced = unknown <= {attempt.context for attempt in self.certified}
+            replaced = unknown <= {each.context for each in self.certified}
             raise PeerFault(
                 Cause.OUTCOME_MISSING if replaced else Cause.CHAIN_BROKEN,
                 "the history omits an attempt that this member knows, or ends it otherwise",
                 ["coordinator"],
             )
         check_places(opening)
-        return replace(self, head=opening.chain, length=len(links), settled=(), certified=())
+        check_unspent(attempt, left_out)
+        return replace(self, head=opening.chain, length=len(links), settled=tuple(left_out), certified=())
 
 
 def _of(context: bytes, attempts: tuple[Attempt, ...]) -> Attempt:

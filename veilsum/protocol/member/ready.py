@@ -129,7 +129,7 @@ class Ready(MemberPhase, kind=2):
         2. no received card has expired (card-expired), the study is neither expired nor revoked (study-refused), and the latest
            end is in the future, by at most 30 days (terms-expired, terms-refused);
         3. sequence and attempt are not behind this member (wrong-sequence);
-        4. and 5. the history: `History.check` (outcome-missing, chain-broken);
+        4. and 5. the history: `History.check` (outcome-missing, chain-broken, already-summed);
         6. to 8. the step, and fresh records or the repeated attempt: `opening_rules`;
         9. the indicator's counts (indicator-mismatch).
 
@@ -147,7 +147,7 @@ class Ready(MemberPhase, kind=2):
             raise PeerFault(Cause.STUDY_REFUSED, f"study {attempt.content.notes.name} is expired or revoked")
         check_latest_end(attempt, now_s)
         self._check_ahead(opening)
-        history = self.history.check(opening)
+        history = self.history.check(attempt)
         check_step(attempt)
         if (link := repeated_link(attempt)) is not None:
             check_repeats(attempt, history.finished_of(link.context))
