@@ -141,8 +141,16 @@ class Agent:
             idle = False
             try:
                 result = yield from self._follow(cohort, held)
-            except (PeerFault, NotEnrolled) as fault:
-                self._refuse(cohort.hex(), fault)
+            except NotEnrolled as error:
+                self._refuse(cohort.hex(), error)
+                continue
+            except PeerFault as fault:
+                unknown = fault.cause is Cause.NOT_FOUND and cohort.hex() not in self._feed.runs
+                if (
+                    unknown
+                ):  # to a coordinator that was restored: `Session.settle` sees to it before the next round
+                    self._passed.add(cohort.hex())
+                self._refuse(cohort.hex(), fault, final=not unknown)
                 continue
             if result is not None:
                 self._passed.add(cohort.hex())

@@ -184,9 +184,12 @@ class CoordinatorApi(Reads):
         path = rest.CARDS.format(cohort=cohort.hex(), member=member)
         return Cards.from_bytes((yield from self._get(path)).body)
 
-    def closing(self, context: bytes) -> Flow[Closing]:
-        """Fetch how an attempt was closed, unverified."""
-        message = parse((yield from self._get(rest.CLOSING.format(context=context.hex()))).body)
+    def closing(self, context: bytes, federation: str) -> Flow[Closing]:
+        """Fetch how an attempt was closed, unverified: also by the federation's admin alone, if the coordinator does not know it."""
+        request = Request(
+            "GET", rest.CLOSING.format(context=context.hex()), params={"federation": federation}
+        )
+        message = parse((yield from self._call(request, None)).body)
         if not isinstance(message, Closing):
             raise PeerFault(
                 Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} closes no attempt", ["coordinator"]

@@ -127,8 +127,6 @@ def run_round(
     yield from conversation.join_cohort()
     if conversation.standing is Standing.READY:
         yield from finish_other_rounds(session, round_id)
-        if asked.state not in ENDINGS:
-            yield from session.settle()
     turn: Turn = asked
     while isinstance(turn, Asked):
         turn = yield from conversation.take_turn(turn)
@@ -163,12 +161,17 @@ def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
     """Take the ends of other rounds that this member dropped out of, in any cohort, so that it may enter this one.
 
     Raises:
-        PeerFault: wrong-sequence if such a round has not ended.
+        PeerFault: wrong-sequence if such a round has not ended; outcome-missing if the coordinator does not know it.
     """
     for cohort, held in list(session.store.cohorts()):
         if isinstance(held.phase, Attempting) and held.round_id != round_id:
             other = Conversation(session, cohort, held.round_id)
-            view = yield from session.round(held.round_id)
+            try:
+                view = yield from session.round(held.round_id)
+            except PeerFault as fault:
+                if fault.cause is not Cause.NOT_FOUND:
+                    raise
+                raise session.outcome_missing(held.phase.attempt.context, fault) from fault
             if not view.ended:
                 raise PeerFault(
                     Cause.WRONG_SEQUENCE,
@@ -452,6 +455,7 @@ class Conversation:
         """Check an opening, then store it: the round asked for, signature and history, the roster's age, policy, reservation, material."""
         self._check_round(opening)
         self._check_time(opening)
+        yield from self.session.settle(opening.links)
         if self._is_uncounted(opening.terms.indicator):
             yield from self._count()
         before = self.phase

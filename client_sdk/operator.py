@@ -157,6 +157,10 @@ class Operator:
             rest.RoundView, _octets("POST", rest.LOST.format(round_id=round_id), lost.to_bytes())
         )
 
+    def close_unknown(self, federation: str, lost: Lost) -> None:
+        """Close an attempt that the coordinator does not know, with the admin's signature. Raises PeerFault(conflict) if it does."""
+        self._call(_octets("POST", rest.LOST_CONTEXTS.format(federation=federation), lost.to_bytes()))
+
     def combine(self, federation: str, rounds: Sequence[str]) -> CombinedRecord:
         """Add up the sums of finished rounds of several periods, and solve again."""
         request = CombineRequest(rounds=tuple(rounds))

@@ -1,6 +1,6 @@
 """The shared context of one member's flows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Closed, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Certificate, Roster, Study
+from veilsum.protocol.messages import Certificate, Link, Roster, Study
 from veilsum.protocol.rest import ENDINGS, RoundView, round_name
 from veilsum.protocol.study import Content
 from veilsum.study import signed
@@ -171,8 +171,11 @@ class Session:
             raise PeerFault(Cause.WRONG_FEDERATION, f"round {round_id} belongs to {view.federation}")
         return view
 
-    def settle(self) -> Flow[None]:
-        """Learn how this member's open attempts ended. It must before it opens another (docs/protocol.md §4.3, clause 4).
+    def settle(self, shown: Collection[Link] | None = None) -> Flow[None]:
+        """Learn how this member's open attempts ended. It must before it opens another (docs/protocol.md §4.3, clauses 4 and 5).
+
+        Args:
+            shown: links of the opening to come, in which certificates without an end may stand; None before there is one.
 
         Raises:
             PeerFault: outcome-missing if the coordinator does not show an end; certificate-invalid and others if what it shows
@@ -180,24 +183,37 @@ class Session:
         """
         history = self.store.ledger.history()
         for entry in history.unsettled:
-            try:
-                document = yield from self.coordinator.closing(entry.context)
-            except PeerFault as fault:
-                if fault.cause not in {Cause.NOT_FOUND, Cause.WRONG_PHASE}:
-                    raise
-                raise PeerFault(
-                    Cause.OUTCOME_MISSING,
-                    f"this member took part in round {round_name(entry.context)} and is not shown how it ended ({fault.detail}): it opens "
-                    "no other round until it is. Ask the operator",
-                    ["coordinator"],
-                ) from fault
-            history = self._settled(history, document)
+            history = self._settled(history, (yield from self._fetch_end(entry.context)))
         for entry in history.certified:
-            recounted = history.count_of(entry.context) is not None
-            if recounted or Result.saved_in(self.store.results(round_name(entry.context))):
-                continue
-            # Without a sum, an Erasure or the admin's Lost may have taken the place of the certificate.
-            history = self._settled(history, (yield from self.coordinator.closing(entry.context)))
+            if not self._ends_certified(entry.context, history, shown):
+                # An Erasure or the admin's Lost may have taken the place of the certificate.
+                history = self._settled(history, (yield from self._fetch_end(entry.context)))
+
+    def _ends_certified(self, context: bytes, history: History, shown: Collection[Link] | None) -> bool:
+        """Whether an attempt's certificate is its end: by the links shown, or else by the result or counts that this member has."""
+        if shown is not None:
+            return any(link.context == context and link in shown for link in history.settled)
+        return history.count_of(context) is not None or Result.saved_in(
+            self.store.results(round_name(context))
+        )
+
+    def _fetch_end(self, context: bytes) -> Flow[Closing]:
+        try:
+            return (yield from self.coordinator.closing(context, self.policy.federation.hex()))
+        except PeerFault as fault:
+            if fault.cause not in {Cause.NOT_FOUND, Cause.WRONG_PHASE}:
+                raise
+            raise self.outcome_missing(context, fault) from fault
+
+    def outcome_missing(self, context: bytes, fault: PeerFault) -> PeerFault:
+        """Say what helps if the coordinator refuses to show how an attempt ended."""
+        return PeerFault(
+            Cause.OUTCOME_MISSING,
+            f"this member took part in round {round_name(context)} and is not shown how it ended ({fault.detail}): it opens no other "
+            "round until it is. Ask the operator. If the coordinator has lost the round, the admin closes it after its latest end: "
+            f"`veilsum admin close {context.hex()} --folder ADMIN`",
+            ["coordinator"],
+        )
 
     def _settled(self, before: History, document: Closing) -> History:
         history = before.settle(document, self.environment.now_s())

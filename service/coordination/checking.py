@@ -22,6 +22,7 @@ from service.storage.tables import (
     coordinator,
     events,
     links,
+    lost_contexts,
     rosters,
     rounds,
     studies,
@@ -29,7 +30,7 @@ from service.storage.tables import (
 )
 from veilsum.protocol.audit import AuditEntry, End, follow
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import KeyCard, Link, Manifest, Opening, Roster, Study, parse
+from veilsum.protocol.messages import KeyCard, Link, Lost, Manifest, Opening, Roster, Study, parse
 from veilsum.protocol.rest import Problem, Scope, round_name
 
 
@@ -59,6 +60,12 @@ def _round(row: Row[Any]) -> None:
         check_named(row.state, RoundEnd.read(row).state)
 
 
+def _lost(row: Row[Any]) -> None:
+    lost = Lost.from_bytes(row.body)
+    check_named(row.context, lost.context.hex())
+    lost.verify(bytes.fromhex(row.federation), "admin")
+
+
 def _event(row: Row[Any]) -> None:
     if row.kind == "message":
         parse(row.body)
@@ -79,6 +86,7 @@ _ROWS: tuple[tuple[Table, Callable[[Row[Any]], None], str], ...] = (
     (cohorts, _cohort, "cohort {0.id} of federation {0.federation}"),
     (cards, _card, "card of {0.member} in cohort {0.cohort}"),
     (rounds, _round, "round {0.id} of federation {0.federation}"),
+    (lost_contexts, _lost, "Lost of context {0.context} in federation {0.federation}"),
     (events, _event, "event {0.number} of round {0.round}"),
     (tokens, _token, "token {0.id}"),
     (coordinator, _key, "coordinator's public key"),

@@ -11,12 +11,12 @@ from service.http.metering import in_thread
 from service.http.problems import not_found
 from service.storage.database import Database
 from service.storage.faults import check_named
-from service.storage.tables import cohorts, links, rosters, rounds, studies
+from service.storage.tables import cohorts, links, lost_contexts, rosters, rounds, studies
 from veilsum.protocol.attempt import check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Chain, Link, Roster, Study
-from veilsum.protocol.rest import FederationView, StudyView
+from veilsum.protocol.messages import Chain, Link, Lost, Roster, Study
+from veilsum.protocol.rest import FederationView, StudyView, round_name
 from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, read_content, refused
 
 MAX_NUMBER = 1 << 48
@@ -280,6 +280,36 @@ class Federations:
 
     async def _stored(self, federation: str, known: int = 0) -> Sequence[bytes]:
         return await self._database.values(_LINKS, {"federation": federation, "known": known})
+
+    # Attempts that this coordinator does not know
+
+    async def put_lost(self, federation: str, lost: Lost) -> None:
+        """Store the admin's Lost of an attempt that this coordinator does not know, so that its context is never opened.
+
+        Storing it again changes nothing. Only members can check its latest end: they hold the opening.
+
+        Raises:
+            PeerFault: not-found, bad-signature; conflict if this coordinator knows the attempt.
+        """
+        await self.roster_body(federation)  # not-found for a stranger
+        await in_thread(lost.verify, bytes.fromhex(federation), "admin")
+        name = round_name(lost.context)
+        row = {"federation": federation, "context": lost.context.hex(), "body": lost.to_bytes()}
+
+        def store(connection: Connection) -> None:
+            self._database.alone(connection, lost_contexts.name)
+            if connection.execute(select(rounds.c.id).where(rounds.c.id == name)).first() is not None:
+                raise PeerFault(Cause.CONFLICT, f"this coordinator knows round {name}: close it by that id")
+            self._database.add(connection, lost_contexts, row)
+
+        await self._database.write(store)
+
+    async def lost(self, federation: str, context: str) -> bytes | None:
+        """Return the Lost of an attempt that this coordinator does not know; None if its admin has closed none."""
+        query = select(lost_contexts.c.body)
+        query = query.where(lost_contexts.c.federation == federation, lost_contexts.c.context == context)
+        found: bytes | None = await self._database.value(query)
+        return found
 
 
 def _refuse_rollback(known: int, offered: int) -> None:

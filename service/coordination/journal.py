@@ -19,8 +19,10 @@ from service.http.problems import not_found
 from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
-from service.storage.tables import events, links, rounds, sums
+from service.storage.tables import events, links, lost_contexts, rounds, sums
 from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Certificate, Survivor, Upload, parse
 from veilsum.protocol.rest import round_name
 
@@ -53,7 +55,11 @@ async def count_rounds(database: Database, federation: str) -> int:
 
 
 async def begin_round(database: Database, attempt: Attempt, now_s: float, before: int) -> bool:
-    """Store a round, if its federation has had exactly `before` rounds and all have ended. Returns whether it did."""
+    """Store a round, if its federation has had exactly `before` rounds and all have ended. Returns whether it did.
+
+    Raises:
+        PeerFault: conflict if the admin has closed its context.
+    """
     federation = attempt.roster.federation.hex()
     row = {
         "id": round_name(attempt.context),
@@ -66,7 +72,17 @@ async def begin_round(database: Database, attempt: Attempt, now_s: float, before
     }
     count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
 
+    closed = select(lost_contexts.c.context).where(
+        lost_contexts.c.federation == federation, lost_contexts.c.context == attempt.context.hex()
+    )
+
     def begin(connection: Connection) -> None:
+        database.alone(connection, lost_contexts.name)
+        if connection.execute(closed).first() is not None:
+            raise PeerFault(
+                Cause.CONFLICT,
+                "the admin has closed this attempt's context: try again, and the round gets another one",
+            )
         # From here on no other can be opened; one may have been, and have ended, until now.
         if not database.add(connection, rounds, row) or connection.execute(count).scalar_one() != before + 1:
             raise _OvertakenError

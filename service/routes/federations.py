@@ -4,7 +4,7 @@ from functools import partial
 
 from fastapi import Request, Response
 
-from service.access.guards import EVERYONE, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
+from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
 from service.coordination import combining
 from service.coordination.cohorts import Cohort
 from service.coordination.coordinator import Coordinator
@@ -30,7 +30,7 @@ from service.storage.blobs import in_blob_thread
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import KeyCard, Roster, Study
+from veilsum.protocol.messages import KeyCard, Lost, Roster, Study
 from veilsum.protocol.messages.cohort import MAX_CONTENT
 from veilsum.protocol.record import CombinationIds, CombinedRecord, CombineRequest
 from veilsum.protocol.tags import PROTOCOL_VERSION
@@ -89,6 +89,25 @@ async def chain(federation: Hex32Path, here: Here, request: Request) -> Response
     """How every attempt of the federation ended, oldest first."""
     version = await here.federations.version(federation)
     return await published(request, version, lambda: here.federations.chain(federation), rest.OCTETS)
+
+
+@serve(
+    "POST",
+    rest.LOST_CONTEXTS,
+    CLOSING,
+    *DECODING,
+    Cause.NOT_FOUND,
+    Cause.BAD_SIGNATURE,
+    Cause.CONFLICT,
+    takes="a Lost message",
+    status_code=204,
+    max_body_size=rest.MAX_MESSAGE_BYTES,
+)
+async def put_lost(federation: Hex32Path, body: Octets, here: Here, made: Made) -> None:
+    """Close a context that this coordinator does not know (admin, by signature). Repeating the request changes nothing."""
+    lost = Lost.from_bytes(body)
+    made.append(f"context={lost.context.hex()}")
+    await here.federations.put_lost(federation, lost)
 
 
 @serve(

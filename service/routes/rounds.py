@@ -19,6 +19,7 @@ from service.http.metering import in_thread
 from service.http.problems import DECODING, not_found
 from service.routes.common import (
     After,
+    FederationQuery,
     Here,
     Hex32Path,
     IndexPath,
@@ -347,8 +348,16 @@ async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
 
 
 @serve.published(rest.CLOSING, *ENDED, gives="the Certificate, the Erasure, or the admin's Lost")
-async def closing(context: Hex32Path, here: Here, request: Request) -> Response:
-    """How a context's attempt was closed, for members that missed its end."""
+async def closing(
+    context: Hex32Path, here: Here, request: Request, federation: FederationQuery = None
+) -> Response:
+    """How a context's attempt was closed, for members that missed its end.
+
+    With `federation`, also the Lost that its admin signed of an attempt that this coordinator does not know.
+    """
+    lost = None if federation is None else await here.federations.lost(federation, context)
+    if lost is not None:
+        return await published(request, federation, lambda: lost, rest.OCTETS)
     found = await here.catalogue.round_of(context)
     return await published(request, 0, found.closing.to_bytes, rest.OCTETS)
 

@@ -160,6 +160,16 @@ links = Table(
     PrimaryKeyConstraint("federation", "position"),
 )
 
+# The admin's Lost of attempts that this coordinator does not know. Each context stays closed.
+lost_contexts = Table(
+    "lost_contexts",
+    metadata,
+    Column("federation", String(64), nullable=False),
+    Column("context", String(64), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("federation", "context"),
+)
+
 # Work that one process does at a time. A later holder raises the fence.
 leases = Table(
     "leases",

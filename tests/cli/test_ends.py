@@ -44,6 +44,21 @@ def test_the_admin_closes_a_round_under_an_older_roster(consortium: Make, remote
     assert remote.json(*lost, "--roster", c.folder / "first.bin")["state"] == "lost"
 
 
+def test_the_admin_closes_what_the_coordinator_does_not_know_by_its_context(
+    consortium: Make, remote: Cli
+) -> None:
+    c, context = consortium(), "7" * 64
+    unknown = remote.at("admin", "close", context)
+    assert remote.json(*unknown)["state"] == "unknown to the coordinator"
+    assert "context" in remote(*remote.at("admin", "close", context[1:])).error
+    assert "not-found" in remote(*remote.at("admin", "close", context[:16])).error
+    remote("admin", "new", "other")
+    assert remote(*unknown, "--folder", "other").code == 1
+    for _ in range(2):
+        closed = remote.json(*unknown, "--folder", c.folder / "admin")
+        assert (closed["context"], closed["state"]) == (context, "lost")
+
+
 @pytest.mark.slow
 def test_the_admin_does_not_lose_what_can_be_repeated(
     consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch

@@ -122,7 +122,7 @@ class Consortium:
         after: Mapping[str, Any] | None = None,
     ) -> None:
         self.made.append(self)
-        self.stage, self.folder, self.clock = stage, folder, stage.server.clock
+        self.folder = folder
         self.admin = SigningKey(hashlib.sha256(str(folder).encode()).digest())
         self.coordinator_key = stage.server.coordinator.key
         self.ids = tuple(f"member-{index}" for index in range(members))
@@ -130,8 +130,7 @@ class Consortium:
         for member in self.ids:
             Identity.create(folder / member, member)
         self.policy = Policy(self.admin.public)
-        self.operator = Operator(stage.url, TOKEN, driver=BlockingDriver(stage.url, transport=Line(stage)))
-        self.driver = BlockingDriver(stage.url, transport=Tap(self), sleep=self.clock.sleep)
+        self.attach(stage)
         self.events: list[tuple[str, Progress]] = []
         self.open: dict[str, Conversations] = {}
         self.transcripts, self.holds, self.number, self.cohort = False, True, 1, ""
@@ -147,6 +146,12 @@ class Consortium:
         self.roster = self.make_roster(1, readers=tuple(readers))
         self.name = self.operator.publish_roster(self.roster).federation
         self.publish(self.make_study())
+
+    def attach(self, stage: Stage) -> None:
+        """Send all requests to this coordinator from now on."""
+        self.stage, self.clock = stage, stage.server.clock
+        self.operator = Operator(stage.url, TOKEN, driver=BlockingDriver(stage.url, transport=Line(stage)))
+        self.driver = BlockingDriver(stage.url, transport=Tap(self), sleep=self.clock.sleep)
 
     def make_roster(self, number: int, admin: SigningKey | None = None, **changes: Any) -> Roster:
         keys = {member: Identity.load(self.folder / member).public for member in self.ids}

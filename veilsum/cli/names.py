@@ -5,6 +5,8 @@ from functools import partial
 
 from veilsum.protocol.errors import Misuse
 
+ROUND_DIGITS = 16
+
 
 def _hexadecimal(digits: int, what: str, source: str, text: str) -> str:
     """Normalise `text` of that many hex digits to lower case. Raises Misuse for any other text, including an empty one."""
@@ -15,6 +17,15 @@ def _hexadecimal(digits: int, what: str, source: str, text: str) -> str:
 
 federation_id = partial(_hexadecimal, 64, "federation id", "`veilsum admin new` prints it")
 cohort_id = partial(_hexadecimal, 64, "cohort id", "`veilsum operator cohort open` prints it")
-round_id = partial(_hexadecimal, 16, "round id", "`veilsum operator run` prints it")
+round_id = partial(_hexadecimal, ROUND_DIGITS, "round id", "`veilsum operator run` prints it")
 public_key = partial(_hexadecimal, 64, "public key", "ask its owner for it")
 digest = partial(_hexadecimal, 64, "digest", "copy all of it")
+_context = partial(_hexadecimal, 64, "context", "copy all of it from the member's message")
+
+
+def round_or_context(text: str) -> tuple[str, str | None]:
+    """Read a round's id, or a whole context, which begins with it. Return the id, and the context if it was given."""
+    if len(text) <= ROUND_DIGITS:
+        return round_id(text), None
+    context = _context(text)
+    return context[:ROUND_DIGITS], context

@@ -23,6 +23,7 @@ BINARY = [
     ("put", "/v1/rounds/{r}/uploads/m-0/chunks/0"),
     ("post", "/v1/rounds/{r}/answers"),
     ("post", "/v1/rounds/{r}/lost"),
+    ("post", "/v1/federations/{f}/lost"),
 ]
 JSON = [
     "/v1/tokens",
@@ -83,6 +84,7 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
         ("put", rest.CHUNK),
         ("post", rest.ANSWERS),
         ("post", rest.LOST),
+        ("post", rest.LOST_CONTEXTS),
     }
     assert {tuple(kind) for key, kind in kinds.items() if key not in octets} == {("application/json",)}
 

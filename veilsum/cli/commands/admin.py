@@ -143,7 +143,13 @@ def publish(
 @at_coordinator(token=False)
 def close(
     connect: Connect,
-    round_id: Annotated[str, typer.Argument(metavar="ROUND", help="The round's id.")],
+    attempt_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROUND",
+            help="The round's id. If the coordinator does not know the round: its whole context, which members' messages show.",
+        ),
+    ],
     folder: Annotated[
         Path | None,
         typer.Option(help="The admin's folder: sign and close it.", show_default="only show the reports"),
@@ -153,17 +159,28 @@ def close(
         typer.Option(help="The signed roster of the round's cohort.", show_default="the newest published"),
     ] = None,
 ) -> None:
-    """Show which decryptors reported on a round past its latest end. With --folder, close it, so that the federation can continue."""
+    """Show which decryptors reported on a round past its latest end. With --folder, close it, so that the federation can continue.
+
+    Records that were uploaded to it stay spent.
+    """
     from veilsum.cli.admin import load_admin
     from veilsum.protocol.attempt import Attempt
+    from veilsum.protocol.causes import Cause
+    from veilsum.protocol.errors import PeerFault
     from veilsum.protocol.messages import Lost, Roster
     from veilsum.study.progress import RunEnd
 
-    name = names.round_id(round_id)
+    name, context = names.round_or_context(attempt_id)
     known = Roster.from_bytes(roster.read_bytes()) if roster else None
     admin = load_admin(folder) if folder is not None else None
     with connect(admin=admin) as client:
-        view = client.round(name)
+        try:
+            view = client.round(name)
+        except PeerFault as fault:
+            if context is None or fault.cause is not Cause.NOT_FOUND:
+                raise
+            say(_close_unknown(client, context, admin), "Round that the coordinator does not know")
+            return
         known = known or client.roster(view.federation)
         attempt = Attempt(
             known,
@@ -171,7 +188,7 @@ def close(
             client.manifest(view.cohort),
             client.opening(name),
         )
-        _check(attempt, view.context)
+        _check(attempt, context or view.context)
         latest_end_s = attempt.opening.terms.latest_end_s
         values: dict[str, Any] = {
             "round": name,
@@ -197,6 +214,24 @@ def close(
                 )
             values["state"] = client.close_lost(name, Lost.make(admin, context=attempt.context)).state
     say(values, "Round past its latest end")
+
+
+def _close_unknown(client: Any, context: str, admin: Any) -> dict[str, Any]:
+    """Close a round that the coordinator does not know, if the admin signs it. Return what to show."""
+    from veilsum.protocol.messages import Lost
+
+    values = {
+        "context": context,
+        "latest_end": "can't be checked here: only members hold the opening, and they take this end after it",
+        "cost": "members that took part in it spend those records, and so the noise budget",
+        "state": "unknown to the coordinator",
+    }
+    if admin is None:
+        note("Not signed: the admin closes it with --folder ADMIN.")
+    else:
+        client.close_unknown(admin.public.hex(), Lost.make(admin, context=bytes.fromhex(context)))
+        values["state"] = "lost"
+    return values
 
 
 def _check(attempt: Any, context: str) -> None:
