@@ -146,9 +146,7 @@ class Agent:
                 continue
             except PeerFault as fault:
                 unknown = fault.cause is Cause.NOT_FOUND and cohort.hex() not in self._feed.runs
-                if (
-                    unknown
-                ):  # to a coordinator that was restored: `Session.settle` sees to it before the next round
+                if unknown:  # the coordinator was restored: `Session.settle` sees to it before the next round
                     self._passed.add(cohort.hex())
                 self._refuse(cohort.hex(), fault, final=not unknown)
                 continue

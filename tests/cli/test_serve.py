@@ -89,7 +89,7 @@ def test_stores_that_cannot_be_had_are_said_in_a_sentence(cli: Cli, monkeypatch:
 
 
 def test_of_what_nobody_foresaw_the_log_has_type_and_place(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(_coordinator: Coordinator) -> None:
+    async def broken(_coordinator: Coordinator, _resume_grace_s: float) -> None:
         raise LookupError("words")
 
     monkeypatch.setattr(Coordinator, "load", broken)

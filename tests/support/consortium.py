@@ -525,7 +525,7 @@ class Consortium:
         """Pass the last round's latest end, let members finish one after another, and return the round."""
         self.stage.pass_time(self.last.spec.latest_end_s)
         with pytest.MonkeyPatch.context() as patched:  # hold no poll: no other member makes news
-            patched.setattr(self.stage.server.coordinator, "_max_wait_s", 0.0)
+            patched.setattr(self.stage.server.coordinator.polls, "_max_wait_s", 0.0)
             patched.setattr("client_sdk.session.POLL_MIN_S", 0.0)
             for member in members or self.ids:
                 with self.sdk(member) as process, suppress(NoResult):
