@@ -140,7 +140,7 @@ scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json
 
 .PHONY: house
-house: $(READY)  ## how large the product is: lines, modules, importers, cycles, class names that stand twice
+house: $(READY)  ## the product's size, structure and names beside the goals for them
 	$(BIN)/python -m benchmarks.house --output runs/house.json
 
 docs: $(VENV)/.docs  ## the documentation site in site/, strictly

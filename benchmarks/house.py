@@ -1,6 +1,7 @@
-"""The product's size and structure: lines, importers, cycles, and class names that occur twice.
+"""The product's size, structure and names, beside the goals for them.
 
-An import inside a function or under TYPE_CHECKING makes no cycle, because Python doesn't run it when it imports the module.
+A function is counted with its class's methods, but without properties and dunder methods. An import under TYPE_CHECKING is not
+counted, because Python doesn't run it; one inside a function is.
 
     .venv/bin/python -m benchmarks.house --output runs/house.json
 """
@@ -8,12 +9,16 @@ An import inside a function or under TYPE_CHECKING makes no cycle, because Pytho
 import argparse
 import ast
 import json
+import re
 import sys
+import tokenize
+import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import networkx as nx  # type: ignore[import-untyped]
 
 from benchmarks.entered import walked
 
@@ -22,6 +27,16 @@ PACKAGES = ("client_sdk", "service", "training", "veilsum")
 LINES_MAX = 50_000
 SHORT_LINES = 40
 """A module with one importer and fewer lines belongs in its importer."""
+CONVERSATION = ("client_sdk/agent.py", "client_sdk/conversation.py")
+"""The files that decide what a member does next."""
+LAYOUT_TOKENS = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+PARTICIPLE = re.compile(
+    r"(?!(?:embed|exceed|feed|need|seed|speed|bring|during|nothing|ring|string|thing)$)(?:[a-z]+(?:ed|ing)|"
+    r"begun|bent|born|bound|broken|built|cast|caught|chosen|dealt|drawn|driven|fallen|felt|forgotten|found|frozen|given|gone|"
+    r"grown|heard|held|hidden|kept|known|laid|led|left|lent|lit|lost|made|meant|met|overdue|paid|risen|said|seen|sent|shown|"
+    r"shrunk|sold|spent|spoken|spun|stolen|sunk|sworn|taken|taught|thought|thrown|told|torn|understood|worn|wound|woven|"
+    r"written)"
+)
 
 
 def modules() -> dict[str, Path]:
@@ -34,10 +49,10 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imported(tree: ast.AST, known: set[str], *, at_once: bool) -> Iterator[str]:
-    """Yield the modules that a module imports; with `at_once`, only those imported together with it."""
+def imported(tree: ast.AST, known: set[str]) -> Iterator[str]:
+    """Yield the modules that a module imports when it or its functions run."""
     for node in ast.iter_child_nodes(tree):
-        if at_once and (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _for_types(node)):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
@@ -45,20 +60,78 @@ def imported(tree: ast.AST, known: set[str], *, at_once: bool) -> Iterator[str]:
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 yield from (each for each in (name if name in known else node.module,) if each in known)
-        yield from imported(node, known, at_once=at_once)
+        yield from imported(node, known)
 
 
-def _for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+def imports_upward(graph: Mapping[str, set[str]]) -> dict[str, list[str]]:
+    """Return the imports of a higher or a parallel layer, for each contract about layers."""
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    found = {}
+    for contract in linter["contracts"]:
+        if contract["type"] != "layers":
+            continue
+        layers = [re.split(r"\s*[|:]\s*", layer) for layer in contract["layers"]]
+        places = [
+            (f"{container}.{package}.".lstrip("."), depth)
+            for container in contract.get("containers", [""])
+            for depth, layer in enumerate(layers)
+            for package in layer
+        ]
+
+        def place(module: str, places: list[tuple[str, int]] = places) -> tuple[str, int]:
+            return max((each for each in places if f"{module}.".startswith(each[0])), default=("", -1))
+
+        found[contract["name"]] = [
+            f"{importer} -> {other}"
+            for importer, others in sorted(graph.items())
+            for other in sorted(others)
+            if place(importer)[0] != place(other)[0] and place(importer)[1] >= place(other)[1] >= 0
+        ]
+    return found
 
 
-def cycle(graph: dict[str, set[str]]) -> list[str]:
-    """Return a path from a module back to itself, or nothing."""
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        return list(error.args[1])
-    return []
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other."""
+    edges = nx.DiGraph([(name, other) for name, others in graph.items() for other in others])
+    return [sorted(group) for group in nx.strongly_connected_components(edges) if len(group) > 1]
+
+
+def tokens(path: Path) -> int:
+    """Count the Python tokens of a module; a docstring is one, comments and layout are none."""
+    with path.open("rb") as file:
+        return sum(token.type not in LAYOUT_TOKENS for token in tokenize.tokenize(file.readline)) - 2
+
+
+def is_participle(name: str) -> bool:
+    return PARTICIPLE.fullmatch(name.strip("_").lower()) is not None
+
+
+def function_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of functions and methods."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("__"):
+            continue
+        if not any("property" in ast.unparse(each) for each in node.decorator_list):
+            yield node.name
+
+
+def largest_class(trees: Mapping[str, ast.Module]) -> dict[str, tuple[int, str]]:
+    """Return the most attributes that one class sets on `self`, and the most methods that one defines."""
+    attributes, methods = [], []
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                own = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+                stored = {
+                    each.attr
+                    for method in own
+                    for each in ast.walk(method)
+                    if isinstance(each, ast.Attribute)
+                    if isinstance(each.ctx, ast.Store) and ast.unparse(each.value) == "self"
+                }
+                attributes.append((len(stored), f"{name}.{node.name}"))
+                methods.append((len(own), f"{name}.{node.name}"))
+    return {"attributes": max(attributes), "methods": max(methods)}
 
 
 def measured() -> dict[str, Any]:
@@ -66,11 +139,16 @@ def measured() -> dict[str, Any]:
     paths = modules()
     trees = {name: ast.parse(path.read_text("utf-8")) for name, path in paths.items()}
     lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in paths.items()}
+    graph = {name: set(imported(tree, set(paths))) - {name} for name, tree in trees.items()}
+    names = [each for tree in trees.values() for each in function_names(tree)]
     by_package: Counter[str] = Counter()
+    tokens_by_package: Counter[str] = Counter()
     importers: dict[str, set[str]] = defaultdict(set)
-    for name, tree in trees.items():
-        by_package[name.partition(".")[0]] += lines[name]
-        for other in imported(tree, set(paths), at_once=False):
+    for name in trees:
+        package = name.partition(".")[0]
+        by_package[package] += lines[name]
+        tokens_by_package[package] += tokens(paths[name])
+        for other in graph[name]:
             importers[other].add(name)
     classes: dict[str, list[str]] = defaultdict(list)
     for name, tree in trees.items():
@@ -90,13 +168,50 @@ def measured() -> dict[str, Any]:
         "most_imported": {
             name: len(found) for name, found in sorted(importers.items(), key=lambda each: -len(each[1]))[:10]
         },
-        "cycle": cycle(
-            {name: set(imported(tree, set(paths), at_once=True)) - {name} for name, tree in trees.items()}
+        "circles": circles(graph),
+        "imports_upward": imports_upward(graph),
+        "tokens_by_package": dict(tokens_by_package),
+        "functions": len(names),
+        "one_word_functions": sum("_" not in name.strip("_") for name in names),
+        "bare_participles": sorted(filter(is_participle, names)),
+        "largest_class": largest_class(trees),
+        "conversation_lines": sum(
+            len((ROOT / name).read_text("utf-8").splitlines()) for name in CONVERSATION
         ),
         "classes_that_stand_twice": {
             name: places for name, places in sorted(classes.items()) if len(places) > 1
         },
     }
+
+
+def goals(found: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield each measure with what it is now and what it may be at most."""
+    size = sum(found["tokens_by_package"].values())
+    one_word = 100 * found["one_word_functions"] / found["functions"]
+    largest, entered = found["largest_class"], found["an_honest_round"]
+    upward = sum(map(len, found["imports_upward"].values()))
+    yield (
+        "tokens of the product / without training",
+        f"{size:,} / {size - found['tokens_by_package']['training']:,}",
+        "265,000 / 225,000",
+    )
+    yield (
+        "one-word functions / bare participles",
+        f"{one_word:.0f} % / {len(found['bare_participles'])}",
+        "40 % / 10",
+    )
+    yield (
+        "attributes / methods of the largest class",
+        f"{largest['attributes'][0]} / {largest['methods'][0]}",
+        "16 / 24",
+    )
+    yield "imports that go up / circles", f"{upward} / {len(found['circles'])}", "0 / 1"
+    yield "lines of a member's conversation", str(found["conversation_lines"]), "520"
+    yield (
+        "functions / modules of an honest round",
+        f"{entered['functions']:,} / {entered['modules']}",
+        "850 / 100",
+    )
 
 
 def main() -> None:
@@ -108,6 +223,9 @@ def main() -> None:
     found = {**measured(), **walked()}
     print(f"{found['lines']:,} lines in {found['modules']} modules, at most {LINES_MAX:,} lines")
     print(json.dumps(found, indent=1))
+    print(f"\n{'measure':<43}{'now':>20}{'at most':>20}")
+    for measure, now, most in goals(found):
+        print(f"{measure:<43}{now:>20}{most:>20}")
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if found["lines"] > LINES_MAX:
