@@ -135,6 +135,7 @@ class Agent:
 
     def _look(self) -> Flow[Result | None]:
         """Do what there is to do, then wait for news. Returns a run's result once there is one."""
+        yield from self._settle_erased()
         yield from self._enrol()
         passed, idle = len(self._passed), True
         for cohort, held in list(self._open_cohorts()):
@@ -158,6 +159,15 @@ class Agent:
                 self._report("no run of an approved study is enrolling")
             yield from self._feed.wait()
         return None
+
+    def _settle_erased(self) -> Flow[None]:
+        """Learn how attempts ended whose keys were erased: one that was certified has a result, also for this member."""
+        session = self._alone
+        session.erase_expired()
+        erased = (held for _, held in session.store.cohorts() if not isinstance(held.phase, Attempting))
+        if any(session.is_unsettled(held.round_id) for held in erased):
+            with suppress(PeerFault):  # it has not ended, or the coordinator does not show how
+                yield from session.settle()
 
     def _open_cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """Yield cohorts in which there may be something to do."""

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from client_sdk.api import Asked
 from client_sdk.effects import Flow
 from client_sdk.enrolment import enrol
-from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_in
+from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError, fault_in
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
 from client_sdk.result import TRANSCRIPT, Result
@@ -30,17 +30,17 @@ from client_sdk.store import StoredPhase
 from client_sdk.upload import mask, send
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened, Ready
+from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
+    ERASED_REASON,
+    LOST_REASON,
     NO_CONTEXT,
-    Certificate,
+    NO_REASON,
     ErasureRequest,
     Message,
     Opening,
     Refusal,
-    Survivor,
-    UploadHeader,
 )
 from veilsum.protocol.record import ResultRecord, mismatch, verify_record
 from veilsum.protocol.rest import ENDINGS, RoundView, round_name
@@ -83,6 +83,8 @@ class Counted:
     cohort: bytes
 
 
+_STATES_BY_REASON = {NO_REASON: "failed", ERASED_REASON: "erased", LOST_REASON: "lost"}
+"""The state of a round without a result, by the reason of its closing; any other reason is a VOID."""
 Turn: TypeAlias = Asked | Result | Counted
 """What a member is shown next, or the round's outcome."""
 
@@ -179,7 +181,7 @@ def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
                 )
             yield from other.take_closing(Asked(None, view.version, view.state, 0))
             if view.state != "done":
-                other.erase_shares()
+                other.erase_ended(view.state)
 
 
 def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
@@ -259,8 +261,11 @@ class Conversation:
         """Where this member stands in the round."""
         held, folder = self.held, self.session.store.results(self.round_id)
         here = held.round_id == self.round_id
+        # First the phase: a crash may have come between the evidence and it.
         if here and isinstance(held.phase, Attempting):
-            return Standing.ATTEMPTING  # also if a crash came between the evidence and the phase
+            return Standing.ATTEMPTING
+        if here and self.session.is_unsettled(self.round_id):
+            return Standing.LEFT
         if Evidence.saved_in(folder):
             return Standing.CLOSED
         return Standing.LEFT if here else Standing.READY
@@ -337,6 +342,8 @@ class Conversation:
             # Perhaps opened before a restart: policy or roster may be others now.
             self._check_allowed(phase.attempt)
             material = yield from self._material(phase.attempt)
+            if not isinstance(phase := self.phase, Opened):
+                raise self._lapse()  # its keys were erased meanwhile
             phase, chunks = yield from mask(self.session, self.round_id, phase, material)
         assert isinstance(phase, Attempting)
         if not phase.uploads:  # shown again, to a member that came too late to upload
@@ -381,20 +388,9 @@ class Conversation:
         raise self._lapse()
 
     def close_erased(self, asked: Asked) -> Flow[Turn]:
-        """Take the certificate of a round whose keys this member has erased since; `miss` a round that it never opened."""
-        ready = self.phase
-        if not isinstance(ready, Ready) or not any(
-            round_name(each.context) == self.round_id for each in ready.history.unsettled
-        ):
-            return (yield from self.miss(asked))
-        if not isinstance(certificate := (yield from self._fetch_closing(asked)), Certificate):
-            raise PeerFault(Cause.WRONG_PHASE, "the round is done without a certificate", ["coordinator"])
-        headers = self.session.store.headers(self.round_id)
-        own, now_s = tuple(map(Survivor.of, headers)), self.session.environment.now_s()
-        closed = Closed.after_erasure(ready, certificate, own, now_s)
-        self._keep_evidence(closed, headers)
-        self._hold(ready, closed)
-        return asked
+        """Take the closing of a round whose keys this member has erased since; `miss` a round that it never opened."""
+        verb = self.take_closing if self.session.is_unsettled(self.round_id) else self.miss
+        return (yield from verb(asked))
 
     def miss(self, _asked: Asked) -> Flow[Turn]:
         """End a round that has a result without this member."""
@@ -423,7 +419,7 @@ class Conversation:
             round_name(each.context) == self.round_id for each in (*history.unsettled, *history.certified)
         ):
             yield from self.session.settle()
-        self.erase_shares()
+        self.erase_ended(asked.state)
         view = yield from self.session.round(self.round_id)
         raise NoResult(self.round_id, asked.state, fault_in(view))
 
@@ -448,6 +444,18 @@ class Conversation:
         """Erase the shares of a round that is over."""
         if self._is_in_round() and isinstance(phase := self.phase, Closed):
             self._hold(phase, phase.settled())
+
+    def erase_ended(self, state: str) -> None:
+        """Erase the shares of a round that ended without a result. Raises PeerFault(wrong-phase) if its closing says otherwise."""
+        for link in self.session.store.ledger.history().settled:
+            ended = _STATES_BY_REASON.get(link.reason, "voided")
+            if round_name(link.context) == self.round_id and ended != state:
+                raise PeerFault(
+                    Cause.WRONG_PHASE,
+                    f"the round is shown as {state}, but its closing as {ended}",
+                    ["coordinator"],
+                )
+        self.erase_shares()
 
     # Opening
 
@@ -503,20 +511,13 @@ class Conversation:
     # Answering
 
     def _receive(self, message: Message) -> tuple[Message, ...]:
-        session, phase = self.session, self.phase
-        following, replies = phase.receive(message, session.key, session.environment.now_s())
-        if isinstance(following, Closed) and not isinstance(phase, Closed):
-            assert isinstance(phase, Attempting)
-            self._keep_evidence(following, tuple(each.header for each in phase.uploads))
-        self._hold(phase, following)
+        session, before = self.session, self.phase
+        replies = session.receive(self.cohort, message, self.round_id)
+        if isinstance(self.phase, Closed) and not isinstance(before, Closed):
+            self.evidence = Evidence.load(session.store.results(self.round_id))
         if replies:
             session.report(Progress(Step.ANSWERING, detail=type(replies[0]).__name__.lower()))
         return replies
-
-    def _keep_evidence(self, closed: Closed, headers: tuple[UploadHeader, ...]) -> None:
-        """Save the evidence before the phase: once a later round opens, nothing else holds it."""
-        self.evidence = Evidence.of(closed, headers)
-        self.evidence.save(self.session.store.results(self.round_id))
 
     def _reply(self, replies: tuple[Message, ...], asked: Asked) -> Flow[Asked]:
         """Send the reply to a request, if it has one, and return the next request."""
@@ -533,6 +534,10 @@ class Conversation:
         """Send an answer, and return the next request, even if the round has moved on without the answer."""
         try:
             following = yield from sending
+        except StateError:
+            if self.standing is Standing.LEFT:  # what its upload is made of was erased meanwhile
+                raise self._lapse() from None
+            raise
         except PeerFault as fault:
             if fault.cause is not Cause.WRONG_PHASE:
                 raise

@@ -8,17 +8,18 @@ from client_sdk.api import CoordinatorApi
 from client_sdk.effects import Flow, Pause
 from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, StateError
+from client_sdk.evidence import Evidence
 from client_sdk.files import ANEW, FolderLock
 from client_sdk.policy import Policy
 from client_sdk.progress import Reporter
 from client_sdk.result import Result
 from client_sdk.store import Store
-from veilsum.protocol.attempt import Closing
+from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Closed, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Certificate, Link, Roster, Study
+from veilsum.protocol.messages import Certificate, Link, Message, Roster, Study, Survivor
 from veilsum.protocol.rest import ENDINGS, RoundView, round_name
 from veilsum.protocol.study import Content
 from veilsum.study import signed
@@ -108,12 +109,38 @@ class Session:
 
     # State
 
+    def receive(self, cohort: bytes, message: Message, round_id: str) -> tuple[Message, ...]:
+        """Answer a message by the rules of a cohort's phase. What follows from it is stored first: a closed attempt with its evidence.
+
+        Raises:
+            PeerFault: the message breaks a rule; nothing is stored.
+        """
+        held, headers = self.store.held(cohort), self.store.headers(round_id)
+        assert held is not None
+        phase, now_s, replies = held.phase, self.environment.now_s(), tuple[Message, ...]()
+        if isinstance(phase, Ready) and isinstance(message, Certificate) and not message.void:
+            own = tuple(map(Survivor.of, headers))
+            following: MemberPhase = Closed.after_erasure(phase, message, own, now_s)
+        else:
+            following, replies = phase.receive(message, self.key, now_s)
+        if isinstance(following, Closed) and not isinstance(phase, Closed):
+            if isinstance(phase, Attempting):
+                headers = tuple(upload.header for upload in phase.uploads)
+            # Before the phase: once a later round opens, nothing else holds it.
+            Evidence.of(following, headers).save(self.store.results(round_id))
+        if following is not phase:
+            self.hold(cohort, phase, following, round_id)
+        return replies
+
     def hold(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
-        """Store a phase, with what it has learned since the one before it."""
+        """Store a phase, with what it has learned since the one before it, and with the header of an upload whose keys it has erased."""
         ended = [phase.certificate] if isinstance(phase, Closed) else []
         left_out = [each.context for each in ended if self._left_out(each)]
+        erased = before.uploads if isinstance(before, Attempting) and isinstance(phase, Ready) else ()
         with self.store.database.write():
             self.lock.check()
+            for upload in erased:
+                self.store.keep_header(round_id, upload.header)
             if (learned := ready_of(phase).history) != (since := ready_of(before).history):
                 self.store.ledger.remember(learned, since, left_out)
             self.store.hold(cohort, phase, round_id)
@@ -127,8 +154,6 @@ class Session:
                 with self.store.database.write():  # lanes send side by side
                     held = self.store.held(cohort)
                     assert held is not None
-                    for upload in held.phase.uploads if isinstance(held.phase, Attempting) else ():
-                        self.store.keep_header(held.round_id, upload.header)
                     if (following := held.phase.lapse(now_s)) is not held.phase:
                         self.hold(cohort, held.phase, following, held.round_id)
 
@@ -181,9 +206,9 @@ class Session:
             PeerFault: outcome-missing if the coordinator does not show an end; certificate-invalid and others if what it shows
                 is not one.
         """
+        for entry in self.store.ledger.history().unsettled:
+            self._take_end(entry, (yield from self._fetch_end(entry.context)))
         history = self.store.ledger.history()
-        for entry in history.unsettled:
-            history = self._settled(history, (yield from self._fetch_end(entry.context)))
         for entry in history.certified:
             if not self._ends_certified(entry.context, history, shown):
                 # An Erasure or the admin's Lost may have taken the place of the certificate.
@@ -214,6 +239,19 @@ class Session:
             f"`veilsum admin close {context.hex()} --folder ADMIN`",
             ["coordinator"],
         )
+
+    def is_unsettled(self, round_id: str) -> bool:
+        """Whether this member took part in a round, and knows no end of it."""
+        return any(round_name(each.context) == round_id for each in self.store.ledger.history().unsettled)
+
+    def _take_end(self, attempt: Attempt, document: Closing) -> None:
+        attempt.check_context(document.context, "coordinator")
+        cohort, round_id = attempt.manifest.cohort, round_name(attempt.context)
+        held = self.store.held(cohort)
+        if held is not None and held.round_id == round_id:
+            self.receive(cohort, document, round_id)
+        else:  # of an identity that has left its phases behind
+            self._settled(self.store.ledger.history(), document)
 
     def _settled(self, before: History, document: Closing) -> History:
         history = before.settle(document, self.environment.now_s())

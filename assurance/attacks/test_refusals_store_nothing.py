@@ -187,8 +187,7 @@ def ways_of(walking: RecordedMember, row: Row) -> Iterator[Way]:
     if form in ENDS:
         closing = partial(walking.take_part, ENDS[form], {"request": data, "closing": data})
         yield f"{name}, closing", closing, reason
-        if row["cause"] != Cause.OWN_UPLOAD_CHANGED:  # an end that is valid by itself
-            yield f"{name}, closing an open attempt", partial(walking.settle, data), reason
+        yield f"{name}, closing an open attempt", partial(walking.settle, data), reason
 
 
 def ways_of_opening(walking: RecordedMember, name: str, data: bytes, reason: Reason) -> Iterator[Way]:

@@ -3,66 +3,21 @@
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from client_sdk.database import DATABASE, StateDatabase
+from client_sdk.database import DATABASE
 from client_sdk.effects import Flow, Request
 from client_sdk.records import Records
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium, Steps, Stopped
+from tests.support.machine import Machine
 from tests.support.stage import Stage
-
-LIFE = 17
-"""Durable writes from one stop to the next: enough to get further than before."""
-
-
-class Machine:
-    """Stop member-0 at its n-th durable write in each life: at a file's fsync or a transaction, before or after it takes effect."""
-
-    def __init__(self, home: Path, first: int, *, early: bool) -> None:
-        # Not the identity's own folder, which is synced as it is locked.
-        self.home = f"{home}/"
-        self.left, self.early, self.stops = first, early, 0
-
-    def strike(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.left, self.stops = LIFE, self.stops + 1
-            raise Stopped
-
-    @contextmanager
-    def on(self, patched: pytest.MonkeyPatch) -> Iterator[None]:
-        real, transaction = os.fsync, StateDatabase.write
-
-        def fsync(descriptor: int) -> None:
-            path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-            mine = path.startswith(self.home)
-            if mine and self.early:
-                self.strike()
-            real(descriptor)
-            if mine and not self.early:
-                self.strike()
-
-        @contextmanager
-        def write(database: StateDatabase) -> Iterator[Any]:
-            mine = str(database.path).startswith(self.home)
-            with transaction(database) as opened:
-                yield opened
-                if mine and self.early:
-                    self.strike()
-            if mine and not self.early:
-                self.strike()
-
-        with patched.context() as here:
-            here.setattr(os, "fsync", fsync)
-            here.setattr(StateDatabase, "write", write)
-            yield
 
 
 def life(consortium: Consortium, cohort: str, member: str, records: Records | None) -> Flow[Any]:

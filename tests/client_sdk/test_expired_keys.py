@@ -1,0 +1,184 @@
+"""Members whose keys for an attempt expire, at its latest end by their own clocks, before they know how it ended."""
+
+import shutil
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from client_sdk.environment import Environment
+from client_sdk.errors import NoResult, PeerFault
+from client_sdk.result import Result
+from tests.support.consortium import NOISY, WITHHOLDING, Consortium, Stopped, unchanged
+from tests.support.machine import Machine
+from tests.support.stage import Stage, kind_of
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import Certificate
+from veilsum.protocol.rest import STATE_HEADER
+from veilsum.protocol.study import DAY_S
+
+
+def run_without(consortium: Consortium, member: str, after: str = "chunks/1") -> str:
+    """Run a round in which a member stops once it has uploaded, and is counted."""
+    round_id = consortium.open_round(consortium.enrol())
+    flows = consortium.contributions(round_id)
+    consortium.together(flows, stuck=consortium.expiring(round_id), vanish={member: after})
+    assert consortium.operator.round(round_id).state == "done"
+    return round_id
+
+
+def finish(consortium: Consortium, member: str, round_id: str) -> Any:
+    return consortium.alone(consortium.contributions(round_id, [member])[member])
+
+
+def run_another(consortium: Consortium) -> None:
+    results = consortium.run(consortium.enrol("p2"))
+    assert {type(result) for result in results.values()} == {Result}, results
+
+
+def join(consortium: Consortium, *, once: bool) -> None:
+    agent = consortium.agents(once=once)["member-4"]
+    results = consortium.together({"member-4": consortium.open["member-4"].joined(agent)})
+    assert isinstance(results["member-4"], Result)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda _consortium: None,
+        run_another,
+        lambda consortium: join(consortium, once=True),
+        lambda consortium: join(consortium, once=False),
+    ],
+    ids=["by hand", "after another round", "once", "an agent"],
+)
+def test_a_member_that_was_counted_gets_the_result(
+    stage: Stage, tmp_path: Path, first: Callable[[Consortium], object]
+) -> None:
+    consortium = Consortium(stage, tmp_path, members=5)
+    round_id = run_without(consortium, "member-4")
+    consortium.clock.ahead_s += 2 * DAY_S
+    first(consortium)
+    assert finish(consortium, "member-4", round_id).counted
+
+
+def test_an_end_that_was_learned_before_the_keys_expired_is_not_forgotten(
+    stage: Stage, tmp_path: Path
+) -> None:
+    consortium = Consortium(stage, tmp_path, members=5)
+    round_id = run_without(consortium, "member-4")
+    consortium.alone(consortium.member("member-4").give_up("study", "p1"))  # learns how attempts ended
+    consortium.clock.ahead_s += 2 * DAY_S
+    run_another(consortium)
+    assert finish(consortium, "member-4", round_id).counted
+
+
+@pytest.mark.parametrize("question", [{}, WITHHOLDING], ids=["exact", "withholding"])
+def test_a_machine_may_stop_at_any_write_on_the_way(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
+) -> None:
+    consortium, stops = Consortium(stage, tmp_path / "here", members=5, question=question), 0
+    round_id = run_without(consortium, "member-4", "chunks/0" if question else "chunks/1")
+    consortium.clock.ahead_s += 2 * DAY_S
+    consortium.close()
+    home = shutil.move(consortium.folder / "member-4", tmp_path / "home")
+    for number, early in product(range(1, 12), (True, False)):
+        shutil.copytree(home, consortium.folder / "member-4")
+        machine = Machine(consortium.folder / "member-4", number, early=early)
+        with machine.on(monkeypatch):
+            result = restarted(consortium, round_id)
+        stops += machine.stops
+        counts = consortium.open["member-4"].session.store.ledger.history().counted
+        assert (result is None or result.counted, bool(counts)) == (True, bool(question)), number
+        consortium.close()
+        shutil.rmtree(consortium.folder / "member-4")
+    assert stops >= 16
+
+
+def restarted(consortium: Consortium, round_id: str) -> Any:
+    """Run member-4 until it waits for the sum, or return its result; start it again whenever its machine stops."""
+    while True:
+        steps = consortium.steps(consortium.contributions(round_id, ["member-4"])["member-4"])
+        try:
+            while next(steps)[0] != "waits":
+                pass
+        except StopIteration as end:
+            return end.value
+        except Stopped:
+            continue
+        return None
+
+
+@pytest.mark.parametrize("at", ["uploads/member-0", "chunks/0"])
+def test_the_latest_end_may_pass_while_an_upload_is_sent(consortium: Consortium, at: str) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    flow = consortium.contributions(round_id, ["member-0"])["member-0"]
+    consortium.until(flow, "uploads/member-0", "before").close()
+    # The process that goes on has to mask the chunks again.
+    steps = consortium.until(consortium.contributions(round_id, ["member-0"])["member-0"], at, "before")
+    consortium.clock.ahead_s += 2 * DAY_S
+    with pytest.raises(NoResult) as caught:
+        list(steps)
+    assert caught.value.cause is Cause.TERMS_EXPIRED
+
+
+def test_the_latest_end_may_pass_before_an_upload_is_masked(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, question=NOISY)
+    cohort = consortium.enrol()
+    consortium.run(cohort)
+    round_id = consortium.open_round(cohort)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("client_sdk.conversation.mask", stop)
+        with pytest.raises(Stopped):
+            finish(consortium, "member-0", round_id)
+    # The process that goes on has to fetch the material again.
+    steps = consortium.until(
+        consortium.contributions(round_id, ["member-0"])["member-0"], "material", "before"
+    )
+    consortium.clock.ahead_s += 2 * DAY_S
+    with pytest.raises(NoResult) as caught:
+        list(steps)
+    assert (caught.value.state, caught.value.cause) == ("lapsed", Cause.TERMS_EXPIRED)
+
+
+def stop(*_: Any) -> None:
+    raise Stopped
+
+
+def test_a_clock_that_was_ahead_costs_an_attempt_and_nothing_else(stage: Stage, tmp_path: Path) -> None:
+    consortium, ahead_s = Consortium(stage, tmp_path, members=5), 0.0
+    round_id = consortium.open_round(consortium.enrol())
+    flows = consortium.contributions(round_id)
+    here = Environment(now_s=lambda: consortium.clock() + ahead_s, monotonic_s=consortium.clock)
+    flows["member-4"] = consortium.member("member-4", environment=here).contribute(round_id)
+    started = {"member-4": consortium.until(flows.pop("member-4"), "chunks/1")}
+    ahead_s = 2 * DAY_S
+    results = consortium.together(flows, started=started, stuck=consortium.expiring(round_id))
+    assert results.pop("member-4").state == "lapsed"
+    assert {type(result) for result in results.values()} == {Result}, results
+    ahead_s = 0.0
+    assert finish(consortium, "member-4", round_id).counted
+    run_another(consortium)
+
+
+@pytest.mark.parametrize("state", ["voided", "erased", "lost"])
+def test_an_end_that_the_certificate_contradicts_erases_nothing(consortium: Consortium, state: str) -> None:
+    round_id, certificates = consortium.open_round(consortium.enrol()), list[bytes]()
+
+    def shown(answer: httpx.Response) -> httpx.Response:
+        if kind_of(answer.headers, answer.content) == Certificate.__name__:
+            certificates.append(answer.content)
+            answer.headers[STATE_HEADER] = state
+        return answer
+
+    consortium.shows(".*/(requests|answers).*", shown)
+    consortium.shows("GET .*/closing", lambda _: httpx.Response(200, content=certificates[0]))
+    results = consortium.together(consortium.contributions(round_id))
+    faults = {(type(fault), fault.cause, fault.parties) for fault in results.values()}
+    assert faults == {(PeerFault, Cause.WRONG_PHASE, ("coordinator",))}
+    consortium.on_answer = unchanged
+    results = consortium.together(consortium.contributions(round_id))
+    assert {type(result) for result in results.values()} == {Result}, results
