@@ -50,7 +50,7 @@ def opened(members: int) -> Attempt:
     """Make an attempt as its coordinator has it, with roster and cards parsed from bytes."""
     ids = tuple(f"member-{index:05}" for index in range(members))
     admin, coordinator = key_of("admin"), key_of("coordinator")
-    signed = Roster.make(
+    signed = Roster.make_signed(
         admin,
         number=1,
         name="benchmark",
@@ -65,10 +65,10 @@ def opened(members: int) -> Attempt:
     roster = Roster.from_bytes(signed.to_bytes())
     question = {**simulated_question(members), "members_min": members, "loss": 20}
     content = simulated_content(question, EXPIRES_S)
-    study = Study.make(admin, federation=admin.public, content=content.to_bytes())
+    study = Study.make_signed(admin, federation=admin.public, content=content.to_bytes())
     enrolling = Enrolling(roster, study, 0, "period-0")
     cards = (
-        KeyCard.make(
+        KeyCard.make_signed(
             key_of(member),
             cohort=enrolling.cohort,
             member=member,
@@ -79,7 +79,7 @@ def opened(members: int) -> Attempt:
         )
         for member in ids
     )
-    manifest = enrolling.with_cards(KeyCard.from_bytes(card.to_bytes()) for card in cards).manifest()
+    manifest = enrolling.with_cards(KeyCard.from_bytes(card.to_bytes()) for card in cards).make_manifest()
     terms = Terms(
         step=SUM_STEP,
         indicator=NO_CONTEXT,
@@ -88,7 +88,9 @@ def opened(members: int) -> Attempt:
         material=NO_CONTEXT,
         latest_end_s=NOW_S + DAY_S,
     )
-    opening = Opening.make(coordinator, cohort=manifest.cohort, sequence=0, attempt=0, links=(), terms=terms)
+    opening = Opening.make_signed(
+        coordinator, cohort=manifest.cohort, sequence=0, attempt=0, links=(), terms=terms
+    )
     return Attempt(roster, study, manifest, opening)
 
 
@@ -100,7 +102,7 @@ def uploads(attempt: Attempt) -> Iterator[Upload]:
     for member in attempt.members:
         boxes = tuple(b"" if decryptor == member else box for decryptor in attempt.decryptors)
         digests, commitments = (os.urandom(32),), tuple(os.urandom(16) for _ in range(secrets))
-        header = UploadHeader.make(
+        header = UploadHeader.make_signed(
             key_of(member),
             context=attempt.context,
             member=member,

@@ -33,7 +33,7 @@ from benchmarks.serving import Served, coordinator
 from client_sdk import AsyncMember, Identity, Records
 from veilsum.calibration.layout import ccvr_layout
 from veilsum.protocol.study import CCVR, CCVRHead
-from veilsum.study.answers import alone
+from veilsum.study.answers import solve_alone
 
 TESTED = 2_000
 RING_BITS = 48
@@ -90,7 +90,7 @@ def played(plan: Plan, served: Served) -> dict[str, Any]:
         pooled = [records_of(plan, number, least) for number in range(plan.members)]
         batches = [(each.features, each.labels) for each in pooled]
         after = CCVRHead(samples_per_class=100, power=0.5)
-        plain = alone(plan.dim, plan.classes, CCVR(), batches, normalise=True, ccvr=after).answer.head
+        plain = solve_alone(plan.dim, plan.classes, CCVR(), batches, normalise=True, ccvr=after).answer.head
         head = next(each for _, _, each in heard if each is not None)
         test = records_of(plan, plan.members, TESTED)
         assert plain is not None

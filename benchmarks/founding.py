@@ -58,7 +58,7 @@ def found(operator: Operator, folder: Path, ids: Sequence[str], question: dict[s
     """Create the members' identities below a folder, and publish a roster and a study."""
     admin = SigningKey(os.urandom(32))
     keys = {member: Identity.create(folder / member, member).public for member in sorted(ids)}
-    roster = Roster.make(
+    roster = Roster.make_signed(
         admin,
         number=1,
         name="benchmark",
@@ -72,7 +72,7 @@ def found(operator: Operator, folder: Path, ids: Sequence[str], question: dict[s
     )
     operator.publish_roster(roster)
     content = simulated_content(question, int(time.time()) + 80 * DAY_S)
-    study = Study.make(admin, federation=admin.public, content=content.to_bytes())
+    study = Study.make_signed(admin, federation=admin.public, content=content.to_bytes())
     operator.publish_study(study)
     policy = Policy(admin.public, approved={content.approval})
     return Founded(admin.public.hex(), study.hash.hex(), content.question, policy)

@@ -143,14 +143,16 @@ async def plain(
         blocks = {"V": numbers.V, "U": numbers.U, "n": numbers.counts.astype(np.float64)}
         flat = layout.flatten(blocks).astype(ELEMENT)
         yield from together([chunk(caller, member, index, flat) for index in range(plan.plain.chunks)], LANES)
-        yield from caller.call(
+        yield from caller.send_with_retries(
             Request("GET", RESULT.format(federation=founded.federation), wait_s=PATIENCE_S)
         )
 
     def chunk(caller: RetryingClient, member: str, index: int, flat: Any) -> Callable[[], Flow[Response]]:
         path = CHUNK.format(federation=founded.federation, member=member, index=index)
         body = flat[index * CHUNK_ELEMENTS : (index + 1) * CHUNK_ELEMENTS].tobytes()
-        return lambda: caller.call(Request("PUT", path, body, {"content-type": rest.OCTETS}))
+        return lambda: caller.send_with_retries(
+            Request("PUT", path, body, {"content-type": rest.OCTETS_TYPE})
+        )
 
     ready = records_of(founded, ids)
     parent.send(("ready", None))
@@ -228,7 +230,9 @@ def _asked(served: Served, request: Request) -> Response:
     async def asked() -> Response:
         driver = AsyncDriver(served.url)
         try:
-            return await driver.run(RetryingClient(PATIENCE_S, THIS_MACHINE, Reporter(None)).call(request))
+            return await driver.run(
+                RetryingClient(PATIENCE_S, THIS_MACHINE, Reporter(None)).send_with_retries(request)
+            )
         finally:
             await driver.close()
 

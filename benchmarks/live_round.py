@@ -96,7 +96,7 @@ def ours(members: int, folder: Path) -> float:
             )
             for member in ids
         ]
-        view = Following(operator, lambda _: None).run(founded.federation, published, PERIOD)
+        view = Following(operator, lambda _: None).run_study(founded.federation, published, PERIOD)
         if view.state != "done" or len(view.survivors) != members:
             raise SystemExit(f"the round is {view.state}, with {len(view.survivors)} members")
         if any(each.wait(PATIENCE_S) for each in joined):

@@ -28,9 +28,9 @@ from veilsum.protocol.messages import (
     Roster,
     Study,
     Terms,
-    parse,
+    parse_message,
 )
-from veilsum.protocol.sizing import Sizes, size
+from veilsum.protocol.sizing import Sizes, size_cohort
 from veilsum.protocol.study import DAY_S, SUM_STEP, Content
 
 RECORDS_MAX = 65_535
@@ -80,7 +80,7 @@ class Case:
     @property
     def sizes(self) -> Sizes:
         """Graph, committee and threshold by the protocol's rules."""
-        return size(
+        return size_cohort(
             self.members,
             self.nominated or None,
             roster=self.members,
@@ -108,11 +108,11 @@ def upload_of(
 ) -> tuple[Vector, Step]:
     """Make a member's upload as the SDK does: integers, masked and packed chunk by chunk, then announced."""
     vector, step = encode(), opened.attempt.spec.chunk_elements
-    sealing = opened.seal()
+    sealing = opened.begin_sealing()
     for start in range(0, len(vector), step):
-        keep(sealing.chunk(vector[start : start + step]))
+        keep(sealing.mask_next_chunk(vector[start : start + step]))
     upload, own = sealing.finish(key)
-    return vector, opened.uploaded(upload, own)
+    return vector, opened.store_upload(upload, own)
 
 
 def study_of(case: Case, ring_bits: int) -> Content:
@@ -188,7 +188,7 @@ class Round:
 
     def _enrol(self) -> Attempt:
         admin, coordinator = SigningKey(os.urandom(32)), SigningKey(os.urandom(32))
-        roster = Roster.make(
+        roster = Roster.make_signed(
             admin,
             number=1,
             name="benchmark",
@@ -200,20 +200,20 @@ class Round:
             readers=(),
             revoked=(),
         )
-        study = Study.make(admin, federation=admin.public, content=self.content.to_bytes())
+        study = Study.make_signed(admin, federation=admin.public, content=self.content.to_bytes())
         cards = []
         for member, key in self.keys.items():
             # Each member parses its own copy, so that all members pay for what an object caches.
             own = Roster.from_bytes(roster.to_bytes())
             with self.meter.charge(member, "enrol"):
-                step = Enrolled.start(member, own, study, key, counter=0, period=PERIOD)
+                step = Enrolled.begin_enrolment(member, own, study, key, counter=0, period=PERIOD)
             cards += self._take(member, step)
         with self.meter.charge(COORDINATOR, "enrol"):
             enrolling = Enrolling(roster, study, 0, PERIOD)
             for card in cards:
                 assert isinstance(card, KeyCard)
                 enrolling = enrolling.receive(card, NOW_S)
-            manifest = enrolling.manifest()
+            manifest = enrolling.make_manifest()
         for member in self.keys:
             with self.meter.charge(COORDINATOR, "enrol"):
                 shown = enrolling.cards_for(manifest, member)
@@ -226,7 +226,7 @@ class Round:
             material=NO_CONTEXT,
             latest_end_s=int(NOW_S) + DAY_S,
         )
-        opening = Opening.make(
+        opening = Opening.make_signed(
             coordinator, cohort=manifest.cohort, sequence=0, attempt=0, links=(), terms=terms
         )
         return Attempt(roster, study, manifest, opening)
@@ -295,13 +295,13 @@ class Round:
         if phase.name != name or phase.deadline_s is None:
             return phase
         with self.meter.charge(COORDINATOR, stage):
-            return phase.expire(phase.deadline_s)
+            return phase.pass_deadline(phase.deadline_s)
 
     def _add_up(self, recovered: Recovered) -> None:
         with self.meter.charge(COORDINATOR, "sum"):
-            unmasking = recovered.unmasking()
+            unmasking = recovered.prepare_unmasking()
         attempt, start = recovered.attempt, 0
-        for index in range(attempt.chunks):
+        for index in range(attempt.chunk_count):
             elements = attempt.chunk_elements(index)
             # Read in advance, so that disk time isn't counted.
             size_bytes, offset = attempt.ring.packed_bytes(elements), attempt.ring.packed_bytes(start)
@@ -311,7 +311,7 @@ class Round:
                     spooled.seek(offset)
                     packed.append((member, spooled.read(size_bytes)))
             with self.meter.charge(COORDINATOR, "sum"):
-                self.total[start : start + elements] = unmasking.chunk(index, packed)
+                self.total[start : start + elements] = unmasking.sum_chunk(index, packed)
             start += elements
         if not np.array_equal(self.total, self.expected):
             raise BenchError(f"{self.case.name}: the unmasked total is not the plain sum")
@@ -322,7 +322,7 @@ class Round:
         with charge(COORDINATOR, "wire"):
             sent = message.to_bytes()
         with charge(member, "wire"):
-            received = parse(sent)
+            received = parse_message(sent)
         with charge(member, stage):
             step = self.phases[member].receive(received, self.keys[member], NOW_S)
         return self._take(member, step)
@@ -337,7 +337,7 @@ class Round:
             sent = [reply.to_bytes() for reply in replies]
         self.sent_bytes[member] += sum(map(len, sent))
         with charge(COORDINATOR, "wire"):
-            return [parse(reply) for reply in sent]
+            return [parse_message(reply) for reply in sent]
 
 
 def _staged(stages: dict[str, float]) -> dict[str, float]:

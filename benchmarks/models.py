@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from training.data.dataset import Dataset, batches
+from training.data.dataset import Dataset, shuffle_batches
 from training.heads import Classifier, LearnedHead
 from training.models.architectures import ARCHITECTURES, build_extractor
 from training.models.config import ExtractorConfig
@@ -50,7 +50,7 @@ def epoch(
 ) -> float:
     """Return the processor seconds of one pass."""
     started = time.process_time()
-    for indices in batches(len(data), BATCH):
+    for indices in shuffle_batches(len(data), BATCH):
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             loss = cross_entropy(model(data.x[indices]).float(), data.y[indices])
         optimiser.zero_grad()
@@ -166,7 +166,7 @@ def main() -> None:
     if choices.output:
         choices.output.parent.mkdir(parents=True, exist_ok=True)
         figures = {
-            "environment": Machine.here().model_dump(),
+            "environment": Machine.describe_machine().model_dump(),
             "batch": BATCH,
             "images_per_cpu_s": rates,
             "moon_cnn_images_per_cpu_s": variants,

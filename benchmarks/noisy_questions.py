@@ -42,8 +42,8 @@ def asked(statistic: dict[str, Any], data: Data, epsilon: float, seed: int) -> A
     }
     content = simulated_content(question, 0)
     alone = RoundSpec(content, b"", "", SUM_STEP, (), members=1, survivors_min=1, chunk_elements=1)
-    total = vectors.vector(alone, *data, random_bytes=SeededRandom(seed))
-    return answers.answer(alone, answers.pooled(alone, total, 1), 1)
+    total = vectors.compute_vector(alone, *data, random_bytes=SeededRandom(seed))
+    return answers.compute_answer(alone, answers.read_pooled(alone, total, 1), 1)
 
 
 def digits(seed: int) -> tuple[Data, Data]:

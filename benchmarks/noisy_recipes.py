@@ -24,9 +24,9 @@ from sklearn.datasets import load_digits
 from benchmarks.private_heads import DELTA, extracted, unit
 from benchmarks.secure_sum import ROOT
 from veilsum.calibration.privacy.accountant import gdp_mu
-from veilsum.calibration.privacy.integer_sums import CLIP
+from veilsum.calibration.privacy.integer_sums import RESIDUAL_CLIP
 from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums
-from veilsum.calibration.privacy.plan import RATIOS
+from veilsum.calibration.privacy.plan import TABLE_RATIOS
 from veilsum.calibration.privacy.release import default_weight
 from veilsum.calibration.privacy.trial import points_lost
 from veilsum.protocol.study import RECIPES
@@ -208,9 +208,9 @@ def gradients(problem: Problem, mu: float, rng: np.random.Generator) -> float:
     rows = single(rows @ descent.whitening)
     for step, own in enumerate(shares[2:], 1):
         noise = rng.standard_normal(descent.weights.shape) / own
-        found = NoisyGradient(gradient(problem, rows, descent.weights, CLIP) + noise, 1 / own)
-        descent = descent.stepped(found, step, STEPS)
-    return accuracy(problem, test, descent.head(bias=False).weights)
+        found = NoisyGradient(gradient(problem, rows, descent.weights, RESIDUAL_CLIP) + noise, 1 / own)
+        descent = descent.take_step(found, step, STEPS)
+    return accuracy(problem, test, descent.make_head(bias=False).weights)
 
 
 def refinement(problem: Problem, mu: float, rng: np.random.Generator) -> float:
@@ -231,7 +231,7 @@ def tuned(problem: Problem, mu: float, draws: range) -> float:
         rngs = [np.random.default_rng(seed) for seed in draws]
         return float(np.mean([descended(problem, mu, rng, clip, rate) for rng in rngs]))
 
-    return max(mean(clip, rate) for clip in (1.0, CLIP) for rate in RATES)
+    return max(mean(clip, rate) for clip in (1.0, RESIDUAL_CLIP) for rate in RATES)
 
 
 def descended(problem: Problem, mu: float, rng: np.random.Generator, clip: float, rate: float) -> float:
@@ -309,7 +309,7 @@ def losses(figures: list[Figure], recipe: str) -> tuple[tuple[float, float, floa
         for each in figures
     ]
     rows = []
-    for low, high in pairwise((*RATIOS, math.inf)):
+    for low, high in pairwise((*TABLE_RATIOS, math.inf)):
         median = float(np.median([lost for ratio, lost in found if low <= ratio < high]))
         least = min(lost for ratio, lost in found if ratio < high)
         most = max(lost for ratio, lost in found if ratio >= low)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 from fastapi import FastAPI, Response
 
-from service.access.guards import EVERYONE, MEMBER, ROUNDS
+from service.access.guards import EVERYONE_GUARD, MEMBER_GUARD, ROUNDS_GUARD
 from service.app import create_app
 from service.routes.common import Here, Hex32Path, IndexPath, MemberPath, Octets, Routes
 from service.routes.rounds import MAX_CHUNK_BYTES
@@ -30,7 +30,7 @@ from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 from veilsum.study.result_files import document_file
 
 ELEMENT = np.dtype("<f4")
-SUM = f"{rest.FEDERATION}/plain"
+SUM = f"{rest.FEDERATION_PATH}/plain"
 CHUNK = f"{SUM}/uploads/{{member}}/chunks/{{index}}"
 RESULT = f"{SUM}/weights"
 WEIGHTS = "weights"
@@ -117,25 +117,25 @@ def plain_app(settings: Settings) -> FastAPI:
     """The coordinator's app with the routes for plain sums, one sum per federation."""
     serve, sums = Routes("plain sums"), dict[str, PlainSum]()
 
-    @serve("POST", SUM, ROUNDS, status_code=201)
+    @serve("POST", SUM, ROUNDS_GUARD, status_code=201)
     async def begin(federation: Hex32Path, request: PlainRequest, here: Here) -> None:
         """Begin a sum (operator)."""
         sums[federation] = PlainSum(request, f"plain/{federation}", here.blobs)
 
-    @serve("PUT", CHUNK, MEMBER, max_body_size=MAX_CHUNK_BYTES)
+    @serve("PUT", CHUNK, MEMBER_GUARD, max_body_size=MAX_CHUNK_BYTES)
     async def put_chunk(federation: Hex32Path, member: MemberPath, index: IndexPath, body: Octets) -> None:
         """Send plain float32 numbers."""
         await sums[federation].store(member, index, body)
 
-    @serve("GET", SUM, EVERYONE)
+    @serve("GET", SUM, EVERYONE_GUARD)
     async def seconds(federation: Hex32Path) -> dict[str, float]:
         """Return the duration of each phase."""
         return sums[federation].seconds
 
-    @serve("GET", RESULT, EVERYONE)
+    @serve("GET", RESULT, EVERYONE_GUARD)
     async def weights(federation: Hex32Path) -> Response:
         """Return the head, as soon as it is solved."""
-        return Response(await sums[federation].weights(), media_type=rest.SAFETENSORS)
+        return Response(await sums[federation].weights(), media_type=rest.SAFETENSORS_TYPE)
 
     app = create_app(settings)
     app.router.routes.extend(serve.router.routes)

@@ -30,7 +30,7 @@ from benchmarks.secure_sum import ROOT
 from veilsum.calibration.privacy.accountant import gdp_mu
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.calibration.privacy.release import ffc_release
-from veilsum.calibration.privacy.sampler import DRAWN_BYTES, ByteSource, DiscreteGaussian
+from veilsum.calibration.privacy.sampler import DRAW_BYTES, ByteSource, DiscreteGaussian
 
 SIGMA_BITS = (2, 12, 20, 30)
 SAMPLES = 2_000_000
@@ -87,7 +87,7 @@ def measure(sigma_bits: int, blocks: int) -> dict[str, float]:
 
     def samples() -> None:
         for _ in range(SAMPLES // CHUNK):
-            gaussian.fill(chunk)
+            gaussian.fill_samples(chunk)
 
     count = SAMPLES // CHUNK * CHUNK
     samples()
@@ -96,8 +96,8 @@ def measure(sigma_bits: int, blocks: int) -> dict[str, float]:
     drawn = asked[0] / blocks / count
 
     def keystream() -> None:
-        for _ in range(round(drawn * count / DRAWN_BYTES)):
-            stream(DRAWN_BYTES)
+        for _ in range(round(drawn * count / DRAW_BYTES)):
+            stream(DRAW_BYTES)
 
     limit = cpu_ns(keystream, blocks) / count
     return {

@@ -35,7 +35,7 @@ from benchmarks.metered_round import BenchError
 from benchmarks.secure_sum import ROOT
 from tests.support.simulator import After, Federation, Vector, of, total_of
 from veilsum.protocol.coordinator import Checking, Ended, Freezing, Recovered, Revealing
-from veilsum.protocol.messages import Message, parse
+from veilsum.protocol.messages import Message, parse_message
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.study import FFC
 
@@ -75,7 +75,7 @@ class Case:
     @property
     def elements(self) -> int:
         """Number of elements of an FFC vector."""
-        return FFC(bias=False).elements(self.dim, self.classes)
+        return FFC(bias=False).elements_for(self.dim, self.classes)
 
     @property
     def name(self) -> str:
@@ -108,7 +108,7 @@ class Crews(Federation):
         told = [] if phase is None else [phase.attempt.opening, getattr(phase, "certificate", None)]
         of(FolderPhases, self.phases).beside(self.manifest, *filter(None, told))
         for member, replies in zip(members, _forked(said, members), strict=True):
-            yield member, tuple(map(parse, replies))
+            yield member, tuple(map(parse_message, replies))
 
     def _total(self, phase: Recovered) -> Vector:
         """Have each process add up some of the survivors and remove their masks."""
@@ -120,9 +120,9 @@ class Crews(Federation):
 
         ring = phase.attempt.ring
         total = np.zeros(phase.attempt.spec.elements, ring.dtype)
-        for part in _forked(added, [phase.summed[core::CORES] for core in range(CORES)]):
+        for part in _forked(added, [phase.summed_members[core::CORES] for core in range(CORES)]):
             total += ring.to_ring(part)
-        return ring.lift(total)
+        return ring.lift_signed(total)
 
 
 CORES = os.cpu_count() or 1
@@ -201,7 +201,7 @@ def plain_sum(case: Case, members: tuple[str, ...]) -> Vector:
     total = np.zeros(case.elements, ring.dtype)
     for member in members:
         total += ring.to_ring(vector(case, member))
-    return ring.lift(total)
+    return ring.lift_signed(total)
 
 
 def vanishing(case: Case) -> dict[int, After]:
@@ -248,7 +248,7 @@ def run(case: Case, folder: Path, console: Console) -> dict[str, Any]:
     note("close and sum")
     if not isinstance(outcome.phase, Recovered) or outcome.total is None:
         raise BenchError(f"{case.name}: the attempt ended {outcome.phase!r}, {outcome.fault}")
-    if not np.array_equal(outcome.total, plain_sum(case, outcome.phase.summed)):
+    if not np.array_equal(outcome.total, plain_sum(case, outcome.phase.summed_members)):
         raise BenchError(f"{case.name}: the unmasked total is not the plain sum")
     manifest = federation.manifest
     return {

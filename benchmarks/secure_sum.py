@@ -154,7 +154,10 @@ def flower_rounds(case: Case, *, full: bool) -> list[dict[str, Any]]:
     if case.members <= 50 or case.lost > case.members // 10:
         return complete
     # The threshold of 21 shares is our rule's for a cohort of 21.
-    return [*complete, flower(case, SPARSE_SHARES, Quorum.derive(SPARSE_SHARES, SPARSE_SHARES).threshold)]
+    return [
+        *complete,
+        flower(case, SPARSE_SHARES, Quorum.derive_quorum(SPARSE_SHARES, SPARSE_SHARES).threshold),
+    ]
 
 
 def compare(case: Case, rings: dict[int, int], *, with_flower: bool, full: bool) -> list[dict[str, Any]]:

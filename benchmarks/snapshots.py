@@ -39,8 +39,8 @@ def main() -> None:
         for round_ in range(args.rounds):
             began = time.perf_counter()
             for member in range(PARTICIPANTS):
-                snapshots.put(member, (weights,), round_)
-            snapshots.commit(run)
+                snapshots.put_member(member, (weights,), round_)
+            snapshots.commit_run(run)
             seconds.append(time.perf_counter() - began)
         size = sum(path.stat().st_size for path in folder.iterdir())  # all files belong to the last snapshot
     found = {

@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional
 
-from training.data.dataset import batches
+from training.data.dataset import shuffle_batches
 from training.heads import FixedHead, LearnedHead, Tammes, orthonormal_head
 from training.results import Machine
 from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
-from veilsum.calibration.ccvr_head import fit_logistic_sgd, tukey, virtual_features
+from veilsum.calibration.ccvr_head import fit_logistic_sgd, tukey_transform, virtual_features
 from veilsum.calibration.layout import Layout
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ def learned(z: np.ndarray, y: np.ndarray) -> None:
     head = LearnedHead(DIM, CLASSES, bias=False)
     optimiser = torch.optim.SGD(head.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-5)
     x, labels = torch.from_numpy(z), torch.from_numpy(y)
-    for indices in batches(len(x), BATCH):
+    for indices in shuffle_batches(len(x), BATCH):
         loss = functional.cross_entropy(head(x[indices].requires_grad_()), labels[indices])
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
@@ -111,7 +111,7 @@ def ccvr(z: np.ndarray, y: np.ndarray) -> Layout:
     statistics.update(z, y)
     rng = np.random.default_rng(0)
     drawn, labels = virtual_features(statistics, PER_CLASS, rng)
-    fit_logistic_sgd(tukey(drawn, 0.5), labels, CLASSES, rng, rate=1e-5, epochs=RETRAINED)
+    fit_logistic_sgd(tukey_transform(drawn, 0.5), labels, CLASSES, rng, rate=1e-5, epochs=RETRAINED)
     return statistics.layout
 
 
@@ -175,7 +175,7 @@ def main() -> None:
         table.add_row(each.head, f"{each.paper_s:g}", f"{each.cpu_s:.3f}", f"{each.largest_cosine:.4f}")
     console.print(table)
     written = {
-        "environment": Machine.here().model_dump(),
+        "environment": Machine.describe_machine().model_dump(),
         "table_1": [asdict(cost) for cost in costs],
         "table_10": [asdict(each) for each in made],
     }

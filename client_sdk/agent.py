@@ -43,7 +43,7 @@ from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.rest import ENDINGS, CohortView, RunsView, RunView
+from veilsum.protocol.rest import ROUND_ENDINGS, CohortView, RunsView, RunView
 from veilsum.protocol.study import read_content
 from veilsum.system.intervals import POLL_MIN_S, RUNS_POLL_S, UNPACED_CHANGES
 
@@ -70,17 +70,19 @@ class RunsFeed:
         """Whether it is time to look for runs, while a round keeps the member waiting."""
         return self._session.environment.monotonic_s() - self._fetched_s >= RUNS_POLL_S
 
-    def fetch(self) -> Flow[None]:
+    def fetch_runs(self) -> Flow[None]:
         """Fetch the runs, unless the last wait has brought them."""
         if not self.is_news:
-            self._view = yield from self._session.coordinator.runs(self._session.policy.federation.hex())
+            self._view = yield from self._session.coordinator.fetch_runs(
+                self._session.policy.federation.hex()
+            )
         self.is_news, self._fetched_s = False, self._session.environment.monotonic_s()
 
-    def wait(self) -> Flow[None]:
+    def wait_for_news(self) -> Flow[None]:
         """Wait until a cohort or round of the federation begins or ends, or a long poll ends."""
         session, asked_s = self._session, self._session.environment.monotonic_s()
         known = None if self._view is None else self._view.revision
-        self._view = yield from session.coordinator.runs(session.policy.federation.hex(), known)
+        self._view = yield from session.coordinator.fetch_runs(session.policy.federation.hex(), known)
         self._paced_s = max(self._paced_s, asked_s - UNPACED_CHANGES * POLL_MIN_S) + POLL_MIN_S
         changed = self._view.revision != known
         yield from session.pace_poll(asked_s, news=changed and self._paced_s <= asked_s)
@@ -109,7 +111,7 @@ class Agent:
         """Cohorts with a run that was not over when this agent saw it."""
         self._ended = False
 
-    def next(self) -> Flow[Result | None]:
+    def next_result(self) -> Flow[Result | None]:
         """Continue until a run has its result, and return it; None at the end.
 
         Raises:
@@ -118,14 +120,14 @@ class Agent:
         """
         while not self._ended:
             try:
-                result = yield from self._look()
+                result = yield from self._look_for_work()
             except (Unreachable, UnexpectedAnswer, PeerFault) as error:
                 if self._once:
                     raise
                 why = "is out of reach; check the address and the network"
                 if isinstance(error, PeerFault):
                     why = f"shows no runs ({error})"
-                self._report(f"the coordinator {why}. Still trying")
+                self._report_detail(f"the coordinator {why}. Still trying")
                 yield Pause(RUNS_POLL_S)
                 continue
             if result is not None:
@@ -133,45 +135,47 @@ class Agent:
                 return result
         return None
 
-    def _look(self) -> Flow[Result | None]:
+    def _look_for_work(self) -> Flow[Result | None]:
         """Do what there is to do, then wait for news. Returns a run's result once there is one."""
         yield from self._settle_erased()
-        yield from self._enrol()
+        yield from self._enrol_in_open()
         passed, idle = len(self._passed), True
         for cohort, held in list(self._open_cohorts()):
             idle = False
             try:
-                result = yield from self._follow(cohort, held)
+                result = yield from self._follow_cohort(cohort, held)
             except NotEnrolled as error:
-                self._refuse(cohort.hex(), error)
+                self._refuse_run(cohort.hex(), error)
                 continue
             except PeerFault as fault:
                 unknown = fault.cause is Cause.NOT_FOUND and cohort.hex() not in self._feed.runs
-                if unknown:  # the coordinator was restored: `Session.settle` sees to it before the next round
+                if (
+                    unknown
+                ):  # the coordinator was restored: `Session.learn_endings` sees to it before the next round
                     self._passed.add(cohort.hex())
-                self._refuse(cohort.hex(), fault, final=not unknown)
+                self._refuse_run(cohort.hex(), fault, final=not unknown)
                 continue
             if result is not None:
                 self._passed.add(cohort.hex())
                 return result
         if len(self._passed) == passed:
             if idle:
-                self._report("no run of an approved study is enrolling")
-            yield from self._feed.wait()
+                self._report_detail("no run of an approved study is enrolling")
+            yield from self._feed.wait_for_news()
         return None
 
     def _settle_erased(self) -> Flow[None]:
         """Learn how attempts ended whose keys were erased: one that was certified has a result, also for this member."""
         session = self._alone
         session.erase_expired()
-        erased = (held for _, held in session.store.cohorts() if not isinstance(held.phase, Attempting))
+        erased = (held for _, held in session.store.stored_phases() if not isinstance(held.phase, Attempting))
         if any(session.is_unsettled(held.round_id) for held in erased):
             with suppress(PeerFault):  # it has not ended, or the coordinator does not show how
-                yield from session.settle()
+                yield from session.learn_endings()
 
     def _open_cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """Yield cohorts in which there may be something to do."""
-        for cohort, held in self._session.store.cohorts():
+        for cohort, held in self._session.store.stored_phases():
             run = self._feed.runs.get(cohort.hex())
             over = run is None or run.over or self._is_given_up(held, run.period)
             unreported = run is not None and run.state == "failed" and run.cohort in self._sent
@@ -183,17 +187,17 @@ class Agent:
         if not self._once:
             return False
         study = held.phase.study if isinstance(held.phase, Enrolled) else ready_of(held.phase).study
-        answered = self._session.store.ledger.run(read_content(study.content).question.digest, period)
+        answered = self._session.store.ledger.find_run(read_content(study.content).question.digest, period)
         return answered is not None and answered.given_up
 
     def _is_done(self, held: StoredPhase) -> bool:
         """Whether the member is done with its last round of a finished run: it needs no key, share or result any more."""
         if isinstance(held.phase, Attempting):
             return False
-        if isinstance(held.phase, Closed) and not held.phase.certificate.void:
+        if isinstance(held.phase, Closed) and not held.phase.certificate.is_void:
             store = self._session.store
-            folder = store.results(held.round_id)
-            counted = store.ledger.history().count_of(held.phase.attempt.context) is not None
+            folder = store.result_folder(held.round_id)
+            counted = store.ledger.load_history().count_of(held.phase.attempt.context) is not None
             return counted or not Evidence.saved_in(folder) or Result.saved_in(folder)
         return True
 
@@ -202,11 +206,11 @@ class Agent:
     def _enrol_meanwhile(self) -> Flow[None]:
         """Look for runs that take cards at intervals, while a round keeps this member waiting."""
         if self._feed.is_due:
-            yield from self._enrol()
+            yield from self._enrol_in_open()
 
-    def _enrol(self) -> Flow[None]:
+    def _enrol_in_open(self) -> Flow[None]:
         """Answer every run that takes cards, and send a card after a yes."""
-        yield from self._feed.fetch()
+        yield from self._feed.fetch_runs()
         runs = self._feed.runs.values()
         self._followed |= {run.cohort for run in runs if not run.over}
         for run in runs:
@@ -218,10 +222,10 @@ class Agent:
             except (Declined, NotEnrolled, Misuse, CalibrationError) as error:
                 # Another study's records may fit, if these don't.
                 self._passed.add(run.cohort)
-                self._refuse(run.cohort, error)
+                self._refuse_run(run.cohort, error)
             except PeerFault as fault:
                 # A study that waits for its approval may have it next time.
-                self._refuse(run.cohort, fault, final=fault.cause is not Cause.STUDY_REFUSED)
+                self._refuse_run(run.cohort, fault, final=fault.cause is not Cause.STUDY_REFUSED)
 
     def _is_busy(self, run: RunView) -> bool:
         """Whether this member is in another run.
@@ -242,16 +246,16 @@ class Agent:
         session = self._alone
         if run.repeats is not None:
             with suppress(PeerFault):  # of another round, which has not ended
-                yield from session.settle()  # missing the end does not undo taking part
-        invitation = yield from self._invitation(run)
+                yield from session.learn_endings()  # missing the end does not undo taking part
+        invitation = yield from self._fetch_invitation(run)
         _, answer = yield from send_card(session, bytes.fromhex(run.cohort), invitation, self._records)
         self._sent.add(run.cohort)
         if isinstance(answer, CohortView):
             report_enrolment(session, answer)
 
-    def _invitation(self, run: RunView) -> Flow[Invitation]:
+    def _fetch_invitation(self, run: RunView) -> Flow[Invitation]:
         """Fetch a run's invitation. Raises PeerFault(wrong-cohort) if it is for another period or attempt than the run showed."""
-        invitation = yield from self._alone.coordinator.invitation(run.cohort)
+        invitation = yield from self._alone.coordinator.fetch_invitation(run.cohort)
         view = invitation.cohort
         if (view.period, view.repeats) != (run.period, run.repeats):
             raise PeerFault(
@@ -263,7 +267,7 @@ class Agent:
 
     # Following a run
 
-    def _follow(self, cohort: bytes, held: StoredPhase) -> Flow[Result | None]:
+    def _follow_cohort(self, cohort: bytes, held: StoredPhase) -> Flow[Result | None]:
         """Do what a cohort asks now. Returns the run's result once there is one."""
         session, run = self._session, self._feed.runs.get(cohort.hex())
         if run is not None and isinstance(held.phase, Enrolled):
@@ -271,18 +275,18 @@ class Agent:
                 return None
             if run.state == "failed":  # the operator may open another
                 self._passed.add(run.cohort)
-                self._refuse(run.cohort, (yield from fetch_failure(session, cohort)), final=False)
+                self._refuse_run(run.cohort, (yield from fetch_failure(session, cohort)), final=False)
                 return None
             yield from join_formed(session, held.phase, run.state)
         # A study that has expired is shown only while an attempt is open: what is left then is the round that this member was in.
         round_id, shown = held.round_id if run is None else run.round, None
         if not round_id:
             if run is not None:
-                self._report(
+                self._report_detail(
                     f"{run.name}, period {run.period}: waiting for the operator to open the first step"
                 )
             return None
-        if not Result.saved_in(session.store.results(round_id)):
+        if not Result.saved_in(session.store.result_folder(round_id)):
             shown = yield from fetch_request(session, round_id)
         if run is None or run.over or (shown is not None and self._is_asked(round_id, *shown)):
             result = yield from self._take_part(cohort, round_id, shown)
@@ -291,26 +295,26 @@ class Agent:
 
     def _is_asked(self, round_id: str, cohort: bytes, asked: Asked) -> bool:
         """Whether a round without a saved result still needs this member."""
-        if asked.state not in ENDINGS:
+        if asked.state not in ROUND_ENDINGS:
             return True
-        held = self._session.store.held(cohort)
+        held = self._session.store.load_phase(cohort)
         if held is None or held.round_id != round_id or not isinstance(held.phase, Attempting | Closed):
             return False
-        if isinstance(held.phase, Closed) and held.phase.certificate.void:
+        if isinstance(held.phase, Closed) and held.phase.certificate.is_void:
             return False
         attempt = held.phase.attempt
-        counted = self._session.store.ledger.history().count_of(attempt.context) is not None
+        counted = self._session.store.ledger.load_history().count_of(attempt.context) is not None
         return not counted or too_few_rows(self._session, attempt) is not None  # it ends here, without a sum
 
     def _take_part(
         self, cohort: bytes, round_id: str, shown: tuple[bytes, Asked] | None
     ) -> Flow[Result | None]:
-        before = self._session.store.held(cohort)
+        before = self._session.store.load_phase(cohort)
         try:
             outcome = yield from run_round(self._session, round_id, shown)
         except NoResult as fault:
             yield from self._end_without_result(
-                round_id, fault, learned=self._session.store.held(cohort) != before
+                round_id, fault, learned=self._session.store.load_phase(cohort) != before
             )
             return None
         if isinstance(outcome, Result):
@@ -331,21 +335,21 @@ class Agent:
 
         The operator opens the next attempt, or repeats a step that was certified. Otherwise the run is over.
         """
-        view = yield from self._session.round(round_id)
-        cohort = yield from self._session.coordinator.cohort(view.cohort)
+        view = yield from self._session.fetch_round(round_id)
+        cohort = yield from self._session.coordinator.fetch_cohort(view.cohort)
         over = cohort.step is None or fault.state == "counted"
         repeatable = fault.state == "failed" and view.spec.noise is None
         if self._once and learned and over and not repeatable and view.cohort in self._followed:
             raise fault
-        self._report(str(fault))
+        self._report_detail(str(fault))
         if over:
             self._passed.add(view.cohort)
 
-    def _report(self, detail: str) -> None:
+    def _report_detail(self, detail: str) -> None:
         self._session.report(Progress(Step.WAITING, detail=detail))
 
-    def _refuse(self, cohort: str, error: Exception, *, final: bool = True) -> None:
+    def _refuse_run(self, cohort: str, error: Exception, *, final: bool = True) -> None:
         """Raise an error that ends the only run; otherwise report it, and go on with the others."""
         if self._once and final:
             raise error
-        self._report(f"cohort {cohort[:16]}: {error}")
+        self._report_detail(f"cohort {cohort[:16]}: {error}")

@@ -22,7 +22,7 @@ from veilsum.protocol.messages import (
     Roster,
     Study,
     Upload,
-    parse,
+    parse_message,
 )
 from veilsum.protocol.record import ResultRecord
 from veilsum.system.intervals import LONG_POLL_S
@@ -66,7 +66,7 @@ class Asked:
         if response.status == 200 and _is_json(response):
             record = model_of(ResultRecord, response)
         elif response.status == 200:
-            message = parse(response.body)
+            message = parse_message(response.body)
         state = response.headers.get(rest.STATE_HEADER, "")
         return cls(message, number(rest.VERSION_HEADER), state, number(rest.ROSTER_HEADER, "0"), record)
 
@@ -81,7 +81,7 @@ class Invitation:
 
 
 class Reads:
-    """What both members and operators may read. All methods raise as `RetryingClient.call`, and return unverified documents.
+    """What both members and operators may read. All methods raise as `RetryingClient.send_with_retries`, and return unverified documents.
 
     Ids of federations, studies, cohorts and rounds are hexadecimal. With `after`, the version that was last shown, a call waits for a later
     one, for at most a long poll.
@@ -92,77 +92,89 @@ class Reads:
     def __init__(self, caller: RetryingClient) -> None:
         self._caller = caller
 
-    def roster(self, federation: str) -> Flow[Roster]:
+    def fetch_roster(self, federation: str) -> Flow[Roster]:
         """Fetch the newest roster."""
-        return Roster.from_bytes((yield from self._get(rest.ROSTER.format(federation=federation))).body)
+        return Roster.from_bytes(
+            (yield from self._get_path(rest.ROSTER_PATH.format(federation=federation))).body
+        )
 
-    def study(self, federation: str, study: str) -> Flow[Study]:
+    def fetch_study(self, federation: str, study: str) -> Flow[Study]:
         """Fetch a study by its hash."""
-        path = rest.STUDY.format(federation=federation, study=study)
-        return Study.from_bytes((yield from self._get(path)).body)
+        path = rest.STUDY_PATH.format(federation=federation, study=study)
+        return Study.from_bytes((yield from self._get_path(path)).body)
 
-    def studies(self, federation: str) -> Flow[tuple[rest.StudyView, ...]]:
+    def fetch_studies(self, federation: str) -> Flow[tuple[rest.StudyView, ...]]:
         """Fetch the published studies."""
-        response = yield from self._get(rest.STUDIES.format(federation=federation))
+        response = yield from self._get_path(rest.STUDIES_PATH.format(federation=federation))
         return model_of(StudyViews, response).root
 
-    def runs(self, federation: str, after: int | None = None) -> Flow[rest.RunsView]:
+    def fetch_runs(self, federation: str, after: int | None = None) -> Flow[rest.RunsView]:
         """Fetch the federation's runs; their version is `revision`."""
-        response = yield from self._get(rest.RUNS.format(federation=federation), after)
+        response = yield from self._get_path(rest.RUNS_PATH.format(federation=federation), after)
         return model_of(rest.RunsView, response)
 
-    def cohort(self, cohort: str, after: int | None = None) -> Flow[rest.CohortView]:
+    def fetch_cohort(self, cohort: str, after: int | None = None) -> Flow[rest.CohortView]:
         """Fetch a cohort."""
-        return model_of(rest.CohortView, (yield from self._get(rest.COHORT.format(cohort=cohort), after)))
+        return model_of(
+            rest.CohortView, (yield from self._get_path(rest.COHORT_PATH.format(cohort=cohort), after))
+        )
 
-    def round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
+    def fetch_round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
         """Fetch a round."""
-        return model_of(rest.RoundView, (yield from self._get(rest.ROUND.format(round_id=round_id), after)))
+        return model_of(
+            rest.RoundView, (yield from self._get_path(rest.ROUND_PATH.format(round_id=round_id), after))
+        )
 
-    def opening(self, round_id: str) -> Flow[Opening]:
+    def fetch_opening(self, round_id: str) -> Flow[Opening]:
         """Fetch a round's opening."""
-        return Opening.from_bytes((yield from self._get(rest.OPENING.format(round_id=round_id))).body)
+        return Opening.from_bytes(
+            (yield from self._get_path(rest.OPENING_PATH.format(round_id=round_id))).body
+        )
 
-    def material(self, round_id: str) -> Flow[bytes]:
+    def fetch_material(self, round_id: str) -> Flow[bytes]:
         """Fetch the step's input from earlier steps."""
-        return (yield from self._get(rest.MATERIAL.format(round_id=round_id))).body
+        return (yield from self._get_path(rest.MATERIAL_PATH.format(round_id=round_id))).body
 
-    def result(self, round_id: str) -> Flow[ResultRecord]:
+    def fetch_record(self, round_id: str) -> Flow[ResultRecord]:
         """Fetch a result's signed record."""
-        return model_of(ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
+        return model_of(ResultRecord, (yield from self._get_path(rest.RESULT_PATH.format(round_id=round_id))))
 
-    def sums(self, round_id: str, limit_bytes: int = 1 << 33) -> Flow[bytes]:
+    def fetch_sums(self, round_id: str, limit_bytes: int = 1 << 33) -> Flow[bytes]:
         """Fetch the sum itself, a safetensors file; for readers and operators."""
-        return (yield from self._get(rest.SUMS.format(round_id=round_id), limit_bytes=limit_bytes)).body
+        return (
+            yield from self._get_path(rest.SUMS_PATH.format(round_id=round_id), limit_bytes=limit_bytes)
+        ).body
 
-    def transcript(self, round_id: str) -> Flow[bytes]:
+    def fetch_transcript(self, round_id: str) -> Flow[bytes]:
         """Fetch an ended round's transcript, without replaying it."""
-        path = rest.TRANSCRIPT.format(round_id=round_id)
-        return (yield from self._get(path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)).body
+        path = rest.TRANSCRIPT_PATH.format(round_id=round_id)
+        return (yield from self._get_path(path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)).body
 
-    def _get(
+    def _get_path(
         self, path: str, after: int | None = None, limit_bytes: int = rest.MAX_MESSAGE_BYTES
     ) -> Flow[Response]:
-        return self._call(Request("GET", path, limit_bytes=limit_bytes), after)
+        return self._call_api(Request("GET", path, limit_bytes=limit_bytes), after)
 
-    def _send(
+    def _send_body(
         self, method: str, path: str, body: bytes, after: int | None = None, digest: bytes = b""
     ) -> Flow[Response]:
-        return self._call(Request(method, path, body, {"content-type": rest.OCTETS}, digest=digest), after)
+        return self._call_api(
+            Request(method, path, body, {"content-type": rest.OCTETS_TYPE}, digest=digest), after
+        )
 
-    def _call(self, request: Request, after: int | None) -> Flow[Response]:
+    def _call_api(self, request: Request, after: int | None) -> Flow[Response]:
         if after is not None:
             params = {"after": str(after), "wait_s": f"{LONG_POLL_S:g}"}
             request = replace(request, params=params, wait_s=LONG_POLL_S)
-        return self._caller.call(request)
+        return self._caller.send_with_retries(request)
 
 
 class CoordinatorApi(Reads):
     """The member's requests."""
 
-    def invitation(self, cohort: str) -> Flow[Invitation]:
+    def fetch_invitation(self, cohort: str) -> Flow[Invitation]:
         """Fetch a cohort with the newest roster and its study."""
-        response = yield from self._get(rest.INVITATION.format(cohort=cohort))
+        response = yield from self._get_path(rest.INVITATION_PATH.format(cohort=cohort))
         view = model_of(rest.InvitationView, response)
         roster, study = bytes.fromhex(view.roster), bytes.fromhex(view.study)
         return Invitation(view.cohort, Roster.from_bytes(roster), Study.from_bytes(study))
@@ -173,69 +185,69 @@ class CoordinatorApi(Reads):
         Returns:
             The manifest with the cards that the member needs, unverified, once the cohort is formed; before, the cohort.
         """
-        path = rest.CARD.format(cohort=card.cohort.hex(), member=card.member)
-        response = yield from self._send("PUT", path, card.to_bytes(), after)
+        path = rest.CARD_PATH.format(cohort=card.cohort.hex(), member=card.member)
+        response = yield from self._send_body("PUT", path, card.to_bytes(), after)
         if _is_json(response):
             return model_of(rest.CohortView, response)
         return Cards.from_bytes(response.body)
 
-    def cards(self, cohort: bytes, member: str) -> Flow[Cards]:
+    def fetch_cards(self, cohort: bytes, member: str) -> Flow[Cards]:
         """Fetch the manifest with the cards that a member needs, unverified."""
-        path = rest.CARDS.format(cohort=cohort.hex(), member=member)
-        return Cards.from_bytes((yield from self._get(path)).body)
+        path = rest.CARDS_PATH.format(cohort=cohort.hex(), member=member)
+        return Cards.from_bytes((yield from self._get_path(path)).body)
 
-    def closing(self, context: bytes, federation: str) -> Flow[Closing]:
+    def fetch_closing(self, context: bytes, federation: str) -> Flow[Closing]:
         """Fetch how an attempt was closed, unverified: also by the federation's admin alone, if the coordinator does not know it."""
         request = Request(
-            "GET", rest.CLOSING.format(context=context.hex()), params={"federation": federation}
+            "GET", rest.CLOSING_PATH.format(context=context.hex()), params={"federation": federation}
         )
-        message = parse((yield from self._call(request, None)).body)
+        message = parse_message((yield from self._call_api(request, None)).body)
         if not isinstance(message, Closing):
             raise PeerFault(
                 Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} closes no attempt", ["coordinator"]
             )
         return message
 
-    def request(self, round_id: str, member: str, after: int | None = None) -> Flow[Asked]:
+    def fetch_request(self, round_id: str, member: str, after: int | None = None) -> Flow[Asked]:
         """Fetch what the member has to answer. With `after`, wait for a newer request, for at most a long poll."""
-        path = rest.REQUEST.format(round_id=round_id, member=member)
-        return Asked.in_response((yield from self._get(path, after)))
+        path = rest.REQUEST_PATH.format(round_id=round_id, member=member)
+        return Asked.in_response((yield from self._get_path(path, after)))
 
-    def announce(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
+    def announce_upload(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
         """Announce an upload, and return its missing chunks. A repeated call only asks what is missing."""
-        path = rest.UPLOAD.format(round_id=round_id, member=upload.header.member)
-        return model_of(rest.UploadView, (yield from self._send("PUT", path, upload.to_bytes())))
+        path = rest.UPLOAD_PATH.format(round_id=round_id, member=upload.header.member)
+        return model_of(rest.UploadView, (yield from self._send_body("PUT", path, upload.to_bytes())))
 
-    def chunk(
+    def send_chunk(
         self, round_id: str, upload: Upload, index: int, packed: bytes, after: int | None = None
     ) -> Flow[Asked]:
-        """Send one masked chunk of an announced upload. Returns the next request, as `request`."""
-        path = rest.CHUNK.format(round_id=round_id, member=upload.header.member, index=index)
-        sent = self._send("PUT", path, packed, after, upload.chunk_digests[index])
+        """Send one masked chunk of an announced upload. Returns the next request, as `fetch_request`."""
+        path = rest.CHUNK_PATH.format(round_id=round_id, member=upload.header.member, index=index)
+        sent = self._send_body("PUT", path, packed, after, upload.chunk_digests[index])
         return Asked.in_response((yield from sent))
 
-    def answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:
-        """Send a receipt, vote, refusal, reveal or erasure report. Returns the next request, as `request`."""
-        path = rest.ANSWERS.format(round_id=round_id)
-        return Asked.in_response((yield from self._send("POST", path, message.to_bytes(), after)))
+    def send_answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:
+        """Send a receipt, vote, refusal, reveal or erasure report. Returns the next request, as `fetch_request`."""
+        path = rest.ANSWERS_PATH.format(round_id=round_id)
+        return Asked.in_response((yield from self._send_body("POST", path, message.to_bytes(), after)))
 
-    def weights(self, round_id: str) -> Flow[bytes]:
+    def fetch_weights(self, round_id: str) -> Flow[bytes]:
         """Fetch the head's file, unverified."""
-        return (yield from self._get(rest.WEIGHTS.format(round_id=round_id))).body
+        return (yield from self._get_path(rest.WEIGHTS_PATH.format(round_id=round_id))).body
 
-    def document(self, round_id: str, name: str) -> Flow[bytes]:
+    def fetch_document(self, round_id: str, name: str) -> Flow[bytes]:
         """Fetch a document published with the head, unverified."""
-        return (yield from self._get(rest.DOCUMENT.format(round_id=round_id, name=name))).body
+        return (yield from self._get_path(rest.DOCUMENT_PATH.format(round_id=round_id, name=name))).body
 
-    def evictions(self, round_id: str) -> Flow[Evictions]:
+    def fetch_evictions(self, round_id: str) -> Flow[Evictions]:
         """Fetch the proofs against evicted survivors, unverified."""
-        path = rest.EVICTIONS.format(round_id=round_id)
-        return Evictions.from_bytes((yield from self._get(path)).body)
+        path = rest.EVICTIONS_PATH.format(round_id=round_id)
+        return Evictions.from_bytes((yield from self._get_path(path)).body)
 
-    def disclosure(self, round_id: str, member: str) -> Flow[Disclosure]:
+    def fetch_disclosure(self, round_id: str, member: str) -> Flow[Disclosure]:
         """Fetch an indicator round's disclosure, unverified; for members only."""
-        path = rest.DISCLOSURE.format(round_id=round_id, member=member)
-        response = yield from self._get(path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
+        path = rest.DISCLOSURE_PATH.format(round_id=round_id, member=member)
+        response = yield from self._get_path(path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
         return Disclosure.from_bytes(response.body)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from client_sdk.published_head import PublishedHead
 from client_sdk.result import Result
 from client_sdk.verification import check_published
-from veilsum.protocol.record import CombinedRecord, mismatch, verify_record
+from veilsum.protocol.record import CombinedRecord, mismatch_fault, verify_record
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -41,13 +41,13 @@ class Combined(PublishedHead):
         """
         by_round = {result.record.round: result for result in results}
         if sorted(by_round) != sorted(part.round for part in self.record.parts) or not results:
-            raise mismatch("the results are not those of the rounds that were combined")
+            raise mismatch_fault("the results are not those of the rounds that were combined")
         for result in results:
             result.verify(admin_key)
             verify_record(self.record, result.evidence.roster.coordinator)
         latest = next((each for each in results if each.record.study == self.record.study), None)
         if latest is None:
-            raise mismatch("the record names a study that none of its parts had")
+            raise mismatch_fault("the record names a study that none of its parts had")
         self._check_parts(by_round, latest)
         check_published(self, latest.spec)
 
@@ -57,12 +57,12 @@ class Combined(PublishedHead):
             own = by_round[part.round].record
             for field in type(part).model_fields:
                 if getattr(part, field) != getattr(own, field):
-                    raise mismatch(f"part {part.round} has another {field} than the round itself")
+                    raise mismatch_fault(f"part {part.round} has another {field} than the round itself")
         specs = [result.spec for result in by_round.values()]
         periods = {spec.period for spec in specs}
         alike = {(spec.question.digest, spec.withheld, spec.content.after.readers) for spec in specs}
         if not all(spec.sums for spec in specs) or len(alike) > 1 or len(periods) < len(specs):
-            raise mismatch(
+            raise mismatch_fault(
                 "the rounds are not exact sums of one question over different periods, for the same readers"
             )
         records = [result.record for result in by_round.values()]
@@ -77,6 +77,6 @@ class Combined(PublishedHead):
         }
         for field, value in expected.items():
             if getattr(record, field) != value:
-                raise mismatch(
+                raise mismatch_fault(
                     f"{field} is {getattr(record, field)} in the record, {value} follows from the rounds"
                 )

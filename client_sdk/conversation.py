@@ -20,14 +20,14 @@ from typing import TypeAlias
 
 from client_sdk.api import Asked
 from client_sdk.effects import Flow
-from client_sdk.enrolment import enrol
+from client_sdk.enrolment import enrol_in_cohort
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError, fault_in
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
-from client_sdk.result import TRANSCRIPT, Result
+from client_sdk.result import TRANSCRIPT_FILE, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.store import StoredPhase
-from client_sdk.upload import mask, send
+from client_sdk.upload import mask_upload, send_upload
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
@@ -42,8 +42,8 @@ from veilsum.protocol.messages import (
     Opening,
     Refusal,
 )
-from veilsum.protocol.record import ResultRecord, mismatch, verify_record
-from veilsum.protocol.rest import ENDINGS, RoundView, round_name
+from veilsum.protocol.record import ResultRecord, mismatch_fault, verify_record
+from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
 from veilsum.protocol.study import check_enough_rows
 from veilsum.study.result_files import read_material
 from veilsum.study.vectors import Material
@@ -89,7 +89,7 @@ Turn: TypeAlias = Asked | Result | Counted
 """What a member is shown next, or the round's outcome."""
 
 
-def contribute(session: Session, round_id: str) -> Flow[Result]:
+def contribute_to_round(session: Session, round_id: str) -> Flow[Result]:
     """Take part in a round until it ends. Resumes a round that was begun, and verifies a finished one again.
 
     After an indicator round, it waits for the cohort's next round and takes part in that.
@@ -111,16 +111,16 @@ def contribute(session: Session, round_id: str) -> Flow[Result]:
 def run_round(
     session: Session, round_id: str, shown: tuple[bytes, Asked] | None = None
 ) -> Flow[Result | Counted]:
-    """Take part in one round, from whatever point this member has reached. Raises as `contribute`.
+    """Take part in one round, from whatever point this member has reached. Raises as `contribute_to_round`.
 
     Args:
         session: the member.
         round_id: 16 hexadecimal digits.
         shown: what `fetch_request` returned; None to ask.
     """
-    folder = session.store.results(round_id)
+    folder = session.store.result_folder(round_id)
     if Result.saved_in(folder):
-        result = session.verified(folder)
+        result = session.load_verified(folder)
         # In case a crash came between saving and erasing.
         Conversation(session, result.evidence.manifest.cohort, round_id).erase_shares()
         return result
@@ -142,19 +142,19 @@ def fetch_request(session: Session, round_id: str) -> Flow[tuple[bytes, Asked]]:
     """
     store, refusal = session.store, None
     try:
-        asked = yield from session.coordinator.request(round_id, session.member)
+        asked = yield from session.coordinator.fetch_request(round_id, session.member)
     except PeerFault as fault:
         refusal, asked = fault, Asked(None, 0, "", 0)
-    known = [cohort for cohort, held in store.cohorts() if held.round_id == round_id]
-    if isinstance(asked.message, Opening) and store.held(asked.message.cohort) is not None:
+    known = [cohort for cohort, held in store.stored_phases() if held.round_id == round_id]
+    if isinstance(asked.message, Opening) and store.load_phase(asked.message.cohort) is not None:
         known.append(asked.message.cohort)
     if known and refusal is None:
         return known[0], asked
-    view = yield from session.round(round_id)
+    view = yield from session.fetch_round(round_id)
     cohort = bytes.fromhex(view.cohort)
     if refusal is None:
         return cohort, asked
-    if not view.ended and store.held(cohort) is not None:
+    if not view.ended and store.load_phase(cohort) is not None:
         raise refusal
     return cohort, Asked(None, view.version, view.state, 0)
 
@@ -165,11 +165,11 @@ def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
     Raises:
         PeerFault: wrong-sequence if such a round has not ended; outcome-missing if the coordinator does not know it.
     """
-    for cohort, held in list(session.store.cohorts()):
+    for cohort, held in list(session.store.stored_phases()):
         if isinstance(held.phase, Attempting) and held.round_id != round_id:
             other = Conversation(session, cohort, held.round_id)
             try:
-                view = yield from session.round(held.round_id)
+                view = yield from session.fetch_round(held.round_id)
             except PeerFault as fault:
                 if fault.cause is not Cause.NOT_FOUND:
                     raise
@@ -186,7 +186,7 @@ def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
 
 def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
     """Return why no sum can follow an indicator that this member has counted, so that the run is over; None if it can."""
-    counted = session.store.ledger.history().count_of(indicator.context)
+    counted = session.store.ledger.load_history().count_of(indicator.context)
     assert counted is not None
     try:
         check_enough_rows(indicator.question, counted.holders)
@@ -200,7 +200,7 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
     after: int | None = None
     while True:
         asked_s = session.environment.monotonic_s()
-        view = yield from session.coordinator.cohort(cohort.hex(), after)
+        view = yield from session.coordinator.fetch_cohort(cohort.hex(), after)
         if view.rounds.count(round_id) != 1:
             raise PeerFault(
                 Cause.MALFORMED,
@@ -209,7 +209,7 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
             )
         later = view.rounds[view.rounds.index(round_id) + 1 :]
         if later:
-            newest = yield from session.round(later[-1])
+            newest = yield from session.fetch_round(later[-1])
             if not newest.ended or newest.state == "done":
                 return later[-1]
         session.report(
@@ -241,9 +241,9 @@ class Conversation:
     # Where it stands
 
     @property
-    def held(self) -> StoredPhase:
+    def stored_phase(self) -> StoredPhase:
         """The stored phase. Raises NotEnrolled without one."""
-        held = self.session.store.held(self.cohort)
+        held = self.session.store.load_phase(self.cohort)
         if held is None:
             raise NotEnrolled(
                 f"round {self.round_id} is of cohort {self.cohort.hex()}, which this member holds no keys for: call "
@@ -254,12 +254,12 @@ class Conversation:
     @property
     def phase(self) -> MemberPhase:
         """The stored phase, with the newest history."""
-        return self.held.phase
+        return self.stored_phase.phase
 
     @property
     def standing(self) -> Standing:
         """Where this member stands in the round."""
-        held, folder = self.held, self.session.store.results(self.round_id)
+        held, folder = self.stored_phase, self.session.store.result_folder(self.round_id)
         here = held.round_id == self.round_id
         # First the phase: a crash may have come between the evidence and it.
         if here and isinstance(held.phase, Attempting):
@@ -273,11 +273,11 @@ class Conversation:
     @property
     def kept_evidence(self) -> Evidence:
         """The round's stored evidence. Raises StateError if it is missing."""
-        return self.evidence or Evidence.load(self.session.store.results(self.round_id))
+        return self.evidence or Evidence.load(self.session.store.result_folder(self.round_id))
 
-    def sort(self, asked: Asked) -> Shown:
+    def sort_answer(self, asked: Asked) -> Shown:
         """Say which column of the table an answer of the coordinator belongs to."""
-        if asked.state in ENDINGS:
+        if asked.state in ROUND_ENDINGS:
             return Shown.DONE if asked.state == "done" else Shown.ENDED
         if asked.message is None or asked.message == self.answered:
             return Shown.NOTHING
@@ -285,30 +285,30 @@ class Conversation:
         return kinds.get(type(asked.message), Shown.REQUEST)
 
     def take_turn(self, asked: Asked) -> Flow[Turn]:
-        """Do what the table says. Raises as `contribute`."""
-        shown, phase, began_s = self.sort(asked), self.phase, self.session.environment.monotonic_s()
-        if asked.state in ENDINGS:
+        """Do what the table says. Raises as `contribute_to_round`."""
+        shown, phase, began_s = self.sort_answer(asked), self.phase, self.session.environment.monotonic_s()
+        if asked.state in ROUND_ENDINGS:
             self.record = asked.record
         turn = yield from VERBS[self.standing, shown](self, asked)
         if shown is not Shown.NOTHING:
             self.answered = asked.message
             if isinstance(turn, Asked):
-                news = self.phase is not phase or turn.state in ENDINGS
+                news = self.phase is not phase or turn.state in ROUND_ENDINGS
                 yield from self.session.pace_poll(began_s, news=news)
         return turn
 
     def join_cohort(self) -> Flow[None]:
         """Join the cohort if a card is all that this member has sent. Raises as `enrol`, and NotEnrolled without a card."""
         if isinstance(self.phase, Enrolled):
-            yield from enrol(self.session, self.cohort, None)
+            yield from enrol_in_cohort(self.session, self.cohort, None)
         self.session.policy.check_roster(ready_of(self.phase).roster)  # another admin may be pinned by now
 
     # What it does
 
     def wait(self, asked: Asked) -> Flow[Turn]:
         """Wait for a request newer than the one before."""
-        view = yield from self.session.round(self.round_id)
-        self._report(view)
+        view = yield from self.session.fetch_round(self.round_id)
+        self._report_view(view)
         if asked.message is not None and self.session.member in view.waiting_for:
             # Its answer was lost. A certificate, though, is shown to every member, also to one that has answered it.
             self.answered = None
@@ -321,14 +321,14 @@ class Conversation:
         """Open the round that is shown, and upload."""
         assert isinstance(asked.message, Opening)
         yield from self.session.learn_newest_roster(asked.roster)
-        yield from self._open(asked.message)
+        yield from self._open_round(asked.message)
         return (yield from self.upload(asked))
 
     def enter_late(self, asked: Asked) -> Flow[Turn]:
         """Open a round that goes on already: this member's upload would not count any more, but it can help to end the attempt."""
-        opening = yield from self.session.coordinator.opening(self.round_id)
-        yield from self.session.roster()
-        yield from self._open(opening)
+        opening = yield from self.session.coordinator.fetch_opening(self.round_id)
+        yield from self.session.fetch_roster()
+        yield from self._open_round(opening)
         return (yield from self.answer(asked))
 
     def upload(self, asked: Asked) -> Flow[Turn]:
@@ -341,36 +341,36 @@ class Conversation:
         if isinstance(phase, Opened):
             # Perhaps opened before a restart: policy or roster may be others now.
             self._check_allowed(phase.attempt)
-            material = yield from self._material(phase.attempt)
+            material = yield from self._fetch_material(phase.attempt)
             if not isinstance(phase := self.phase, Opened):
-                raise self._lapse()  # its keys were erased meanwhile
-            phase, chunks = yield from mask(self.session, self.round_id, phase, material)
+                raise self._expired_error()  # its keys were erased meanwhile
+            phase, chunks = yield from mask_upload(self.session, self.round_id, phase, material)
         assert isinstance(phase, Attempting)
         if not phase.uploads:  # shown again, to a member that came too late to upload
             return (yield from self._ask_again(asked))
         [upload] = phase.uploads
-        sending = send(self.session, self.round_id, phase, upload, chunks, asked.version)
-        return (yield from self._send(sending, asked))
+        sending = send_upload(self.session, self.round_id, phase, upload, chunks, asked.version)
+        return (yield from self._send_answer(sending, asked))
 
     def answer(self, asked: Asked) -> Flow[Turn]:
         """Answer a request by the phase's rules."""
         if asked.message is None or not self._is_in_round():
             return (yield from self.refuse(asked))
-        return (yield from self._reply(self._receive(asked.message), asked))
+        return (yield from self._send_reply(self._receive_message(asked.message), asked))
 
     def erase(self, asked: Asked) -> Flow[Turn]:
         """Erase the attempt's keys and report. A decryptor that never saw the opening is shown it first (docs/protocol.md §4.9)."""
         request, ready = asked.message, ready_of(self.phase)
         assert isinstance(request, ErasureRequest)
         if self._is_in_round() or any(each.context == request.context for each in ready.history.unsettled):
-            return (yield from self._reply(self._receive(request), asked))
-        opening = yield from self.session.coordinator.opening(self.round_id)
+            return (yield from self._send_reply(self._receive_message(request), asked))
+        opening = yield from self.session.coordinator.fetch_opening(self.round_id)
         self._check_round(opening)
         before = self.phase
         key, now_s = self.session.key, self.session.environment.now_s()
         following, replies = ready_of(before).erase_unopened(opening, request, key, now_s)
-        self._hold(before, following)
-        return (yield from self._reply(replies, asked))
+        self._store_phase(before, following)
+        return (yield from self._send_reply(replies, asked))
 
     def refuse(self, asked: Asked) -> Flow[Turn]:
         """Refuse to enter a round twice: two sums over the same records, a member apart, show that member's vector."""
@@ -385,7 +385,7 @@ class Conversation:
         """End a round whose keys this member has erased. It comes back for the erasure request."""
         if asked.state == "erasing":
             return (yield from self.wait(asked))
-        raise self._lapse()
+        raise self._expired_error()
 
     def close_erased(self, asked: Asked) -> Flow[Turn]:
         """Take the closing of a round whose keys this member has erased since; `miss` a round that it never opened."""
@@ -400,13 +400,13 @@ class Conversation:
 
     def take_closing(self, asked: Asked) -> Flow[Turn]:
         """Take the closing of an ended round: keep the evidence, or erase."""
-        self._receive((yield from self._fetch_closing(asked)))
+        self._receive_message((yield from self._fetch_closing(asked)))
         return asked
 
     def _fetch_closing(self, asked: Asked) -> Flow[Closing]:
         message = asked.message
         if not isinstance(message, Closing):
-            shown = yield from self.session.coordinator.request(self.round_id, self.session.member)
+            shown = yield from self.session.coordinator.fetch_request(self.round_id, self.session.member)
             message = shown.message
         if not isinstance(message, Closing):
             raise PeerFault(Cause.WRONG_PHASE, "the round has ended, but does not show how", ["coordinator"])
@@ -414,24 +414,24 @@ class Conversation:
 
     def take_end(self, asked: Asked) -> Flow[Turn]:
         """Learn how a round ended without a result, erase its shares, and say so."""
-        history = self.session.store.ledger.history()
+        history = self.session.store.ledger.load_history()
         if any(
             round_name(each.context) == self.round_id for each in (*history.unsettled, *history.certified)
         ):
-            yield from self.session.settle()
+            yield from self.session.learn_endings()
         self.erase_ended(asked.state)
-        view = yield from self.session.round(self.round_id)
+        view = yield from self.session.fetch_round(self.round_id)
         raise NoResult(self.round_id, asked.state, fault_in(view))
 
     def conclude(self, _asked: Asked) -> Flow[Turn]:
         """Count an indicator, or collect the result."""
         attempt = self.kept_evidence.attempt
         if not attempt.spec.indicator:
-            return (yield from self._collect())
+            return (yield from self._collect_result())
         if self._is_uncounted(attempt.context):
-            yield from self._count()
+            yield from self._count_indicator()
             self.erase_shares()
-        if self.session.store.ledger.history().count_of(attempt.context) is None:
+        if self.session.store.ledger.load_history().count_of(attempt.context) is None:
             raise PeerFault(
                 Cause.INDICATOR_MISMATCH,
                 f"this member went on without counting indicator {self.round_id}: its sum goes on without this member",
@@ -443,11 +443,11 @@ class Conversation:
     def erase_shares(self) -> None:
         """Erase the shares of a round that is over."""
         if self._is_in_round() and isinstance(phase := self.phase, Closed):
-            self._hold(phase, phase.settled())
+            self._store_phase(phase, phase.erase_shares())
 
     def erase_ended(self, state: str) -> None:
         """Erase the shares of a round that ended without a result. Raises PeerFault(wrong-phase) if its closing says otherwise."""
-        for link in self.session.store.ledger.history().settled:
+        for link in self.session.store.ledger.load_history().settled:
             ended = _STATES_BY_REASON.get(link.reason, "voided")
             if round_name(link.context) == self.round_id and ended != state:
                 raise PeerFault(
@@ -459,19 +459,19 @@ class Conversation:
 
     # Opening
 
-    def _open(self, opening: Opening) -> Flow[None]:
+    def _open_round(self, opening: Opening) -> Flow[None]:
         """Check an opening, then store it: the round asked for, signature and history, the roster's age, policy, reservation, material."""
         self._check_round(opening)
         self._check_time(opening)
-        yield from self.session.settle(opening.links)
+        yield from self.session.learn_endings(opening.links)
         if self._is_uncounted(opening.terms.indicator):
-            yield from self._count()
+            yield from self._count_indicator()
         before = self.phase
         opened, _ = before.receive(opening, self.session.key, self.session.environment.now_s())
         assert isinstance(opened, Opened)
         self._check_allowed(opened.attempt)
-        yield from self._material(opened.attempt)
-        self._hold(before, opened)
+        yield from self._fetch_material(opened.attempt)
+        self._store_phase(before, opened)
 
     def _check_round(self, opening: Opening) -> None:
         """Refuse an opening of another round than the one asked for, before anything else is looked at."""
@@ -486,19 +486,19 @@ class Conversation:
 
     def _check_time(self, opening: Opening) -> None:
         if self.session.environment.now_s() >= opening.terms.latest_end_s:
-            raise self._lapse()
+            raise self._expired_error()
 
     def _check_allowed(self, attempt: Attempt) -> None:
         """Refuse what roster, policy and ledger, as they are now, don't allow (docs/protocol.md §4.3, clauses 10 and 11, and §7.3)."""
         session = self.session
         session.check_current(attempt.roster)
         session.policy.check_opening(attempt, session.environment.now_s())
-        session.store.ledger.check(attempt)
+        session.store.ledger.check_attempt(attempt)
 
-    def _material(self, attempt: Attempt) -> Flow[Material]:
+    def _fetch_material(self, attempt: Attempt) -> Flow[Material]:
         """Return the step's input from earlier steps. Raises PeerFault(terms-refused) if its terms name another file."""
         if self.material_file is None and attempt.terms.material != NO_CONTEXT:
-            content = yield from self.session.coordinator.material(self.round_id)
+            content = yield from self.session.coordinator.fetch_material(self.round_id)
             if hashlib.sha256(content).digest() != attempt.terms.material:
                 raise PeerFault(
                     Cause.TERMS_REFUSED,
@@ -510,16 +510,16 @@ class Conversation:
 
     # Answering
 
-    def _receive(self, message: Message) -> tuple[Message, ...]:
+    def _receive_message(self, message: Message) -> tuple[Message, ...]:
         session, before = self.session, self.phase
         replies = session.receive(self.cohort, message, self.round_id)
         if isinstance(self.phase, Closed) and not isinstance(before, Closed):
-            self.evidence = Evidence.load(session.store.results(self.round_id))
+            self.evidence = Evidence.load(session.store.result_folder(self.round_id))
         if replies:
             session.report(Progress(Step.ANSWERING, detail=type(replies[0]).__name__.lower()))
         return replies
 
-    def _reply(self, replies: tuple[Message, ...], asked: Asked) -> Flow[Asked]:
+    def _send_reply(self, replies: tuple[Message, ...], asked: Asked) -> Flow[Asked]:
         """Send the reply to a request, if it has one, and return the next request."""
         if not replies:
             return (yield from self._ask_again(asked))
@@ -527,16 +527,16 @@ class Conversation:
         if isinstance(reply, Refusal):
             detail = f"refused to sign, {reply.cause}"
             self.session.report(Progress(Step.ANSWERING, phase=asked.state, detail=detail))
-        sending = self.session.coordinator.answer(self.round_id, reply, asked.version)
-        return (yield from self._send(sending, asked))
+        sending = self.session.coordinator.send_answer(self.round_id, reply, asked.version)
+        return (yield from self._send_answer(sending, asked))
 
-    def _send(self, sending: Flow[Asked | None], asked: Asked) -> Flow[Asked]:
+    def _send_answer(self, sending: Flow[Asked | None], asked: Asked) -> Flow[Asked]:
         """Send an answer, and return the next request, even if the round has moved on without the answer."""
         try:
             following = yield from sending
         except StateError:
             if self.standing is Standing.LEFT:  # what its upload is made of was erased meanwhile
-                raise self._lapse() from None
+                raise self._expired_error() from None
             raise
         except PeerFault as fault:
             if fault.cause is not Cause.WRONG_PHASE:
@@ -553,9 +553,9 @@ class Conversation:
         # Other reports may take days, so do not wait for them.
         after = None if before.state == "erasing" else before.version
         asked_s = session.environment.monotonic_s()
-        asked = yield from session.coordinator.request(self.round_id, session.member, after)
+        asked = yield from session.coordinator.fetch_request(self.round_id, session.member, after)
         asks = asked.message is not None and asked.message != before.message
-        yield from session.pace_poll(asked_s, news=asks or asked.state in ENDINGS)
+        yield from session.pace_poll(asked_s, news=asks or asked.state in ROUND_ENDINGS)
         return asked
 
     # Counting and collecting
@@ -570,50 +570,50 @@ class Conversation:
             and phase.history.count_of(context) is None
         )
 
-    def _count(self) -> Flow[None]:
+    def _count_indicator(self) -> Flow[None]:
         """Fetch the indicator's disclosure and recount it, after the proofs against evicted members.
 
         Raises:
             PeerFault: disclosure-invalid or eviction-invalid if the coordinator does not show what members sent.
         """
-        session, held = self.session, self.held
+        session, held = self.session, self.stored_phase
         session.report(Progress(Step.COUNTING, detail="checking how many members hold each class"))
-        evictions = yield from session.coordinator.evictions(held.round_id)
-        disclosure = yield from session.coordinator.disclosure(held.round_id, session.member)
+        evictions = yield from session.coordinator.fetch_evictions(held.round_id)
+        disclosure = yield from session.coordinator.fetch_disclosure(held.round_id, session.member)
         phase, messages = held.phase, ((evictions,) if evictions.proofs else ()) + (disclosure,)
         for message in messages:
             phase, _ = phase.receive(message, session.key, session.environment.now_s())
-        session.hold(self.cohort, held.phase, phase, held.round_id)
+        session.store_phase(self.cohort, held.phase, phase, held.round_id)
 
-    def _collect(self) -> Flow[Result]:
+    def _collect_result(self) -> Flow[Result]:
         """Fetch, verify and keep the result, then erase the shares."""
         session, coordinator, name = self.session, self.session.coordinator, self.round_id
         session.report(Progress(Step.VERIFYING, phase="done"))
-        folder = session.store.results(name)
+        folder = session.store.result_folder(name)
         evidence = self.kept_evidence
-        record = self.record or (yield from coordinator.result(name))
+        record = self.record or (yield from coordinator.fetch_record(name))
         verify_record(record, evidence.roster.coordinator)  # before all that it names is fetched
         if self._is_in_round() and isinstance(phase := self.phase, Closed):
             kept = [dealer.member for dealer in phase.evicted if dealer.member not in record.evicted]
             if kept:
-                raise mismatch(f"the record keeps {', '.join(kept)}, proved false to this member")
-        head_file = None if record.head is None else (yield from coordinator.weights(name))
+                raise mismatch_fault(f"the record keeps {', '.join(kept)}, proved false to this member")
+        head_file = None if record.head is None else (yield from coordinator.fetch_weights(name))
         documents = {}
         for each in record.documents:
-            documents[each.name] = yield from coordinator.document(name, each.name)
-        evictions = (yield from coordinator.evictions(name)) if record.evicted else None
+            documents[each.name] = yield from coordinator.fetch_document(name, each.name)
+        evictions = (yield from coordinator.fetch_evictions(name)) if record.evicted else None
         transcript = None
         if session.transcripts:
-            transcript = yield from coordinator.transcript(name)
+            transcript = yield from coordinator.fetch_transcript(name)
             # Before it is replayed: if it shows that the coordinator is false, it is the proof for others.
-            write_durably(folder / TRANSCRIPT, transcript)
-        yield from self._material(evidence.attempt)
+            write_durably(folder / TRANSCRIPT_FILE, transcript)
+        yield from self._fetch_material(evidence.attempt)
         result = Result(evidence, record, head_file, evictions, transcript, documents, self.material_file)
         if self.evidence is None:
             result.verify(session.policy.federation)
         else:
             result.verify_against_evidence()
-        result.check_counts(session.store.ledger.history())
+        result.check_counts(session.store.ledger.load_history())
         result.save(folder)
         self.erase_shares()
         members = len(evidence.attempt.members)
@@ -624,18 +624,18 @@ class Conversation:
 
     def _is_in_round(self) -> bool:
         """Whether the stored phase is of this round's attempt."""
-        held = self.held
+        held = self.stored_phase
         return held.round_id == self.round_id and isinstance(held.phase, Attempting | Closed)
 
-    def _hold(self, before: MemberPhase, following: MemberPhase) -> None:
+    def _store_phase(self, before: MemberPhase, following: MemberPhase) -> None:
         if following is not before:
-            self.session.hold(self.cohort, before, following, self.round_id)
+            self.session.store_phase(self.cohort, before, following, self.round_id)
 
-    def _lapse(self) -> NoResult:
+    def _expired_error(self) -> NoResult:
         fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
         return NoResult(self.round_id, "lapsed", fault)
 
-    def _report(self, view: RoundView) -> None:
+    def _report_view(self, view: RoundView) -> None:
         self.session.report(
             Progress(
                 Step.WAITING,

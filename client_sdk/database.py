@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import LOSS, FolderLock
+from client_sdk.files import LOST_STATE_HELP, FolderLock
 from veilsum.protocol.member import History
 from veilsum.system.files import make_private, sync_folder, write_durably
 
 T = TypeVar("T")
 
 SECRET_BYTES = 32
-DATABASE = "state.sqlite"
-_FORMAT = 4
+DATABASE_FILE = "state.sqlite"
+_DATABASE_FORMAT = 4
 # temp_store: no copies of pages elsewhere.
-_SETTINGS = """
+_SETTINGS_SQL = """
 PRAGMA page_size = 4096; PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = {};
 PRAGMA secure_delete = ON; PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = ON;
 """
 # `room` fills the part of a row that shares its page with others. Values stand in pages of their own, which secure_delete zeroes:
 # pages that are shared may keep copies of rows that were moved.
-_TABLES = """
+_TABLES_SQL = """
 CREATE TABLE sealed (name TEXT PRIMARY KEY, sha256 BLOB NOT NULL, room BLOB NOT NULL DEFAULT (zeroblob(1024)), value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE seal (names BLOB NOT NULL, ledger BLOB NOT NULL);
 CREATE TABLE run (
@@ -72,16 +72,16 @@ SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, e
     (SELECT context FROM spending WHERE spending.base = COALESCE(run.base, run.id) AND step = 'sum' ORDER BY number LIMIT 1) AS summed
 FROM run;
 """
-_LEDGER = ("run", "held", "attempt", "vector")
+_LEDGER_TABLES = ("run", "held", "attempt", "vector")
 """The ledger's tables."""
-_NAMED = """
+_NAMED_ARRAYS_SQL = """
 SELECT rows_sha256 FROM run WHERE yes UNION SELECT sha256 FROM vector
 UNION SELECT substr(value, -32) FROM sealed WHERE name GLOB 'unsent/*'
 """
 """The arrays in use."""
-_ARRAY = re.compile(r"\.?[0-9a-f]{64}(\.|$)")
+_ARRAY_FILE = re.compile(r"\.?[0-9a-f]{64}(\.|$)")
 """The name of an array or of a half-written one."""
-_PASSING = (
+_PASSING_ERRORS = (
     "SQLITE_BUSY",
     "SQLITE_CANTOPEN",
     "SQLITE_FULL",
@@ -107,26 +107,26 @@ class StateDatabase:
     """SQLite's: with less a power cut may undo what was committed. Tests that pull no plug turn it off."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self._arrays = folder / DATABASE, folder / "arrays"
+        self.path, self._arrays = folder / DATABASE_FILE, folder / "arrays"
         self._connection: sqlite3.Connection | None = None
         self._turn = threading.RLock()
         self._seen = dict[str, tuple[bytes, Any]]()
         self._there = set[str]()  # files of arrays
 
     @property
-    def made(self) -> bool:
+    def is_made(self) -> bool:
         """Whether `create` finished here."""
         if not self.path.exists():
             return False
-        with self._errors(), closing(self._connected(made=False)) as db:
+        with self._translate_errors(), closing(self._connect(made=False)) as db:
             return bool(db.execute("PRAGMA user_version").fetchone()[0])
 
     def create(self) -> None:
         """Make the database with an empty ledger, unless it is there."""
-        if not self.made:
-            with self._created() as db:
-                _keep(db, "secret", secrets.token_bytes(SECRET_BYTES))
-                _keep(db, "history", History().encode())
+        if not self.is_made:
+            with self._creating_transaction() as db:
+                _upsert_sealed(db, "secret", secrets.token_bytes(SECRET_BYTES))
+                _upsert_sealed(db, "history", History().encode())
 
     def take_over(self, old: "StateDatabase") -> None:
         """Create the database with the ledger of another identity, which loses its state. A repeated call resumes after a failure.
@@ -138,8 +138,8 @@ class StateDatabase:
         given = old.path
         leaving, carried = given.with_name("leaving.sqlite"), given.with_name("carried-over.sqlite")
         old.path = next((path for path in (given, leaving, carried) if path.exists()), given)
-        if self.made:
-            if old.path == given or old._secret() != self._secret():  # noqa: SLF001 - of this class
+        if self.is_made:
+            if old.path == given or old._read_secret() != self._read_secret():  # noqa: SLF001 - of this class
                 raise Misuse(f"{self.path} exists already")
         elif old.path == carried or not old.path.exists():
             raise Misuse(f"{given} does not exist")
@@ -151,51 +151,51 @@ class StateDatabase:
                 given.rename(leaving)
                 sync_folder(leaving.parent)
                 old.path = leaving
-            if not self.made:
-                self._copy(old)
+            if not self.is_made:
+                self._copy_ledger(old)
             if old.path == leaving:
                 leaving.rename(carried)
                 sync_folder(carried.parent)
 
-    def _secret(self) -> bytes:
+    def _read_secret(self) -> bytes:
         with self.read(whole=False) as db:
             found = db.execute("SELECT value FROM sealed WHERE name = 'secret'").fetchone()
         return bytes(found[0]) if found else b""
 
-    def _copy(self, old: "StateDatabase") -> None:
-        with self._created() as db, old.read(whole=False) as ledger:
+    def _copy_ledger(self, old: "StateDatabase") -> None:
+        with self._creating_transaction() as db, old.read(whole=False) as ledger:
             for name in ("secret", "history"):
                 query = "SELECT sha256, value FROM sealed WHERE name = ?"
                 digest, content = ledger.execute(query, (name,)).fetchone() or (b"", b"")
-                if _keep(db, name, content) != digest:
-                    raise StateError(f"{old.path} is damaged ({name}). {LOSS}")
-            for table in _LEDGER:
+                if _upsert_sealed(db, name, content) != digest:
+                    raise StateError(f"{old.path} is damaged ({name}). {LOST_STATE_HELP}")
+            for table in _LEDGER_TABLES:
                 for row in ledger.execute(f"SELECT * FROM {table}"):  # noqa: S608 - our own names
                     db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
-            for (digest,) in db.execute(_NAMED).fetchall():
-                self.put_array(old.array(digest))
+            for (digest,) in db.execute(_NAMED_ARRAYS_SQL).fetchall():
+                self.put_array(old.read_array(digest))
 
     @contextmanager
-    def _created(self) -> Iterator[sqlite3.Connection]:
+    def _creating_transaction(self) -> Iterator[sqlite3.Connection]:
         """The transaction that makes the database; without its commit there is none."""
         for folder in (self.path.parent, self._arrays):
             make_private(folder)
         self.path.touch(0o600)
-        with self._errors(), closing(self._connected(made=False)) as db, db:
+        with self._translate_errors(), closing(self._connect(made=False)) as db, db:
             db.execute("BEGIN IMMEDIATE")
-            for statement in _TABLES.split(";"):
+            for statement in _TABLES_SQL.split(";"):
                 db.execute(statement)
             yield db
-            db.execute("INSERT INTO seal VALUES (?, ?)", (_seal(db), _ledger_seal(db)))
-            db.execute(f"PRAGMA user_version = {_FORMAT}")
+            db.execute("INSERT INTO seal VALUES (?, ?)", (_seal_of(db), _ledger_seal(db)))
+            db.execute(f"PRAGMA user_version = {_DATABASE_FORMAT}")
 
     def open(self) -> None:
         """Keep a connection until `close`, instead of one for each transaction; remove arrays that a crash left."""
-        with self._turn, self._errors():
-            self._connection = self._connected()
+        with self._turn, self._translate_errors():
+            self._connection = self._connect()
             make_private(self.path.parent)  # a copy may be open to others
-            self._there = {path.name for path in self._arrays.iterdir() if _ARRAY.match(path.name)}
-            self._sweep(self._connection)
+            self._there = {path.name for path in self._arrays.iterdir() if _ARRAY_FILE.match(path.name)}
+            self._remove_unnamed_arrays(self._connection)
 
     def close(self) -> None:
         """Close what `open` opened; later transactions open the database again."""
@@ -207,11 +207,11 @@ class StateDatabase:
     @contextmanager
     def read(self, *, whole: bool = True) -> Iterator[sqlite3.Connection]:
         """The connection, for this thread alone; without `whole`, sealed values may be gone, but the ledger is checked all the same."""
-        with self._turn, self._errors():
+        with self._turn, self._translate_errors():
             if self._connection is not None:
                 yield self._connection
                 return
-            self._connection = self._connected(whole=whole)
+            self._connection = self._connect(whole=whole)
             try:
                 yield self._connection
             finally:
@@ -227,11 +227,11 @@ class StateDatabase:
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 yield db
-                db.execute("UPDATE seal SET names = ?", (_seal(db),))
-            self._sweep(db)
+                db.execute("UPDATE seal SET names = ?", (_seal_of(db),))
+            self._remove_unnamed_arrays(db)
 
     @contextmanager
-    def change(self) -> Iterator[sqlite3.Connection]:
+    def write_ledger(self) -> Iterator[sqlite3.Connection]:
         """`write`, for the ledger's tables."""
         with self.write() as db:
             yield db
@@ -239,7 +239,7 @@ class StateDatabase:
 
     # Sealed values
 
-    def sealed(self, name: str, load: Callable[[bytes], T]) -> T | None:
+    def load_sealed(self, name: str, load: Callable[[bytes], T]) -> T | None:
         """Return a stored value, parsed by `load`, or None."""
         with self.read() as db:
             known, value = self._seen.get(name, (b"", None))
@@ -250,7 +250,7 @@ class StateDatabase:
             digest, content = row
             if content is not None:
                 if hashlib.sha256(content).digest() != digest:
-                    raise self._damaged(name)
+                    raise self._damaged_error(name)
                 try:
                     value = load(content)
                 except (PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -259,18 +259,18 @@ class StateDatabase:
             found: T = value
             return found
 
-    def keep(self, name: str, value: object, content: bytes) -> None:
+    def store_sealed(self, name: str, value: object, content: bytes) -> None:
         """Store a value, encoded as `content`, in place of an earlier one."""
         with self.write() as db:
-            self._seen[name] = _keep(db, name, content), value
+            self._seen[name] = _upsert_sealed(db, name, content), value
 
-    def drop(self, name: str) -> None:
+    def erase_sealed(self, name: str) -> None:
         """Erase a value, if there is one."""
         self._seen.pop(name, None)
         with self.write() as db:
             db.execute("DELETE FROM sealed WHERE name = ?", (name,))
 
-    def names(self, kind: str) -> list[str]:
+    def sealed_names(self, kind: str) -> list[str]:
         """Return the names of the values of a kind, without `kind/`."""
         with self.read() as db:
             found = db.execute("SELECT name FROM sealed WHERE name GLOB ? ORDER BY name", (f"{kind}/*",))
@@ -285,20 +285,20 @@ class StateDatabase:
         write_durably(self._arrays / digest.hex(), content)
         return digest
 
-    def array(self, digest: bytes) -> bytes:
+    def read_array(self, digest: bytes) -> bytes:
         """Return an array's bytes. Raises StateError if they are missing or have changed."""
         path = self._arrays / digest.hex()
         try:
             content = path.read_bytes()
         except FileNotFoundError as error:
-            raise StateError(f"{path} is missing. {LOSS}") from error
+            raise StateError(f"{path} is missing. {LOST_STATE_HELP}") from error
         if hashlib.sha256(content).digest() != digest:
-            raise StateError(f"{path} is damaged. {LOSS}")
+            raise StateError(f"{path} is damaged. {LOST_STATE_HELP}")
         return content
 
-    def _sweep(self, db: sqlite3.Connection) -> None:
+    def _remove_unnamed_arrays(self, db: sqlite3.Connection) -> None:
         """Remove arrays that are no longer named."""
-        named = {digest.hex() for (digest,) in db.execute(_NAMED)}
+        named = {digest.hex() for (digest,) in db.execute(_NAMED_ARRAYS_SQL)}
         for name in (gone := self._there - named):
             (self._arrays / name).unlink(missing_ok=True)
         if gone:
@@ -307,51 +307,51 @@ class StateDatabase:
 
     # Connections and errors
 
-    def _connected(self, *, made: bool = True, whole: bool = True) -> sqlite3.Connection:
+    def _connect(self, *, made: bool = True, whole: bool = True) -> sqlite3.Connection:
         if made and not self.path.exists():
-            raise StateError(f"{self.path} is missing. {LOSS}")
+            raise StateError(f"{self.path} is missing. {LOST_STATE_HELP}")
         # A flow's steps run in several threads, one at a time: `_turn`.
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
-            db.executescript(_SETTINGS.format(self.synchronous))
+            db.executescript(_SETTINGS_SQL.format(self.synchronous))
             if made:
-                self._check(db, whole=whole)
+                self._check_seals(db, whole=whole)
         except BaseException:
             db.close()
             raise
         return db
 
-    def _check(self, db: sqlite3.Connection, *, whole: bool) -> None:
+    def _check_seals(self, db: sqlite3.Connection, *, whole: bool) -> None:
         with db:
             db.execute("BEGIN")  # another process may write
             [version] = db.execute("PRAGMA user_version").fetchone()
             if version == 0:  # an empty file
-                raise StateError(f"{self.path} is missing. {LOSS}")
-            if version != _FORMAT:
+                raise StateError(f"{self.path} is missing. {LOST_STATE_HELP}")
+            if version != _DATABASE_FORMAT:
                 raise self._of_another_release()
             names, ledger = db.execute("SELECT names, ledger FROM seal").fetchone() or (b"", b"")
-            if ledger != _ledger_seal(db) or (whole and names != _seal(db)):
-                raise self._damaged("a stored value has changed or is missing")
+            if ledger != _ledger_seal(db) or (whole and names != _seal_of(db)):
+                raise self._damaged_error("a stored value has changed or is missing")
 
-    def _damaged(self, why: object) -> StateError:
-        return StateError(f"{self.path} is damaged ({why}). {LOSS}")
+    def _damaged_error(self, why: object) -> StateError:
+        return StateError(f"{self.path} is damaged ({why}). {LOST_STATE_HELP}")
 
     def _of_another_release(self) -> StateError:
         return StateError(
-            f"{self.path} was written by another release: go on with that one. Otherwise: {LOSS}"
+            f"{self.path} was written by another release: go on with that one. Otherwise: {LOST_STATE_HELP}"
         )
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorname", "").startswith(_PASSING):
+            if getattr(error, "sqlite_errorname", "").startswith(_PASSING_ERRORS):
                 raise OSError(f"{self.path}: {error}") from error
-            raise self._damaged(error) from error
+            raise self._damaged_error(error) from error
 
 
-def _seal(db: sqlite3.Connection) -> bytes:
+def _seal_of(db: sqlite3.Connection) -> bytes:
     """Of all names and their values' digests: none is lost or taken for another."""
     whole = hashlib.sha256()
     for name, digest in db.execute("SELECT name, sha256 FROM sealed ORDER BY name"):
@@ -362,14 +362,14 @@ def _seal(db: sqlite3.Connection) -> bytes:
 def _ledger_seal(db: sqlite3.Connection) -> bytes:
     """Of the ledger's rows: SQLite has no checksums, and one flipped bit would free a record that was summed."""
     whole = hashlib.sha256()
-    for table in _LEDGER:
+    for table in _LEDGER_TABLES:
         whole.update(table.encode())
         for row in db.execute(f"SELECT * FROM {table} ORDER BY 1, 2"):  # noqa: S608 - our own names
             whole.update(repr(row).encode())
     return whole.digest()
 
 
-def _keep(db: sqlite3.Connection, name: str, content: bytes) -> bytes:
+def _upsert_sealed(db: sqlite3.Connection, name: str, content: bytes) -> bytes:
     digest = hashlib.sha256(content).digest()
     db.execute(
         "INSERT INTO sealed (name, sha256, value) VALUES (?, ?, ?) "

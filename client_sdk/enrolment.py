@@ -8,7 +8,7 @@ from client_sdk.api import Invitation
 from client_sdk.effects import Flow
 from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
-from client_sdk.records import Marks, Records, Selection, select, select_again
+from client_sdk.records import Marks, Records, Selection, select_again, select_rows
 from client_sdk.reservations import Run, State
 from client_sdk.session import Session, ready_of
 from veilsum.calibration.rows import usable_rows
@@ -23,7 +23,7 @@ from veilsum.protocol.study import Content, Question, read_content
 from veilsum.study.promise import check_cohort
 
 
-def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quorum]:
+def enrol_in_cohort(session: Session, cohort: bytes, records: Records | None) -> Flow[Quorum]:
     """Join a cohort, or resume joining it after a crash. For a joined cohort, only return its numbers.
 
     Args:
@@ -40,20 +40,20 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
         Misuse: the run was answered with other data.
         ClientError: the state is damaged or the coordinator can't be reached.
     """
-    before = {run.number for run in session.store.ledger.runs()}
-    invitation = yield from session.coordinator.invitation(cohort.hex())
+    before = {run.number for run in session.store.ledger.list_runs()}
+    invitation = yield from session.coordinator.fetch_invitation(cohort.hex())
     report_enrolment(session, invitation.cohort)
     phase, shown = yield from send_card(session, cohort, invitation, records, after=invitation.cohort.version)
     while isinstance(phase, Enrolled):
         if isinstance(shown, Cards):
             phase = join_manifest(session, phase, shown)
         elif shown.state == "enrolling":
-            shown = yield from _wait(session, shown)
+            shown = yield from _wait_for_cohort(session, shown)
         else:
             phase = yield from join_formed(session, phase, shown.state)
     ready = ready_of(phase)
     question = read_content(ready.study.content).question
-    run = session.store.ledger.run(question.digest, ready.manifest.period)
+    run = session.store.ledger.find_run(question.digest, ready.manifest.period)
     if records is not None and run is not None and run.number in before:
         _check_same(session, question, run, records)
     return read_quorum(ready.manifest, question)
@@ -64,8 +64,8 @@ def _check_same(session: Session, question: Question, run: Run, records: Records
     if run.state is State.DECLINED:
         return
     ledger = session.store.ledger
-    features, labels, ranks = ledger.rows(run)
-    marks = Marks(ledger.secret, session.policy.federation)
+    features, labels, ranks = ledger.load_rows(run)
+    marks = Marks(ledger.installation_secret, session.policy.federation)
     other = (select_again(records, question, marks, ranks, labels) != features).any(axis=1)
     if other.any():
         raise Misuse(
@@ -88,7 +88,7 @@ def send_card(
         session: the member.
         cohort: the cohort's id, 32 bytes.
         invitation: as shown.
-        records: as `enrol` takes and refuses them.
+        records: as `enrol_in_cohort` takes and refuses them.
         after: the cohort's version.
 
     Returns:
@@ -99,29 +99,29 @@ def send_card(
         raise PeerFault(
             Cause.UNKNOWN_MEMBER, f"the roster lists another key for {session.member}", [session.member]
         )
-    if (held := session.store.held(cohort)) is not None:
+    if (held := session.store.load_phase(cohort)) is not None:
         # A cohort that formed while this member was away may lack its card, and takes none any more.
         if isinstance(held.phase, Enrolled) and view.state == "enrolling":
             return held.phase, (yield from session.coordinator.send_card(held.phase.card, after))
         return held.phase, view
     if view.state != "enrolling":
         raise NotEnrolled(f"cohort {cohort.hex()} is no longer enrolling ({view.state}): join the next one")
-    content = session.read(roster, study)
+    content = session.read_study(roster, study)
     _check_names(roster, study, cohort, view)
     session.policy.check_study(content)
-    yield from _answer(session, content, view, records)
-    enrolled, [card] = Enrolled.start(
+    yield from _answer_run(session, content, view, records)
+    enrolled, [card] = Enrolled.begin_enrolment(
         session.member,
         roster,
         study,
         session.key,
         counter=view.counter,
         period=view.period,
-        repeats=_repeats(view),
-        history=session.store.ledger.history(),
+        repeats=_repeated_context(view),
+        history=session.store.ledger.load_history(),
         random_bytes=session.environment.random_bytes,
     )
-    session.store.hold(cohort, enrolled, "")
+    session.store.store_phase(cohort, enrolled, "")
     assert isinstance(card, KeyCard)
     return enrolled, (yield from session.coordinator.send_card(card, after))
 
@@ -131,12 +131,12 @@ def join_formed(session: Session, phase: Enrolled, state: str) -> Flow[MemberPha
     cohort = phase.card.cohort
     if state == "failed":
         raise (yield from fetch_failure(session, cohort))
-    return join_manifest(session, phase, (yield from session.coordinator.cards(cohort, session.member)))
+    return join_manifest(session, phase, (yield from session.coordinator.fetch_cards(cohort, session.member)))
 
 
 def fetch_failure(session: Session, cohort: bytes) -> Flow[PeerFault]:
     """Why a cohort failed."""
-    view = yield from session.coordinator.cohort(cohort.hex())
+    view = yield from session.coordinator.fetch_cohort(cohort.hex())
     return fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
 
 
@@ -151,7 +151,7 @@ def join_manifest(session: Session, phase: Enrolled, cards: Cards) -> MemberPhas
     check_cohort(_first_spec(phase.study, cards.manifest))
     session.policy.check_manifest(cards.manifest)
     # The pair secrets replace the private keys in one atomic write (protocol §4.2).
-    session.store.hold(phase.card.cohort, following, "")
+    session.store.store_phase(phase.card.cohort, following, "")
     return following
 
 
@@ -171,17 +171,17 @@ def report_enrolment(session: Session, view: CohortView) -> None:
     )
 
 
-def _wait(session: Session, view: CohortView) -> Flow[CohortView]:
+def _wait_for_cohort(session: Session, view: CohortView) -> Flow[CohortView]:
     report_enrolment(session, view)
     asked_s = session.environment.monotonic_s()
-    later = yield from session.coordinator.cohort(view.cohort, view.version)
+    later = yield from session.coordinator.fetch_cohort(view.cohort, view.version)
     yield from session.pace_poll(asked_s, news=later.state != "enrolling")
     return later
 
 
 def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) -> None:
     """Check that the cohort's id follows from what the card will be bound to: study, period and repeated attempt (wrong-cohort)."""
-    if cohort != cohort_id(roster.hash, view.counter, study.hash, view.period, _repeats(view)):
+    if cohort != cohort_id(roster.hash, view.counter, study.hash, view.period, _repeated_context(view)):
         raise PeerFault(
             Cause.WRONG_COHORT,
             "the cohort's id does not follow from the newest roster, study, period and counter that are shown",
@@ -189,24 +189,24 @@ def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) 
         )
 
 
-def _answer(session: Session, content: Content, view: CohortView, records: Records | None) -> Flow[None]:
+def _answer_run(session: Session, content: Content, view: CohortView, records: Records | None) -> Flow[None]:
     """Answer yes or no for good. After a yes, nothing about the data affects the messages (docs/protocol.md §7.2).
 
     Raises:
         Declined: the answer is no, or was no before.
     """
     ledger, question, period = session.store.ledger, content.question, view.period
-    run = ledger.run(question.digest, period)
+    run = ledger.find_run(question.digest, period)
     if run is None:
         if records is None:
             raise Misuse(f"{content.notes.name}, period {period}: pass your records to decide on taking part")
-        base = None if view.repeats is None else _base(session, content, view)
+        base = None if view.repeats is None else _find_base_run(session, content, view)
         # Only now that records are asked for: a wrong clock may have been set right by then.
         ledger.give_up_expired(session.environment.now_s())
         if base is None:
             yield from _leave_others(session, question.digest)
-        found = _select(session, content, records, base)
-        run = ledger.answer(content, period, found, mu_budget=session.policy.mu_budget, base=base)
+        found = _select_for_run(session, content, records, base)
+        run = ledger.answer_run(content, period, found, mu_budget=session.policy.mu_budget, base=base)
         _report_selection(session, run)
     elif view.repeats is not None and not _held_by(session, run, view):
         raise Declined(f"{run.name}: this member was not in the attempt that the run repeats")
@@ -216,7 +216,7 @@ def _answer(session: Session, content: Content, view: CohortView, records: Recor
         )
     if run.state is State.DECLINED or run.given_up:
         raise Declined(_explain_no(run))
-    ledger.renew(run, content.notes.expires)
+    ledger.renew_run(run, content.notes.expires)
 
 
 def _leave_others(session: Session, question: bytes) -> Flow[None]:
@@ -225,30 +225,30 @@ def _leave_others(session: Session, question: bytes) -> Flow[None]:
     Otherwise a party that names periods could have every record reserved, and count records by the answers.
     """
     ledger = session.store.ledger
-    if ledger.idle(question):
-        yield from session.settle()
-    for run in ledger.idle(question):
+    if ledger.idle_runs(question):
+        yield from session.learn_endings()
+    for run in ledger.idle_runs(question):
         ledger.give_up(run)
         session.report(Progress(Step.ENROLLING, detail=f"{run.name}: given up for the newer period"))
 
 
-def _select(session: Session, content: Content, records: Records, base: Run | None) -> Selection:
+def _select_for_run(session: Session, content: Content, records: Records, base: Run | None) -> Selection:
     """Select the rows of a run; with `base`, the rows of that reservation again, under another extractor."""
     ledger, question = session.store.ledger, content.question
-    marks = Marks(ledger.secret, session.policy.federation)
+    marks = Marks(ledger.installation_secret, session.policy.federation)
     if base is not None:
-        _, labels, ranks = ledger.rows(base)
+        _, labels, ranks = ledger.load_rows(base)
         features = select_again(records, question, marks, ranks, labels)
         there = usable_rows(features, labels, len(question.classes))
         missing = int(np.count_nonzero(~there))
         return Selection(features[there], labels[there], ranks[there], (), missing, 0, 0)
-    free = partial(ledger.free, question=question, mu_budget=session.policy.mu_budget)
-    return select(records, question, marks, free)
+    free = partial(ledger.free_records, question=question, mu_budget=session.policy.mu_budget)
+    return select_rows(records, question, marks, free)
 
 
-def _base(session: Session, content: Content, view: CohortView) -> Run:
+def _find_base_run(session: Session, content: Content, view: CohortView) -> Run:
     """Find the reservation of the attempt that a run repeats under another extractor; noise is never repeated (docs/protocol.md §7.2)."""
-    base = session.store.ledger.under(_repeats(view))
+    base = session.store.ledger.run_of_attempt(_repeated_context(view))
     noisy = content.question.noise is not None or (base is not None and base.noisy)
     if base is None or base.period != view.period or noisy:
         raise Declined(
@@ -259,7 +259,7 @@ def _base(session: Session, content: Content, view: CohortView) -> Run:
 
 
 def _held_by(session: Session, run: Run, view: CohortView) -> bool:
-    base = session.store.ledger.under(_repeats(view))
+    base = session.store.ledger.run_of_attempt(_repeated_context(view))
     return base is not None and base.number == (run.base or run.number)
 
 
@@ -283,7 +283,7 @@ def _explain_no(run: Run) -> str:
     )
 
 
-def _repeats(view: CohortView) -> bytes:
+def _repeated_context(view: CohortView) -> bytes:
     return NO_CONTEXT if view.repeats is None else bytes.fromhex(view.repeats)
 
 

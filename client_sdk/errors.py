@@ -31,7 +31,7 @@ class NoResult(PeerFault):
 
     def __init__(self, round_id: str, state: str, fault: PeerFault) -> None:
         end = RunEnd(state)
-        said = end.explain(fault.detail, end.member)
+        said = end.explain_end(fault.detail, end.member)
         super().__init__(fault.cause, f"round {round_id} {said}", fault.parties)
         self.round_id, self.state = round_id, state
 

@@ -13,13 +13,13 @@ from veilsum.protocol.codec import Id, Many, Struct
 from veilsum.protocol.member import Closed
 from veilsum.protocol.messages import Certificate, Manifest, Opening, Roster, Study, Survivor, UploadHeader
 from veilsum.protocol.opening_rules import check_opening
-from veilsum.protocol.record import ResultRecord, mismatch
+from veilsum.protocol.record import ResultRecord, mismatch_fault
 from veilsum.system.files import make_folder, write_durably
 
 if TYPE_CHECKING:
     from veilsum.protocol.replay import Verdict
 
-EVIDENCE = "evidence.bin"
+EVIDENCE_FILE = "evidence.bin"
 
 
 class Evidence(Struct):
@@ -42,11 +42,11 @@ class Evidence(Struct):
     headers: Annotated[tuple[UploadHeader, ...], Many(UploadHeader, 1)] = ()
 
     @classmethod
-    def of(cls, closed: Closed, headers: tuple[UploadHeader, ...]) -> "Evidence":
+    def of_closed(cls, closed: Closed, headers: tuple[UploadHeader, ...]) -> "Evidence":
         """Collect the evidence of a closed phase; `headers` are of the member's own upload, at most one."""
         ready = closed.ready
         history = ready.roster, ready.study, ready.manifest, closed.opening, closed.certificate
-        return cls(ready.member, *history, closed.own, headers)
+        return cls(ready.member, *history, closed.own_survivor, headers)
 
     @cached_property
     def attempt(self) -> Attempt:
@@ -87,18 +87,18 @@ class Evidence(Struct):
             raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the certificate names another upload of this member")
         if self.header is not None:
             self.attempt.check_header(self.header)
-            if (Survivor.of(self.header),) != self.own:
+            if (Survivor.from_header(self.header),) != self.own:
                 raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the header shown is not this member's own")
 
     def save(self, folder: Path) -> None:
         """Write evidence.bin durably."""
         make_folder(folder)
-        write_durably(folder / EVIDENCE, self.encode())
+        write_durably(folder / EVIDENCE_FILE, self.encode())
 
     @staticmethod
     def saved_in(folder: Path) -> bool:
         """Whether `save` finished here."""
-        return (folder / EVIDENCE).exists()
+        return (folder / EVIDENCE_FILE).exists()
 
     @classmethod
     def load(cls, folder: Path) -> "Evidence":
@@ -107,10 +107,10 @@ class Evidence(Struct):
         Raises:
             StateError: the file is missing or can't be parsed.
         """
-        return read_part(folder / EVIDENCE, cls.from_bytes, of="evidence of a round")
+        return read_part(folder / EVIDENCE_FILE, cls.from_bytes, of="evidence of a round")
 
 
-def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> "Verdict":
+def replay_with_evidence(raw: bytes, evidence: Evidence, record: ResultRecord) -> "Verdict":
     """Replay a transcript against what a member saw and signed itself (docs/protocol.md §11), in this order.
 
     1. it can be read, and its head is the one that the record names (result-mismatch);
@@ -130,31 +130,35 @@ def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> "Verdict":
     Raises:
         PeerFault: the first of these that does not hold, naming the coordinator.
     """
-    from veilsum.protocol.replay import COORDINATOR, replay  # noqa: PLC0415 - auditors alone need it
+    from veilsum.protocol.replay import COORDINATOR_PARTY, replay_transcript  # noqa: PLC0415 - auditors alone need it
     from veilsum.protocol.transcript import Transcript  # noqa: PLC0415
 
     transcript = Transcript.from_json(raw.decode(errors="replace"))
     if transcript.head.hex() != record.transcript:
-        raise mismatch("the transcript is not the one that the record names")
-    verdict = replay(transcript, evidence.roster.federation)
+        raise mismatch_fault("the transcript is not the one that the record names")
+    verdict = replay_transcript(transcript, evidence.roster.federation)
     if verdict.attempt.context != evidence.attempt.context:
-        raise mismatch("the transcript is of another attempt")
+        raise mismatch_fault("the transcript is of another attempt")
     if verdict.certificate is None or verdict.certificate.outcome != evidence.certificate.outcome:
-        raise mismatch("the transcript tells of another outcome than this member was shown")
+        raise mismatch_fault("the transcript tells of another outcome than this member was shown")
     if verdict.evicted != record.evicted:
-        raise mismatch("the record names others as evicted than the transcript shows")
+        raise mismatch_fault("the record names others as evicted than the transcript shows")
     if {(each.cause.value, each.parties) for each in verdict.disputes} != {
         (each.cause, each.parties) for each in record.disputes
     }:
-        raise mismatch("the record tells of other disputes than the transcript shows")
+        raise mismatch_fault("the record tells of other disputes than the transcript shows")
     noted = verdict.uploads.get(evidence.member)
-    if noted and evidence.own and (Survivor.of(noted.header),) != evidence.own:
+    if noted and evidence.own and (Survivor.from_header(noted.header),) != evidence.own:
         raise PeerFault(
-            Cause.OWN_UPLOAD_CHANGED, "the transcript notes another upload of this member", [COORDINATOR]
+            Cause.OWN_UPLOAD_CHANGED,
+            "the transcript notes another upload of this member",
+            [COORDINATOR_PARTY],
         )
     for finding in verdict.findings:
-        if finding.parties == (COORDINATOR,):
+        if finding.parties == (COORDINATOR_PARTY,):
             raise PeerFault(
-                finding.cause, f"the transcript shows that it broke a rule: {finding.detail}", [COORDINATOR]
+                finding.cause,
+                f"the transcript shows that it broke a rule: {finding.detail}",
+                [COORDINATOR_PARTY],
             )
     return verdict

@@ -15,13 +15,13 @@ from veilsum.system.key_files import IDENTITY_CARD
 
 T = TypeVar("T")
 
-LOSS = (
+LOST_STATE_HELP = (
     "Don't repair it and don't restore a backup: with old keys this member could mask or vote twice. State loss "
     "is a new identity: make one with Identity.create (ledger= this identity's folder, so that no record is summed "
     "twice), give its public key to the admin, and enrol it in the next cohort"
 )
 
-ANEW = (
+FETCH_AGAIN_HELP = (
     "Fetch the result again into another folder. If the folder is a member's own, move its record.json "
     "away and run the same command again"
 )
@@ -41,17 +41,19 @@ def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:
     try:
         return load(path.read_bytes())
     except FileNotFoundError as error:
-        raise StateError(_absent(path, of)) from error
+        raise StateError(_absent_message(path, of)) from error
     except (OSError, PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
         why = first_fault(error) if isinstance(error, ValidationError) else error
-        raise StateError(f"{path.parent} holds no complete {of} ({path.name}: {why}). {ANEW}") from error
+        raise StateError(
+            f"{path.parent} holds no complete {of} ({path.name}: {why}). {FETCH_AGAIN_HELP}"
+        ) from error
 
 
-def _absent(path: Path, of: str) -> str:
+def _absent_message(path: Path, of: str) -> str:
     expected = "expected a saved result's folder, such as hospital-a/results/STUDY/PERIOD"
     if not path.parent.exists():
         return f"no folder {path.parent}: {expected}"
-    return f"{path.parent} holds no complete {of}: {path.name} is missing; {expected}. {ANEW}"
+    return f"{path.parent} holds no complete {of}: {path.name} is missing; {expected}. {FETCH_AGAIN_HELP}"
 
 
 class FolderLock:
@@ -85,11 +87,11 @@ class FolderLock:
         self.release()  # a notebook's cell may have overwritten the member before it was closed
 
     @property
-    def forked(self) -> bool:
+    def is_forked(self) -> bool:
         """Whether this process was forked from the one that took the folder."""
         return self._process != os.getpid()
 
-    def check(self) -> None:
+    def check_lock(self) -> None:
         """Raise IdentityError if the locked file was removed or replaced: another process may have locked the new one."""
         assert self._descriptor is not None
         if not (self._path.exists() and os.path.samestat(self._path.stat(), os.fstat(self._descriptor))):
@@ -102,7 +104,7 @@ class FolderLock:
         """Release the folder; idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            if not self.forked:
+            if not self.is_forked:
                 # Forks, such as workers that load data, have it open too.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)

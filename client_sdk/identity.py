@@ -16,7 +16,7 @@ from veilsum.system.exposure import refuse_loose_mode
 from veilsum.system.files import make_private, write_durably
 from veilsum.system.key_files import IDENTITY_CARD, IDENTITY_KEY, parse_key
 
-_FORMAT = "veilsum-identity/1"
+_CARD_FORMAT = "veilsum-identity/1"
 
 
 class Identity:
@@ -57,7 +57,7 @@ class Identity:
         make_private(home)
         Store.create(home, None if ledger is None else Path(ledger).expanduser())
         key = SigningKey(secrets.token_bytes(32))
-        card = {"format": _FORMAT, "member": member, "public": key.public.hex()}
+        card = {"format": _CARD_FORMAT, "member": member, "public": key.public.hex()}
         write_durably(home / IDENTITY_KEY, f"{key.seed.hex()}\n".encode())
         write_durably(home / IDENTITY_CARD, f"{json.dumps(card)}\n".encode())
         return cls(home, member, key)

@@ -13,22 +13,22 @@ import numpy as np
 
 from client_sdk.agent import Agent
 from client_sdk.api import CoordinatorApi
-from client_sdk.conversation import contribute
+from client_sdk.conversation import contribute_to_round
 from client_sdk.effects import Flow
-from client_sdk.enrolment import enrol
+from client_sdk.enrolment import enrol_in_cohort
 from client_sdk.environment import THIS_MACHINE, Environment
 from client_sdk.errors import Misuse, PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.identity import Identity
 from client_sdk.policy import Policy, bytes_of
 from client_sdk.progress import Reporter, Watcher
-from client_sdk.records import Marks, Records, unsummed
+from client_sdk.records import Marks, Records, unsummed_rows
 from client_sdk.reservations import Run, State
 from client_sdk.result import Result
 from client_sdk.retry import RetryingClient
 from client_sdk.session import Session
 from client_sdk.signing import Signer
 from client_sdk.store import Store
-from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate, blocking
+from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate, blocking_method
 from client_sdk.verification import verify_sums
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
@@ -36,7 +36,7 @@ from veilsum.protocol.messages import Roster
 from veilsum.protocol.rest import CohortView, RunsView, StudyView
 from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content
-from veilsum.study.answers import Pooled, alone
+from veilsum.study.answers import Pooled, solve_alone
 from veilsum.system.intervals import MEMBER_RETRY_S
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ T = TypeVar("T")
 RosterSource = Roster | bytes | str | os.PathLike[str] | None
 
 
-LANES = 4
+UPLOAD_LANES = 4
 
 
 class Conversations:
@@ -76,15 +76,15 @@ class Conversations:
         *,
         progress: Watcher | None = None,
         patience_s: float = MEMBER_RETRY_S,
-        lanes: int = LANES,
+        lanes: int = UPLOAD_LANES,
         transcripts: bool = False,
         environment: Environment = THIS_MACHINE,
     ) -> None:
         if lanes < 1 or patience_s < 0:
             raise Misuse(f"lanes is at least 1 and patience_s at least 0, not {lanes} and {patience_s}")
-        _expect("identity", identity, Identity, "Identity.load(folder)")
-        _expect("policy", policy, Policy, "Policy(admin_key=…, approved={…})")
-        given = _roster(roster)
+        _expect_kind("identity", identity, Identity, "Identity.load(folder)")
+        _expect_kind("policy", policy, Policy, "Policy(admin_key=…, approved={…})")
+        given = _load_roster(roster)
         if given is not None:
             policy.check_roster(given)
         self.lock, store = identity.lock(), Store(identity.folder)
@@ -137,8 +137,8 @@ class Conversations:
             ClientError: see `client_sdk.errors`.
         """
         if records is not None:
-            _expect("records", records, Records, "Records(features, labels, ids)")
-        return self._alone(partial(enrol, self.session, _cohort(cohort), records))
+            _expect_kind("records", records, Records, "Records(features, labels, ids)")
+        return self._run_alone(partial(enrol_in_cohort, self.session, _parse_cohort_id(cohort), records))
 
     def cohort(self, cohort: str | bytes, after: int | None = None) -> Flow[CohortView]:
         """Return a cohort as the coordinator shows it, unverified. Its `rounds` name the round to take part in.
@@ -153,7 +153,9 @@ class Conversations:
             PeerFault: there is no such cohort.
             ClientError: see `client_sdk.errors`.
         """
-        return self._alone(partial(self.session.coordinator.cohort, _cohort(cohort).hex(), after))
+        return self._run_alone(
+            partial(self.session.coordinator.fetch_cohort, _parse_cohort_id(cohort).hex(), after)
+        )
 
     def runs(self, after: int | None = None) -> Flow[RunsView]:
         """Return the federation's runs as the coordinator shows them, unverified.
@@ -161,13 +163,15 @@ class Conversations:
         Args:
             after: the `revision` that was last shown: wait for a later one, for at most a long poll. None returns at once.
         """
-        return self._alone(
-            partial(self.session.coordinator.runs, self.session.policy.federation.hex(), after)
+        return self._run_alone(
+            partial(self.session.coordinator.fetch_runs, self.session.policy.federation.hex(), after)
         )
 
     def studies(self) -> Flow[tuple[StudyView, ...]]:
         """Return the published studies as the coordinator shows them, unverified."""
-        return self._alone(partial(self.session.coordinator.studies, self.session.policy.federation.hex()))
+        return self._run_alone(
+            partial(self.session.coordinator.fetch_studies, self.session.policy.federation.hex())
+        )
 
     def study(self, study: str | bytes) -> Flow[Content]:
         """Fetch and check a study, to read it before you approve it.
@@ -181,10 +185,10 @@ class Conversations:
         study_hash = bytes_of(study, "study")
 
         def flow() -> Flow[Content]:
-            roster = yield from self.session.roster()
-            return (yield from self.session.study(roster, study_hash))
+            roster = yield from self.session.fetch_roster()
+            return (yield from self.session.fetch_study(roster, study_hash))
 
-        return self._alone(flow)
+        return self._run_alone(flow)
 
     def contribute(self, round_id: str) -> Flow[Result]:
         """Take part in a round with the records reserved at enrolment, and return its verified result.
@@ -201,14 +205,14 @@ class Conversations:
             PeerFault: the coordinator broke a rule, or the policy refuses the round.
             ClientError: see `client_sdk.errors`.
         """
-        name = _round(round_id)
+        name = _check_round_id(round_id)
 
         def flow() -> Flow[Result]:
-            result = yield from contribute(self.session, name)
-            self.handed_over(result)
+            result = yield from contribute_to_round(self.session, name)
+            self.mark_exported(result)
             return result
 
-        return self._alone(flow)
+        return self._run_alone(flow)
 
     def sums(self, result: Result) -> Flow[Pooled]:
         """Return the pooled statistics behind a result. The roster must list this member among its `readers`.
@@ -228,10 +232,10 @@ class Conversations:
         most = 8 * result.spec.elements + (1 << 16)
 
         def flow() -> Flow[Pooled]:
-            content = yield from self.session.coordinator.sums(result.record.round, most)
+            content = yield from self.session.coordinator.fetch_sums(result.record.round, most)
             return verify_sums(result, content)
 
-        return self._alone(flow)
+        return self._run_alone(flow)
 
     def give_up(self, study: str, period: str) -> Flow[None]:
         """Withdraw from a run for good. Its records are free again once every attempt has ended without spending them.
@@ -248,7 +252,7 @@ class Conversations:
             ledger = self.session.store.ledger
             names = [
                 run
-                for run in ledger.runs()
+                for run in ledger.list_runs()
                 if study in {run.study, run.approval.hex(), run.question.hex()} and run.period == period
             ]
             if not names:
@@ -259,26 +263,26 @@ class Conversations:
                 ledger.give_up(run)
             # An attempt holds its records until this member knows how it ended.
             with suppress(PeerFault, Unreachable, UnexpectedAnswer):
-                yield from self.session.settle()
+                yield from self.session.learn_endings()
 
-        return self._alone(flow)
+        return self._run_alone(flow)
 
-    def joined(self, agent: Agent) -> Flow[Result | None]:
+    def next_result(self, agent: Agent) -> Flow[Result | None]:
         """Return an agent's next result; None at its end."""
-        return self._alone(agent.next)
+        return self._run_alone(agent.next_result)
 
-    def handed_over(self, result: Result) -> None:
+    def mark_exported(self, result: Result) -> None:
         """Note that the caller has this result, so that `veilsum member join` does not save it again."""
-        self.session.store.exported(result.record.round)
+        self.session.store.mark_exported(result.record.round)
 
-    def agent(self, records: Records, *, once: bool = False, period: str | None = None) -> Agent:
+    def make_agent(self, records: Records, *, once: bool = False, period: str | None = None) -> Agent:
         """Make the agent that `join` steps through."""
-        _expect("records", records, Records, "Records(features, labels, ids)")
+        _expect_kind("records", records, Records, "Records(features, labels, ids)")
         return Agent(self.session, records, once=once, period=period)
 
     def ledger(self) -> tuple[Run, ...]:
         """Every run that this member answered, with rows used and skipped; makes no request."""
-        return self.session.store.ledger.runs()
+        return self.session.store.ledger.list_runs()
 
     def close(self) -> None:
         """Refuse further conversations and release the folder, after the conversation that another thread may be in."""
@@ -286,9 +290,9 @@ class Conversations:
             self._open = False
             self._give_back()
 
-    def _alone(self, begin: Callable[[], Flow[T]]) -> Flow[T]:
+    def _run_alone(self, begin: Callable[[], Flow[T]]) -> Flow[T]:
         """Run one conversation at a time: two would race for one stored phase. Raises Misuse for a second one, and after `close`."""
-        if self.lock.forked:  # two processes with one identity's keys would mask or vote twice
+        if self.lock.is_forked:  # two processes with one identity's keys would mask or vote twice
             raise Misuse(
                 "this member was made before this process was forked: make one here, after that is closed"
             )
@@ -313,13 +317,13 @@ class Conversations:
             self.lock.release()
 
 
-def _expect(name: str, value: object, kind: type, example: str) -> None:
+def _expect_kind(name: str, value: object, kind: type, example: str) -> None:
     """Raise Misuse if an argument has another type."""
     if not isinstance(value, kind):
         raise Misuse(f"{name}: got {type(value).__name__}, expected {example}")
 
 
-def _roster(source: RosterSource) -> Roster | None:
+def _load_roster(source: RosterSource) -> Roster | None:
     if source is None or isinstance(source, Roster):
         return source
     if isinstance(source, bytes):
@@ -336,13 +340,13 @@ def _roster(source: RosterSource) -> Roster | None:
         ) from error
 
 
-def _round(value: str) -> str:
+def _check_round_id(value: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{16}", value):
         raise Misuse(f"invalid round id {value!r}: expected 16 hexadecimal digits")
     return value
 
 
-def _cohort(value: str | bytes) -> bytes:
+def _parse_cohort_id(value: str | bytes) -> bytes:
     try:
         raw = bytes.fromhex(value) if isinstance(value, str) else value
     except ValueError:
@@ -385,7 +389,7 @@ class _Front(Generic[D]):
         patience_s: float = MEMBER_RETRY_S,
         verify: bool | str = True,
         cert: ClientCertificate | None = None,
-        lanes: int = LANES,
+        lanes: int = UPLOAD_LANES,
         transcripts: bool = False,
         environment: Environment = THIS_MACHINE,
         driver: D | None = None,
@@ -421,30 +425,30 @@ class _Front(Generic[D]):
             CalibrationError, Misuse: records of another shape.
             StateError: the ledger is damaged.
         """
-        return judge(self._flows.session, result, records, held_out)
+        return judge_result(self._flows.session, result, records, held_out)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._flows.session.member}>"
 
 
-def judge(session: Session, result: Result, records: Records, held_out: Records | None) -> Result:
+def judge_result(session: Session, result: Result, records: Records, held_out: Records | None) -> Result:
     """See `Member.judge`."""
     if result.head_file is None:
         return result
     ledger, question, after = session.store.ledger, result.spec.question, result.content.after
     records.check_dim(question.dim)
-    run = ledger.run(question.digest, result.record.period)
-    rows = None if run is None or run.state is State.DECLINED else ledger.rows(run)
+    run = ledger.find_run(question.digest, result.record.period)
+    rows = None if run is None or run.state is State.DECLINED else ledger.load_rows(run)
     if held_out is None:
         summed = np.zeros((0, 32), np.uint8) if rows is None else rows[2]
-        marks = Marks(ledger.secret, session.policy.federation)
-        held_out = Records(*unsummed(records, question.classes, marks, summed))
+        marks = Marks(ledger.installation_secret, session.policy.federation)
+        held_out = Records(*unsummed_rows(records, question.classes, marks, summed))
     if not len(held_out):
         return result
     own: Head | None = None
     if rows is not None:
         try:
-            own = alone(
+            own = solve_alone(
                 question.dim,
                 len(question.classes),
                 question.statistics[0],
@@ -458,7 +462,7 @@ def judge(session: Session, result: Result, records: Records, held_out: Records 
     return result.judge(held_out, own)
 
 
-def _awaited(
+def _coroutine_method(
     flow: Callable[Concatenate[Conversations, P], Flow[T]],
 ) -> Callable[Concatenate["AsyncMember", P], Awaitable[T]]:
     """Turn a flow into a coroutine method."""
@@ -475,14 +479,14 @@ class Member(_Front[BlockingDriver]):
 
     _drivers = BlockingDriver
 
-    enrol = blocking(Conversations.enrol)
-    contribute = blocking(Conversations.contribute)
-    cohort = blocking(Conversations.cohort)
-    runs = blocking(Conversations.runs)
-    studies = blocking(Conversations.studies)
-    study = blocking(Conversations.study)
-    sums = blocking(Conversations.sums)
-    give_up = blocking(Conversations.give_up)
+    enrol = blocking_method(Conversations.enrol)
+    contribute = blocking_method(Conversations.contribute)
+    cohort = blocking_method(Conversations.cohort)
+    runs = blocking_method(Conversations.runs)
+    studies = blocking_method(Conversations.studies)
+    study = blocking_method(Conversations.study)
+    sums = blocking_method(Conversations.sums)
+    give_up = blocking_method(Conversations.give_up)
 
     def join(self, records: Records, *, once: bool = False, period: str | None = None) -> Iterator[Result]:
         """Take part in every run of an approved study until stopped: enrol, contribute, help to decrypt or erase, verify.
@@ -499,10 +503,10 @@ class Member(_Front[BlockingDriver]):
             Declined, PeerFault, Misuse, CalibrationError: only with `once`. Otherwise they go to `progress`, and the member continues.
             ClientError: see `client_sdk.errors`.
         """
-        agent = self._flows.agent(records, once=once, period=period)
-        while (result := self._driver.run(self._flows.joined(agent))) is not None:
+        agent = self._flows.make_agent(records, once=once, period=period)
+        while (result := self._driver.run(self._flows.next_result(agent))) is not None:
             yield result
-            self._flows.handed_over(result)
+            self._flows.mark_exported(result)
 
     def close(self) -> None:
         """Close the connections and release the identity's folder."""
@@ -521,23 +525,23 @@ class AsyncMember(_Front[AsyncDriver]):
 
     _drivers = AsyncDriver
 
-    enrol = _awaited(Conversations.enrol)
-    contribute = _awaited(Conversations.contribute)
-    cohort = _awaited(Conversations.cohort)
-    runs = _awaited(Conversations.runs)
-    studies = _awaited(Conversations.studies)
-    study = _awaited(Conversations.study)
-    sums = _awaited(Conversations.sums)
-    give_up = _awaited(Conversations.give_up)
+    enrol = _coroutine_method(Conversations.enrol)
+    contribute = _coroutine_method(Conversations.contribute)
+    cohort = _coroutine_method(Conversations.cohort)
+    runs = _coroutine_method(Conversations.runs)
+    studies = _coroutine_method(Conversations.studies)
+    study = _coroutine_method(Conversations.study)
+    sums = _coroutine_method(Conversations.sums)
+    give_up = _coroutine_method(Conversations.give_up)
 
     async def join(
         self, records: Records, *, once: bool = False, period: str | None = None
     ) -> AsyncIterator[Result]:
         """See `Member.join`."""
-        agent = self._flows.agent(records, once=once, period=period)
-        while (result := await self._driver.run(self._flows.joined(agent))) is not None:
+        agent = self._flows.make_agent(records, once=once, period=period)
+        while (result := await self._driver.run(self._flows.next_result(agent))) is not None:
             yield result
-            self._flows.handed_over(result)
+            self._flows.mark_exported(result)
 
     async def close(self) -> None:
         """See `Member.close`."""

@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 def model_card(result: "Result") -> str:
     """Describe a head: its kind, its data, its accuracy here, and its limits."""
-    return "\n".join(_lines(result)) + "\n"
+    return "\n".join(_card_lines(result)) + "\n"
 
 
-def _lines(result: "Result") -> Iterator[str]:
+def _card_lines(result: "Result") -> Iterator[str]:
     record, content = result.record, result.content
     question, notes = content.question, content.notes
     yield f"# {record.name}, version {record.version}, period {record.period}"
     yield ""
     if notes.purpose:
-        yield f"Purpose: {_literal(notes.purpose)}"
+        yield f"Purpose: {_escape_markdown(notes.purpose)}"
         yield ""
     yield "| | |"
     yield "|---|---|"
@@ -43,9 +43,9 @@ def _lines(result: "Result") -> Iterator[str]:
     yield "## Classes"
     yield ""
     for index, key in enumerate(question.classes):
-        display = _literal(notes.display[index] if notes.display else key)
+        display = _escape_markdown(notes.display[index] if notes.display else key)
         silent = ": never answered, too few members or no rows" if index in result.unanswered else ""
-        yield f"{index}. {display}{f' ({_literal(key)})' if notes.display else ''}{silent}"
+        yield f"{index}. {display}{f' ({_escape_markdown(key)})' if notes.display else ''}{silent}"
     yield ""
     yield "## How good it is"
     yield ""
@@ -76,6 +76,6 @@ def _lines(result: "Result") -> Iterator[str]:
     yield "`veilsum verify` checks the signed record, the head and the evidence beside this card, not the card: anyone with this folder can edit it."
 
 
-def _literal(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Escape text for Markdown: a class may be called `<50` or `HLA-B*27`."""
     return re.sub(r"[][\\`*_<>&|]", r"\\\g<0>", text)

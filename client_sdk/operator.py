@@ -12,21 +12,21 @@ from client_sdk.identity import Identity
 from client_sdk.progress import Reporter, Watcher
 from client_sdk.retry import RetryingClient
 from client_sdk.signing import Signer, Token
-from client_sdk.transport import BlockingDriver, ClientCertificate, blocking
+from client_sdk.transport import BlockingDriver, ClientCertificate, blocking_method
 from veilsum.protocol import rest
 from veilsum.protocol.audit import AuditPage
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Chain, Lost, Manifest, Roster, Study
 from veilsum.protocol.record import CombinedRecord, CombineRequest
-from veilsum.protocol.request_signature import ADMIN
+from veilsum.protocol.request_signature import ADMIN_KEYID
 from veilsum.protocol.rest import NewToken, PreflightView, TokenList, TokenRequest, TokenView
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 # Where to look for what may have been created.
-_COHORTS = "the cohorts on the federation's page (Operator.federation)"
-_ROUNDS = "the rounds on the federation's page (Operator.federation)"
-_TOKENS = "`veilsum operator token list` (Operator.tokens), and revoke unused ones"
+_COHORTS_SHOWN_IN = "the cohorts on the federation's page (Operator.federation)"
+_ROUNDS_SHOWN_IN = "the rounds on the federation's page (Operator.federation)"
+_TOKENS_SHOWN_IN = "`veilsum operator token list` (Operator.tokens), and revoke unused ones"
 
 
 class Operator:
@@ -65,7 +65,7 @@ class Operator:
         if token is not None:
             signer = Token(token)
         elif admin is not None:
-            signer = Signer(ADMIN, admin, environment)
+            signer = Signer(ADMIN_KEYID, admin, environment)
         elif member is not None:
             signer = Signer(member.member, member.key, environment)
         self._caller = RetryingClient(patience_s, environment, Reporter(progress), signer)
@@ -73,37 +73,39 @@ class Operator:
 
     # What members read too, documented at `client_sdk.api.Reads`
 
-    roster = blocking(Reads.roster)
-    study = blocking(Reads.study)
-    studies = blocking(Reads.studies)
-    runs = blocking(Reads.runs)
-    cohort = blocking(Reads.cohort)
-    round = blocking(Reads.round)
-    opening = blocking(Reads.opening)
-    material = blocking(Reads.material)
-    result = blocking(Reads.result)
-    sums = blocking(Reads.sums)
-    transcript = blocking(Reads.transcript)
+    roster = blocking_method(Reads.fetch_roster)
+    study = blocking_method(Reads.fetch_study)
+    studies = blocking_method(Reads.fetch_studies)
+    runs = blocking_method(Reads.fetch_runs)
+    cohort = blocking_method(Reads.fetch_cohort)
+    round = blocking_method(Reads.fetch_round)
+    opening = blocking_method(Reads.fetch_opening)
+    material = blocking_method(Reads.fetch_material)
+    result = blocking_method(Reads.fetch_record)
+    sums = blocking_method(Reads.fetch_sums)
+    transcript = blocking_method(Reads.fetch_transcript)
 
     # Only operators
 
     def coordinator(self) -> rest.CoordinatorView:
         """Fetch the coordinator's key, which rosters name, and its federations."""
-        return self._model(rest.CoordinatorView, Request("GET", rest.COORDINATOR))
+        return self._request_model(rest.CoordinatorView, Request("GET", rest.COORDINATOR_PATH))
 
     def publish_roster(self, roster: Roster) -> rest.FederationView:
         """Store a roster that the admin signed."""
-        path = rest.ROSTER.format(federation=roster.federation.hex())
-        return self._model(rest.FederationView, _octets("PUT", path, roster.to_bytes()))
+        path = rest.ROSTER_PATH.format(federation=roster.federation.hex())
+        return self._request_model(rest.FederationView, _octets_request("PUT", path, roster.to_bytes()))
 
     def publish_study(self, study: Study) -> rest.StudyView:
         """Store a study that the roster's study key signed."""
-        path = rest.STUDY.format(federation=study.federation.hex(), study=study.hash.hex())
-        return self._model(rest.StudyView, _octets("PUT", path, study.to_bytes()))
+        path = rest.STUDY_PATH.format(federation=study.federation.hex(), study=study.hash.hex())
+        return self._request_model(rest.StudyView, _octets_request("PUT", path, study.to_bytes()))
 
     def federation(self, federation: str) -> rest.FederationView:
         """Fetch a federation's members, and the ids of its cohorts and rounds."""
-        return self._model(rest.FederationView, Request("GET", rest.FEDERATION.format(federation=federation)))
+        return self._request_model(
+            rest.FederationView, Request("GET", rest.FEDERATION_PATH.format(federation=federation))
+        )
 
     def open_cohort(
         self, federation: str, study: str, period: str, repeats: str | None = None
@@ -117,11 +119,13 @@ class Operator:
             repeats: context of a certified attempt of the period, to sum its records again; None for fresh records.
         """
         request = rest.CohortRequest(study=study, period=period, repeats=repeats)
-        return self._post(rest.CohortView, rest.COHORTS.format(federation=federation), request, _COHORTS)
+        return self._post_model(
+            rest.CohortView, rest.COHORTS_PATH.format(federation=federation), request, _COHORTS_SHOWN_IN
+        )
 
     def close_cohort(self, cohort: str) -> rest.CohortView:
         """End enrolment with the cards received so far."""
-        return self._post(rest.CohortView, rest.CLOSE.format(cohort=cohort))
+        return self._post_model(rest.CohortView, rest.CLOSE_PATH.format(cohort=cohort))
 
     def open_round(
         self, cohort: str, *, lifetime_s: float | None = None, heard_within_s: float | None = None
@@ -134,69 +138,79 @@ class Operator:
             heard_within_s: open it only if enough members were heard from within so many seconds; None to open it in any case.
         """
         request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
-        return self._post(rest.RoundView, rest.ROUNDS.format(cohort=cohort), request, _ROUNDS)
+        return self._post_model(
+            rest.RoundView, rest.ROUNDS_PATH.format(cohort=cohort), request, _ROUNDS_SHOWN_IN
+        )
 
     def preflight(
         self, cohort: str, *, lifetime_s: float | None = None, heard_within_s: float | None = None
     ) -> PreflightView:
         """Return what `open_round` would open, without opening it."""
         request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
-        return self._post(PreflightView, rest.PREFLIGHT.format(cohort=cohort), request)
+        return self._post_model(PreflightView, rest.PREFLIGHT_PATH.format(cohort=cohort), request)
 
     def manifest(self, cohort: str) -> Manifest:
         """Fetch a formed cohort's members and quorum, unverified."""
-        return Manifest.from_bytes(self._call(Request("GET", rest.MANIFEST.format(cohort=cohort))).body)
+        return Manifest.from_bytes(
+            self._call_api(Request("GET", rest.MANIFEST_PATH.format(cohort=cohort))).body
+        )
 
     def chain(self, federation: str) -> Chain:
         """Fetch all ended attempts, oldest first, unverified."""
-        return Chain.from_bytes(self._call(Request("GET", rest.CHAIN.format(federation=federation))).body)
+        return Chain.from_bytes(
+            self._call_api(Request("GET", rest.CHAIN_PATH.format(federation=federation))).body
+        )
 
     def close_lost(self, round_id: str, lost: Lost) -> rest.RoundView:
         """Close an erasing round with the admin's signature."""
-        return self._model(
-            rest.RoundView, _octets("POST", rest.LOST.format(round_id=round_id), lost.to_bytes())
+        return self._request_model(
+            rest.RoundView, _octets_request("POST", rest.LOST_PATH.format(round_id=round_id), lost.to_bytes())
         )
 
     def close_unknown(self, federation: str, lost: Lost) -> None:
         """Close an attempt that the coordinator does not know, with the admin's signature. Raises PeerFault(conflict) if it does."""
-        self._call(_octets("POST", rest.LOST_CONTEXTS.format(federation=federation), lost.to_bytes()))
+        self._call_api(
+            _octets_request("POST", rest.LOST_CONTEXTS.format(federation=federation), lost.to_bytes())
+        )
 
     def combine(self, federation: str, rounds: Sequence[str]) -> CombinedRecord:
         """Add up the sums of finished rounds of several periods, and solve again."""
         request = CombineRequest(rounds=tuple(rounds))
-        return self._post(CombinedRecord, rest.COMBINATIONS.format(federation=federation), request)
+        return self._post_model(CombinedRecord, rest.COMBINATIONS_PATH.format(federation=federation), request)
 
     def combination(self, combination: str) -> tuple[CombinedRecord, bytes]:
         """Fetch a combination's signed record and its head's file, unverified."""
-        path = rest.COMBINATION.format(combination=combination)
-        record = self._model(CombinedRecord, Request("GET", path))
-        return record, self._call(Request("GET", rest.COMBINED_WEIGHTS.format(combination=combination))).body
+        path = rest.COMBINATION_PATH.format(combination=combination)
+        record = self._request_model(CombinedRecord, Request("GET", path))
+        return record, self._call_api(
+            Request("GET", rest.COMBINED_WEIGHTS_PATH.format(combination=combination))
+        ).body
 
     def cancel(self, round_id: str, reason: str) -> rest.RoundView:
         """Cancel a round; `reason` is public."""
         request = rest.CancelRequest(reason=reason)
-        return self._post(rest.RoundView, rest.CANCEL.format(round_id=round_id), request)
+        return self._post_model(rest.RoundView, rest.CANCEL_PATH.format(round_id=round_id), request)
 
     def extend(self, round_id: str, deadline_s: float) -> rest.RoundView:
         """Move the deadline of a round's phase to `deadline_s`, in Unix time."""
         request = rest.ExtendRequest(deadline_s=deadline_s)
-        return self._post(rest.RoundView, rest.EXTEND.format(round_id=round_id), request)
+        return self._post_model(rest.RoundView, rest.EXTEND_PATH.format(round_id=round_id), request)
 
     def new_token(self, request: TokenRequest) -> NewToken:
         """Make a token; its secret is shown this once."""
-        return self._post(NewToken, rest.TOKENS, request, _TOKENS)
+        return self._post_model(NewToken, rest.TOKENS_PATH, request, _TOKENS_SHOWN_IN)
 
     def tokens(self) -> TokenList:
         """Fetch all tokens, revoked ones included, without their secrets."""
-        return self._model(TokenList, Request("GET", rest.TOKENS))
+        return self._request_model(TokenList, Request("GET", rest.TOKENS_PATH))
 
     def revoke_token(self, token: str) -> TokenView:
         """Revoke a token, with immediate effect."""
-        return self._post(TokenView, rest.REVOKE.format(token=token))
+        return self._post_model(TokenView, rest.REVOKE_PATH.format(token=token))
 
     def audit(self, after: int = 0) -> AuditPage:
         """Fetch the page of the audit log after an entry, unverified."""
-        return self._model(AuditPage, Request("GET", rest.AUDIT, params={"after": str(after)}))
+        return self._request_model(AuditPage, Request("GET", rest.AUDIT_PATH, params={"after": str(after)}))
 
     def close(self) -> None:
         """Close the connections."""
@@ -208,19 +222,19 @@ class Operator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _post(
+    def _post_model(
         self, form: type[_Model], path: str, body: rest.Model | None = None, shown_in: str = ""
     ) -> _Model:
         content = body.model_dump_json().encode() if body is not None else b""
         headers = {"content-type": "application/json"} if body is not None else {}
-        return self._model(form, Request("POST", path, content, headers, shown_in=shown_in))
+        return self._request_model(form, Request("POST", path, content, headers, shown_in=shown_in))
 
-    def _model(self, form: type[_Model], request: Request) -> _Model:
-        return model_of(form, self._call(request))
+    def _request_model(self, form: type[_Model], request: Request) -> _Model:
+        return model_of(form, self._call_api(request))
 
-    def _call(self, request: Request) -> Response:
-        return self._driver.run(self._caller.call(request))
+    def _call_api(self, request: Request) -> Response:
+        return self._driver.run(self._caller.send_with_retries(request))
 
 
-def _octets(method: str, path: str, content: bytes) -> Request:
-    return Request(method, path, content, {"content-type": rest.OCTETS})
+def _octets_request(method: str, path: str, content: bytes) -> Request:
+    return Request(method, path, content, {"content-type": rest.OCTETS_TYPE})

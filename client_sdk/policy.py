@@ -9,7 +9,7 @@ from client_sdk.errors import Misuse, PeerFault
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Manifest, Roster
-from veilsum.protocol.study import END_MAX_S, Content, refused
+from veilsum.protocol.study import END_MAX_S, Content, study_fault
 from veilsum.study.promise import study_mu
 
 
@@ -41,12 +41,12 @@ class Policy:
     lifetime_max_s: float = END_MAX_S
 
     def __post_init__(self) -> None:
-        _set(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
+        _set_field(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
         if isinstance(self.approved, str | bytes) or not isinstance(self.approved, Collection):
             raise Misuse(
                 f"approved: got {type(self.approved).__name__}, expected a set of digests: approved={{…}}"
             )
-        _set(self, "approved", frozenset(bytes_of(each, "approved") for each in self.approved))
+        _set_field(self, "approved", frozenset(bytes_of(each, "approved") for each in self.approved))
         if self.members_min < 3 or self.decryptor_colluders_min < 0:
             raise Misuse(
                 f"members_min: got {self.members_min}, expected at least 3; decryptor_colluders_min: got "
@@ -81,16 +81,16 @@ class Policy:
         """
         if not self.approves(content):
             given = ", ".join(sorted(bytes_of(each, "approved").hex() for each in self.approved))
-            raise refused(
+            raise study_fault(
                 f"this member has not approved study {content.notes.name}: read it, then approve {content.approval.hex()} "
                 f"(approved: {given or 'none'})"
             )
         noise = content.question.noise
         if self.epsilon_max is not None and (noise is None or noise.epsilon > self.epsilon_max):
             seen = "an exact study" if noise is None else f"ε = {noise.epsilon:g}"
-            raise _refused("epsilon_max", f"at most {self.epsilon_max:g}", seen)
+            raise _policy_fault("epsilon_max", f"at most {self.epsilon_max:g}", seen)
         if noise is not None and study_mu(noise) > self.mu_budget:
-            raise _refused("mu_budget", f"at most μ = {self.mu_budget:g}", f"{study_mu(noise):g}")
+            raise _policy_fault("mu_budget", f"at most μ = {self.mu_budget:g}", f"{study_mu(noise):g}")
 
     def check_manifest(self, manifest: Manifest) -> None:
         """Refuse a cohort: n ≥ members_min, then a_D ≥ decryptor_colluders_min (policy-refused)."""
@@ -99,7 +99,7 @@ class Policy:
             ("decryptor_colluders_min", self.decryptor_colluders_min, manifest.decryptor_colluders),
         ):
             if seen < wanted:
-                raise _refused(name, f"at least {wanted}", seen)
+                raise _policy_fault(name, f"at least {wanted}", seen)
 
     def check_opening(self, attempt: Attempt, now_s: float) -> None:
         """Refuse an attempt for its study, its cohort, or the time to its latest end (policy-refused)."""
@@ -107,7 +107,7 @@ class Policy:
         self.check_manifest(attempt.manifest)
         ahead_s = attempt.terms.latest_end_s - now_s
         if ahead_s > self.lifetime_max_s:
-            raise _refused("lifetime_max_s", f"at most {self.lifetime_max_s:.0f} s", f"{ahead_s:.0f} s")
+            raise _policy_fault("lifetime_max_s", f"at most {self.lifetime_max_s:.0f} s", f"{ahead_s:.0f} s")
 
 
 def bytes_of(value: bytes | str, field: str) -> bytes:
@@ -123,12 +123,12 @@ def bytes_of(value: bytes | str, field: str) -> bytes:
             got += ", some of them not hexadecimal digits" if re.search("[^0-9a-fA-F]", value) else ""
     if len(raw) != 32:
         raise Misuse(
-            f"{field}: got {got}, expected 64 hexadecimal digits or 32 bytes{_SOURCES.get(field, '')}"
+            f"{field}: got {got}, expected 64 hexadecimal digits or 32 bytes{_FIELD_SOURCES.get(field, '')}"
         )
     return raw
 
 
-_SOURCES = {
+_FIELD_SOURCES = {
     "admin_key": ". Ask the admin for the public key that `veilsum admin new` showed",
     "approved": ". `veilsum member join` shows each study's approval digest",
 }
@@ -139,12 +139,12 @@ def check_admin(roster: Roster, admin_key: bytes | str | None) -> None:
     roster.verify_admin(roster.federation if admin_key is None else bytes_of(admin_key, "admin_key"))
 
 
-def _refused(field: str, wanted: str, seen: object) -> PeerFault:
+def _policy_fault(field: str, wanted: str, seen: object) -> PeerFault:
     """Make the fault of a policy's refusal."""
     return PeerFault(
         Cause.POLICY_REFUSED, f"{field}: this member wants {wanted}, the coordinator offers {seen}"
     )
 
 
-def _set(policy: Policy, field: str, value: object) -> None:
+def _set_field(policy: Policy, field: str, value: object) -> None:
     object.__setattr__(policy, field, value)  # frozen: only while it is being made

@@ -47,7 +47,7 @@ class Progress:
 Watcher = Callable[[Progress], None]
 
 
-def logged(event: Progress) -> None:
+def log_progress(event: Progress) -> None:
     """Log an event's sentence, as a warning if the member waits."""
     if event.detail:
         level = logging.WARNING if event.step is Step.WAITING else logging.INFO
@@ -58,7 +58,7 @@ class Reporter:
     """Passes events from any thread to the watcher, one at a time, without repeats."""
 
     def __init__(self, watcher: Watcher | None) -> None:
-        self._watcher, self._lock = watcher or logged, threading.Lock()
+        self._watcher, self._lock = watcher or log_progress, threading.Lock()
         self._last: Progress | None = None
 
     def __call__(self, event: Progress) -> None:

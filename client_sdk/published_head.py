@@ -40,7 +40,7 @@ class Judgement(BaseModel):
     temperature: float = Field(gt=0, allow_inf_nan=False)
 
     @classmethod
-    def of(cls, head: Head, features: Array, labels: Integers, own: Head | None) -> Self:
+    def of_head(cls, head: Head, features: Array, labels: Integers, own: Head | None) -> Self:
         """Judge the consortium's head, and a member's own beside it, on (n, dim) features and (n,) class indices, n ≥ 1."""
         seen = Reliability.of(head, features, labels, normalise=head.scales)
         own_accuracy, worse = None, False

@@ -26,7 +26,7 @@ Integers = npt.NDArray[np.int64]
 _ID_BYTES_MAX = 1024
 _DIGEST_BYTES = 32
 _WHOLE_NUMBER = re.compile(r"(-?)0*(0|[1-9][0-9]*)(\.0*)?")
-WHOLE = bytes(_DIGEST_BYTES)
+NO_IDS_MARK = bytes(_DIGEST_BYTES)
 """The mark of data without ids: any record may stand in it."""
 
 
@@ -63,9 +63,11 @@ class Records:
         if given.ndim != 2 or not given.shape[1]:
             raise ShapeMismatch(f"features have shape {given.shape}, expected (n, dim), one row a record")
         matrix = as_features(given, given.shape[1])
-        _set(self, "features", matrix)
-        _set(self, "labels", _labels_of(self.labels, len(matrix)))
-        _set(self, "keys", (b"",) * len(matrix) if self.ids is None else _bytes_of(self.ids, len(matrix)))
+        _set_field(self, "features", matrix)
+        _set_field(self, "labels", _labels_of(self.labels, len(matrix)))
+        _set_field(
+            self, "keys", (b"",) * len(matrix) if self.ids is None else _bytes_of(self.ids, len(matrix))
+        )
 
     def indices(self, classes: Sequence[str]) -> Integers:
         """Return the labels' places among these class keys, (n,); −1 for a missing or unknown label."""
@@ -138,13 +140,13 @@ class Marks:
     secret: bytes
     federation: bytes
 
-    def record(self, identifier: bytes) -> bytes:
-        """Return a record's mark in the ledger: an HMAC, or `WHOLE` for data without ids."""
+    def mark_record(self, identifier: bytes) -> bytes:
+        """Return a record's mark in the ledger: an HMAC, or `NO_IDS_MARK` for data without ids."""
         if not identifier:
-            return WHOLE
+            return NO_IDS_MARK
         return hmac.digest(self.secret, info(Tag.RECORD, self.federation, identifier), "sha256")
 
-    def rows(self, records: Records) -> Iterator[bytes]:
+    def rank_rows(self, records: Records) -> Iterator[bytes]:
         """Yield the rank of each row, in order.
 
         Unusable rows keep their places, so that mending one row does not change which others are selected.
@@ -156,7 +158,7 @@ class Marks:
             yield hmac.digest(self.secret, fields, "sha256")
 
 
-def select(
+def select_rows(
     records: Records, question: Question, marks: Marks, free: Callable[[Sequence[bytes]], Collection[bytes]]
 ) -> Selection:
     """Select the rows of a run.
@@ -176,10 +178,10 @@ def select(
     records.check_dim(question.dim)
     labels, usable = records.usable(question.classes)
     ids = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
-    keyed = {each: marks.record(each) for each in ids}
+    keyed = {each: marks.mark_record(each) for each in ids}
     allowed = set(free(tuple(keyed.values())))
     by_id, taken = dict[bytes, list[tuple[bytes, int]]](), 0
-    for row, rank in enumerate(marks.rows(records)):
+    for row, rank in enumerate(marks.rank_rows(records)):
         if not usable[row]:
             continue
         each = records.keys[row]
@@ -206,7 +208,7 @@ def select(
     return Selection(
         records.features[rows],
         labels[rows],
-        _ranks(rank for _, rank in chosen),
+        _join_ranks(rank for _, rank in chosen),
         tuple(sorted({keyed[records.keys[row]] for row, _ in chosen})),
         int(np.count_nonzero(~usable)),
         taken,
@@ -214,11 +216,13 @@ def select(
     )
 
 
-def unsummed(records: Records, classes: Sequence[str], marks: Marks, ranks: Array) -> tuple[Array, Integers]:
+def unsummed_rows(
+    records: Records, classes: Sequence[str], marks: Marks, ranks: Array
+) -> tuple[Array, Integers]:
     """Return features and class indices of the usable rows of records that a run did not sum: those without a row among these ranks."""
     summed = {rank.tobytes() for rank in ranks}
     labels, usable = records.usable(classes)
-    found = list(marks.rows(records))
+    found = list(marks.rank_rows(records))
     inside = np.array([rank in summed for rank in found], bool)
     if records.ids is not None:
         keys = {key for key, summed_ in zip(records.keys, inside, strict=True) if summed_}
@@ -234,7 +238,7 @@ def select_again(records: Records, question: Question, marks: Marks, ranks: Arra
     """
     records.check_dim(question.dim)
     own = records.indices(question.classes)
-    rows = {rank: row for row, rank in enumerate(marks.rows(records))}
+    rows = {rank: row for row, rank in enumerate(marks.rank_rows(records))}
     features = np.zeros((len(ranks), question.dim), records.features.dtype)
     for place, (rank, label) in enumerate(zip(ranks, labels, strict=True)):
         if (row := rows.get(rank.tobytes())) is not None and own[row] == label:
@@ -242,7 +246,7 @@ def select_again(records: Records, question: Question, marks: Marks, ranks: Arra
     return features
 
 
-def _ranks(ranks: Iterator[bytes]) -> Array:
+def _join_ranks(ranks: Iterator[bytes]) -> Array:
     return np.frombuffer(b"".join(ranks), np.uint8).reshape(-1, _DIGEST_BYTES)
 
 
@@ -307,5 +311,5 @@ def one_spelling(text: str) -> str:
     return whole[1] + whole[2] if whole else plain
 
 
-def _set(records: Records, name: str, value: object) -> None:
+def _set_field(records: Records, name: str, value: object) -> None:
     object.__setattr__(records, name, value)  # frozen: only while it is being made

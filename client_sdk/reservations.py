@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 
 from client_sdk.database import StateDatabase
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.records import WHOLE, Selection
+from client_sdk.records import NO_IDS_MARK, Selection
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
@@ -30,21 +30,21 @@ from veilsum.study.promise import study_mu
 T = TypeVar("T")
 Array = npt.NDArray[Any]
 
-_LEFT_OUT = "left-out"
+_LEFT_OUT_STATE = "left-out"
 """The end of an attempt for a member that is not in the certified sum."""
-_RUNS = """
+_RUNS_SQL = """
 SELECT id, base, study, approval, question, extractor, period,
     CASE WHEN NOT yes THEN 'declined' WHEN spent THEN 'spent' ELSE 'reserved' END,
     noisy, mu, expires, least, rows, unusable, taken, beyond, records, summed, given_up
 FROM answered
 """
 """The fields of `Run`, in order."""
-_BY_QUESTION = _RUNS + "WHERE question = ? AND period = ?"
-_BY_NUMBER = _RUNS + "WHERE id = ?"
-_BASE_OF = (
+_RUN_BY_QUESTION_SQL = _RUNS_SQL + "WHERE question = ? AND period = ?"
+_RUN_BY_NUMBER_SQL = _RUNS_SQL + "WHERE id = ?"
+_BASE_RUN_SQL = (
     "(SELECT COALESCE(run.base, run.id) FROM attempt JOIN run ON run.id = attempt.run WHERE context = ?)"
 )
-_BY_CONTEXT = _RUNS + "WHERE id = " + _BASE_OF
+_RUN_BY_CONTEXT_SQL = _RUNS_SQL + "WHERE id = " + _BASE_RUN_SQL
 
 
 class State(StrEnum):
@@ -116,21 +116,21 @@ class Reservations:
         self._database = database
 
     @property
-    def secret(self) -> SecretBytes:
+    def installation_secret(self) -> SecretBytes:
         """32 bytes that identify this installation's records, drawn once and for life."""
-        secret = self._database.sealed("secret", SecretBytes)
+        secret = self._database.load_sealed("secret", SecretBytes)
         assert secret is not None  # as old as the database
         return secret
 
     # What is known of the federation's chain
 
-    def history(self) -> History:
+    def load_history(self) -> History:
         """Return the member's history, against which every opening in any cohort is checked."""
-        history = self._database.sealed("history", History.from_bytes)
+        history = self._database.load_sealed("history", History.from_bytes)
         assert history is not None  # as old as the database
         return history
 
-    def remember(self, history: History, since: History, left_out: Collection[bytes] = ()) -> None:
+    def store_history(self, history: History, since: History, left_out: Collection[bytes] = ()) -> None:
         """Store a newer history, with its effect on reservations.
 
         New attempts of this member are noted under their run. Ended attempts spend the run's records, or free them if the run was given up.
@@ -145,10 +145,10 @@ class Reservations:
         """
         entered = [attempt for attempt in history.unsettled if attempt not in since.unsettled]
         ended = [link for link in history.settled if link not in since.settled]
-        with self._database.change() as ledger:
-            if self.history() != since:
+        with self._database.write_ledger() as ledger:
+            if self.load_history() != since:
                 raise StateError("the history has grown since this step began: run the same call again")
-            self._database.keep("history", history, history.encode())
+            self._database.store_sealed("history", history, history.encode())
             for attempt in entered:
                 ledger.execute(
                     "INSERT OR IGNORE INTO attempt (context, run, step) "
@@ -156,40 +156,42 @@ class Reservations:
                     (attempt.context, attempt.terms.step, attempt.question.digest, attempt.manifest.period),
                 )
             for link in ended:
-                ended_by = _LEFT_OUT if link.context in left_out else link.reason
+                ended_by = _LEFT_OUT_STATE if link.context in left_out else link.reason
                 # A context has only one certificate: a member left out stays out, even if the certificate is replaced.
                 ledger.execute(
                     "UPDATE attempt SET ended = ? WHERE context = ? AND ended IS NOT ?",
-                    (ended_by, link.context, _LEFT_OUT),
+                    (ended_by, link.context, _LEFT_OUT_STATE),
                 )
-            _let_go(ledger)
+            _discard_records(ledger)
 
     # Answers
 
-    def runs(self) -> tuple[Run, ...]:
+    def list_runs(self) -> tuple[Run, ...]:
         """Return all answered runs, oldest first."""
         with self._database.read() as ledger:
-            return tuple(_run(row) for row in ledger.execute(_RUNS + "ORDER BY id"))
+            return tuple(_parse_run(row) for row in ledger.execute(_RUNS_SQL + "ORDER BY id"))
 
-    def run(self, question: bytes, period: str) -> Run | None:
+    def find_run(self, question: bytes, period: str) -> Run | None:
         """Return a run; None if it has not been answered."""
         with self._database.read() as ledger:
-            return _found(ledger, _BY_QUESTION, (question, period))
+            return _find_run(ledger, _RUN_BY_QUESTION_SQL, (question, period))
 
-    def idle(self, question: bytes) -> list[Run]:
+    def idle_runs(self, question: bytes) -> list[Run]:
         """Return the runs of a question whose own records are reserved and not spent."""
         return [
             run
-            for run in self.runs()
+            for run in self.list_runs()
             if run.question == question and run.base is None and run.state is State.RESERVED
         ]
 
-    def under(self, context: bytes) -> Run | None:
+    def run_of_attempt(self, context: bytes) -> Run | None:
         """Return the reservation behind an attempt, made for its first extractor; None if this member holds none."""
         with self._database.read() as ledger:
-            return _found(ledger, _BY_CONTEXT, (context,))
+            return _find_run(ledger, _RUN_BY_CONTEXT_SQL, (context,))
 
-    def free(self, records: Sequence[bytes], question: Question, mu_budget: float = math.inf) -> set[bytes]:
+    def free_records(
+        self, records: Sequence[bytes], question: Question, mu_budget: float = math.inf
+    ) -> set[bytes]:
         """Return which of these records a new run of this question may take (docs/protocol.md §7.2).
 
         An exact run takes records that no run holds. A noisy run takes records that no exact run and no other run of its question
@@ -197,9 +199,9 @@ class Reservations:
         none once another run of the question holds any.
         """
         with self._database.read() as ledger:
-            return _free(ledger, records, question, mu_budget)
+            return _free_records(ledger, records, question, mu_budget)
 
-    def answer(
+    def answer_run(
         self,
         content: Content,
         period: str,
@@ -229,12 +231,12 @@ class Reservations:
             period, noisy, mu if yes else 0.0, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
             found.beyond,
         )  # fmt: skip
-        with self._database.change() as ledger:
-            if _found(ledger, _BY_QUESTION, (question.digest, period)) is not None:
+        with self._database.write_ledger() as ledger:
+            if _find_run(ledger, _RUN_BY_QUESTION_SQL, (question.digest, period)) is not None:
                 raise Misuse(f"period {period} of this question was answered before, and an answer is final")
             if base is not None:
                 self._check_other_extractor(ledger, base, question.extractor)
-            taken = len(found.records) - len(_free(ledger, found.records, question, mu_budget))
+            taken = len(found.records) - len(_free_records(ledger, found.records, question, mu_budget))
             if yes and taken:
                 raise Misuse(
                     f"{taken} of the records are held by other runs: select among those that are free"
@@ -249,7 +251,7 @@ class Reservations:
                 ledger.executemany(
                     "INSERT INTO held VALUES (?, ?)", [(each, number) for each in found.records]
                 )
-            answered = _found(ledger, _BY_NUMBER, (number,))
+            answered = _find_run(ledger, _RUN_BY_NUMBER_SQL, (number,))
             assert answered is not None
         return answered
 
@@ -268,15 +270,15 @@ class Reservations:
         ).fetchone():
             raise Misuse("these records were summed under this extractor before, for another question")
 
-    def renew(self, run: Run, expires: int) -> None:
+    def renew_run(self, run: Run, expires: int) -> None:
         """Note that a later version of the study expires later."""
         if expires > run.expires:
-            with self._database.change() as ledger:
+            with self._database.write_ledger() as ledger:
                 ledger.execute("UPDATE run SET expires = ? WHERE id = ?", (expires, run.number))
 
     # What a reservation sends
 
-    def check(self, attempt: Attempt) -> Run:
+    def check_attempt(self, attempt: Attempt) -> Run:
         """Find the reservation for an attempt before it is opened (docs/protocol.md §7.3).
 
         Raises:
@@ -284,7 +286,7 @@ class Reservations:
                 lost; repeat-mismatch if the attempt repeats another attempt than the reservation's, or repeats none although its
                 run was answered for another run's records.
         """
-        run = self.run(attempt.question.digest, attempt.manifest.period)
+        run = self.find_run(attempt.question.digest, attempt.manifest.period)
         if run is None or run.state is State.DECLINED or run.given_up:
             said = "gave up" if run is not None and run.given_up else "holds no reservation for"
             raise PeerFault(Cause.POLICY_REFUSED, f"this member {said} {attempt.spec.name}")
@@ -317,7 +319,7 @@ class Reservations:
             )
         return run
 
-    def rows(self, run: Run) -> tuple[Array, Array, Array]:
+    def load_rows(self, run: Run) -> tuple[Array, Array, Array]:
         """Return a reservation's features (k, dim), labels (k,) and ranks (k, 32), as selected."""
         with self._database.read() as ledger:
             found = ledger.execute(
@@ -325,27 +327,27 @@ class Reservations:
             ).fetchone()
         if found is None or found[0] is None:
             raise Misuse(f"this member holds no reservation for {run.name}")
-        arrays = load(self._database.array(found[0]))
+        arrays = load(self._database.read_array(found[0]))
         return arrays["features"], arrays["labels"], arrays["ranks"]
 
-    def vector(self, run: Run, name: str) -> Array | None:
+    def load_vector(self, run: Run, name: str) -> Array | None:
         """Return the vector stored under this name, (elements,) int64, or None."""
         with self._database.read() as ledger:
             digest = _vector_digest(ledger, run, name)
-        return None if digest is None else np.frombuffer(self._database.array(digest), "<i8")
+        return None if digest is None else np.frombuffer(self._database.read_array(digest), "<i8")
 
     def keep_vector(self, run: Run, name: str | None, vector: Array) -> bytes:
         """Store a vector for good, and return its SHA-256.
 
         Args:
             run: the run whose rows it sums.
-            name: for `vector`; None if the caller's transaction names the SHA-256 elsewhere.
+            name: for `load_vector`; None if the caller's transaction names the SHA-256 elsewhere.
             vector: (elements,).
 
         Raises:
             Misuse: another one was kept under this name.
         """
-        with self._database.change() as ledger:
+        with self._database.write_ledger() as ledger:
             digest = self._database.put_array(np.ascontiguousarray(vector, "<i8").data)
             before = digest if name is None else _vector_digest(ledger, run, name)
             if before is None:
@@ -358,18 +360,18 @@ class Reservations:
 
     def give_up(self, run: Run) -> None:
         """Withdraw from a run for good. Its records are free once all its attempts have ended without spending them."""
-        with self._database.change() as ledger:
+        with self._database.write_ledger() as ledger:
             ledger.execute("UPDATE run SET given_up = 1 WHERE id = ?", (run.number,))
-            _let_go(ledger)
+            _discard_records(ledger)
 
     def give_up_expired(self, now_s: float) -> None:
         """Give up the unspent runs of expired studies."""
-        for run in self.runs():
+        for run in self.list_runs():
             if run.state is State.RESERVED and run.expires <= now_s and not run.given_up:
                 self.give_up(run)
 
 
-def _free(
+def _free_records(
     ledger: sqlite3.Connection, records: Sequence[bytes], question: Question, mu_budget: float
 ) -> set[bytes]:
     held = {
@@ -379,7 +381,7 @@ def _free(
             (question.digest,),
         )
     }
-    if held and (WHOLE in held or WHOLE in records):
+    if held and (NO_IDS_MARK in held or NO_IDS_MARK in records):
         return set()  # any record may stand in data without ids
     if (noise := question.noise) is None:
         return {record for record in records if record not in held}
@@ -394,7 +396,7 @@ def _free(
     return set(filter(bears, records))
 
 
-def _let_go(ledger: sqlite3.Connection) -> None:
+def _discard_records(ledger: sqlite3.Connection) -> None:
     """Free the records of runs that were given up, unless they are spent or the end of an attempt is not known."""
     freed = ledger.execute(
         "SELECT id FROM run WHERE given_up AND yes AND base IS NULL "
@@ -409,15 +411,15 @@ def _let_go(ledger: sqlite3.Connection) -> None:
         ledger.executemany(change, freed)
 
 
-def _run(row: Sequence[Any]) -> Run:
+def _parse_run(row: Sequence[Any]) -> Run:
     found = Run(*row)
     # SQLite has no such types.
     return replace(found, state=State(found.state), noisy=bool(found.noisy), given_up=bool(found.given_up))
 
 
-def _found(ledger: sqlite3.Connection, query: str, values: tuple[object, ...]) -> Run | None:
+def _find_run(ledger: sqlite3.Connection, query: str, values: tuple[object, ...]) -> Run | None:
     row = ledger.execute(query, values).fetchone()
-    return None if row is None else _run(row)
+    return None if row is None else _parse_run(row)
 
 
 def _vector_digest(ledger: sqlite3.Connection, run: Run, name: str) -> bytes | None:

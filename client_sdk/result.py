@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from client_sdk.errors import Misuse
-from client_sdk.evidence import EVIDENCE, Evidence, replayed
+from client_sdk.evidence import EVIDENCE_FILE, Evidence, replay_with_evidence
 from client_sdk.files import read_part
 from client_sdk.model_card import model_card
 from client_sdk.published_head import Judgement, PublishedHead
 from client_sdk.records import Records
 from client_sdk.verification import verify_result
-from veilsum.calibration.answer import REFUSED, Document
+from veilsum.calibration.answer import REFUSED_NOTE, Document
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.ridge import OWN_WEIGHTS
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Certificate, Evictions
-from veilsum.protocol.record import ResultRecord, mismatch
+from veilsum.protocol.record import ResultRecord, mismatch_fault
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import SUM_STEP, Content
 from veilsum.study.result_files import calibrated_in, document_in, read_material
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from veilsum.calibration.ridge import Personal
     from veilsum.protocol.replay import Verdict
 
-_RECORD, _WEIGHTS, _EVICTIONS = "record.json", "weights.safetensors", "evictions.bin"
-_JUDGED, _CARD = "judged.json", "model-card.md"
-_MATERIAL, _DOCUMENT = "material.bin", ".document.safetensors"
-TRANSCRIPT = "transcript.json"
+_RECORD_FILE, _WEIGHTS_FILE, _EVICTIONS_FILE = "record.json", "weights.safetensors", "evictions.bin"
+_JUDGEMENT_FILE, _CARD_FILE = "judged.json", "model-card.md"
+_MATERIAL_FILE, _DOCUMENT_SUFFIX = "material.bin", ".document.safetensors"
+TRANSCRIPT_FILE = "transcript.json"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -85,7 +85,7 @@ class Result(PublishedHead):
         return {
             name: calibrated_in(content).without(self.unanswered)
             for name, content in self.document_files.items()
-            if name in names and REFUSED not in document_in(content).notes
+            if name in names and REFUSED_NOTE not in document_in(content).notes
         }
 
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
@@ -142,7 +142,7 @@ class Result(PublishedHead):
         features, labels = held_out.usable_in(self.spec.question)
         if not len(labels):
             raise Misuse("no hold-out record has usable features and a label of the study's classes")
-        return replace(self, judged=Judgement.of(self.calibrated.head, features, labels, own))
+        return replace(self, judged=Judgement.of_head(self.calibrated.head, features, labels, own))
 
     def evaluate(self, features: npt.ArrayLike, labels: Any) -> float:
         """Return the head's accuracy on the usable rows.
@@ -208,7 +208,7 @@ class Result(PublishedHead):
         """The replayed transcript's verdict; None if it was not fetched."""
         if self.transcript_file is None:
             return None
-        return replayed(self.transcript_file, self.evidence, self.record)
+        return replay_with_evidence(self.transcript_file, self.evidence, self.record)
 
     def verify(self, admin_key: bytes | str | None = None) -> None:
         """Check everything again from the stored bytes: the evidence (`Evidence.verify`), then the result (`verify_result`).
@@ -230,7 +230,7 @@ class Result(PublishedHead):
         """Compare the record's counts with this member's own (result-mismatch)."""
         counted = history.count_of(self.evidence.opening.terms.indicator)
         if counted is not None and counted.holders != self.record.holders:
-            raise mismatch("the record's counts differ from this member's own")
+            raise mismatch_fault("the record's counts differ from this member's own")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the result and its evidence for `load`, with mode 0600, and remove an earlier round's files.
@@ -240,23 +240,23 @@ class Result(PublishedHead):
         home = Path(folder)
         make_folder(home)
         files = {
-            EVIDENCE: self.evidence.encode(),  # there already where a member keeps its own
-            **{path.name: None for path in home.glob(f"*{_DOCUMENT}")},  # an earlier round's
-            **{f"{name}{_DOCUMENT}": content for name, content in self.document_files.items()},
-            _WEIGHTS: self.head_file,
-            _MATERIAL: self.material_file,
-            _EVICTIONS: None if self.evictions is None else self.evictions.to_bytes(),
-            TRANSCRIPT: self.transcript_file,
-            _CARD: None if self.head_file is None else self.model_card().encode(),
-            _JUDGED: None if self.judged is None else self.judged.model_dump_json(indent=2).encode(),
-            _RECORD: self.record.model_dump_json(indent=2).encode(),
+            EVIDENCE_FILE: self.evidence.encode(),  # there already where a member keeps its own
+            **{path.name: None for path in home.glob(f"*{_DOCUMENT_SUFFIX}")},  # an earlier round's
+            **{f"{name}{_DOCUMENT_SUFFIX}": content for name, content in self.document_files.items()},
+            _WEIGHTS_FILE: self.head_file,
+            _MATERIAL_FILE: self.material_file,
+            _EVICTIONS_FILE: None if self.evictions is None else self.evictions.to_bytes(),
+            TRANSCRIPT_FILE: self.transcript_file,
+            _CARD_FILE: None if self.head_file is None else self.model_card().encode(),
+            _JUDGEMENT_FILE: None if self.judged is None else self.judged.model_dump_json(indent=2).encode(),
+            _RECORD_FILE: self.record.model_dump_json(indent=2).encode(),
         }
         write_together(home, files)
 
     @staticmethod
     def saved_in(folder: Path) -> bool:
         """Whether `save` finished here."""
-        return (folder / _RECORD).exists()
+        return (folder / _RECORD_FILE).exists()
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Result":
@@ -268,17 +268,19 @@ class Result(PublishedHead):
         home = Path(folder)
         evidence = Evidence.load(home)
         read = partial(read_part, of="result")
-        record = read(home / _RECORD, ResultRecord.model_validate_json)
+        record = read(home / _RECORD_FILE, ResultRecord.model_validate_json)
         rests = evidence.opening.terms.material != NO_CONTEXT
         return cls(
             evidence,
             record,
-            read(home / _WEIGHTS, bytes) if record.head is not None else None,
-            read(home / _EVICTIONS, Evictions.from_bytes) if record.evicted else None,
-            read(home / TRANSCRIPT, bytes) if (home / TRANSCRIPT).exists() else None,
-            {view.name: read(home / f"{view.name}{_DOCUMENT}", bytes) for view in record.documents},
-            read(home / _MATERIAL, bytes) if rests else None,
-            read(home / _JUDGED, Judgement.model_validate_json) if (home / _JUDGED).exists() else None,
+            read(home / _WEIGHTS_FILE, bytes) if record.head is not None else None,
+            read(home / _EVICTIONS_FILE, Evictions.from_bytes) if record.evicted else None,
+            read(home / TRANSCRIPT_FILE, bytes) if (home / TRANSCRIPT_FILE).exists() else None,
+            {view.name: read(home / f"{view.name}{_DOCUMENT_SUFFIX}", bytes) for view in record.documents},
+            read(home / _MATERIAL_FILE, bytes) if rests else None,
+            read(home / _JUDGEMENT_FILE, Judgement.model_validate_json)
+            if (home / _JUDGEMENT_FILE).exists()
+            else None,
         )
 
     def __repr__(self) -> str:
@@ -293,6 +295,6 @@ def _find_document(files: Mapping[str, bytes], name: str) -> Document:
             f"the study publishes no {name} beside its head, but {', '.join(files) or 'nothing'}: after.publish lists what it does"
         )
     document = document_in(files[name])
-    if reason := document.notes.get(REFUSED):
+    if reason := document.notes.get(REFUSED_NOTE):
         raise Misuse(f"no {name} follows from the round's sums: {reason}")
     return document

@@ -19,7 +19,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import Problem
 from veilsum.system.intervals import RETRY_FIRST_S, RETRY_LONGEST_S
 
-RETRIED = frozenset({408, 429, 502, 503, 504})
+RETRIED_STATUSES = frozenset({408, 429, 502, 503, 504})
 
 
 class RetryingClient:
@@ -44,7 +44,7 @@ class RetryingClient:
         self._patience_s, self._environment, self._report = patience_s, environment, report
         self._signer, self._on_time = signer, on_time
 
-    def call(self, request: Request) -> Flow[Response]:
+    def send_with_retries(self, request: Request) -> Flow[Response]:
         """Send a request until it is answered.
 
         Returns:
@@ -62,12 +62,12 @@ class RetryingClient:
             answer: Response | Unreached = yield request
             self._on_time()
             tries += 1
-            if isinstance(answer, Response) and not _again(answer):
-                return _accepted(request, answer)
-            if request.shown_in and not _refused(answer):
+            if isinstance(answer, Response) and not _should_retry(answer):
+                return _accept_answer(request, answer)
+            if request.shown_in and not _was_refused(answer):
                 raise Unreachable(
                     f"{request.method} {request.path} may have been carried out, and is not repeated "
-                    f"({_reason(answer)}): look into {request.shown_in} before you run the same command again"
+                    f"({_failure_reason(answer)}): look into {request.shown_in} before you run the same command again"
                 )
             spent_s = self._environment.monotonic_s() - began_s
             if tries == 1:
@@ -77,14 +77,14 @@ class RetryingClient:
             if left_s <= 0:
                 raise Unreachable(
                     f"{request.method} {request.path} failed {tries} times in {spent_s:.0f} s, last: "
-                    f"{_reason(answer)}. Nothing is lost: check the address and the network, then run the same "
+                    f"{_failure_reason(answer)}. Nothing is lost: check the address and the network, then run the same "
                     "command again"
                 )
             pause_s = min(self._pause_s(tries, answer), left_s)
             self._report(
                 Progress(
                     Step.RETRYING,
-                    detail=f"{_reason(answer)}; try {tries + 1} in {pause_s:.1f} s, for {left_s:.0f} s more",
+                    detail=f"{_failure_reason(answer)}; try {tries + 1} in {pause_s:.1f} s, for {left_s:.0f} s more",
                 )
             )
             yield Pause(pause_s)
@@ -105,26 +105,26 @@ class RetryingClient:
             return 0.0
 
 
-def _again(answer: Response) -> bool:
+def _should_retry(answer: Response) -> bool:
     """Whether to retry. That includes a replay refusal: a proxy may have sent the request twice, and a new signature helps."""
-    if answer.status in RETRIED:
+    if answer.status in RETRIED_STATUSES:
         return True
-    problem = _problem(answer) if answer.status >= 400 else None
+    problem = _parse_problem(answer) if answer.status >= 400 else None
     if problem is None:
         return answer.status >= 500  # a proxy's own error; a wrong address answers below 500
     return problem.cause in {Cause.REQUEST_REPLAYED, Cause.UNAVAILABLE}
 
 
-def _refused(answer: Response | Unreached) -> bool:
+def _was_refused(answer: Response | Unreached) -> bool:
     """Whether the coordinator certainly has not carried it out."""
     return not answer.sent if isinstance(answer, Unreached) else answer.status == 429
 
 
-def _accepted(request: Request, answer: Response) -> Response:
+def _accept_answer(request: Request, answer: Response) -> Response:
     page = answer.headers.get("content-type", "").startswith("text/html")
     if 200 <= answer.status < 300 and not page:
         return answer
-    problem = _problem(answer)
+    problem = _parse_problem(answer)
     if problem is None:
         how = " with a web page" if page else " without a problem document"
         if moved := answer.headers.get("location", "").partition("?")[0]:
@@ -136,15 +136,15 @@ def _accepted(request: Request, answer: Response) -> Response:
     raise fault_of(problem)
 
 
-def _problem(answer: Response) -> Problem | None:
+def _parse_problem(answer: Response) -> Problem | None:
     try:
         return Problem.model_validate_json(answer.body)
     except ValidationError:
         return None
 
 
-def _reason(answer: Response | Unreached) -> str:
+def _failure_reason(answer: Response | Unreached) -> str:
     if isinstance(answer, Unreached):
         return answer.reason
-    problem = _problem(answer)
+    problem = _parse_problem(answer)
     return f"HTTP {answer.status}" + (f", {problem.cause}: {problem.detail}" if problem else "")

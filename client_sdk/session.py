@@ -9,7 +9,7 @@ from client_sdk.effects import Flow, Pause
 from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.evidence import Evidence
-from client_sdk.files import ANEW, FolderLock
+from client_sdk.files import FETCH_AGAIN_HELP, FolderLock
 from client_sdk.policy import Policy
 from client_sdk.progress import Reporter
 from client_sdk.result import Result
@@ -20,13 +20,13 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Closed, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Certificate, Link, Message, Roster, Study, Survivor
-from veilsum.protocol.rest import ENDINGS, RoundView, round_name
+from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
 from veilsum.protocol.study import Content
 from veilsum.study import signed
 from veilsum.system.intervals import POLL_MIN_S
 
 
-def _nothing() -> Flow[None]:
+def _do_nothing() -> Flow[None]:
     yield from ()
 
 
@@ -53,14 +53,14 @@ class Session:
     given: Roster | None
     lanes: int
     transcripts: bool
-    meanwhile: Callable[[], Flow[None]] = _nothing
+    meanwhile: Callable[[], Flow[None]] = _do_nothing
 
     # Roster and study
 
-    def roster(self) -> Flow[Roster]:
+    def fetch_roster(self) -> Flow[Roster]:
         """Return the roster in force: the caller's, or else the coordinator's newest. Raises as `accept_roster`."""
         return self.accept_roster(
-            self.given or (yield from self.coordinator.roster(self.policy.federation.hex()))
+            self.given or (yield from self.coordinator.fetch_roster(self.policy.federation.hex()))
         )
 
     def accept_roster(self, shown: Roster) -> Roster:
@@ -75,31 +75,31 @@ class Session:
         return roster
 
     def learn_newest_roster(self, number: int) -> Flow[None]:
-        """Fetch the roster in force if the coordinator announces a higher number than the one seen. Raises as `roster`."""
-        seen = self.store.roster()
+        """Fetch the roster in force if the coordinator announces a higher number than the one seen. Raises as `fetch_roster`."""
+        seen = self.store.newest_roster()
         if seen is None or number > seen.number:
-            yield from self.roster()
+            yield from self.fetch_roster()
 
-    def study(self, roster: Roster, study_hash: bytes) -> Flow[Content]:
-        """Fetch and check a study. Raises as `read`."""
-        study = yield from self.coordinator.study(self.policy.federation.hex(), study_hash.hex())
+    def fetch_study(self, roster: Roster, study_hash: bytes) -> Flow[Content]:
+        """Fetch and check a study. Raises as `read_study`."""
+        study = yield from self.coordinator.fetch_study(self.policy.federation.hex(), study_hash.hex())
         if study.hash != study_hash:
             raise PeerFault(Cause.MALFORMED, "the coordinator shows another study", ["coordinator"])
-        return self.read(roster, study)
+        return self.read_study(roster, study)
 
-    def read(self, roster: Roster, study: Study) -> Content:
+    def read_study(self, roster: Roster, study: Study) -> Content:
         """Check a study up to its approval (docs/protocol.md §4.1, 1 to 6), remember it, and return its content.
 
         Raises:
             PeerFault: wrong-federation, bad-signature or study-refused.
         """
-        content = signed.read(study, roster, self.environment.now_s(), self.store.study)
+        content = signed.read_study(study, roster, self.environment.now_s(), self.store.newest_study)
         self.store.see_study(study)
         return content
 
     def check_current(self, roster: Roster) -> None:
         """Refuse a roster older than one already seen (roster-rollback; protocol §4.3, clause 10)."""
-        seen = self.store.roster()
+        seen = self.store.newest_roster()
         if seen is not None and roster.number < seen.number:
             raise PeerFault(
                 Cause.ROSTER_ROLLBACK,
@@ -115,11 +115,11 @@ class Session:
         Raises:
             PeerFault: the message breaks a rule; nothing is stored.
         """
-        held, headers = self.store.held(cohort), self.store.headers(round_id)
+        held, headers = self.store.load_phase(cohort), self.store.load_headers(round_id)
         assert held is not None
         phase, now_s, replies = held.phase, self.environment.now_s(), tuple[Message, ...]()
-        if isinstance(phase, Ready) and isinstance(message, Certificate) and not message.void:
-            own = tuple(map(Survivor.of, headers))
+        if isinstance(phase, Ready) and isinstance(message, Certificate) and not message.is_void:
+            own = tuple(map(Survivor.from_header, headers))
             following: MemberPhase = Closed.after_erasure(phase, message, own, now_s)
         else:
             following, replies = phase.receive(message, self.key, now_s)
@@ -127,23 +127,23 @@ class Session:
             if isinstance(phase, Attempting):
                 headers = tuple(upload.header for upload in phase.uploads)
             # Before the phase: once a later round opens, nothing else holds it.
-            Evidence.of(following, headers).save(self.store.results(round_id))
+            Evidence.of_closed(following, headers).save(self.store.result_folder(round_id))
         if following is not phase:
-            self.hold(cohort, phase, following, round_id)
+            self.store_phase(cohort, phase, following, round_id)
         return replies
 
-    def hold(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
+    def store_phase(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
         """Store a phase, with what it has learned since the one before it, and with the header of an upload whose keys it has erased."""
         ended = [phase.certificate] if isinstance(phase, Closed) else []
         left_out = [each.context for each in ended if self._left_out(each)]
         erased = before.uploads if isinstance(before, Attempting) and isinstance(phase, Ready) else ()
         with self.store.database.write():
-            self.lock.check()
+            self.lock.check_lock()
             for upload in erased:
                 self.store.keep_header(round_id, upload.header)
             if (learned := ready_of(phase).history) != (since := ready_of(before).history):
-                self.store.ledger.remember(learned, since, left_out)
-            self.store.hold(cohort, phase, round_id)
+                self.store.ledger.store_history(learned, since, left_out)
+            self.store.store_phase(cohort, phase, round_id)
         self.store.expiries[cohort] = phase.expiry_s
 
     def erase_expired(self) -> None:
@@ -152,12 +152,12 @@ class Session:
         for cohort, expiry_s in list(self.store.expiries.items()):
             if expiry_s <= now_s:
                 with self.store.database.write():  # lanes send side by side
-                    held = self.store.held(cohort)
+                    held = self.store.load_phase(cohort)
                     assert held is not None
-                    if (following := held.phase.lapse(now_s)) is not held.phase:
-                        self.hold(cohort, held.phase, following, held.round_id)
+                    if (following := held.phase.erase_expired(now_s)) is not held.phase:
+                        self.store_phase(cohort, held.phase, following, held.round_id)
 
-    def verified(self, folder: Path) -> Result:
+    def load_verified(self, folder: Path) -> Result:
         """Load a result that was verified before it was saved; a failure now means local damage.
 
         Raises:
@@ -171,24 +171,24 @@ class Session:
             if fault.cause is Cause.WRONG_FEDERATION:
                 raise
             raise StateError(
-                f"{folder} no longer holds the result that this member verified ({fault.detail}). {ANEW}"
+                f"{folder} no longer holds the result that this member verified ({fault.detail}). {FETCH_AGAIN_HELP}"
             ) from fault
         return result
 
     # Rounds
 
-    def round(self, round_id: str) -> Flow[RoundView]:
+    def fetch_round(self, round_id: str) -> Flow[RoundView]:
         """Fetch a round's view, unverified.
 
         Raises:
             PeerFault: malformed for another round or an impossible end; wrong-federation for another federation's.
         """
-        view = yield from self.coordinator.round(round_id)
+        view = yield from self.coordinator.fetch_round(round_id)
         if view.round != round_id:
             raise PeerFault(
                 Cause.MALFORMED, f"asked for round {round_id}, shown {view.round}", ["coordinator"]
             )
-        if view.ended != (view.state in ENDINGS):
+        if view.ended != (view.state in ROUND_ENDINGS):
             raise PeerFault(
                 Cause.MALFORMED, f"round {round_id} is {view.state}, and ended: {view.ended}", ["coordinator"]
             )
@@ -196,7 +196,7 @@ class Session:
             raise PeerFault(Cause.WRONG_FEDERATION, f"round {round_id} belongs to {view.federation}")
         return view
 
-    def settle(self, shown: Collection[Link] | None = None) -> Flow[None]:
+    def learn_endings(self, shown: Collection[Link] | None = None) -> Flow[None]:
         """Learn how this member's open attempts ended. It must before it opens another (docs/protocol.md §4.3, clauses 4 and 5).
 
         Args:
@@ -206,25 +206,25 @@ class Session:
             PeerFault: outcome-missing if the coordinator does not show an end; certificate-invalid and others if what it shows
                 is not one.
         """
-        for entry in self.store.ledger.history().unsettled:
+        for entry in self.store.ledger.load_history().unsettled:
             self._take_end(entry, (yield from self._fetch_end(entry.context)))
-        history = self.store.ledger.history()
+        history = self.store.ledger.load_history()
         for entry in history.certified:
             if not self._ends_certified(entry.context, history, shown):
                 # An Erasure or the admin's Lost may have taken the place of the certificate.
-                history = self._settled(history, (yield from self._fetch_end(entry.context)))
+                history = self._close_attempt(history, (yield from self._fetch_end(entry.context)))
 
     def _ends_certified(self, context: bytes, history: History, shown: Collection[Link] | None) -> bool:
         """Whether an attempt's certificate is its end: by the links shown, or else by the result or counts that this member has."""
         if shown is not None:
             return any(link.context == context and link in shown for link in history.settled)
         return history.count_of(context) is not None or Result.saved_in(
-            self.store.results(round_name(context))
+            self.store.result_folder(round_name(context))
         )
 
     def _fetch_end(self, context: bytes) -> Flow[Closing]:
         try:
-            return (yield from self.coordinator.closing(context, self.policy.federation.hex()))
+            return (yield from self.coordinator.fetch_closing(context, self.policy.federation.hex()))
         except PeerFault as fault:
             if fault.cause not in {Cause.NOT_FOUND, Cause.WRONG_PHASE}:
                 raise
@@ -242,25 +242,29 @@ class Session:
 
     def is_unsettled(self, round_id: str) -> bool:
         """Whether this member took part in a round, and knows no end of it."""
-        return any(round_name(each.context) == round_id for each in self.store.ledger.history().unsettled)
+        return any(
+            round_name(each.context) == round_id for each in self.store.ledger.load_history().unsettled
+        )
 
     def _take_end(self, attempt: Attempt, document: Closing) -> None:
         attempt.check_context(document.context, "coordinator")
         cohort, round_id = attempt.manifest.cohort, round_name(attempt.context)
-        held = self.store.held(cohort)
+        held = self.store.load_phase(cohort)
         if held is not None and held.round_id == round_id:
             self.receive(cohort, document, round_id)
         else:  # of an identity that has left its phases behind
-            self._settled(self.store.ledger.history(), document)
+            self._close_attempt(self.store.ledger.load_history(), document)
 
-    def _settled(self, before: History, document: Closing) -> History:
-        history = before.settle(document, self.environment.now_s())
-        self.store.ledger.remember(history, before, [document.context] if self._left_out(document) else [])
+    def _close_attempt(self, before: History, document: Closing) -> History:
+        history = before.close_attempt(document, self.environment.now_s())
+        self.store.ledger.store_history(
+            history, before, [document.context] if self._left_out(document) else []
+        )
         return history
 
     def _left_out(self, document: Closing) -> bool:
         """Whether a set was certified without this member, so that its upload is never opened."""
-        if not isinstance(document, Certificate) or document.void:
+        if not isinstance(document, Certificate) or document.is_void:
             return False
         return all(each.member != self.member for each in document.survivors)
 

@@ -23,7 +23,7 @@ class Signer:
     key: SigningKey
     environment: Environment
 
-    def headers(self, target: Target, body: bytes, digest: bytes) -> dict[str, str]:
+    def make_headers(self, target: Target, body: bytes, digest: bytes) -> dict[str, str]:
         """Return the headers that sign one request. A retry needs new ones, because these expire.
 
         Args:
@@ -51,7 +51,7 @@ class Token:
 
     secret: str
 
-    def headers(self, _target: Target, _body: bytes, _digest: bytes) -> dict[str, str]:
+    def make_headers(self, _target: Target, _body: bytes, _digest: bytes) -> dict[str, str]:
         """Return the header with the token."""
         return {"authorization": f"Bearer {self.secret}"}
 

@@ -25,7 +25,7 @@ from veilsum.system.files import make_private, write_durably
 
 Integers = npt.NDArray[np.int64]
 
-_EXPORTED = "exported"
+_EXPORTED_FILE = "exported"
 
 
 @dataclass(frozen=True)
@@ -79,38 +79,40 @@ class Store:
 
     # Phases
 
-    def held(self, cohort: bytes) -> StoredPhase | None:
+    def load_phase(self, cohort: bytes) -> StoredPhase | None:
         """Return this member's phase in a cohort; None before enrolment. Raises StateError if it is damaged."""
-        stored = self.database.sealed(f"phase/{cohort.hex()}", _held)
+        stored = self.database.load_sealed(f"phase/{cohort.hex()}", _parse_phase)
         if stored is None:
             return None
-        history, current = self.ledger.history(), self._current.get(cohort)
+        history, current = self.ledger.load_history(), self._current.get(cohort)
         if current is None or current[0] is not stored or current[1] is not history:
             # The history is the member's, not a phase's: every phase knows what was learned in other cohorts since.
-            current = stored, history, replace(stored, phase=stored.phase.knowing(history))
+            current = stored, history, replace(stored, phase=stored.phase.with_history(history))
             self._current[cohort] = current
         return current[2]
 
     @cached_property
     def expiries(self) -> dict[bytes, float]:
         """By cohort, when its phase holds secrets that must be erased, Unix time in seconds; infinity for none."""
-        return {cohort: held.phase.expiry_s for cohort, held in self.cohorts()}
+        return {cohort: held.phase.expiry_s for cohort, held in self.stored_phases()}
 
-    def hold(self, cohort: bytes, phase: MemberPhase, round_id: str) -> None:
-        """Store a phase without its history, after which its messages may leave. Erase `unsent` if no upload needs it any more."""
-        bare, history = phase.knowing(History()), self.ledger.history()
+    def store_phase(self, cohort: bytes, phase: MemberPhase, round_id: str) -> None:
+        """Store a phase without its history, after which its messages may leave. Erase `load_unsent` if no upload needs it any more."""
+        bare, history = phase.with_history(History()), self.ledger.load_history()
         content, stored = round_id.encode("ascii") + b"\n" + bare.to_bytes(), StoredPhase(bare, round_id)
-        if phase.knowing(history) == phase:  # what the caller has derived from it need not be derived again
+        if (
+            phase.with_history(history) == phase
+        ):  # what the caller has derived from it need not be derived again
             self._current[cohort] = stored, history, StoredPhase(phase, round_id)
         with self.database.write():
-            self.database.keep(f"phase/{cohort.hex()}", stored, content)
+            self.database.store_sealed(f"phase/{cohort.hex()}", stored, content)
             if not (isinstance(phase, Attempting) and phase.uploads):
-                self.database.drop(f"unsent/{cohort.hex()}")
+                self.database.erase_sealed(f"unsent/{cohort.hex()}")
 
-    def cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
+    def stored_phases(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """Yield this member's phase in each cohort."""
-        for name in self.database.names("phase"):
-            if (held := self.held(cohort := bytes.fromhex(name))) is not None:
+        for name in self.database.sealed_names("phase"):
+            if (held := self.load_phase(cohort := bytes.fromhex(name))) is not None:
                 yield cohort, held
 
     # Uploads
@@ -123,43 +125,45 @@ class Store:
             seed: of the member's own mask.
             vector: SHA-256, as `Reservations.keep_vector` returned it.
         """
-        self.database.keep(f"unsent/{cohort.hex()}", (seed, vector), seed + vector)
+        self.database.store_sealed(f"unsent/{cohort.hex()}", (seed, vector), seed + vector)
 
-    def unsent(self, cohort: bytes) -> tuple[SecretBytes, Integers] | None:
+    def load_unsent(self, cohort: bytes) -> tuple[SecretBytes, Integers] | None:
         """Return the seed and vector of an upload in progress. Raises StateError if they are damaged."""
-        found = self.database.sealed(f"unsent/{cohort.hex()}", _unsent)
-        return found and (found[0], np.frombuffer(self.database.array(found[1]), "<i8"))
+        found = self.database.load_sealed(f"unsent/{cohort.hex()}", _parse_unsent)
+        return found and (found[0], np.frombuffer(self.database.read_array(found[1]), "<i8"))
 
     def keep_header(self, round_id: str, header: UploadHeader) -> None:
         """Store the header of an upload whose phase is erased: a certificate may still name it."""
-        self.database.keep(f"header/{round_id}", header, header.encode())
+        self.database.store_sealed(f"header/{round_id}", header, header.encode())
 
-    def headers(self, round_id: str) -> tuple[UploadHeader, ...]:
+    def load_headers(self, round_id: str) -> tuple[UploadHeader, ...]:
         """Return what `keep_header` has stored for a round, at most one."""
-        header = self.database.sealed(f"header/{round_id}", UploadHeader.from_bytes)
+        header = self.database.load_sealed(f"header/{round_id}", UploadHeader.from_bytes)
         return () if header is None else (header,)
 
     # Results
 
-    def results(self, round_id: str) -> Path:
+    def result_folder(self, round_id: str) -> Path:
         """Return the folder of a round's evidence and result."""
         return self._state / "results" / round_id
 
-    def unexported(self) -> tuple[Path, ...]:
-        """Return the folders of results that were not `exported`."""
+    def unexported_folders(self) -> tuple[Path, ...]:
+        """Return the folders of results that were not `mark_exported`."""
         return tuple(
-            sorted(path for path in (self._state / "results").glob("*") if not (path / _EXPORTED).exists())
+            sorted(
+                path for path in (self._state / "results").glob("*") if not (path / _EXPORTED_FILE).exists()
+            )
         )
 
-    def exported(self, round_id: str) -> None:
+    def mark_exported(self, round_id: str) -> None:
         """Note that a round's result was saved where its owner wants it."""
-        write_durably(self.results(round_id) / _EXPORTED, b"")
+        write_durably(self.result_folder(round_id) / _EXPORTED_FILE, b"")
 
     # Signed documents
 
-    def roster(self) -> Roster | None:
+    def newest_roster(self) -> Roster | None:
         """Return the newest roster seen, if any."""
-        return self.database.sealed("roster", Roster.from_bytes)
+        return self.database.load_sealed("roster", Roster.from_bytes)
 
     def see_roster(self, roster: Roster) -> None:
         """Remember a roster that the policy has checked.
@@ -167,27 +171,27 @@ class Store:
         Raises:
             PeerFault: roster-rollback if a higher number, or another roster of this number, was seen.
         """
-        seen = self.roster()
+        seen = self.newest_roster()
         if seen is not None:
             roster.check_after(seen)
             if roster.number == seen.number:
                 return
-        self.database.keep("roster", roster, roster.to_bytes())
+        self.database.store_sealed("roster", roster, roster.to_bytes())
 
-    def study(self, name: str) -> Study | None:
+    def newest_study(self, name: str) -> Study | None:
         """Return the highest version seen of a study, if any."""
-        return self.database.sealed(f"study/{name}", Study.from_bytes)
+        return self.database.load_sealed(f"study/{name}", Study.from_bytes)
 
     def see_study(self, study: Study) -> None:
         """Remember a study that was checked, as the highest version of its name."""
-        if self.study(name := read_content(study.content).notes.name) != study:
-            self.database.keep(f"study/{name}", study, study.to_bytes())
+        if self.newest_study(name := read_content(study.content).notes.name) != study:
+            self.database.store_sealed(f"study/{name}", study, study.to_bytes())
 
 
-def _held(content: bytes) -> StoredPhase:
+def _parse_phase(content: bytes) -> StoredPhase:
     round_id, _, raw = content.partition(b"\n")
     return StoredPhase(load_phase(raw), round_id.decode("ascii"))
 
 
-def _unsent(content: bytes) -> tuple[SecretBytes, bytes]:
+def _parse_unsent(content: bytes) -> tuple[SecretBytes, bytes]:
     return SecretBytes(content[:SEED_BYTES]), content[SEED_BYTES:]

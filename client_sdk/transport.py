@@ -32,9 +32,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 Flows = TypeVar("Flows")
 
-CONNECT_S, READ_S = 10.0, 30.0
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 10.0, 30.0
 """Timeouts in seconds for a connection, and for an answer beyond the time of a long poll."""
-LEAST_BYTES_PER_S = 1024
+ANSWER_BYTES_PER_S_MIN = 1024
 """A response slower than this after its first READ_S is aborted and retried."""
 
 ClientCertificate = str | tuple[str, str]
@@ -71,9 +71,9 @@ class BlockingDriver:
     ) -> None:
         self._sleep = sleep
         self._client = httpx.Client(
-            base_url=_checked(url),
-            verify=_tls(url, verify, cert),
-            headers=_HEADERS,
+            base_url=_check_url(url),
+            verify=_tls_context(url, verify, cert),
+            headers=_FIXED_HEADERS,
             cookies=_no_cookies(),
             transport=transport,
         )
@@ -86,7 +86,7 @@ class BlockingDriver:
                 if stop is not None and stop.is_set():
                     raise Stopped
                 try:
-                    outcome = self._perform(effect)
+                    outcome = self._perform_effect(effect)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is the flow's to handle
                     effect = flow.throw(error)
                 else:
@@ -101,29 +101,29 @@ class BlockingDriver:
         """Close the connections."""
         self._client.close()
 
-    def _perform(self, effect: Effect) -> Any:
+    def _perform_effect(self, effect: Effect) -> Any:
         match effect:
             case Request():
-                return self._send(effect)
+                return self._send_request(effect)
             case Pause(seconds):
                 return self._sleep(seconds)
             case Compute(work):
                 return work()
             case _:
-                return self._together(effect)
+                return self._run_together(effect)
 
-    def _send(self, request: Request) -> Response | Unreached:
+    def _send_request(self, request: Request) -> Response | Unreached:
         try:
-            with closing(self._client.send(_sent(self._client, request), stream=True)) as answer:
+            with closing(self._client.send(_build_request(self._client, request), stream=True)) as answer:
                 _check_plain(answer, request)
                 body, begun_s = bytearray(), time.monotonic()
                 for piece in answer.iter_bytes():
-                    _extend(body, piece, request, begun_s)
-                return _response(answer, body)
+                    _extend_body(body, piece, request, begun_s)
+                return _read_response(answer, body)
         except httpx.RequestError as error:
-            return _unreached(error, request)
+            return _explain_error(error, request)
 
-    def _together(self, effect: Together[T]) -> list[T]:
+    def _run_together(self, effect: Together[T]) -> list[T]:
         stop = threading.Event()
 
         def lane(make: Callable[[], Flow[T]]) -> T:
@@ -155,7 +155,9 @@ class _Blocking(Protocol[Flows]):
     _flows: Flows
 
 
-def blocking(flow: Callable[Concatenate[Flows, P], Flow[T]]) -> Callable[Concatenate[_Blocking[Flows], P], T]:
+def blocking_method(
+    flow: Callable[Concatenate[Flows, P], Flow[T]],
+) -> Callable[Concatenate[_Blocking[Flows], P], T]:
     """Turn a flow into a method that blocks."""
 
     @wraps(flow)
@@ -183,9 +185,9 @@ class AsyncDriver:
         self._sleep = sleep
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client = httpx.AsyncClient(
-            base_url=_checked(url),
-            verify=_tls(url, verify, cert),
-            headers=_HEADERS,
+            base_url=_check_url(url),
+            verify=_tls_context(url, verify, cert),
+            headers=_FIXED_HEADERS,
             cookies=_no_cookies(),
             transport=transport,
         )
@@ -198,7 +200,7 @@ class AsyncDriver:
             step = await _in_thread(flow, flow.send, None)
             while not isinstance(step, _End):
                 try:
-                    outcome = await self._perform(step)
+                    outcome = await self._perform_effect(step)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is the flow's to handle
                     step = await _in_thread(flow, flow.throw, error)
                 else:
@@ -220,27 +222,29 @@ class AsyncDriver:
                 "used in another event loop before: create, use and close it within one `asyncio.run`"
             )
 
-    async def _perform(self, effect: "_Waiting") -> Any:
+    async def _perform_effect(self, effect: "_Waiting") -> Any:
         match effect:
             case Request():
-                return await self._send(effect)
+                return await self._send_request(effect)
             case Pause(seconds):
                 return await self._sleep(seconds)
             case _:
-                return await self._together(effect)
+                return await self._run_together(effect)
 
-    async def _send(self, request: Request) -> Response | Unreached:
+    async def _send_request(self, request: Request) -> Response | Unreached:
         try:
-            async with aclosing(await self._client.send(_sent(self._client, request), stream=True)) as answer:
+            async with aclosing(
+                await self._client.send(_build_request(self._client, request), stream=True)
+            ) as answer:
                 _check_plain(answer, request)
                 body, begun_s = bytearray(), time.monotonic()
                 async for piece in answer.aiter_bytes():
-                    _extend(body, piece, request, begun_s)
-                return _response(answer, body)
+                    _extend_body(body, piece, request, begun_s)
+                return _read_response(answer, body)
         except httpx.RequestError as error:
-            return _unreached(error, request)
+            return _explain_error(error, request)
 
-    async def _together(self, effect: Together[T]) -> list[T]:
+    async def _run_together(self, effect: Together[T]) -> list[T]:
         results: dict[int, T] = {}
         waiting: Iterator[tuple[int, Callable[[], Flow[T]]]] = iter(enumerate(effect.flows))
 
@@ -272,7 +276,7 @@ _Resume: TypeAlias = Callable[[Any], Effect]
 async def _in_thread(flow: Flow[T], resume: _Resume, value: object) -> _Waiting | _End[T]:
     """Resume a flow in a thread. A cancellation waits for the thread, so that nothing writes after the member is closed."""
     cancelled = threading.Event()
-    step = partial(_step, flow, resume, value, cancelled)
+    step = partial(_step_flow, flow, resume, value, cancelled)
     running = asyncio.get_running_loop().run_in_executor(None, step)
     try:
         return await asyncio.shield(running)
@@ -285,7 +289,9 @@ async def _in_thread(flow: Flow[T], resume: _Resume, value: object) -> _Waiting 
         raise
 
 
-def _step(flow: Flow[T], resume: _Resume, value: object, cancelled: threading.Event) -> _Waiting | _End[T]:
+def _step_flow(
+    flow: Flow[T], resume: _Resume, value: object, cancelled: threading.Event
+) -> _Waiting | _End[T]:
     """Resume a flow up to its next wait or its end, doing its computations in this thread."""
     try:
         effect = resume(value)
@@ -303,12 +309,14 @@ def _step(flow: Flow[T], resume: _Resume, value: object, cancelled: threading.Ev
     return effect
 
 
-_ASKED = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
+_CERTIFICATE_ASKED = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
 """OpenSSL's reasons if the server refuses our certificate."""
-_PLAIN = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"})
+_PLAIN_HTTP_REASONS = frozenset(
+    {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"}
+)
 """OpenSSL's reasons if the server answers in plain text."""
-_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
+_UNSENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_FIXED_HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
 
 
 def _no_cookies() -> CookieJar:
@@ -316,7 +324,7 @@ def _no_cookies() -> CookieJar:
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
-def _checked(url: str) -> str:
+def _check_url(url: str) -> str:
     try:
         parts = urlsplit(str(url))
         usable = parts.scheme in {"https", "http"} and parts.hostname and parts.port != 0
@@ -335,7 +343,7 @@ def _checked(url: str) -> str:
     return url
 
 
-def _tls(url: str, verify: bool | str, cert: ClientCertificate | None) -> ssl.SSLContext:  # noqa: FBT001 - requests' and httpx's own name and form
+def _tls_context(url: str, verify: bool | str, cert: ClientCertificate | None) -> ssl.SSLContext:  # noqa: FBT001 - requests' and httpx's own name and form
     if url.startswith("http://"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; it trusts no authority, and reads none
     try:
@@ -355,7 +363,7 @@ def _tls(url: str, verify: bool | str, cert: ClientCertificate | None) -> ssl.SS
     return context
 
 
-def _sent(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
+def _build_request(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
     """Build the request as it is sent, signed over its wire format. Raises Misuse after `close`."""
     if client.is_closed:
         raise Misuse("closed while a conversation was under way: make a new one, and it goes on where it was")
@@ -365,12 +373,12 @@ def _sent(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.R
         params=dict(request.params) or None,
         content=request.body or None,
         headers=dict(request.headers),
-        timeout=httpx.Timeout(READ_S + request.wait_s, connect=CONNECT_S),
+        timeout=httpx.Timeout(READ_TIMEOUT_S + request.wait_s, connect=CONNECT_TIMEOUT_S),
     )
     if request.signer is not None:
         path, _, query = built.url.raw_path.decode("ascii").partition("?")
         target = Target(request.method, built.headers["host"].lower(), path, query)
-        built.headers.update(request.signer.headers(target, request.body, request.digest))
+        built.headers.update(request.signer.make_headers(target, request.body, request.digest))
     return built
 
 
@@ -385,7 +393,7 @@ def _check_plain(answer: httpx.Response, request: Request) -> None:
         )
 
 
-def _extend(body: bytearray, piece: bytes, request: Request, begun_s: float) -> None:
+def _extend_body(body: bytearray, piece: bytes, request: Request, begun_s: float) -> None:
     if len(body) + len(piece) > request.limit_bytes:
         raise PeerFault(
             Cause.OVERSIZED,
@@ -394,17 +402,17 @@ def _extend(body: bytearray, piece: bytes, request: Request, begun_s: float) -> 
         )
     body += piece
     # The timeout is for each read: without this a byte a second would hold a member for days.
-    if time.monotonic() - begun_s > READ_S + len(body) / LEAST_BYTES_PER_S:
-        raise httpx.ReadTimeout(f"only {len(body)} bytes in {READ_S:g} s")
+    if time.monotonic() - begun_s > READ_TIMEOUT_S + len(body) / ANSWER_BYTES_PER_S_MIN:
+        raise httpx.ReadTimeout(f"only {len(body)} bytes in {READ_TIMEOUT_S:g} s")
 
 
-def _response(answer: httpx.Response, body: bytearray) -> Response:
+def _read_response(answer: httpx.Response, body: bytearray) -> Response:
     return Response(
         answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, bytes(body)
     )
 
 
-def _unreached(error: httpx.RequestError, request: Request) -> Unreached:
+def _explain_error(error: httpx.RequestError, request: Request) -> Unreached:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -412,12 +420,12 @@ def _unreached(error: httpx.RequestError, request: Request) -> Unreached:
                 f"{request.path}: the coordinator's certificate is not trusted ({cause.verify_message}); pass "
                 "verify= with the path of your authority's PEM file"
             ) from error
-        if isinstance(cause, ssl.SSLError) and cause.reason in _PLAIN:
+        if isinstance(cause, ssl.SSLError) and cause.reason in _PLAIN_HTTP_REASONS:
             raise Unreachable(
                 f"{request.path}: the server does not speak TLS at this port ({cause.reason}); begin the address with "
                 "http:// if it is on this machine, or use the port that speaks TLS"
             ) from error
-        if isinstance(cause, ssl.SSLError) and _ASKED.search(cause.reason or ""):
+        if isinstance(cause, ssl.SSLError) and _CERTIFICATE_ASKED.search(cause.reason or ""):
             raise Unreachable(
                 f"{request.path}: the coordinator answers only clients with a certificate of its authority "
                 f"({cause.reason}); pass cert= with your PEM file of one"
@@ -429,4 +437,4 @@ def _unreached(error: httpx.RequestError, request: Request) -> Unreached:
         reason += " (does it ask for certificates? then pass cert= with your PEM file of one)"
     if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and error.request.url.scheme == "http":
         reason += " (does this port speak TLS? then begin the address with https://)"
-    return Unreached(reason, sent=not isinstance(error, _UNSENT))
+    return Unreached(reason, sent=not isinstance(error, _UNSENT_ERRORS))

@@ -23,12 +23,12 @@ from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Upload
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sealing import Sealing
-from veilsum.study.vectors import Material, vector
+from veilsum.study.vectors import Material, compute_vector
 
 Integers = npt.NDArray[np.int64]
 
 
-def mask(
+def mask_upload(
     session: Session, round_id: str, opened: Opened, material: Material
 ) -> Flow[tuple[MemberPhase, dict[int, bytes]]]:
     """Make this member's upload. Nothing is sent yet, so an interrupted call starts afresh.
@@ -43,19 +43,19 @@ def mask(
         The Uploaded phase, stored with everything that its chunks are derived from; and the chunks by index.
     """
     attempt = opened.attempt
-    run = session.store.ledger.check(attempt)
+    run = session.store.ledger.check_attempt(attempt)
     values = yield from compute(partial(own_vector, session, run, attempt.spec, material))
-    sealing = opened.seal(session.environment.random_bytes)
-    chunks = yield from _masked(session, attempt, sealing, values)
+    sealing = opened.begin_sealing(session.environment.random_bytes)
+    chunks = yield from _mask_chunks(session, attempt, sealing, values)
     upload, own_shares = sealing.finish(session.key)
-    phase, _ = opened.uploaded(upload, own_shares)
+    phase, _ = opened.store_upload(upload, own_shares)
     store, cohort = session.store, opened.opening.cohort
 
     def keep() -> None:
         with store.database.write():  # a stored upload can always be sent whole
-            name = None if attempt.spec.noisy else _name(attempt.spec)
+            name = None if attempt.spec.noisy else _vector_name(attempt.spec)
             store.keep_unsent(cohort, sealing.self_seed, store.ledger.keep_vector(run, name, values))
-            session.hold(cohort, opened, phase, round_id)
+            session.store_phase(cohort, opened, phase, round_id)
 
     yield from compute(keep)
     return phase, chunks
@@ -64,32 +64,36 @@ def mask(
 def own_vector(session: Session, run: Run, spec: RoundSpec, material: Material) -> Integers:
     """Compute a reservation's vector, (elements,). An exact vector is stored once it was masked; a noisy one gets fresh noise (docs/protocol.md §7.3)."""
     ledger = session.store.ledger
-    kept = None if spec.noisy else ledger.vector(run, _name(spec))
+    kept = None if spec.noisy else ledger.load_vector(run, _vector_name(spec))
     if kept is not None:
         return kept
-    features, labels, _ = ledger.rows(run)
-    return vector(spec, features, labels, material, session.environment.random_bytes)
+    features, labels, _ = ledger.load_rows(run)
+    return compute_vector(spec, features, labels, material, session.environment.random_bytes)
 
 
-def _name(spec: RoundSpec) -> str:
+def _vector_name(spec: RoundSpec) -> str:
     """Name a vector: a reservation has one for each step and list of withheld classes."""
     withheld = hashlib.sha256(repr(spec.withheld).encode()).hexdigest()[:16]
     return f"{spec.step}-{withheld}" if spec.withheld else spec.step
 
 
-def _masked(session: Session, attempt: Attempt, sealing: Sealing, values: Integers) -> Flow[dict[int, bytes]]:
+def _mask_chunks(
+    session: Session, attempt: Attempt, sealing: Sealing, values: Integers
+) -> Flow[dict[int, bytes]]:
     """Mask a vector, chunk by chunk.
 
     All chunks stay in memory, to be sent without masking them again: they take less than the statistics that the vector was made of.
     """
     chunks = dict[int, bytes]()
-    for index in range(attempt.chunks):
-        chunks[index] = yield from compute(partial(sealing.chunk, _part(attempt, values, index)))
-        session.report(Progress(Step.MASKING, done=index + 1, total=attempt.chunks))
+    for index in range(attempt.chunk_count):
+        chunks[index] = yield from compute(
+            partial(sealing.mask_next_chunk, _chunk_values(attempt, values, index))
+        )
+        session.report(Progress(Step.MASKING, done=index + 1, total=attempt.chunk_count))
     return chunks
 
 
-def _part(attempt: Attempt, values: Integers, index: int) -> Integers:
+def _chunk_values(attempt: Attempt, values: Integers, index: int) -> Integers:
     step = attempt.spec.chunk_elements
     return values[index * step : (index + 1) * step]
 
@@ -103,34 +107,34 @@ class _Chunks:
     upload: Upload
     turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def packed(self, index: int) -> bytes:
+    def mask_again(self, index: int) -> bytes:
         """Return a masked chunk. Raises StateError if what it is derived from is damaged or missing."""
         with self.turn:
-            sealing, values = self._source
-            packed = sealing.packed(index, _part(self.phase.attempt, values, index))
+            sealing, values = self._masking_source
+            packed = sealing.mask_chunk(index, _chunk_values(self.phase.attempt, values, index))
         # Under these masks no other bytes may ever leave.
         if hashlib.sha256(packed).digest() != self.upload.chunk_digests[index]:
-            raise self._lost()
+            raise self._lost_source_error()
         return packed
 
     @cached_property
-    def _source(self) -> tuple[Sealing, Integers]:
+    def _masking_source(self) -> tuple[Sealing, Integers]:
         try:
-            unsent = self.session.store.unsent(self.phase.attempt.manifest.cohort)
+            unsent = self.session.store.load_unsent(self.phase.attempt.manifest.cohort)
         except StateError as error:
-            raise self._lost() from error
+            raise self._lost_source_error() from error
         if unsent is None:
-            raise self._lost()
+            raise self._lost_source_error()
         seed, values = unsent
         return self.phase.sealed_again(seed), values
 
-    def _lost(self) -> StateError:
+    def _lost_source_error(self) -> StateError:
         return StateError(
             "what this upload was masked from is damaged or missing: it can't be completed. Take part in the next round"
         )
 
 
-def send(
+def send_upload(
     session: Session, round_id: str, phase: Attempting, upload: Upload, memory: dict[int, bytes], after: int
 ) -> Flow[Asked | None]:
     """Announce an upload and send its missing chunks, several at a time. After a crash it sends the same bytes.
@@ -149,7 +153,7 @@ def send(
     Raises:
         StateError: what a chunk is derived from is damaged or missing.
     """
-    view = yield from session.coordinator.announce(round_id, upload)
+    view = yield from session.coordinator.announce_upload(round_id, upload)
     chunks, total = _Chunks(session, phase, upload), len(upload.chunk_digests)
     missing = sorted({index for index in view.missing if 0 <= index < total})
     counter = Counter(session.report, Step.UPLOADING, total - len(missing), total)
@@ -157,8 +161,8 @@ def send(
     def chunk(index: int, after: int | None = None) -> Flow[Asked]:
         packed = memory.pop(index, None)
         if packed is None:
-            packed = yield from compute(partial(chunks.packed, index))
-        asked = yield from session.coordinator.chunk(round_id, upload, index, packed, after)
+            packed = yield from compute(partial(chunks.mask_again, index))
+        asked = yield from session.coordinator.send_chunk(round_id, upload, index, packed, after)
         counter()
         return asked
 

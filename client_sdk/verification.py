@@ -11,11 +11,11 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.messages import NO_CONTEXT
-from veilsum.protocol.record import mismatch, verify_record
+from veilsum.protocol.record import mismatch_fault, verify_record
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import MEAN_STEP, withheld_classes
-from veilsum.study.answers import Pooled, answer, pooled
+from veilsum.study.answers import Pooled, compute_answer, read_pooled
 from veilsum.study.result_files import (
     Files,
     calibrated_in,
@@ -53,19 +53,19 @@ def verify_result(result: "Result") -> None:
         PeerFault: the first of these that does not hold.
     """
     evidence, record, spec = result.evidence, result.record, result.spec
-    if result.certificate.void:
-        raise mismatch("the certificate says that the attempt ended without a sum")
+    if result.certificate.is_void:
+        raise mismatch_fault("the certificate says that the attempt ended without a sum")
     if spec.indicator:
-        raise mismatch("an indicator has no result")
+        raise mismatch_fault("an indicator has no result")
     verify_record(record, evidence.roster.coordinator)
     _check_fields(result)
     _check_dropped(result)
     _check_evicted(result)
     _check_withheld(result)
     if not is_promised(spec, None if record.noise is None else record.noise.model_dump()):
-        raise mismatch("the record's noise does not follow from study and manifest")
+        raise mismatch_fault("the record's noise does not follow from study and manifest")
     if not spec.noisy and record.rows > spec.question.records_max:
-        raise mismatch(f"{record.rows} rows are more than the study admits")
+        raise mismatch_fault(f"{record.rows} rows are more than the study admits")
     _check_files(result)
     _ = result.verdict
 
@@ -90,10 +90,10 @@ def _check_fields(result: "Result") -> None:
     for name, value in expected.items():
         seen = getattr(record, name)
         if seen != value:
-            raise mismatch(f"{name} is {seen} in the record, {value} follows from the certificate")
+            raise mismatch_fault(f"{name} is {seen} in the record, {value} follows from the certificate")
     named = tuple((view.member, view.digest) for view in record.survivors)
     if named != tuple((each.member, each.digest.hex()) for each in certificate.survivors):
-        raise mismatch("the record names other survivors than the certificate")
+        raise mismatch_fault("the record names other survivors than the certificate")
 
 
 def _check_dropped(result: "Result") -> None:
@@ -105,14 +105,16 @@ def _check_dropped(result: "Result") -> None:
         or not {party for dispute in disputes for party in dispute.parties} <= set(attempt.members)
         or dropped & set(result.survivors)
     ):
-        raise mismatch("the members that were dropped do not follow from the record's disputes")
+        raise mismatch_fault("the members that were dropped do not follow from the record's disputes")
 
 
 def _check_evicted(result: "Result") -> None:
     attempt, evicted = result.evidence.attempt, result.record.evicted
     proofs = result.evictions.proofs if result.evictions is not None else ()
     if tuple(proof.member for proof in proofs) != evicted or len(evicted) > attempt.quorum.colluders:
-        raise mismatch(f"the record evicts {', '.join(evicted) or 'no member'}; the proofs do not match")
+        raise mismatch_fault(
+            f"the record evicts {', '.join(evicted) or 'no member'}; the proofs do not match"
+        )
     for proof in proofs:
         check_proof(attempt, result.certificate, proof)
 
@@ -120,41 +122,43 @@ def _check_evicted(result: "Result") -> None:
 def _check_withheld(result: "Result") -> None:
     terms, question, holders = result.evidence.opening.terms, result.spec.question, result.record.holders
     if len(holders) != (0 if terms.indicator == NO_CONTEXT else len(question.classes)):
-        raise mismatch(
+        raise mismatch_fault(
             "the record must give one count for each class if the terms name an indicator, and else none"
         )
     if withheld_classes(question, holders) != terms.withheld:
-        raise mismatch("the classes withheld do not follow from the counts")
+        raise mismatch_fault("the classes withheld do not follow from the counts")
 
 
 def _check_files(result: "Result") -> None:
     documents = {view.name: view.sha256 for view in result.record.documents}
     if {name: digest_of(content) for name, content in result.document_files.items()} != documents:
-        raise mismatch("the documents are not those that the record names")
+        raise mismatch_fault("the documents are not those that the record names")
     material = result.evidence.opening.terms.material
     if (digest_of(result.material_file) or NO_CONTEXT.hex()) != material.hex():
-        raise mismatch("the material is not the one that the terms name")
+        raise mismatch_fault("the material is not the one that the terms name")
     check_published(result, result.spec, result.material)
 
 
 def check_published(published: PublishedHead, spec: RoundSpec, material: Material | None = None) -> None:
     """Refuse a head that the record does not name, that is not the study's, or that scores classes without rows (result-mismatch)."""
     if digest_of(published.head_file) != published.record.head:
-        raise mismatch("the head's file is not the one that the record names")
+        raise mismatch_fault("the head's file is not the one that the record names")
     if published.head_file is None:
         if spec.step != MEAN_STEP:
-            raise mismatch("the record names no head, but the step has one")
+            raise mismatch_fault("the record names no head, but the step has one")
         return
     calibrated = calibrated_in(published.head_file)
     check_head(spec, calibrated, material)
     unanswered, classes = list(published.unanswered), len(spec.question.classes)
     if not {*unanswered} < {*range(classes)}:
-        raise mismatch(f"the record names classes {unanswered} that the head cannot answer, of {classes}")
+        raise mismatch_fault(
+            f"the record names classes {unanswered} that the head cannot answer, of {classes}"
+        )
     head = calibrated.head
     # A class's Gaussian that is missing costs a logistic head its column's use, not its numbers.
     linear = type(head) is Head and not spec.noisy
     if linear and any(each is not None and each[..., unanswered].any() for each in (head.weights, head.bias)):
-        raise mismatch(f"the head scores classes {unanswered}, but the sum holds no rows of them")
+        raise mismatch_fault(f"the head scores classes {unanswered}, but the sum holds no rows of them")
 
 
 def verify_sums(result: "Result", sums_file: bytes) -> Pooled:
@@ -175,17 +179,17 @@ def verify_sums(result: "Result", sums_file: bytes) -> Pooled:
         PeerFault: the first of these that does not hold.
     """
     if digest_of(sums_file) != result.record.sums:
-        raise mismatch("the sums are not those that the record names")
+        raise mismatch_fault("the sums are not those that the record names")
     try:
         total = load(sums_file)["sum"]
     except (SafetensorError, KeyError, ValueError) as error:
-        raise mismatch(f"the sums are not a safetensors file of a tensor `sum`: {error}") from error
+        raise mismatch_fault(f"the sums are not a safetensors file of a tensor `sum`: {error}") from error
     spec, members = result.spec, len(result.summed)
     following = None
     if spec.noisy and total.shape == (spec.elements,) and spec.step != spec.question.steps[-1]:
         # The next step's opening binds its material, and its members check it there; here it is what follows from the sums.
         following = material_file(
-            answer(spec, pooled(spec, total, members), members, result.material).material
+            compute_answer(spec, read_pooled(spec, total, members), members, result.material).material
         )
     return check_answer(
         spec,

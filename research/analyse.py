@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from research.analysis import analyse, member_models, sweep
 from research.results import AnalysedResult
-from training.calibrating import VIRTUAL, MemberFeatures
+from training.calibrating import VIRTUAL_PER_CLASS, MemberFeatures
 from training.data.folder import DataError
 from training.evaluate import extract_features
 from training.experiments.choices import ConfigError
 from training.experiments.config import Experiment, load_changed
-from training.experiments.running import FinishedRun, run
+from training.experiments.running import FinishedRun, run_experiment
 from training.federated import DivergedError
-from training.hardware import CPU, Hardware
+from training.hardware import CPU_HARDWARE, Hardware
 from training.results import write_result
 from training.resume import ResumeError
 
@@ -38,7 +38,7 @@ _VIRTUAL = (10, 50, 100, 500, 1000, 2000)  # from 50 on CCVR's own (Luo et al. 2
 
 
 def analysed(
-    experiment: Experiment, finished: FinishedRun, *, workers: int = 1, hardware: Hardware = CPU
+    experiment: Experiment, finished: FinishedRun, *, workers: int = 1, hardware: Hardware = CPU_HARDWARE
 ) -> AnalysedResult:
     """Return the run's result with its analyses and the sweeps of its calibrations. Their cost is not counted."""
     trained, data, partition = finished.trained, finished.prepared.data, finished.prepared.partition
@@ -48,8 +48,8 @@ def analysed(
     members = member_models(trained, data.train, partition, workers=workers, hardware=hardware)
     seed = trained.recipe.seed
     found = analyse(classifier, members, data.test, predicted=shown, seed=seed)
-    with hardware.lent(classifier):
-        held = MemberFeatures.of(classifier, data.train, partition, seed=seed)
+    with hardware.on_device(classifier):
+        held = MemberFeatures.compute_features(classifier, data.train, partition, seed=seed)
         z = extract_features(classifier, data.test.x).numpy()
     sweeps = tuple(_sweeps(experiment.calibrate, held, z, labels))
     return AnalysedResult(**finished.result.model_dump(), analyses=found, sweeps=sweeps)
@@ -64,7 +64,7 @@ def _sweeps(
     if "ffc" in wanted:
         yield sweep("ffc", held, z, labels, "ridge", _RIDGES, **wanted["ffc"])
     if "ccvr" in wanted:
-        own = wanted["ccvr"].get("per_class", VIRTUAL)
+        own = wanted["ccvr"].get("per_class", VIRTUAL_PER_CLASS)
         counts = [count for count in _VIRTUAL if count < own]  # no more work and memory than the run itself
         yield sweep("ccvr", held, z, labels, "per_class", [*counts, own], **wanted["ccvr"])
 
@@ -86,13 +86,13 @@ def main() -> int:
         parser.error("--seed takes 0 or more, --workers 1 or more")
     folder = args.output / f"seed-{args.seed}"
     try:
-        hardware = Hardware.named(args.device)
+        hardware = Hardware.choose_device(args.device)
     except ValueError as error:
         parser.error(f"--device: {error}")
     try:
         experiment = load_changed(args.experiment, args.variant, args.changes)
         folder.mkdir(parents=True, exist_ok=True)
-        finished = run(
+        finished = run_experiment(
             experiment,
             args.seed,
             folder=args.data,

@@ -11,10 +11,10 @@ from torch import nn
 
 from research.results import Analyses, Matrix, Sweep
 from training.algorithms.base import TrainingRound
-from training.calibrating import calibrate
-from training.data.dataset import stratified
+from training.calibrating import fit_calibration
+from training.data.dataset import draw_stratified
 from training.evaluate import extract_features
-from training.hardware import CPU, Hardware
+from training.hardware import CPU_HARDWARE, Hardware
 from training.local import Task
 from training.workers import local_training
 
@@ -225,7 +225,7 @@ def sweep(
         values: of that option.
         options: the other options.
     """
-    fitted = (calibrate(kind, held, **options | {parameter: value}) for value in values)
+    fitted = (fit_calibration(kind, held, **options | {parameter: value}) for value in values)
     return Sweep(
         kind=kind,
         parameter=parameter,
@@ -239,7 +239,12 @@ _COMPARED = 10  # CCVR's number of members: each keeps (512, 512) numbers a laye
 
 
 def member_models(
-    trained: Trained, data: Dataset, partition: Partition, *, workers: int = 1, hardware: Hardware = CPU
+    trained: Trained,
+    data: Dataset,
+    partition: Partition,
+    *,
+    workers: int = 1,
+    hardware: Hardware = CPU_HARDWARE,
 ) -> Iterator[Classifier]:
     """Train every member once more from the global model, and yield its model, in the members' order, in one module.
 
@@ -317,7 +322,7 @@ def analyse(
 
 def _some(data: Dataset, records: int, seed: int) -> Tensor:
     """Draw records: publishers may sort test records by class."""
-    return stratified(data.y, min(records, len(data)), torch.Generator().manual_seed(seed))
+    return draw_stratified(data.y, min(records, len(data)), torch.Generator().manual_seed(seed))
 
 
 def _rows(matrix: npt.NDArray[np.float64]) -> Matrix:

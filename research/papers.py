@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.experiments.config import Experiment, load_experiment, variants
+from training.experiments.config import Experiment, list_variants, load_experiment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _HERE = Path(__file__).parent
 EXPERIMENTS: dict[str, tuple[str, ...]] = {
-    file.stem: variants(file) for file in sorted(_HERE.glob("experiments/*.toml"))
+    file.stem: list_variants(file) for file in sorted(_HERE.glob("experiments/*.toml"))
 }
 """The variants of each experiment file, by its name."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from veilsum.cli.plots import BLUE, GREEN, GREY, ORANGE, PALE, RULE, drawing, legend_above, uri
+from veilsum.cli.plots import BLUE, GREEN, GREY, ORANGE, PALE, RULE, data_uri, legend_above, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def accuracy_bands(
         runs: per method, per seed, the accuracy in 0..1 after round 1, 2, …; seeds of unequal length are cut to the shortest.
         title: above the figure.
     """
-    with drawing((7.2, 4.2)) as (figure, (axes,)):
+    with new_figure((7.2, 4.2)) as (figure, (axes,)):
         ends: list[tuple[float, str, str]] = []
         longest = 1
         for i, (name, seeds) in enumerate(runs.items()):
@@ -70,7 +70,7 @@ def accuracy_bands(
                 annotation_clip=False,
             )
             axes.plot(longest, value, "o", color=colour, markersize=3.5, clip_on=False)
-        return uri(figure)
+        return data_uri(figure)
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:
@@ -96,7 +96,7 @@ def sweep_curve(
         accuracies: per line, per seed, the accuracy in 0..1 at each.
         parameter: the axis' name.
     """
-    with drawing((7.2, 3.6)) as (figure, (axes,)):
+    with new_figure((7.2, 3.6)) as (figure, (axes,)):
         for i, (name, tried) in enumerate(values.items()):
             measured = 100 * np.asarray(accuracies[name])
             mean, style = measured.mean(axis=0), series(i)
@@ -123,7 +123,7 @@ def sweep_curve(
         )
         axes.grid(visible=True, axis="y")
         legend_above(axes)
-        return uri(figure)
+        return data_uri(figure)
 
 
 def accuracy_by_head(
@@ -141,7 +141,7 @@ def accuracy_by_head(
         head: [100 * float(np.mean(own[head])) if head in own else np.nan for own in accuracies.values()]
         for head in heads
     }
-    with drawing((7.2, 1.5 + 0.32 * len(rows))) as (figure, (axes,)):
+    with new_figure((7.2, 1.5 + 0.32 * len(rows))) as (figure, (axes,)):
         every = np.array(list(means.values()))
         axes.hlines(rows, np.nanmin(every, axis=0), np.nanmax(every, axis=0), color=PALE, linewidth=3)
         others = [head for head in heads if head != trained]
@@ -169,7 +169,7 @@ def accuracy_by_head(
         axes.grid(visible=True, axis="x")
         axes.spines["left"].set_visible(False)
         legend_above(axes)
-        return uri(figure)
+        return data_uri(figure)
 
 
 _NONE_AT = 0.5  # where a logarithmic axis shows zero
@@ -184,7 +184,7 @@ def head_norms(norms: FloatArray, label_counts: IntArray) -> str:
         norms: ‖w_c‖, of shape (K, C).
         label_counts: of shape (K, C).
     """
-    with drawing((7.2, 3.6)) as (figure, (axes,)):
+    with new_figure((7.2, 3.6)) as (figure, (axes,)):
         none = label_counts == 0
         axes.scatter(
             label_counts[~none],
@@ -211,7 +211,7 @@ def head_norms(norms: FloatArray, label_counts: IntArray) -> str:
         axes.minorticks_off()
         axes.grid(visible=True, axis="y")
         legend_above(axes)
-        return uri(figure)
+        return data_uri(figure)
 
 
 _PANELS = 3
@@ -223,7 +223,7 @@ def layer_similarity(cka: Mapping[str, Mapping[str, FloatArray]]) -> str:
     Args:
         cka: per method, per layer, the similarity of every two members, (K, K), in 0..1; NaN where outputs are constant.
     """
-    with drawing((7.2, 3.8)) as (figure, (axes,)):
+    with new_figure((7.2, 3.8)) as (figure, (axes,)):
         names = list(next(iter(cka.values())))
         for i, (method, layers) in enumerate(cka.items()):
             pairs = [np.asarray(m)[~np.eye(len(m), dtype=bool)] for m in layers.values()]
@@ -246,7 +246,7 @@ def layer_similarity(cka: Mapping[str, Mapping[str, FloatArray]]) -> str:
         axes.set_xticks(range(len(names)), names)
         axes.grid(visible=True, axis="y")
         legend_above(axes)
-        return uri(figure)
+        return data_uri(figure)
 
 
 def singular_values(values: Mapping[str, FloatArray]) -> str:
@@ -255,7 +255,7 @@ def singular_values(values: Mapping[str, FloatArray]) -> str:
     Args:
         values: per method, descending.
     """
-    with drawing((7.2, 3.6)) as (figure, (axes,)):
+    with new_figure((7.2, 3.6)) as (figure, (axes,)):
         for i, (method, each) in enumerate(values.items()):
             scaled = np.asarray(each) / each[0]
             axes.plot(
@@ -276,7 +276,7 @@ def singular_values(values: Mapping[str, FloatArray]) -> str:
         axes.grid(visible=True, axis="y")
         axes.locator_params(axis="x", integer=True)
         legend_above(axes)
-        return uri(figure)
+        return data_uri(figure)
 
 
 def embedding(points: FloatArray, labels: IntArray, predicted: Mapping[str, IntArray] | None = None) -> str:
@@ -289,7 +289,7 @@ def embedding(points: FloatArray, labels: IntArray, predicted: Mapping[str, IntA
     """
     heads = dict(list((predicted or {}).items())[: _PANELS - 1])
     classes = np.unique(labels)
-    with drawing((3.6 * (1 + len(heads)) + 0.2, 4.2), columns=1 + len(heads)) as (figure, axes):
+    with new_figure((3.6 * (1 + len(heads)) + 0.2, 4.2), columns=1 + len(heads)) as (figure, axes):
         for i, label in enumerate(classes):
             own = labels == label
             axes[0].scatter(
@@ -338,7 +338,7 @@ def embedding(points: FloatArray, labels: IntArray, predicted: Mapping[str, IntA
             axes[1].set_xlabel(
                 "crosses: errors, in the colour of the class they were taken for", fontsize=9, color=GREY
             )
-        return uri(figure, "png")
+        return data_uri(figure, "png")
 
 
 def separability_gain(distance: Mapping[str, float], gain: Mapping[str, float]) -> str:
@@ -348,7 +348,7 @@ def separability_gain(distance: Mapping[str, float], gain: Mapping[str, float]) 
         distance: per run, the mean sliced Wasserstein distance between classes.
         gain: per run, the gain in accuracy, in −1..1.
     """
-    with drawing((7.2, 3.6)) as (figure, (axes,)):
+    with new_figure((7.2, 3.6)) as (figure, (axes,)):
         for i, name in enumerate(distance):
             at = (distance[name], 100 * gain[name])
             axes.scatter(*at, s=46, color=SERIES[i % len(SERIES)], marker=MARKERS[i % len(MARKERS)], zorder=3)
@@ -361,7 +361,7 @@ def separability_gain(distance: Mapping[str, float], gain: Mapping[str, float]) 
             title="Gain by calibration, and how far apart the classes lie",
         )
         axes.grid(visible=True)
-        return uri(figure)
+        return data_uri(figure)
 
 
 # Ten that differ in lightness as well as in hue.

@@ -22,7 +22,7 @@ import torch
 from research.papers import paper_experiment
 from training.data.dataset import Split
 from training.experiments.config import Experiment
-from training.experiments.running import prepare, run
+from training.experiments.running import prepare_data, run_experiment
 from training.federated import train
 from training.hardware import Hardware
 from training.partition import Partition
@@ -48,7 +48,7 @@ def images_per_s(experiment: Experiment, data: Split, hardware: Hardware) -> flo
     """Measure the training speed of one process: on five batches of CPU time, or on 60 of a GPU, whose first ones are slow."""
     clock = time.process_time if hardware.is_cpu else time.perf_counter
     few, many = (1, 6) if hardware.is_cpu else (20, 80)
-    recipe = replace(experiment.recipe(data.train, 0), rounds=1, local_epochs=1)
+    recipe = replace(experiment.make_recipe(data.train, 0), rounds=1, local_epochs=1)
     watched = data.test.subset(torch.arange(1))
 
     def seconds(batches: int) -> float:
@@ -66,7 +66,7 @@ def estimate(
     experiment: Experiment, folder: Path | None, hardware: Hardware, workers: int
 ) -> tuple[float, float]:
     """Return images per second of one process, and hours of training for one seed with all workers."""
-    data = prepare(experiment, 0, folder).data
+    data = prepare_data(experiment, 0, folder).data
     rate = images_per_s(experiment, data, hardware)
     choice = experiment.training
     passes = choice.rounds * choice.local_epochs * choice.participation * len(data.train)
@@ -98,7 +98,7 @@ def main() -> int:
             f"{args.row} has no shortened form; `veilsum train research/experiments/ccvr-fedavg.toml --variant small` is one"
         )
     torch.set_num_threads(1)
-    hardware = Hardware.named(args.device)
+    hardware = Hardware.choose_device(args.device)
     workers = processes(args.workers, args.device)
     wanted = experiments(args.row, shortened=args.shortened)
     for experiment in wanted:
@@ -139,7 +139,7 @@ def finish(
             flush=True,
         )
 
-    finished = run(
+    finished = run_experiment(
         experiment, seed, folder=data, snapshot=snapshot, workers=workers, hardware=hardware, progress=tell
     )
     write_result(finished.result, file)

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import torch
 
 from research.papers import paper_experiment
-from training.experiments.config import Experiment, merged
-from training.experiments.running import diverged, run
+from training.experiments.config import Experiment, merge_tables
+from training.experiments.running import diverged_result, run_experiment
 from training.federated import DivergedError
 from training.results import write_result
 from veilsum.system.processes import end_with_parent
@@ -122,7 +122,7 @@ class Cell(NamedTuple):
 
     @property
     def experiment(self) -> Experiment:
-        changes = merged(
+        changes = merge_tables(
             COMMON,
             {
                 "method": self.method,
@@ -170,9 +170,9 @@ def work(cell: Cell, output: Path, folder: Path | None) -> tuple[Cell, str, floa
     cell.file(output).unlink(missing_ok=True)
     cell.asked(output).write_text(cell.settings, "utf-8")
     try:
-        finished = run(cell.experiment, cell.seed, folder=folder)
+        finished = run_experiment(cell.experiment, cell.seed, folder=folder)
     except DivergedError as error:
-        write_result(diverged(cell.experiment, cell.seed, error, folder=folder), cell.file(output))
+        write_result(diverged_result(cell.experiment, cell.seed, error, folder=folder), cell.file(output))
         return cell, str(error), time.process_time() - began
     write_result(finished.result, cell.file(output))
     result = finished.result

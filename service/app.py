@@ -20,35 +20,35 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
-from service.access.bodies import ENDING, Pace, Room
+from service.access.bodies import ENDING_KEY, Pace, Room
 from service.access.gate import Gate
-from service.access.guards import SCHEMES
+from service.access.guards import SECURITY_SCHEMES
 from service.access.issuer import Issuer
-from service.access.tokens import Tokens, configured
+from service.access.tokens import Tokens, hash_configured
 from service.coordination.cache import Recent
 from service.coordination.coordinator import Coordinator
 from service.coordination.readiness import Readiness, checks_of
 from service.http import problems
-from service.http.callers import ADDRESS, CALLER, Limits
+from service.http.callers import ADDRESS_ALLOWANCE, CALLER_ALLOWANCE, Limits
 from service.http.metering import Metering
 from service.pages import acting
 from service.pages import routes as pages
-from service.pages.rendering import KEPT_BYTES, KeptPages, problem_page
+from service.pages.rendering import PAGE_CACHE_BYTES, KeptPages, problem_page
 from service.routes import federations, operating, rounds
 from service.routes.published import PublishedCache
 from service.settings import Settings
 from service.storage import keys
 from service.storage.audit import Audit
 from service.storage.clock import Clock
-from service.storage.faults import worded
+from service.storage.faults import reword_errors
 from service.storage.nonces import Nonces
-from service.storage.stores import opened
+from service.storage.stores import open_stores
 from service.telemetry import logs
-from service.telemetry.logs import LOGGER, note, tracing, where
+from service.telemetry.logs import LOGGER, configure_tracing, describe_error, note_answer
 from service.telemetry.metrics import Exposition, watch_loop
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.request_signature import WITH_BODY
+from veilsum.protocol.request_signature import METHODS_WITH_BODY
 from veilsum.protocol.rest import REQUEST_ID_HEADER
 from veilsum.system.files import make_folder
 
@@ -86,13 +86,13 @@ class Edge:
         request_id, started, status = secrets.token_hex(8), time.perf_counter(), 500
         problem: bytes | None = None
 
-        async def sent(message: Message) -> None:
+        async def send_checked(message: Message) -> None:
             nonlocal status, problem
             if message["type"] == "http.response.start":
                 status, headers = message["status"], MutableHeaders(scope=message)
                 if status == 413 and headers.get("content-type", "").startswith("text/plain"):
                     fault = PeerFault(Cause.OVERSIZED, "the body is longer than this route takes")
-                    answer = problems.answer_of(problems.noted(fault))
+                    answer = problems.answer_of(problems.note_refusal(fault))
                     headers.update(answer.headers)
                     problem = bytes(answer.body)
                 headers[REQUEST_ID_HEADER] = request_id
@@ -102,14 +102,14 @@ class Edge:
                 message, problem = {**message, "body": problem}, b""
             await send(message)
 
-        if scope["method"] in WITH_BODY:
-            receive = scope["app"].state.pace.kept(scope, receive)
+        if scope["method"] in METHODS_WITH_BODY:
+            receive = scope["app"].state.pace.limit_pace(scope, receive)
         with bound_contextvars(request=request_id):
             try:
-                with ExitStack() as scope[ENDING]:
-                    await self.app(scope, receive, sent)
+                with ExitStack() as scope[ENDING_KEY]:
+                    await self.app(scope, receive, send_checked)
             finally:
-                note(scope, status, time.perf_counter() - started)
+                note_answer(scope, status, time.perf_counter() - started)
 
 
 class Application(FastAPI):
@@ -122,11 +122,11 @@ class Application(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """FastAPI's document, with the guards' security schemes."""
         document = super().openapi()
-        document["components"]["securitySchemes"] = SCHEMES
+        document["components"]["securitySchemes"] = SECURITY_SCHEMES
         return document
 
     @cached_property
-    def document(self) -> bytes:
+    def openapi_bytes(self) -> bytes:
         """The API's document, as it is sent."""
         return bytes(JSONResponse(self.openapi()).body)
 
@@ -143,11 +143,11 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as ending:
             try:
-                coordinator = await _started(app, settings or Settings(), clock or Clock(), ending)
+                coordinator = await _start_coordinator(app, settings or Settings(), clock or Clock(), ending)
             except Exception as error:
                 app.state.failure = error  # reported better than by a log
                 why = str(error) if isinstance(error, Misuse) else None
-                log.error("start failed", why=why, **where(error))  # noqa: TRY400 - its words stay out
+                log.error("start failed", why=why, **describe_error(error))  # noqa: TRY400 - its words stay out
                 raise
             with on_stop_signal(coordinator.stop_waiting):
                 yield
@@ -163,10 +163,10 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
         redoc_url=None,
         openapi_url=None,  # FastAPI's own has no limits
         redirect_slashes=False,
-        telemetry=tracing(),
+        telemetry=configure_tracing(),
     )
-    app.state.pages, app.state.published = KeptPages(KEPT_BYTES), PublishedCache()
-    problems.install(app, problem_page)
+    app.state.pages, app.state.published = KeptPages(PAGE_CACHE_BYTES), PublishedCache()
+    problems.install_handlers(app, problem_page)
     app.state.refused, app.state.exposition = Recent[str, Counter[str]](REFUSED_ROUNDS), Exposition()
     for router in ROUTERS:
         # Not included: FastAPI would try the included routers' routes twice for each request.
@@ -187,15 +187,17 @@ ROUTERS = (
 )
 
 
-async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExitStack) -> Coordinator:
+async def _start_coordinator(
+    app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExitStack
+) -> Coordinator:
     """Open the stores, load what is open, and begin the background work; `ending` undoes it."""
-    with worded():
+    with reword_errors():
         make_folder(chosen.data_dir)
         # All that may refuse to start comes before the database is upgraded.
-        key, token = keys.key_of(chosen), configured(chosen.operator_token)
-    database, blobs = await ending.enter_async_context(opened(chosen, partial(keys.claim, key)))
-    with worded():
-        await now.look(database)
+        key, token = keys.key_of(chosen), hash_configured(chosen.operator_token)
+    database, blobs = await ending.enter_async_context(open_stores(chosen, partial(keys.claim_database, key)))
+    with reword_errors():
+        await now.read_clock(database)
     coordinator = Coordinator(database, blobs, chosen.data_dir, key, now=now, max_wait_s=chosen.max_wait_s)
     app.state.coordinator, app.state.clock = coordinator, now
     app.state.audit = Audit(database, key)
@@ -209,28 +211,29 @@ async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExit
         Issuer(chosen.oidc, now, chosen.clock_skew_s) if chosen.oidc is not None else None,
     )
     app.state.limits = Limits(
-        CALLER.at(chosen.caller_requests_per_s), ADDRESS.at(chosen.address_requests_per_s)
+        CALLER_ALLOWANCE.at_rate(chosen.caller_requests_per_s),
+        ADDRESS_ALLOWANCE.at_rate(chosen.address_requests_per_s),
     )
     app.state.room = Room(chosen.body_room_bytes)
     app.state.pace = Pace()
     app.state.readiness = Readiness(checks_of(coordinator, now))
-    with worded():
-        await coordinator.load(chosen.resume_grace_s)
-        await app.state.tokens.start()  # last, so that a start that fails draws none
+    with reword_errors():
+        await coordinator.load_open(chosen.resume_grace_s)
+        await app.state.tokens.create_first_token()  # last, so that a start that fails draws none
     work = {
         "the scheduler": coordinator.scheduler.run(),
-        "following others": coordinator.feed.follow(),
-        "the clock": now.follow(database),
+        "following others": coordinator.feed.follow_changes(),
+        "the clock": now.follow_clock(database),
         "the loop's watch": watch_loop(),
         "last heard": coordinator.last_heard.keep_writing(),
     }
     coordinator.background = tuple(asyncio.create_task(each, name=name) for name, each in work.items())
     for task in coordinator.background:
-        ending.push_async_callback(_ended, task)
+        ending.push_async_callback(_end_task, task)
     return coordinator
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _end_task(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -266,6 +269,6 @@ def __getattr__(name: str) -> FastAPI:
     """Make `app` when a server asks for it, so that importing `create_app` does not take a second longer."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    logs.configure()
+    logs.configure_logs()
     made = globals()["app"] = create_app()
     return made

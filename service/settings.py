@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FilePath, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service.http.callers import ADDRESS, CALLER
+from service.http.callers import ADDRESS_ALLOWANCE, CALLER_ALLOWANCE
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import in_words
 from veilsum.protocol.rest import MAX_WAIT_S, Scope
@@ -19,13 +19,13 @@ from veilsum.system.intervals import LONG_POLL_S
 
 SECRETS_DIR = "VEILSUM_SECRETS_DIR"
 """Environment variable for another folder of secrets, for clusters that use /run/secrets themselves."""
-_SECRETS = Path(os.environ.get(SECRETS_DIR) or "/run/secrets")
-_PREFIX = "VEILSUM_"
-_NEAR = 0.9
+_SECRETS_FOLDER = Path(os.environ.get(SECRETS_DIR) or "/run/secrets")
+_VARIABLE_PREFIX = "VEILSUM_"
+_MISSPELT_SIMILARITY = 0.9
 """`difflib` similarity, prefix included, from which on an unknown name counts as a misspelt setting."""
 
 
-def _issuer(url: str) -> str:
+def _check_issuer(url: str) -> str:
     if not re.fullmatch(r"(https://|http://(127\.0\.0\.1|localhost|\[::1\])[:/])[^?#]+", url):
         raise ValueError("expected https://HOST or https://HOST/PATH (http:// only on this machine)")
     return url
@@ -44,20 +44,20 @@ class OpenIDConnect(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    issuer: Annotated[str, AfterValidator(_issuer)]
+    issuer: Annotated[str, AfterValidator(_check_issuer)]
     audience: Annotated[str, Field(min_length=1)]
     claim: Annotated[str, Field(min_length=1)] = "groups"
     scopes: Annotated[dict[str, frozenset[Scope]], Field(min_length=1)]
     jwks: FilePath | None = None
 
 
-def _address(url: str) -> str:
+def _check_address(url: str) -> str:
     if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", url):
         raise ValueError("expected https://HOST or https://HOST/PATH")
     return url
 
 
-def _addresses(listed: str) -> str:
+def _check_networks(listed: str) -> str:
     for each in listed.split(",") if listed not in {"", "*"} else ():
         ip_network(each.strip())
     return listed
@@ -91,11 +91,11 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX,
+        env_prefix=_VARIABLE_PREFIX,
         extra="ignore",
         allow_inf_nan=False,
         env_ignore_empty=True,
-        secrets_dir=_SECRETS if _SECRETS.is_dir() else None,
+        secrets_dir=_SECRETS_FOLDER if _SECRETS_FOLDER.is_dir() else None,
     )
 
     def __init__(self, **given: Any) -> None:
@@ -104,7 +104,7 @@ class Settings(BaseSettings):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             name, *inner = map(str, first["loc"])
-            where = ".".join((f"{_PREFIX}{name}".upper(), *inner))
+            where = ".".join((f"{_VARIABLE_PREFIX}{name}".upper(), *inner))
             not_json = first["type"] == "model_type"
             says = "expected a JSON object" if not_json else in_words(first)
             raise Misuse(f"{where}: {says}") from error
@@ -117,28 +117,32 @@ class Settings(BaseSettings):
     operator_token: SecretStr | None = None
     max_wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = LONG_POLL_S
     resume_grace_s: Annotated[float, Field(ge=0)] = 30.0
-    public_url: Annotated[str, AfterValidator(_address)] | None = None
+    public_url: Annotated[str, AfterValidator(_check_address)] | None = None
     oidc: OpenIDConnect | None = None
     clock_skew_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
-    caller_requests_per_s: Annotated[float, Field(gt=0)] = CALLER.per_s
-    address_requests_per_s: Annotated[float, Field(gt=0)] = ADDRESS.per_s
-    trusted_proxies: Annotated[str, AfterValidator(_addresses)] = ""
+    caller_requests_per_s: Annotated[float, Field(gt=0)] = CALLER_ALLOWANCE.per_s
+    address_requests_per_s: Annotated[float, Field(gt=0)] = ADDRESS_ALLOWANCE.per_s
+    trusted_proxies: Annotated[str, AfterValidator(_check_networks)] = ""
     body_room_bytes: Annotated[int, Field(ge=1)] = 16 << 20
     connections: Annotated[int, Field(ge=1)] = 4096
 
 
-def check_given(folder: Path = _SECRETS) -> None:
+def check_given(folder: Path = _SECRETS_FOLDER) -> None:
     """Raise Misuse for a misspelt setting, a folder of secrets that is missing, and a file of our settings there that others may read.
 
     Other names with our prefix are left alone: commands have variables of their own, and Kubernetes makes some for a service called veilsum.
     """
-    files = [path for path in folder.glob("*") if path.name.upper().startswith(_PREFIX)]
-    known = {f"{_PREFIX}{name}".upper(): name for name in Settings.model_fields}
-    known |= {f"{_PREFIX}oidc_{part}".upper(): "oidc" for part in OpenIDConnect.model_fields}
+    files = [path for path in folder.glob("*") if path.name.upper().startswith(_VARIABLE_PREFIX)]
+    known = {f"{_VARIABLE_PREFIX}{name}".upper(): name for name in Settings.model_fields}
+    known |= {f"{_VARIABLE_PREFIX}oidc_{part}".upper(): "oidc" for part in OpenIDConnect.model_fields}
     for name in (*os.environ, *(path.name for path in files)):
         given = name.upper()
-        near = get_close_matches(given, known, 1, _NEAR) if given.startswith(_PREFIX) else []
-        if near and (meant := f"{_PREFIX}{known[near[0]]}".upper()) != given:
+        near = (
+            get_close_matches(given, known, 1, _MISSPELT_SIMILARITY)
+            if given.startswith(_VARIABLE_PREFIX)
+            else []
+        )
+        if near and (meant := f"{_VARIABLE_PREFIX}{known[near[0]]}".upper()) != given:
             raise Misuse(f"{name} is not a setting: did you mean {meant}? Rename it, or unset it")
     if os.environ.get(SECRETS_DIR) and not folder.is_dir():
         raise Misuse(f"{SECRETS_DIR}: {folder} is not a folder")

@@ -18,7 +18,7 @@ from training.data.dataset import Dataset
 from training.evaluate import extract_features
 from training.heads import Classifier
 from training.partition import Partition
-from training.seeding import Stream, generator
+from training.seeding import Stream, make_generator
 from veilsum.calibration import (
     CCVRStatistics,
     FFCStatistics,
@@ -30,11 +30,13 @@ from veilsum.calibration import (
     solve_lda,
     solve_random_features,
 )
-from veilsum.calibration.ccvr_head import TukeyHead, fit_logistic_sgd, tukey, virtual_features
+from veilsum.calibration.ccvr_head import TukeyHead, fit_logistic_sgd, tukey_transform, virtual_features
 from veilsum.calibration.layout import Layout
 from veilsum.calibration.random_features import mean_squared_distance
 
-VIRTUAL = 2000  # features of each class: CCVR's for CIFAR-10 at α = 0.1 and 0.05 (Luo et al. 2021, Table 8)
+VIRTUAL_PER_CLASS = (
+    2000  # features of each class: CCVR's for CIFAR-10 at α = 0.1 and 0.05 (Luo et al. 2021, Table 8)
+)
 _RING_BITS = 48
 # Option types, which `experiments.choices.check_options` checks before training.
 Count = Annotated[int, Field(ge=1)]
@@ -62,7 +64,9 @@ class MemberFeatures:
     seed: int = 0
 
     @classmethod
-    def of(cls, classifier: Classifier, data: Dataset, partition: Partition, *, seed: int = 0) -> Self:
+    def compute_features(
+        cls, classifier: Classifier, data: Dataset, partition: Partition, *, seed: int = 0
+    ) -> Self:
         """Compute every member's features."""
         z, y = extract_features(classifier, data.x).cpu().numpy(), data.y.cpu().numpy()
         with torch.no_grad():
@@ -82,7 +86,7 @@ class MemberFeatures:
         """The number of features l."""
         return len(self.head) - 1
 
-    def ffc(self, *, bias: bool = False, through: RandomFeatures | None = None) -> FFCStatistics:
+    def sum_ffc(self, *, bias: bool = False, through: RandomFeatures | None = None) -> FFCStatistics:
         """Sum V, U and counts over members, with a constant last feature (`bias`) or of random features (`through`)."""
 
         def empty() -> FFCStatistics:
@@ -90,13 +94,13 @@ class MemberFeatures:
             return FFCStatistics(dim, self.classes, normalise=through is None, bias=bias)
 
         pooled = empty()
-        for z, y in self.members():
+        for z, y in self.records_of_members():
             own = empty()
             own.update(z if through is None else through(z, normalise=True), y)
             pooled.merge(own)
         return pooled
 
-    def members(self) -> Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+    def records_of_members(self) -> Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
         return tuple(zip(self.features, self.labels, strict=True))
 
 
@@ -126,40 +130,40 @@ class Fitted:
 Solved = tuple[Head, bool, Layout | None, dict[str, float | int | str | bool]]
 
 
-def ffc(held: MemberFeatures, *, ridge: Ridge | None = None, bias: bool = False) -> Solved:
+def fit_ffc(held: MemberFeatures, *, ridge: Ridge | None = None, bias: bool = False) -> Solved:
     """Fit SphereFed's head (Dong et al. 2022, eq. 10 to 12); without `ridge` λ is chosen by generalised cross-validation."""
-    statistics = held.ffc(bias=bias)
+    statistics = held.sum_ffc(bias=bias)
     solution = solve_ffc(statistics, ridge)
     return solution, True, statistics.layout, {"ridge": solution.ridge, "bias": bias}
 
 
-def rff(held: MemberFeatures, *, size: Count = 1024, ridge: Ridge | None = None) -> Solved:
+def fit_rff(held: MemberFeatures, *, size: Count = 1024, ridge: Ridge | None = None) -> Solved:
     """Fit ridge regression on random features, with their bandwidth from a first round's means (Fed3R-RF: Fanì et al. 2024)."""
-    bandwidth = float(np.sqrt(mean_squared_distance(held.ffc())))
+    bandwidth = float(np.sqrt(mean_squared_distance(held.sum_ffc())))
     context = held.seed.to_bytes(8, "little")
     features = RandomFeatures(held.dim, size, bandwidth, context)
-    statistics = held.ffc(through=features)
+    statistics = held.sum_ffc(through=features)
     head = solve_random_features(statistics, features, [size], ridge)
     return head, True, statistics.layout, {"size": size, "bandwidth": bandwidth}
 
 
-def lda(held: MemberFeatures, *, shrinkage: _Share | None = None) -> Solved:
+def fit_lda(held: MemberFeatures, *, shrinkage: _Share | None = None) -> Solved:
     """Fit LDA: CCVR with one covariance for all classes, in closed form."""
-    statistics = held.ffc()
+    statistics = held.sum_ffc()
     head = solve_lda(statistics, shrinkage=shrinkage)
     return head, True, statistics.layout, {"shrinkage": head.shrinkage}
 
 
-def ncm(held: MemberFeatures) -> Solved:
+def fit_ncm(held: MemberFeatures) -> Solved:
     """Fit the nearest class mean."""
-    statistics = held.ffc()
+    statistics = held.sum_ffc()
     return nearest_class_mean(statistics), True, statistics.layout, {}
 
 
-def ccvr(
+def fit_ccvr(
     held: MemberFeatures,
     *,
-    per_class: Count = VIRTUAL,
+    per_class: Count = VIRTUAL_PER_CLASS,
     transform: Literal["tukey", "none"] = "tukey",
     solver: Literal["sgd", "exact"] = "sgd",
     lr: Rate = 0.001,
@@ -174,17 +178,17 @@ def ccvr(
     bound = max(float(np.linalg.norm(z, axis=1).max()) for z in held.features)
     # Rounding to float32 must not make the longest row exceed the bound.
     statistics = CCVRStatistics(held.dim, held.classes, norm_bound=max(bound * (1 + 1e-6), 1e-12))
-    for z, y in held.members():
+    for z, y in held.records_of_members():
         own = CCVRStatistics(held.dim, held.classes, norm_bound=statistics.norm_bound)
         own.update(z, y)
         statistics.merge(own)
-    rng = generator(held.seed, Stream.CALIBRATION)
+    rng = make_generator(held.seed, Stream.CALIBRATION)
     power = 0.5 if transform == "tukey" else None
     if solver == "exact":
         head = solve_ccvr(statistics, rng, per_class=per_class, power=power)
     else:
         features, labels = virtual_features(statistics, per_class, rng)
-        seen = tukey(features, power)
+        seen = tukey_transform(features, power)
         parameters = fit_logistic_sgd(
             seen, labels, held.classes, rng, start=held.head, rate=lr, epochs=epochs
         )
@@ -197,7 +201,7 @@ def ccvr(
 
 def all_data(held: MemberFeatures, *, lr: Rate = 0.001, epochs: Count = 50) -> Solved:
     """Retrain the head by SGD on all members' features: an oracle that no federation has (Luo et al. 2021, §3.3)."""
-    rng = generator(held.seed, Stream.CALIBRATION)
+    rng = make_generator(held.seed, Stream.CALIBRATION)
     features = np.concatenate(held.features).astype(np.float64)
     labels = np.concatenate(held.labels)
     parameters = fit_logistic_sgd(
@@ -209,23 +213,23 @@ def all_data(held: MemberFeatures, *, lr: Rate = 0.001, epochs: Count = 50) -> S
 
 
 CALIBRATIONS: dict[str, Callable[..., Solved]] = {
-    "ffc": ffc,
-    "rff": rff,
-    "lda": lda,
-    "ncm": ncm,
-    "ccvr": ccvr,
+    "ffc": fit_ffc,
+    "rff": fit_rff,
+    "lda": fit_lda,
+    "ncm": fit_ncm,
+    "ccvr": fit_ccvr,
     "all-data": all_data,
 }
 
 
-def recalibrated(held: MemberFeatures) -> tuple[Tensor, int]:
+def solve_fixed_head(held: MemberFeatures) -> tuple[Tensor, int]:
     """Solve FFC for a head that training continues with: its weight, (C, l) float32, and the bytes that a member sends for it."""
-    statistics = held.ffc()
+    statistics = held.sum_ffc()
     weights = solve_ffc(statistics).weights
     return torch.from_numpy(weights.T).float().contiguous(), _sent_bytes(statistics.layout)
 
 
-def calibrate(kind: str, held: MemberFeatures, **options: Any) -> Fitted:
+def fit_calibration(kind: str, held: MemberFeatures, **options: Any) -> Fitted:
     """Fit one of `CALIBRATIONS`. Raises KeyError if the name is unknown, and what the solver raises."""
     started = time.perf_counter()
     head, unit, layout, chosen = CALIBRATIONS[kind](held, **options)

@@ -85,7 +85,7 @@ def load_checkpoint(path: Path, *, own_code: bool = False) -> Checkpoint:
         preprocessing, stated = header["preprocessing"], header["digest"]
         # Without storage or random draws: the file's tensors become the weights.
         with torch.device("meta"):
-            classifier = _build(header, own_code=own_code)
+            classifier = _build_classifier(header, own_code=own_code)
         classifier.load_state_dict(tensors, assign=True)
     except (FileNotFoundError, CheckpointError):
         raise
@@ -97,7 +97,7 @@ def load_checkpoint(path: Path, *, own_code: bool = False) -> Checkpoint:
     return Checkpoint(classifier.eval(), preprocessing, digest)
 
 
-def _build(header: dict[str, Any], *, own_code: bool) -> Classifier:
+def _build_classifier(header: dict[str, Any], *, own_code: bool) -> Classifier:
     config = header["extractor"]
     if is_import_path(config["architecture"]) and not own_code:
         raise CheckpointError(

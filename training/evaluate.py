@@ -40,7 +40,7 @@ def head_logits(classifier: Classifier, z: Tensor) -> Tensor:
     return logits.to(z.device)
 
 
-def evaluate(classifier: Classifier, data: Dataset, loss: Loss) -> tuple[float, float]:
+def evaluate_classifier(classifier: Classifier, data: Dataset, loss: Loss) -> tuple[float, float]:
     """Return the mean loss and the accuracy, in 0..1."""
     logits = predict_logits(classifier, data.x)
     return float(loss(logits, data.y)), _hit_rate(logits, data.y)

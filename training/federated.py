@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from training.algorithms.base import State, TrainingRound, Update
-from training.calibrating import MemberFeatures, recalibrated
+from training.calibrating import MemberFeatures, solve_fixed_head
 from training.data.dataset import Dataset, Split
-from training.evaluate import evaluate
-from training.hardware import CPU, Hardware
+from training.evaluate import evaluate_classifier
+from training.hardware import CPU_HARDWARE, Hardware
 from training.heads import Classifier
 from training.local import Task
 from training.partition import Partition
-from training.ranges import positive
+from training.ranges import check_positive
 from training.recipe import Recipe
 from training.resume import ResumeError, RoundRecord, RunState, Snapshots
-from training.seeding import Stream, generator
+from training.seeding import Stream, make_generator
 from training.workers import from_first, is_first, is_own, local_training, of_first, of_owner
 
 
@@ -58,7 +58,7 @@ def train(
     progress: Callable[[RoundRecord], None] | None = None,
     within: Callable[[int, int, int], None] | None = None,
     workers: int = 1,
-    hardware: Hardware = CPU,
+    hardware: Hardware = CPU_HARDWARE,
     snapshot: Path | None = None,
     snapshot_every: int = 1,
     evaluate_every: int = 1,
@@ -89,11 +89,11 @@ def train(
         DivergedError: if a loss or a weight is not finite.
     """
     partition.check()
-    positive(snapshot_every=snapshot_every, evaluate_every=evaluate_every)
+    check_positive(snapshot_every=snapshot_every, evaluate_every=evaluate_every)
     model = recipe.build(data.train.classes)
-    test = hardware.records(data.test)
-    snapshots = Snapshots(snapshot, _identity(recipe, data, partition, hardware)) if snapshot else None
-    run = _begun(recipe, model, len(partition), snapshots)
+    test = hardware.move_records(data.test)
+    snapshots = Snapshots(snapshot, _run_identity(recipe, data, partition, hardware)) if snapshot else None
+    run = _restore_or_start(recipe, model, len(partition), snapshots)
     model.to(hardware.device)  # `run`, the server's state, stays on the CPU, and so do updates
     records = int(partition.sizes.sum())
     changed: set[int] = set()  # members that took part since the last snapshot
@@ -101,18 +101,20 @@ def train(
         for index in range(len(run.history), recipe.rounds):
             started = time.perf_counter()
             round_ = TrainingRound(index, recipe.lr_at(index), len(partition), recipe.momentum, records)
-            chosen = _participants(recipe, round_)
+            chosen = _draw_participants(recipe, round_)
             run, local_loss, sent = _members_round(recipe, run, round_, chosen, train_locally, within)
             changed.update(chosen)
             model.load_state_dict(run.model, strict=False)
             if recipe.calibrates_after(index):
-                head, more = recalibrated(MemberFeatures.of(model, hardware.records(data.train), partition))
+                head, more = solve_fixed_head(
+                    MemberFeatures.compute_features(model, hardware.move_records(data.train), partition)
+                )
                 run, sent = replace(run, head={"head.weight": head}), sent + more
                 model.load_state_dict(run.model, strict=False)
             test_loss = accuracy = nan
             last = index + 1 == recipe.rounds
             if last or (index + 1) % evaluate_every == 0:
-                test_loss, accuracy = evaluate(model, test, recipe.loss)
+                test_loss, accuracy = evaluate_classifier(model, test, recipe.loss)
                 if not isfinite(test_loss):  # after the last local step, or the server's
                     raise DivergedError(index + 1, round_.lr)
             record = RoundRecord(
@@ -127,7 +129,7 @@ def train(
             )
             run = replace(run, history=(*run.history, record))
             if snapshots is not None and (last or (index + 1) % snapshot_every == 0):
-                _save(snapshots, run, changed)
+                _save_snapshot(snapshots, run, changed)
                 changed.clear()
             if progress is not None:
                 progress(record)
@@ -136,23 +138,25 @@ def train(
     return Trained(model.cpu().eval(), run.history, recipe, memory)
 
 
-def _begun(recipe: Recipe, model: Classifier, members: int, snapshots: Snapshots | None) -> RunState:
+def _restore_or_start(
+    recipe: Recipe, model: Classifier, members: int, snapshots: Snapshots | None
+) -> RunState:
     """Return the last snapshot's state, with the memory of this process's own members; or that before the first round."""
     if snapshots is None:
-        return _start(recipe, model, members)
-    run = from_first(lambda: _loaded(recipe, snapshots, members))
+        return _start_run(recipe, model, members)
+    run = from_first(lambda: _load_snapshot(recipe, snapshots, members))
     if run is None:
-        return _start(recipe, model, members)
+        return _start_run(recipe, model, members)
     memory = []
     for k, nothing in enumerate(run.memory):
-        kept = of_first(snapshots.member(k, len(nothing)) if is_first() else nothing)
+        kept = of_first(snapshots.load_member(k, len(nothing)) if is_first() else nothing)
         memory.append(kept if is_own(k) else nothing)
     return replace(run, memory=tuple(memory))
 
 
-def _loaded(recipe: Recipe, snapshots: Snapshots, members: int) -> RunState | None:
+def _load_snapshot(recipe: Recipe, snapshots: Snapshots, members: int) -> RunState | None:
     """Load a snapshot whose rounds are the recipe's first ones. Raises ResumeError if they are not."""
-    run = snapshots.load(members)
+    run = snapshots.load_run(members)
     if run is None:
         return None
     if len(run.history) > recipe.rounds:
@@ -169,16 +173,16 @@ def _loaded(recipe: Recipe, snapshots: Snapshots, members: int) -> RunState | No
     return replace(run, history=tuple(replace(record, rounds=recipe.rounds) for record in run.history))
 
 
-def _save(snapshots: Snapshots, run: RunState, changed: Iterable[int]) -> None:
+def _save_snapshot(snapshots: Snapshots, run: RunState, changed: Iterable[int]) -> None:
     for k in sorted(changed):
         memory = of_owner(k, run.memory[k])
         if is_first():
-            snapshots.put(k, memory, len(run.history))
+            snapshots.put_member(k, memory, len(run.history))
     if is_first():
-        snapshots.commit(run)
+        snapshots.commit_run(run)
 
 
-def _start(recipe: Recipe, model: Classifier, members: int) -> RunState:
+def _start_run(recipe: Recipe, model: Classifier, members: int) -> RunState:
     nothing: tuple[State, ...] = tuple({} for _ in recipe.algorithm.terms)
     return RunState(
         weights={name: tensor.clone() for name, tensor in model.shared_weights().items()},
@@ -205,13 +209,13 @@ def _members_round(
         if within is not None:
             within(round_.index + 1, len(updates), len(chosen))
     local_loss = float(np.average([u.loss for u in updates], weights=[u.records for u in updates]))
-    run = _aggregated(recipe, run, round_, chosen, updates)
+    run = _aggregate_updates(recipe, run, round_, chosen, updates)
     if not (isfinite(local_loss) and all(bool(each.isfinite().all()) for each in run.weights.values())):
         raise DivergedError(round_.index + 1, round_.lr)
     return run, local_loss, max(_sent_bytes(recipe, update) for update in updates)
 
 
-def _aggregated(
+def _aggregate_updates(
     recipe: Recipe, run: RunState, round_: TrainingRound, chosen: Sequence[int], updates: Sequence[Update]
 ) -> RunState:
     aggregation, terms = recipe.algorithm.aggregation, recipe.algorithm.terms
@@ -233,25 +237,25 @@ def _sent_bytes(recipe: Recipe, update: Update) -> int:
     return sum(tensor.nbytes for part in parts for name, tensor in part.items() if not keeps(name))
 
 
-def _participants(recipe: Recipe, round_: TrainingRound) -> list[int]:
+def _draw_participants(recipe: Recipe, round_: TrainingRound) -> list[int]:
     count = max(1, round(recipe.participation * round_.members))
-    rng = generator(recipe.seed, Stream.PARTICIPATION, round_.index)
+    rng = make_generator(recipe.seed, Stream.PARTICIPATION, round_.index)
     return sorted(rng.choice(round_.members, size=count, replace=False).tolist())
 
 
-def _identity(recipe: Recipe, data: Split, partition: Partition, hardware: Hardware) -> dict[str, Any]:
+def _run_identity(recipe: Recipe, data: Split, partition: Partition, hardware: Hardware) -> dict[str, Any]:
     described = recipe.describe()
     del described["rounds"]  # a run may go on for more
     return {
         **described,
-        **hardware.describe(),
+        **hardware.describe_hardware(),
         "partition": partition.digest,
-        "training records": _digest(data.train),
-        "test records": _digest(data.test),
+        "training records": _data_digest(data.train),
+        "test records": _data_digest(data.test),
     }
 
 
-def _digest(data: Dataset) -> str:
+def _data_digest(data: Dataset) -> str:
     sha = hashlib.sha256(data.y.numpy().tobytes())
     sha.update(data.x.contiguous().numpy().tobytes())
     return sha.hexdigest()

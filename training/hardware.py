@@ -35,7 +35,7 @@ class Hardware:
     compiled: bool = False
 
     @classmethod
-    def named(cls, name: str, *, precision: Precision = "float32", compiled: bool = False) -> Self:
+    def choose_device(cls, name: str, *, precision: Precision = "float32", compiled: bool = False) -> Self:
         """Choose a device by torch's name.
 
         Raises:
@@ -60,48 +60,48 @@ class Hardware:
                 ) from error
         return cls(name, bfloat16=precision == "bfloat16", compiled=compiled)
 
-    def describe(self) -> dict[str, Any]:
+    def describe_hardware(self) -> dict[str, Any]:
         """Return the settings that change a run's numbers by more than another CPU would; empty by default."""
         return {name: True for name in ("bfloat16", "compiled") if getattr(self, name)}
 
-    def model(self, model: nn.Module) -> nn.Module:
+    def move_model(self, model: nn.Module) -> nn.Module:
         """Move a model to the device; on a GPU cuDNN then searches the fastest convolutions."""
-        if self._cuda:
+        if self._is_cuda:
             torch.backends.cudnn.benchmark = True
         form = torch.channels_last if self.channels_last else torch.preserve_format
         return model.to(device=self.device, memory_format=form)  # type: ignore[call-overload, no-any-return]
 
-    def features(self, model: Classifier) -> Callable[[Tensor], Tensor]:
+    def feature_function(self, model: Classifier) -> Callable[[Tensor], Tensor]:
         """Return the function that computes features in a training step."""
         if not self.compiled:
             return model.features
-        if not self._cuda:
+        if not self._is_cuda:
             return torch.compile(model.features, dynamic=False)
         graphed = torch.compile(model.features, dynamic=False, mode="reduce-overhead")
 
-        def replayed(x: Tensor) -> Tensor:
+        def replay_graph(x: Tensor) -> Tensor:
             # Allows the graph to overwrite the last step's features.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             return graphed(x)
 
-        return replayed
+        return replay_graph
 
-    def images(self, x: Tensor) -> Tensor:
+    def move_images(self, x: Tensor) -> Tensor:
         """Move inputs to the device."""
         moved = x.to(self.device)
         last = self.channels_last and moved.ndim == 4
         return moved.contiguous(memory_format=torch.channels_last) if last else moved
 
-    def records(self, data: Dataset) -> Dataset:
+    def move_records(self, data: Dataset) -> Dataset:
         """Move records to the device."""
-        return replace(data, x=self.images(data.x), y=data.y.to(self.device))
+        return replace(data, x=self.move_images(data.x), y=data.y.to(self.device))
 
-    def state(self, state: State) -> State:
+    def move_state(self, state: State) -> State:
         """Move weights to the device; tensors that are there already are not copied."""
         return {name: tensor.to(self.device) for name, tensor in state.items()}
 
     @contextmanager
-    def lent(self, model: nn.Module) -> Iterator[None]:
+    def on_device(self, model: nn.Module) -> Iterator[None]:
         """Move the model to the device within the block, and back to the CPU after it."""
         model.to(self.device)
         try:
@@ -117,17 +117,17 @@ class Hardware:
     @property
     def replays(self) -> bool:
         """Whether steps are replayed as CUDA graphs; `compiled` makes graphs of its own."""
-        return self._cuda and not self.compiled
+        return self._is_cuda and not self.compiled
 
     @property
-    def _cuda(self) -> bool:
+    def _is_cuda(self) -> bool:
         return torch.device(self.device).type == "cuda"
 
-    def arithmetic(self) -> AbstractContextManager[None]:
+    def arithmetic_context(self) -> AbstractContextManager[None]:
         """Return the context in which a forward pass computes."""
         if not self.bfloat16:
             return nullcontext()
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
 
 
-CPU = Hardware()
+CPU_HARDWARE = Hardware()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.models.layers import Extractor
-from training.ranges import not_negative, positive
+from training.ranges import check_positive, not_negative
 
 
 class LearnedHead(nn.Linear):
@@ -69,7 +69,7 @@ class Orthonormal:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        positive(scale=self.scale)
+        check_positive(scale=self.scale)
 
     def __call__(self, dim: int, classes: int) -> FixedHead:
         """Make the head for features of length l. Raises ValueError if l < C."""
@@ -86,7 +86,7 @@ class Simplex:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        positive(scale=self.scale)
+        check_positive(scale=self.scale)
 
     def __call__(self, dim: int, classes: int) -> FixedHead:
         """Make the head for features of length l. Raises ValueError if l < C or C < 2."""
@@ -109,7 +109,7 @@ class Tammes:
 
     def __post_init__(self) -> None:
         not_negative(steps=self.steps)
-        positive(lr=self.lr)
+        check_positive(lr=self.lr)
 
     def __call__(self, dim: int, classes: int) -> FixedHead:
         vectors = functional.normalize(torch.randn(classes, dim), dim=1).requires_grad_()
@@ -155,7 +155,7 @@ class Classifier(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Compute what the head sees: z of shape (n, l), of norm one if `normalise` is set."""
-        return self._scaled(self.extractor(x))
+        return self._scale_features(self.extractor(x))
 
     @torch.no_grad()
     def features_under(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ class Classifier(nn.Module):
         }
         training = self.extractor.training
         self.extractor.eval()  # in training mode batch normalisation would write into the weights
-        z = self._scaled(torch.func.functional_call(self.extractor, own, (x,)))
+        z = self._scale_features(torch.func.functional_call(self.extractor, own, (x,)))
         self.extractor.train(training)
         return z
 
@@ -179,7 +179,7 @@ class Classifier(nn.Module):
         kept = self.state_dict().keys()  # other buffers belong to the architecture
         return trained | {name: tensor for name, tensor in self.named_buffers() if name in kept}
 
-    def _scaled(self, z: Tensor) -> Tensor:
+    def _scale_features(self, z: Tensor) -> Tensor:
         return functional.normalize(z, dim=1) if self.normalise else z
 
 

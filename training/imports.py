@@ -9,7 +9,7 @@ def is_import_path(name: object) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-def imported(path: str) -> Any:
+def import_object(path: str) -> Any:
     """Import the object that a path names.
 
     Raises:

@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim.sgd import sgd
 
-from training.algorithms.base import Batch, Site, State, Term, TrainingRound, Update, zeros
-from training.data.dataset import Dataset, batches, crop_and_flip, draw_moves
-from training.hardware import CPU, Hardware
+from training.algorithms.base import Batch, Site, State, Term, TrainingRound, Update, zero_state
+from training.data.dataset import Dataset, crop_and_flip, draw_moves, shuffle_batches
+from training.hardware import CPU_HARDWARE, Hardware
 from training.heads import Classifier
 from training.imports import is_import_path
 from training.partition import Partition
@@ -32,35 +32,37 @@ class Task:
 class LocalTrainer:
     """Trains any member on one resident model; the result depends on the task only."""
 
-    def __init__(self, recipe: Recipe, data: Dataset, partition: Partition, hardware: Hardware = CPU) -> None:
+    def __init__(
+        self, recipe: Recipe, data: Dataset, partition: Partition, hardware: Hardware = CPU_HARDWARE
+    ) -> None:
         self._recipe = recipe
         # A GPU keeps all records: members' are drawn from them instead of being copied in every round.
-        self._data = data if hardware.device == "cpu" else replace(hardware.records(data), groups=None)
+        self._data = data if hardware.device == "cpu" else replace(hardware.move_records(data), groups=None)
         self._partition = partition
         self._hardware = hardware
         self._model = recipe.build(data.classes)
-        hardware.model(self._model)
-        self._features = hardware.features(self._model)
+        hardware.move_model(self._model)
+        self._features = hardware.feature_function(self._model)
         self._trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         replayed = hardware.replays and _is_ours(recipe, self._model)
         self._steps = Replay(hardware) if replayed else Eager(hardware)
 
     def __call__(self, task: Task) -> Update:
         """Train for `local_epochs` by SGD on the loss plus the algorithm's penalties."""
-        with self._steps.stream():
-            return self._trained(task)
+        with self._steps.stream_context():
+            return self._train_task(task)
 
-    def _trained(self, task: Task) -> Update:
+    def _train_task(self, task: Task) -> Update:
         recipe, model, place = self._recipe, self._model, self._hardware
         held = torch.from_numpy(self._partition.members[task.member]).to(self._data.y.device)
-        own = place.records(self._data.subset(held))
-        sites = self._sites(task, own)
+        own = place.move_records(self._data.subset(held))
+        sites = self._load_sites(task, own)
         model.train()
-        decays, slopes = self._quadratics(sites)
-        slopes = self._steps.held("slopes", slopes)
-        velocities = self._steps.held("velocities", zeros(model) if recipe.momentum else {})
+        decays, slopes = self._collect_quadratics(sites)
+        slopes = self._steps.hold_tensors("slopes", slopes)
+        velocities = self._steps.hold_tensors("velocities", zero_state(model) if recipe.momentum else {})
         descent = MomentumSGD(decays, task.round.lr, recipe.momentum, self._by_weight(velocities))
-        [total] = self._steps.held("total", {"": torch.zeros((), device=place.device)}).values()
+        [total] = self._steps.hold_tensors("total", {"": torch.zeros((), device=place.device)}).values()
         source = own if place.is_cpu else self._data
 
         def step(rows: Tensor, indices: Tensor, moves: Tensor | None = None) -> None:
@@ -68,7 +70,7 @@ class LocalTrainer:
             known: Tensor | None = indices
             if moves is not None:
                 x, known = crop_and_flip(x, moves), None
-            loss, objective = self._objective(x, source.y[rows], known, sites)
+            loss, objective = self._compute_objective(x, source.y[rows], known, sites)
             objective.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             _add_slopes(self._by_weight(slopes))
             descent.step()
@@ -77,11 +79,11 @@ class LocalTrainer:
         steps = 0
         with torch_seeded(recipe.seed, Stream.LOCAL_TRAINING, task.round.index, task.member):
             for epoch in range(recipe.local_epochs):
-                chosen = self._choose(epoch)
+                chosen = self._enable_gradients(epoch)
                 moves = draw_moves(len(own), place.device) if recipe.augment else None
-                for indices in batches(len(own), recipe.batch_size, place.device):
-                    alike = chosen, tuple(slopes), _private(task, sites)
-                    take = self._steps.of(task.round.index, alike, step) if steps else step
+                for indices in shuffle_batches(len(own), recipe.batch_size, place.device):
+                    alike = chosen, tuple(slopes), _captured_key(task, sites)
+                    take = self._steps.step_for(task.round.index, alike, step) if steps else step
                     rows = indices if place.is_cpu else held[indices]
                     take(rows, indices, *(() if moves is None else (moves[indices],)))
                     steps += 1
@@ -91,17 +93,17 @@ class LocalTrainer:
             term.finish(site, steps) for term, site in zip(recipe.algorithm.terms, sites, strict=True)
         ]
         return Update(
-            weights=_home(model.shared_weights()),
+            weights=_to_cpu(model.shared_weights()),
             records=len(own),
             steps=steps,
             loss=float(total) / steps,
-            messages=tuple(_home(message) for message, _ in finished),
-            memory=tuple(_home(memory) for _, memory in finished),
+            messages=tuple(_to_cpu(message) for message, _ in finished),
+            memory=tuple(_to_cpu(memory) for _, memory in finished),
         )
 
-    def _sites(self, task: Task, own: Dataset) -> list[Site]:
+    def _load_sites(self, task: Task, own: Dataset) -> list[Site]:
         """Load the received weights, let terms begin, and return what each term sees of the member."""
-        model, held = self._model, self._steps.held
+        model, held = self._model, self._steps.hold_tensors
         received = held("received", task.weights)
         [counts] = held("counts", {"": torch.bincount(own.y, minlength=own.classes)}).values()
         states = zip(task.broadcasts, task.memory, strict=True)
@@ -124,19 +126,19 @@ class LocalTrainer:
             term.begin(site)
         if all(type(term).begin is Term.begin for term in terms):
             return sites
-        origin = received | _changed(model, received)
+        origin = received | _changed_weights(model, received)
         return [replace(site, origin=origin) for site in sites]
 
     def _by_weight(self, state: State) -> dict[Parameter, Tensor]:
         return {self._trainable[name]: tensor for name, tensor in state.items()}
 
-    def _choose(self, epoch: int) -> tuple[str, ...]:
+    def _enable_gradients(self, epoch: int) -> tuple[str, ...]:
         """Enable gradients of the weights that every term trains in this epoch, and return their names; SGD skips the others."""
         for name, p in self._trainable.items():
             p.requires_grad_(self._recipe.trains(name, epoch))
         return tuple(name for name, p in self._trainable.items() if p.requires_grad)
 
-    def _quadratics(self, sites: list[Site]) -> tuple[dict[float, list[Parameter]], State]:
+    def _collect_quadratics(self, sites: list[Site]) -> tuple[dict[float, list[Parameter]], State]:
         """Return the terms' quadratic penalties as weights by their decay, and weights' constant slopes by name.
 
         Σ ½κ‖θ − θ^t‖² + ⟨s, θ⟩ has the gradient κθ + (s − κθ^t): weight decay and a slope that stays the same all round.
@@ -155,13 +157,13 @@ class LocalTrainer:
                 slopes[name] = slope
         return decays, slopes
 
-    def _objective(
+    def _compute_objective(
         self, x: Tensor, y: Tensor, rows: Tensor | None, sites: list[Site]
     ) -> tuple[Tensor, Tensor]:
         """Return the loss of the records, and the objective: the loss plus every term's penalty."""
         model = self._model
         terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
-        with self._hardware.arithmetic():
+        with self._hardware.arithmetic_context():
             z = self._features(x)
             seen = z
             for term, site in terms:
@@ -219,7 +221,7 @@ def _is_ours(recipe: Recipe, model: Classifier) -> bool:
     return ours and not is_import_path(recipe.model.architecture)
 
 
-def _private(task: Task, sites: list[Site]) -> tuple[object, ...]:
+def _captured_key(task: Task, sites: list[Site]) -> tuple[object, ...]:
     """Return what a captured step depends on beside held tensors: the memory's names, and the member if terms computed something once."""
     once = task.member if any(site.once for site in sites) else None
     return once, *(tuple(memory) for memory in task.memory)
@@ -231,13 +233,13 @@ def _add_slopes(slopes: dict[Parameter, Tensor]) -> None:
         torch._foreach_add_(*map(list, zip(*trained, strict=True)))
 
 
-def _changed(model: Classifier, received: State) -> State:
+def _changed_weights(model: Classifier, received: State) -> State:
     """Copy the weights that differ from those received."""
     now = model.shared_weights().items()
     return {name: tensor.clone() for name, tensor in now if not torch.equal(tensor, received[name])}
 
 
-def _home(state: State) -> State:
+def _to_cpu(state: State) -> State:
     """Copy to the CPU in the layout that a snapshot restores; `contiguous` may keep strides, and convolutions depend on them."""
     return {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from training.ranges import positive
+from training.ranges import check_positive
 
 IntArray = npt.NDArray[np.int64]
 
@@ -87,14 +87,14 @@ def dirichlet_partition(
     Raises:
         ValueError: if α is not positive and finite, or n < K · min_size.
     """
-    positive(alpha=alpha)
+    check_positive(alpha=alpha)
     _require_enough(len(labels), members, min_size)
-    parts = _draw(labels, members, alpha, rng)
+    parts = _draw_parts(labels, members, alpha, rng)
     for _ in range(max_retries):
         if min(map(len, parts)) >= min_size:
             break
-        parts = _draw(labels, members, alpha, rng)
-    moved = _repair(parts, min_size, rng)
+        parts = _draw_parts(labels, members, alpha, rng)
+    moved = _raise_to_min_size(parts, min_size, rng)
     return Partition.of([np.array(part, dtype=np.int64) for part in parts], labels, moved=moved)
 
 
@@ -136,12 +136,12 @@ def quantity_partition(
     Raises:
         ValueError: if β is not positive and finite, or n < K · min_size.
     """
-    positive(beta=beta)
+    check_positive(beta=beta)
     _require_enough(len(labels), members, min_size)
     shares = rng.dirichlet(np.full(members, beta))
     cuts = (np.cumsum(shares)[:-1] * len(labels)).astype(np.int64)
     parts = [part.tolist() for part in np.split(rng.permutation(len(labels)), cuts)]
-    moved = _repair(parts, min_size, rng)
+    moved = _raise_to_min_size(parts, min_size, rng)
     return Partition.of([np.array(part, dtype=np.int64) for part in parts], labels, moved=moved)
 
 
@@ -180,7 +180,7 @@ def _require_enough(records: int, members: int, min_size: int) -> None:
         raise ValueError(f"{records} records can't give {members} members {min_size} each")
 
 
-def _draw(labels: IntArray, members: int, alpha: float, rng: np.random.Generator) -> list[list[int]]:
+def _draw_parts(labels: IntArray, members: int, alpha: float, rng: np.random.Generator) -> list[list[int]]:
     parts: list[list[int]] = [[] for _ in range(members)]
     for label in np.unique(labels):
         indices = rng.permutation(np.flatnonzero(labels == label))
@@ -191,7 +191,7 @@ def _draw(labels: IntArray, members: int, alpha: float, rng: np.random.Generator
     return parts
 
 
-def _repair(parts: list[list[int]], min_size: int, rng: np.random.Generator) -> int:
+def _raise_to_min_size(parts: list[list[int]], min_size: int, rng: np.random.Generator) -> int:
     # Each pass lowers the total shortfall by one, so it ends: n ≥ K · min_size keeps the largest above it.
     moved = 0
     while len(smallest := min(parts, key=len)) < min_size:

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from training.calibrating import Count, Rate, Ridge
-from training.data.dataset import Dataset, batches
+from training.data.dataset import Dataset, shuffle_batches
 from training.evaluate import accuracy, extract_features, with_head
 from training.federated import Trained
 from training.heads import Classifier, FixedHead
 from training.local import MomentumSGD
 from training.partition import Partition
-from training.seeding import Stream, generator, torch_seeded
+from training.seeding import Stream, make_generator, torch_seeded
 from veilsum.calibration import FFCStatistics, solve_ffc
 
 
@@ -40,7 +40,7 @@ def keep_back(partition: Partition, labels: np.ndarray[Any, Any], share: float, 
         )
     kept, used = [], []
     for k, rows in enumerate(partition.members):
-        order = generator(seed, Stream.KEPT_BACK, k).permutation(rows)
+        order = make_generator(seed, Stream.KEPT_BACK, k).permutation(rows)
         cut = min(max(1, round(share * len(rows))), len(rows) - 1)
         kept.append(order[:cut])
         used.append(order[cut:])
@@ -85,14 +85,14 @@ def local_sgd(
     """Train the head further by SGD on the member's records ("Ours (SGD)")."""
     classifier = _of_member(trained, member)
     classifier.extractor.requires_grad_(requires_grad=False)
-    return _tuned(trained, classifier, member, own, epochs, lr)
+    return _tune_classifier(trained, classifier, member, own, epochs, lr)
 
 
 def fine_tuned(
     trained: Trained, member: int, own: Dataset, *, epochs: Count = 5, lr: Rate = 0.01
 ) -> Classifier:
     """Train the whole model further by SGD on the member's records: FedBABU (Oh et al. 2022)."""
-    return _tuned(trained, _of_member(trained, member), member, own, epochs, lr)
+    return _tune_classifier(trained, _of_member(trained, member), member, own, epochs, lr)
 
 
 METHODS: dict[str, Callable[..., Classifier]] = {
@@ -117,7 +117,7 @@ def _of_member(trained: Trained, member: int) -> Classifier:
     return classifier
 
 
-def _tuned(
+def _tune_classifier(
     trained: Trained, classifier: Classifier, member: int, own: Dataset, epochs: int, lr: float
 ) -> Classifier:
     recipe = trained.recipe
@@ -132,7 +132,7 @@ def _tuned(
         inputs, model = extract_features(classifier, inputs), classifier.head
     with torch_seeded(recipe.seed, Stream.TUNING, member):
         for _ in range(epochs):
-            for indices in batches(len(own), recipe.batch_size, place):
+            for indices in shuffle_batches(len(own), recipe.batch_size, place):
                 loss = recipe.loss(model(inputs[indices]), labels[indices])
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                 descent.step()

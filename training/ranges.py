@@ -3,7 +3,7 @@
 from math import inf
 
 
-def positive(**values: float) -> None:
+def check_positive(**values: float) -> None:
     """Check for (0, ∞)."""
     for name, value in values.items():
         if not 0 < value < inf:
@@ -24,7 +24,7 @@ def below_one(**values: float) -> None:
             raise ValueError(f"{name} must lie in [0, 1), not {value}")
 
 
-def fraction(**values: float) -> None:
+def check_fraction(**values: float) -> None:
     """Check for [0, 1]."""
     for name, value in values.items():
         if not 0 <= value <= 1:

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.algorithms.aggregations import FedAvg
-from training.algorithms.base import Algorithm, trained
+from training.algorithms.base import Algorithm, trained_parameters
 from training.algorithms.weights import HeadFirst
 from training.heads import Classifier, LearnedHead, orthonormal_head
 from training.models.architectures import build_extractor
 from training.models.config import ExtractorConfig
-from training.ranges import below_one, not_negative, positive
+from training.ranges import below_one, check_positive, not_negative
 from training.seeding import Stream, torch_seeded
 
 HeadFactory: TypeAlias = Callable[[int, int], nn.Linear]
@@ -80,7 +80,7 @@ class MultiStep:
     gamma: float = 0.1
 
     def __post_init__(self) -> None:
-        positive(gamma=self.gamma)
+        check_positive(gamma=self.gamma)
         not_negative(milestones=min(self.milestones, default=0))
 
     def factor(self, round_: int, rounds: int) -> float:
@@ -132,7 +132,9 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive(rounds=self.rounds, local_epochs=self.local_epochs, batch_size=self.batch_size, lr=self.lr)
+        check_positive(
+            rounds=self.rounds, local_epochs=self.local_epochs, batch_size=self.batch_size, lr=self.lr
+        )
         below_one(momentum=self.momentum)
         not_negative(weight_decay=self.weight_decay)
         if not 0 < self.participation <= 1:
@@ -182,7 +184,7 @@ class Recipe:
                 '"normalised", or a fixed one of vectors of length 1'
             )
         for epoch in range(self.local_epochs):
-            if not any(self.trains(name, epoch) for name in trained(classifier)):
+            if not any(self.trains(name, epoch) for name in trained_parameters(classifier)):
                 raise ValueError(
                     f"nothing is trained in local epoch {epoch + 1}: FedRep's head epochs need a head that is learned"
                 )
@@ -194,7 +196,7 @@ class Recipe:
         Raises:
             ValueError: if a choice is a lambda, a partial or a closure: their names do not identify them.
         """
-        described: dict[str, Any] = _plain(self)
+        described: dict[str, Any] = _to_plain(self)
         return described
 
 
@@ -213,28 +215,28 @@ def spherefed(model: ExtractorConfig, **choices: Any) -> Recipe:
     return Recipe(model=model, **{**sphere, **choices})
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        plain = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-        return {"kind": _qualified(type(value)), **plain}
+        plain = {each.name: _to_plain(getattr(value, each.name)) for each in fields(value)}
+        return {"kind": _qualified_name(type(value)), **plain}
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return _name(value) if callable(value) else value
+        return [_to_plain(item) for item in value]
+    return _name_of(value) if callable(value) else value
 
 
-def _name(choice: Any) -> str:
+def _name_of(choice: Any) -> str:
     name = getattr(choice, "__name__", "<lambda>")
     if name == "<lambda>" or getattr(choice, "__closure__", None):
         raise ValueError(
             f"a recipe's choices are recorded by name, and {choice!r} has no name that identifies it: use a function of a module, "
             "or a callable frozen dataclass"
         )
-    return _qualified(choice)
+    return _qualified_name(choice)
 
 
-def _qualified(choice: Any) -> str:
+def _qualified_name(choice: Any) -> str:
     """Return a name, with its module if that is not one of ours."""
     ours = choice.__module__.startswith("training.")
     return str(choice.__name__ if ours else f"{choice.__module__}:{choice.__qualname__}")

@@ -12,7 +12,7 @@ from training.hardware import Hardware
 
 Step = Callable[..., None]
 """A function of tensors of one length, the batch's."""
-_BEFORE = 2
+_STEPS_BEFORE_CAPTURE = 2
 """Steps before a capture, in which cuDNN finds its fastest convolutions."""
 
 
@@ -22,16 +22,16 @@ class Eager:
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
 
-    def stream(self) -> AbstractContextManager[object]:
+    def stream_context(self) -> AbstractContextManager[object]:
         """Return the context in which steps run."""
         return nullcontext()
 
-    def held(self, name: str, state: State) -> State:
+    def hold_tensors(self, name: str, state: State) -> State:
         """Return the tensors on the device."""
         del name
-        return self._hardware.state(state)
+        return self._hardware.move_state(state)
 
-    def of(self, round_: int, key: Hashable, step: Step) -> Step:
+    def step_for(self, round_: int, key: Hashable, step: Step) -> Step:
         """Return the step that is taken for `step`."""
         del round_, key
         return step
@@ -49,30 +49,30 @@ class Replay(Eager):
         self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
         # Graphs share the memory of this one, which is never replayed and outlives them.
         self._first = torch.cuda.CUDAGraph()
-        with self.stream():
+        with self.stream_context():
             self._first.capture_begin()
             torch.zeros(1, device=hardware.device)
             self._first.capture_end()
 
-    def stream(self) -> AbstractContextManager[object]:
+    def stream_context(self) -> AbstractContextManager[object]:
         self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         return torch.cuda.stream(self._stream)
 
-    def held(self, name: str, state: State) -> State:
+    def hold_tensors(self, name: str, state: State) -> State:
         """Copy the tensors to where the last ones of their names and shapes were, as graphs need."""
         key = (name, *((each, tensor.shape) for each, tensor in state.items()))
         if key not in self._states:
-            moved = self._hardware.state(state)
+            moved = self._hardware.move_state(state)
             self._states[key] = {each: tensor.clone() for each, tensor in moved.items()}
         else:
             for each, tensor in self._states[key].items():
                 tensor.copy_(state[each])
         return self._states[key]
 
-    def of(self, round_: int, key: Hashable, step: Step) -> Step:
+    def step_for(self, round_: int, key: Hashable, step: Step) -> Step:
         """Return a step that is captured at its third batch of a length in the round, and replayed from there.
 
-        Steps of one key do the same with every batch of that length. They change only tensors that are `held`, or that lived
+        Steps of one key do the same with every batch of that length. They change only tensors that `hold_tensors` holds, or that lived
         before and outlive them.
         """
         if round_ != self._round:
@@ -80,10 +80,10 @@ class Replay(Eager):
             self._seen.clear()
             self._graphs.clear()
 
-        def taken(*inputs: Tensor) -> None:
+        def take_step(*inputs: Tensor) -> None:
             kind = key, len(inputs[0])
             self._seen[kind] += 1
-            if self._seen[kind] <= _BEFORE:
+            if self._seen[kind] <= _STEPS_BEFORE_CAPTURE:
                 step(*inputs)
                 return
             if kind not in self._graphs:
@@ -97,4 +97,4 @@ class Replay(Eager):
                 place.copy_(given)
             graph.replay()
 
-        return taken
+        return take_step

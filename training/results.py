@@ -27,12 +27,12 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 PerClass = tuple[Fraction | None, ...]
 
 
-def _finite(value: object) -> object:
+def _finite_or_none(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # A number that is not finite is null in the file.
-Finite = Annotated[float | None, BeforeValidator(_finite)]
+Finite = Annotated[float | None, BeforeValidator(_finite_or_none)]
 
 
 class Part(BaseModel):
@@ -71,7 +71,7 @@ class Data(Part):
         return self.train_records if self.available is None else self.available
 
     @classmethod
-    def of(
+    def describe_split(
         cls, split: Split, partition: Partition, *, stands_in_for: str | None = None, note: str = ""
     ) -> Self:
         """Describe a split of which members train on what `partition` deals."""
@@ -97,7 +97,7 @@ class Deal(Part):
     moved: int = 0
 
     @classmethod
-    def of(cls, partition: Partition, kind: str, **options: Any) -> Self:
+    def describe_partition(cls, partition: Partition, kind: str, **options: Any) -> Self:
         """Describe a partition."""
         return cls(
             kind=kind,
@@ -115,7 +115,7 @@ class Line(Part):
     lr: float
     local_loss: Finite
     test_loss: Finite
-    accuracy: Annotated[Fraction | None, BeforeValidator(_finite)]
+    accuracy: Annotated[Fraction | None, BeforeValidator(_finite_or_none)]
     seconds: float
 
 
@@ -158,13 +158,13 @@ class Machine(Part):
     device: str = "cpu"
 
     @classmethod
-    def here(cls, *, device: str = "cpu") -> Self:
+    def describe_machine(cls, *, device: str = "cpu") -> Self:
         """Describe this machine; members train on one thread each."""
         return cls(
             python=platform.python_version(),
             torch=torch.__version__,
             numpy=np.__version__,
-            processor=_processor(),
+            processor=_processor_name(),
             threads=1,
             device=device,
         )
@@ -209,7 +209,7 @@ class RunResult(RunFacts):
     personal: dict[str, tuple[Fraction, ...]] = Field(default_factory=dict)
     cost: RunCost
 
-    def after(self, kind: str) -> float | None:
+    def accuracy_after(self, kind: str) -> float | None:
         """Return the accuracy of a calibration, or of the trained head if `kind` is "none"; None if there is none."""
         if kind == "none":
             return self.accuracy
@@ -253,7 +253,7 @@ def worst_decile(accuracies: Iterable[float]) -> float | None:
     return fmean(known[: math.ceil(len(known) / 10)]) if known else None
 
 
-def lines(history: Iterable[RoundRecord]) -> tuple[Line, ...]:
+def history_lines(history: Iterable[RoundRecord]) -> tuple[Line, ...]:
     """Convert a history for a result."""
     return tuple(Line(**{name: getattr(record, name) for name in Line.model_fields}) for record in history)
 
@@ -274,7 +274,7 @@ def write_result(result: RunResult | Diverged, path: Path, *, indent: int | None
     partial.replace(path)
 
 
-def _processor() -> str:
+def _processor_name() -> str:
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
             return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))

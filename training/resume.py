@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from training.algorithms.base import State
 from training.checkpoint import write_tensors
-from training.workers import joined, part, parts
+from training.workers import join_states, pick_state, pick_states
 
 _KEY = "veilsum-run"
 
@@ -84,16 +84,16 @@ class Snapshots:
         self._experiment = experiment
         self._members: dict[str, str] = {}
 
-    def put(self, member: int, memory: Sequence[State], rounds: int) -> None:
+    def put_member(self, member: int, memory: Sequence[State], rounds: int) -> None:
         """Write what a member keeps after so many rounds; `commit` makes it part of the snapshot."""
         if not any(memory):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         name = f"member-{member}-{rounds}.safetensors"
-        write_tensors(self._folder / name, joined({"memory": memory}))
+        write_tensors(self._folder / name, join_states({"memory": memory}))
         self._members[str(member)] = name
 
-    def commit(self, run: RunState) -> None:
+    def commit_run(self, run: RunState) -> None:
         """Write the server's state, and with it the snapshot of these rounds."""
         header = {
             "experiment": self._experiment,
@@ -101,7 +101,7 @@ class Snapshots:
             "terms": len(run.broadcasts),
             "members": self._members,
         }
-        tensors = joined(
+        tensors = join_states(
             {"weights": run.weights, "head": run.head, "server": run.server, "broadcast": run.broadcasts}
         )
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ class Snapshots:
                 if each.name not in {server, *self._members.values()}:
                     each.unlink()
 
-    def load(self, members: int) -> RunState | None:
+    def load_run(self, members: int) -> RunState | None:
         """Read the last snapshot without what members keep, or None.
 
         Raises:
@@ -141,20 +141,20 @@ class Snapshots:
                 f"{self._folder} is another experiment's: {differing[0]}; choose another folder, or remove it to start over"
             )
         return RunState(
-            weights=part(tensors, "weights"),
-            head=part(tensors, "head"),
-            server=part(tensors, "server"),
-            broadcasts=parts(tensors, "broadcast", terms),
+            weights=pick_state(tensors, "weights"),
+            head=pick_state(tensors, "head"),
+            server=pick_state(tensors, "server"),
+            broadcasts=pick_states(tensors, "broadcast", terms),
             memory=(({},) * terms,) * members,
             history=tuple(RoundRecord(**record) for record in history),
         )
 
-    def member(self, member: int, terms: int) -> tuple[State, ...]:
+    def load_member(self, member: int, terms: int) -> tuple[State, ...]:
         """Read what a member keeps in the loaded snapshot. Raises ResumeError if it is damaged."""
         name = self._members.get(str(member))
         if name is None:
             return ({},) * terms
         try:
-            return parts(load_file(self._folder / name), "memory", terms)
+            return pick_states(load_file(self._folder / name), "memory", terms)
         except SafetensorError as error:
             raise ResumeError(f"{self._folder / name} holds no run to resume: {error}") from error

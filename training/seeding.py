@@ -24,7 +24,7 @@ class Stream(IntEnum):
     TUNING = 6
 
 
-def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
+def make_generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
     """Return the stream's numpy generator; `key` holds the round and the member if they apply."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, *key)))
 
@@ -33,5 +33,5 @@ def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
 def torch_seeded(seed: int, stream: Stream, *key: int) -> Iterator[None]:
     """Run a block with torch's CPU generator on the stream, and restore its state afterwards."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(generator(seed, stream, *key).integers(2**63)))
+        torch.manual_seed(int(make_generator(seed, stream, *key).integers(2**63)))
         yield

@@ -16,7 +16,7 @@ class TrackingError(ValueError):
     """A tracker that is unknown, not installed, or cannot be set up."""
 
 
-def measures(record: RoundRecord) -> dict[str, float]:
+def round_measures(record: RoundRecord) -> dict[str, float]:
     """Return a round's numbers by their names in charts; those of the test records only if they were evaluated."""
     found = {
         "accuracy": record.accuracy,
@@ -28,7 +28,7 @@ def measures(record: RoundRecord) -> dict[str, float]:
     return {name: value for name, value in found.items() if not isnan(value)}
 
 
-def outcomes(result: RunResult) -> dict[str, float]:
+def run_outcomes(result: RunResult) -> dict[str, float]:
     """Return final accuracies by their names in charts."""
     after = {f"final/after {each.kind}": each.accuracy for each in result.calibrations}
     return {"final/accuracy": result.accuracy} | after
@@ -43,12 +43,12 @@ class TensorBoard:
         self._writer: Any = SummaryWriter(str(folder / "tensorboard"))
         self._writer.add_text("run", title)
 
-    def round(self, record: RoundRecord) -> None:
-        for name, value in measures(record).items():
+    def log_round(self, record: RoundRecord) -> None:
+        for name, value in round_measures(record).items():
             self._writer.add_scalar(name, value, record.round)
 
-    def result(self, result: RunResult) -> None:
-        for name, value in outcomes(result).items():
+    def log_result(self, result: RunResult) -> None:
+        for name, value in run_outcomes(result).items():
             self._writer.add_scalar(name, value, len(result.history))
         self._writer.add_text("partition", result.deal.digest)
         self._writer.add_text("seed", str(result.seed))
@@ -78,12 +78,12 @@ class MLflow:
                 "and MLFLOW_TRACKING_URI names another store"
             ) from error
 
-    def round(self, record: RoundRecord) -> None:
-        for name, value in measures(record).items():
+    def log_round(self, record: RoundRecord) -> None:
+        for name, value in round_measures(record).items():
             self._client.log_metric(self._run, name, value, step=record.round)
 
-    def result(self, result: RunResult) -> None:
-        for name, value in outcomes(result).items():
+    def log_result(self, result: RunResult) -> None:
+        for name, value in run_outcomes(result).items():
             self._client.log_metric(self._run, name, value)
         facts = {"seed": result.seed, "partition": result.deal.digest, "method": result.method}
         for name, fact in facts.items():
@@ -98,7 +98,7 @@ TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"tensorboard": TensorBoar
 
 
 @contextmanager
-def trackers(names: Sequence[str], folder: Path, title: str) -> Iterator[list[Tracker]]:
+def open_trackers(names: Sequence[str], folder: Path, title: str) -> Iterator[list[Tracker]]:
     """Open a tracker for each name; the end of the block closes them.
 
     Raises:
@@ -113,10 +113,10 @@ def trackers(names: Sequence[str], folder: Path, title: str) -> Iterator[list[Tr
                 tracker = TRACKERS[name](folder, title)
             except ImportError as error:
                 raise TrackingError(f"{name} needs its extra: pip install 'veilsum[tracking]'") from error
-            stack.push(partial(_close, tracker))
+            stack.push(partial(_close_tracker, tracker))
             made.append(tracker)
         yield made
 
 
-def _close(tracker: Tracker, kind: type[BaseException] | None, *_: object) -> None:
+def _close_tracker(tracker: Tracker, kind: type[BaseException] | None, *_: object) -> None:
     tracker.close(failed=kind is not None)

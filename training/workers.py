@@ -23,14 +23,14 @@ from torch import distributed
 
 from training.algorithms.base import State, Update
 from training.data.dataset import Dataset
-from training.hardware import CPU, Hardware
+from training.hardware import CPU_HARDWARE, Hardware
 from training.local import LocalTrainer, Task
 from training.partition import Partition
 from training.recipe import Recipe
 from veilsum.system.processes import end_with_parent
 
 
-def joined(parts: Mapping[str, State | Sequence[State]]) -> State:
+def join_states(parts: Mapping[str, State | Sequence[State]]) -> State:
     """Name each tensor by its part and, in a sequence of states, its place: ``part|name`` or ``part|0|name``.
 
     Tensors that share memory or have gaps are copied, because safetensors does not support them.
@@ -40,7 +40,7 @@ def joined(parts: Mapping[str, State | Sequence[State]]) -> State:
         if isinstance(states, Mapping):
             named |= {f"{part}|{name}": tensor for name, tensor in states.items()}
         else:
-            named |= joined({f"{part}|{i}": state for i, state in enumerate(states)})
+            named |= join_states({f"{part}|{i}": state for i, state in enumerate(states)})
     seen: set[int] = set()
     for name, tensor in named.items():
         whole = tensor.detach().contiguous()
@@ -50,8 +50,8 @@ def joined(parts: Mapping[str, State | Sequence[State]]) -> State:
     return named
 
 
-def part(named: State, prefix: str) -> State:
-    """Return one state of those that `joined` named."""
+def pick_state(named: State, prefix: str) -> State:
+    """Return one state of those that `join_states` named."""
     return {
         name.removeprefix(f"{prefix}|"): tensor
         for name, tensor in named.items()
@@ -59,9 +59,9 @@ def part(named: State, prefix: str) -> State:
     }
 
 
-def parts(named: State, prefix: str, count: int) -> tuple[State, ...]:
-    """Return a sequence of states of those that `joined` named."""
-    return tuple(part(named, f"{prefix}|{i}") for i in range(count))
+def pick_states(named: State, prefix: str, count: int) -> tuple[State, ...]:
+    """Return a sequence of states of those that `join_states` named."""
+    return tuple(pick_state(named, f"{prefix}|{i}") for i in range(count))
 
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 @contextmanager
 def local_training(
-    recipe: Recipe, data: Dataset, partition: Partition, workers: int, hardware: Hardware = CPU
+    recipe: Recipe, data: Dataset, partition: Partition, workers: int, hardware: Hardware = CPU_HARDWARE
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Update]]]:
     """Provide a function that maps tasks to their updates, in the tasks' order.
 
@@ -80,12 +80,12 @@ def local_training(
     Raises:
         ValueError: if `workers` < 1, or > 1 in a process of a group.
     """
-    grouped = _processes() > 1
+    grouped = _process_count() > 1
     if workers < 1 or (grouped and workers > 1):
         raise ValueError(
             f"workers must be at least 1, not {workers}"
             if workers < 1
-            else f"torchrun started {_processes()} processes already: leave workers at 1"
+            else f"torchrun started {_process_count()} processes already: leave workers at 1"
         )
     threads = torch.get_num_threads()
     if hardware.is_cpu:  # on a GPU the threads only aggregate
@@ -93,7 +93,7 @@ def local_training(
     try:
         if workers == 1:
             trainer = LocalTrainer(recipe, data, partition, hardware)
-            yield lambda tasks: _shared(trainer, list(tasks)) if grouped else map(trainer, tasks)
+            yield lambda tasks: _share_updates(trainer, list(tasks)) if grouped else map(trainer, tasks)
             return
         # Pickled by hand, tensors travel as bytes; multiprocessing would share memory by file descriptors, which run out in
         # containers. The records go by a file: in `initargs` each process would have to read them before the next one starts.
@@ -104,27 +104,29 @@ def local_training(
             with ProcessPoolExecutor(
                 workers,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=_Resident.start,
+                initializer=_Resident.start_worker,
                 initargs=(Connection(os.dup(file.fileno()), writable=False),),
             ) as pool:
-                yield lambda tasks: map(pickle.loads, pool.map(_Resident.train, map(pickle.dumps, tasks)))
+                yield lambda tasks: map(
+                    pickle.loads, pool.map(_Resident.train_task, map(pickle.dumps, tasks))
+                )
     finally:
         torch.set_num_threads(threads)
 
 
 def is_first() -> bool:
     """Return whether this process is the first of its `torch.distributed` group, or in none."""
-    return _processes() == 1 or distributed.get_rank() == 0
+    return _process_count() == 1 or distributed.get_rank() == 0
 
 
 def is_own(member: int) -> bool:
     """Return whether this process trains the member, and so holds its memory."""
-    return _processes() == 1 or distributed.get_rank() == _owner(member)
+    return _process_count() == 1 or distributed.get_rank() == _owner_of(member)
 
 
 def from_first(make: Callable[[], T]) -> T:
     """Call `make` in the group's first process, and return its result, or raise its error, in each process."""
-    if _processes() == 1:
+    if _process_count() == 1:
         return make()
     made: list[T | Exception | None] = [None]
     if is_first():
@@ -141,7 +143,7 @@ def from_first(make: Callable[[], T]) -> T:
 
 def of_all(value: T) -> list[T]:
     """Gather a value from each process of the group, by rank."""
-    gathered = [value] * _processes()
+    gathered = [value] * _process_count()
     if len(gathered) > 1:
         distributed.all_gather_object(gathered, value)
     return gathered
@@ -149,24 +151,24 @@ def of_all(value: T) -> list[T]:
 
 def of_first(memory: tuple[State, ...]) -> tuple[State, ...]:
     """Return in each process what the first one holds; the others give as many states."""
-    return parts(_sent(0, {"memory": memory}), "memory", len(memory))
+    return pick_states(_broadcast_states(0, {"memory": memory}), "memory", len(memory))
 
 
 def of_owner(member: int, memory: tuple[State, ...]) -> tuple[State, ...]:
     """Return in each process what the member's own process holds of it."""
-    return parts(_sent(_owner(member), {"memory": memory}), "memory", len(memory))
+    return pick_states(_broadcast_states(_owner_of(member), {"memory": memory}), "memory", len(memory))
 
 
-def _processes() -> int:
+def _process_count() -> int:
     grouped = distributed.is_available() and distributed.is_initialized()
     return distributed.get_world_size() if grouped else 1
 
 
-def _owner(member: int) -> int:
-    return member % _processes()
+def _owner_of(member: int) -> int:
+    return member % _process_count()
 
 
-def _shared(trainer: LocalTrainer, tasks: list[Task]) -> Iterator[Update]:
+def _share_updates(trainer: LocalTrainer, tasks: list[Task]) -> Iterator[Update]:
     """Train this process's members, and share all updates, member by member."""
     own = {task.member: trainer(task) for task in tasks if is_own(task.member)}
     # Not an all-reduce, whose order of additions, and so the last bits, depends on the number of processes.
@@ -180,18 +182,18 @@ def _shared_update(task: Task, own: Update | None) -> Update:
     if own is not None:
         counts = torch.tensor([own.records, own.steps, own.loss], dtype=torch.float64)
         sent = {"weights": own.weights, "messages": own.messages, "numbers": {"counts": counts}}
-    received = _sent(_owner(task.member), sent)
+    received = _broadcast_states(_owner_of(task.member), sent)
     if own is not None:
         return own
     records, steps, loss = received["numbers|counts"].tolist()
-    messages = parts(received, "messages", len(task.broadcasts))
-    return Update(part(received, "weights"), int(records), int(steps), loss, messages, task.memory)
+    messages = pick_states(received, "messages", len(task.broadcasts))
+    return Update(pick_state(received, "weights"), int(records), int(steps), loss, messages, task.memory)
 
 
-def _sent(source: int, states: Mapping[str, State | Sequence[State]]) -> State:
+def _broadcast_states(source: int, states: Mapping[str, State | Sequence[State]]) -> State:
     """Broadcast the source's states as one tensor of safetensors' bytes."""
-    own = joined(states)
-    if _processes() == 1:
+    own = join_states(states)
+    if _process_count() == 1:
         return own
     data = bytearray(save(own)) if distributed.get_rank() == source else bytearray()
     length = torch.tensor(len(data))
@@ -209,7 +211,7 @@ class _Resident:
     trainer: ClassVar[LocalTrainer]
 
     @classmethod
-    def start(cls, file: Connection) -> None:
+    def start_worker(cls, file: Connection) -> None:
         end_with_parent()
         # To look through all of torch for garbage at the end takes time, and finds nothing.
         atexit.register(gc.freeze)
@@ -218,5 +220,5 @@ class _Resident:
             cls.trainer = LocalTrainer(*pickle.loads(pickled))  # noqa: S301  from our own parent process
 
     @classmethod
-    def train(cls, task: bytes) -> bytes:
+    def train_task(cls, task: bytes) -> bytes:
         return pickle.dumps(cls.trainer(pickle.loads(task)))  # noqa: S301  from our own parent process

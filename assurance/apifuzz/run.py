@@ -151,7 +151,7 @@ def fuzz(at: Target, operation: AnyOperation, mode: GenerationMode, examples: in
                 case.headers.pop(name, None)  # generated; the client sends valid ones
         for name, values in at.known.items():
             # The event stream of an open round has no end.
-            there = values[:1] if operation.path == rest.ROUND_EVENTS else values
+            there = values[:1] if operation.path == rest.ROUND_EVENTS_PATH else values
             if name in (case.path_parameters or {}) and data.draw(st.integers(0, KNOWN)):
                 case.path_parameters[name] = data.draw(st.sampled_from(there))
         at.send(case)
@@ -176,7 +176,7 @@ def campaign(folder: Path, examples: int, seed: int, only: str = "") -> dict[str
                     cases[mode.value] += fuzz(at, operation, mode, examples, seed)
                 except hypothesis.errors.Unsatisfiable:
                     sys.stderr.write(f"{operation.label}: there is nothing {mode.value}\n")
-        healthy = at.portal.call(at.server.client.get, rest.HEALTH).status_code == 200
+        healthy = at.portal.call(at.server.client.get, rest.HEALTH_PATH).status_code == 200
         return {
             "cases": cases.total(),
             "cases_by_kind": dict(cases),
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="operations whose label holds this")
     parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
-    logs.configure(quiet=True)
+    logs.configure_logs(quiet=True)
     with tempfile.TemporaryDirectory() as folder:
         found = campaign(Path(folder), chosen.examples, chosen.seed, chosen.only)
     report(found, chosen.output, sound=not found["faults"] and found["alive_afterwards"])

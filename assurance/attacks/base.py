@@ -12,7 +12,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Struct
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Freeze, Message, Refusal, parse
+from veilsum.protocol.messages import Freeze, Message, Refusal, parse_message
 from veilsum.protocol.messages.base import Signed
 
 SURVIVED = (
@@ -170,10 +170,12 @@ class Shown(Attack):
         now_s = self.clock_s
         try:
             if self.to == "coordinator":
-                answered = coordinator_at(self.round, self.attempt, self.place).receive(parse(data), now_s)
+                answered = coordinator_at(self.round, self.attempt, self.place).receive(
+                    parse_message(data), now_s
+                )
                 raise AssertionError(f"{self.name}: it went on to {answered}")
             key, phase = member_at(self.round, self.to, self.attempt, self.place)
-            _, answers = phase.receive(parse(data), key, now_s)
+            _, answers = phase.receive(parse_message(data), key, now_s)
         except PeerFault as fault:
             return fault
         if self.form is Freeze and isinstance(answers[0], Refusal):
@@ -195,7 +197,7 @@ class Decoded(Attack):
     def run(self) -> PeerFault:
         """Decode the bytes."""
         try:
-            found = parse(self.message)
+            found = parse_message(self.message)
         except PeerFault as fault:
             return fault
         raise AssertionError(f"{self.name}: decoded as {found}")

@@ -12,7 +12,7 @@ from tests.protocol.doctoring import BEGINNINGS, DOCTORED
 from tests.protocol.transcripts import Entries, doctored
 from tests.support.simulator import Federation
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import parse
+from veilsum.protocol.messages import parse_message
 
 Json = dict[str, Any]
 
@@ -45,7 +45,7 @@ def transcripts() -> list[Attack]:
         index, change, _ = BEGINNINGS[name]
 
         def edit(federation: Federation, entries: Entries) -> None:
-            entries[index] = change(federation, parse(entries[index])).to_bytes()
+            entries[index] = change(federation, parse_message(entries[index])).to_bytes()
 
         return edit
 

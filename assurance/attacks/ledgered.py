@@ -9,7 +9,7 @@ import numpy as np
 import rfc8785
 
 from client_sdk.database import StateDatabase
-from client_sdk.records import Marks, Records, select, select_again
+from client_sdk.records import Marks, Records, select_again, select_rows
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.simulator import Federation, Vector, simulated_content, simulated_question
 from veilsum.calibration.privacy.mechanism import Mechanism
@@ -18,7 +18,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.study import Content
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,21 +116,21 @@ class Ledgered(Federation):
 
     def marks(self, member: str) -> Marks:
         """Return the keys by which a member recognises its records."""
-        return Marks(self.ledgers[member].secret, self.roster.federation)
+        return Marks(self.ledgers[member].installation_secret, self.roster.federation)
 
     def answer(self, member: str, period: str, repeats: bytes = NO_CONTEXT) -> Run | None:
         """Return a member's reservation if it says yes; None if it declines (§7.2)."""
         ledger, question = self.ledgers[member], self.content.question
-        run = ledger.run(question.digest, period)
+        run = ledger.find_run(question.digest, period)
         if run is None:
-            base = None if repeats == NO_CONTEXT else ledger.under(repeats)
-            free = partial(ledger.free, question=question, mu_budget=2.0)
-            found = select(self.data[member], question, self.marks(member), free)
+            base = None if repeats == NO_CONTEXT else ledger.run_of_attempt(repeats)
+            free = partial(ledger.free_records, question=question, mu_budget=2.0)
+            found = select_rows(self.data[member], question, self.marks(member), free)
             if base is not None:
-                _, labels, ranks = ledger.rows(base)
+                _, labels, ranks = ledger.load_rows(base)
                 again = select_again(self.data[member], question, self.marks(member), ranks, labels)
                 found = type(found)(again, labels, ranks, (), 0, 0, 0)
-            run = ledger.answer(self.content, period, found, mu_budget=2.0, base=base)
+            run = ledger.answer_run(self.content, period, found, mu_budget=2.0, base=base)
         return None if run.state is State.DECLINED or run.given_up else run
 
     def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
@@ -156,12 +156,12 @@ class Ledgered(Federation):
     def own_vector(self, member: str, opened: Opened) -> Vector:
         """Return the vector of a member's reservation. An exact vector is stored, and sent again."""
         spec, ledger = opened.attempt.spec, self.ledgers[member]
-        run = ledger.check(opened.attempt)
+        run = ledger.check_attempt(opened.attempt)
         name = f"{spec.step}-{'-'.join(map(str, spec.withheld))}"
-        kept = None if spec.noisy else ledger.vector(run, name)
+        kept = None if spec.noisy else ledger.load_vector(run, name)
         if kept is None:
-            features, labels, _ = ledger.rows(run)
-            kept = vector(spec, features, labels, random_bytes=self.random)
+            features, labels, _ = ledger.load_rows(run)
+            kept = compute_vector(spec, features, labels, random_bytes=self.random)
             if not spec.noisy:
                 ledger.keep_vector(run, name, kept)
         self.sent.setdefault(opened.attempt.context, {})[member] = kept
@@ -187,4 +187,4 @@ class Ledgered(Federation):
     def _remember(self, member: str, before: Any) -> None:
         after = self.phases[member].history  # type: ignore[attr-defined]  # as above
         if after != before:
-            self.ledgers[member].remember(after, before)
+            self.ledgers[member].store_history(after, before)

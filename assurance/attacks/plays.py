@@ -41,7 +41,7 @@ from veilsum.protocol.messages import (
     Upload,
     VoidRequest,
     Vote,
-    parse,
+    parse_message,
     survivors_hash,
 )
 
@@ -77,7 +77,7 @@ def freezing(members: int = 6, **settings: Any) -> tuple[Federation, Freezing]:
 
 def tell(federation: Federation, member: str, message: Message) -> tuple[Message, ...]:
     """Give a member a message, store its new phase, and return its answers."""
-    phase, answers = federation.ask(member, parse(message.to_bytes()))
+    phase, answers = federation.ask(member, parse_message(message.to_bytes()))
     federation.phases[member] = phase
     return answers
 
@@ -97,7 +97,7 @@ def other_roster() -> object:
     federation = Federation(5)
     sybil = Entry("sybil", SigningKey(b"\x66" * 32).public)
     other = again(federation.roster, federation.admin, number=2, members=(*federation.roster.members, sybil))
-    phase, _ = Enrolled.start(
+    phase, _ = Enrolled.begin_enrolment(
         VICTIM, other, federation.study, federation.keys[VICTIM], counter=0, period="period-0", random_bytes=federation.random
     )
     return phase.receive(federation.cards, federation.keys[VICTIM], federation.now_s)
@@ -114,7 +114,7 @@ def other_cards() -> object:
     enrolling = Enrolling(federation.roster, federation.study, 1, "period-1")
     for card in shown:
         enrolling = enrolling.receive(card, federation.now_s)
-    alone = Cards(enrolling.manifest(), tuple(Shown(card, ()) for card in shown))
+    alone = Cards(enrolling.make_manifest(), tuple(Shown(card, ()) for card in shown))
     for member in federation.ids:
         tell(federation, member, alone if member == VICTIM else federation.cards)
     federation.tamper = lambda _sender, message: message
@@ -171,7 +171,7 @@ def roster_check(who: str, seen: int = 1, **changes: Any) -> Any:
 def sybil_enrols() -> object:
     """A stranger takes a listed name, with a key that the roster doesn't list."""
     federation = Federation(5)
-    return Enrolled.start(
+    return Enrolled.begin_enrolment(
         VICTIM, federation.roster, federation.study, SigningKey(b"\x66" * 32), counter=0, period="period-0"
     )
 
@@ -182,7 +182,7 @@ def lowered_by_leaving_out() -> object:
     enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
     for shown in federation.cards.shown[:4]:
         enrolling = enrolling.receive(shown.card, federation.now_s)
-    return check_manifest(federation.roster, federation.study, enrolling.manifest())
+    return check_manifest(federation.roster, federation.study, enrolling.make_manifest())
 
 
 # Survivors
@@ -225,7 +225,7 @@ def both_secrets() -> object:
         votes.setdefault(vote.outcome, []).append(vote)
     without = phase.survivors[1:]
     outcome = survivors_hash(context, without)
-    forged = Vote.make(federation.keys["member-5"], context=context, member="member-5", outcome=outcome)
+    forged = Vote.make_signed(federation.keys["member-5"], context=context, member="member-5", outcome=outcome)
     certificate = Certificate(context, without, "none", (*votes[outcome], forged))
     assert len(certificate.votes) == threshold - 1
     for member in federation.ids[1:5]:
@@ -251,7 +251,7 @@ def colluders_shares() -> object:
     assert isinstance(outcome.phase, Recovered)
     assert VICTIM not in outcome.phase.self_seeds
     assert all(lost == VICTIM for _, lost in outcome.phase.edge_seeds)
-    held = shelf.delivery(VICTIM, 1)
+    held = shelf.read_delivery(VICTIM, 1)
     assert not any(share in held for share in shares)
     colluder = federation.phases["member-5"]
     return colluder.receive(
@@ -329,7 +329,7 @@ def lost_elsewhere() -> object:
     federation.begin()
     opened, _ = federation.ask(VICTIM, federation.phase.attempt.opening, Opened)
     history = of(Ready, lost().phases[VICTIM]).history
-    federation._upload(VICTIM, opened.knowing(history))
+    federation._upload(VICTIM, opened.with_history(history))
     return victims(federation)
 
 
@@ -420,7 +420,7 @@ def unasked_end() -> object:
     federation = Federation(5, drop={0: After.UPLOAD})
     assert isinstance(federation.run_round().phase, Recovered)
     federation.now_s += 100_000
-    lapsed = of(Ready, federation.phases[VICTIM].lapse(federation.now_s))
+    lapsed = of(Ready, federation.phases[VICTIM].erase_expired(federation.now_s))
     opening = federation.opening(federation.terms())
     return lapsed.receive(opening, federation.keys[VICTIM], federation.now_s)
 
@@ -442,8 +442,8 @@ def rolled_back() -> object:
     backup = opened.to_bytes()
     federation.phase = federation._serve(federation.phase, VICTIM)
     restored = of(Opened, load_phase(backup))
-    sealing = restored.seal(federation.random)
-    sealing.chunk(np.zeros(restored.attempt.spec.elements, np.int64))
+    sealing = restored.begin_sealing(federation.random)
+    sealing.mask_next_chunk(np.zeros(restored.attempt.spec.elements, np.int64))
     again_, _ = sealing.finish(federation.keys[VICTIM])
     assert again_.to_bytes() != stored["upload"]
     return federation.phase.receive(again_, federation.now_s)

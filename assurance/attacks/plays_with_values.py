@@ -59,7 +59,7 @@ def dealt(edit: Edit, *, commit: bool = True) -> Any:
         federation.tamper = tamper
         federation.begin()
         federation.run_until()
-        receipts = [m for m in federation.transcript.messages() if isinstance(m, Receipt) and m.member != "member-3"]
+        receipts = [m for m in federation.transcript.decode_messages() if isinstance(m, Receipt) and m.member != "member-3"]
         assert all(receipt.complaints == ("member-3",) for receipt in receipts)
         return raised(federation.finish())
 
@@ -132,7 +132,7 @@ def chunk(index: int, digest: Any = None, length: int = 32, *, announced: bool =
         federation = Federation(4, drop=dict.fromkeys(range(4), After.ANNOUNCEMENT), question=SMALL)
         with patch.object(round_spec, "CHUNK_ELEMENTS", 8):
             federation.begin()
-            assert federation.phase.attempt.chunks == 2
+            assert federation.phase.attempt.chunk_count == 2
             if announced:
                 federation.phase = federation._serve(federation.phase, VICTIM)
         phase = of(Collecting, federation.phase)
@@ -179,9 +179,9 @@ def unpacked(change: Any) -> Any:
         federation = Federation(4)
         federation.run_round()
         phase = of(Recovered, federation.phase)
-        packed = {member: federation.spool[member, 0] for member in phase.summed}
+        packed = {member: federation.spool[member, 0] for member in phase.summed_members}
         packed[VICTIM] = change(packed[VICTIM])
-        return phase.unmasking().chunk(0, packed.items())
+        return phase.prepare_unmasking().sum_chunk(0, packed.items())
 
     return play
 
@@ -194,7 +194,7 @@ def isolated() -> object:
     federation, phase = freezing(8)
     attempt = phase.attempt
     sparse = Graph(attempt.members, 2, attempt.manifest.beacon)
-    around = sparse.neighbours(VICTIM)
+    around = sparse.neighbours_of(VICTIM)
     member = next(each for each in federation.ids if each not in {VICTIM, *around})
     decryptor = of(Checked, federation.phases[member])
     vars(decryptor)["attempt"] = replace(decryptor.attempt, manifest=replace(decryptor.attempt.manifest))
@@ -219,13 +219,13 @@ def isolated_in_a_crowd() -> object:
     for member, key in keys.items():
         mask, box = (AgreementKey(seeds(32)).public for _ in "mb")
         cards.append(
-            KeyCard.make(key, cohort=enrolling.cohort, member=member, mask_key=mask, box_key=box, nonce=bytes(32), expires_s=10**9)
+            KeyCard.make_signed(key, cohort=enrolling.cohort, member=member, mask_key=mask, box_key=box, nonce=bytes(32), expires_s=10**9)
         )
-    manifest = enrolling.with_cards(cards).manifest()
+    manifest = enrolling.with_cards(cards).make_manifest()
     assert check_manifest(roster, study, manifest).survivors_min < 778
     attempt = Attempt(roster, study, manifest, small.opening(small.terms()))
     victim = manifest.members[0]
-    around = attempt.neighbours(victim)
+    around = attempt.neighbours_of(victim)
     assert len(around) == manifest.degree == 222
 
     def survivors(*lost: str) -> tuple[Survivor, ...]:
@@ -246,7 +246,7 @@ def ground() -> object:
         for place, shown in enumerate(federation.cards.shown):
             if place != left_out:
                 taken = taken.receive(shown.card, federation.now_s)
-        beacons.add(taken.manifest().beacon)
+        beacons.add(taken.make_manifest().beacon)
     assert len(beacons) == 5
     return check_manifest(
         federation.roster, federation.study, replace(federation.manifest, decryptors=federation.manifest.decryptors[1:])

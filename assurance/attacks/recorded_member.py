@@ -17,7 +17,7 @@ from assurance.vectors.stage import Script, clock, message_of
 from client_sdk import upload, verification
 from client_sdk.conversation import Conversation, run_round
 from client_sdk.effects import Compute, Effect, Flow, Request, Response
-from client_sdk.enrolment import enrol
+from client_sdk.enrolment import enrol_in_cohort
 from client_sdk.environment import Environment
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.identity import Identity
@@ -44,8 +44,8 @@ from veilsum.protocol.messages import (
     VoidRequest,
 )
 from veilsum.protocol.rest import (
-    ENDINGS,
-    OCTETS,
+    OCTETS_TYPE,
+    ROUND_ENDINGS,
     STATE_HEADER,
     VERSION_HEADER,
     CohortView,
@@ -124,7 +124,7 @@ class RecordedCoordinator:
             self.sent.append(request.body)
         body = self.shown[asked] if asked in self.shown else self._answer(asked, request.path)
         state = "done" if asked == "answers" and body else self.state
-        headers = {"content-type": OCTETS, VERSION_HEADER: "1", STATE_HEADER: state}
+        headers = {"content-type": OCTETS_TYPE, VERSION_HEADER: "1", STATE_HEADER: state}
         if isinstance(body, str):
             return Response(200, {**headers, "content-type": "application/json"}, body.encode())
         return Response(200 if body or asked in self.shown else 204, headers, body)
@@ -189,7 +189,7 @@ class RecordedCoordinator:
             "sequence": self.attempt.opening.sequence,
             "attempt": self.attempt.opening.attempt,
             "state": self.state,
-            "ended": self.state in ENDINGS,
+            "ended": self.state in ROUND_ENDINGS,
             "version": 1,
             "deadline_s": None,
             "members": self.attempt.members,
@@ -266,7 +266,7 @@ class RecordedMember:
     @property
     def phase(self) -> MemberPhase:
         """Its stored phase."""
-        held = self.session.store.held(self.recorded.federation.manifest.cohort)
+        held = self.session.store.load_phase(self.recorded.federation.manifest.cohort)
         assert held is not None
         return held.phase
 
@@ -308,7 +308,7 @@ class RecordedMember:
         question, ids = federation.content.question, np.arange(ROWS)
         records = Records(rng.standard_normal((ROWS, question.dim)), ids % len(question.classes), ids)
         shown: Shown = {} if cards is None else {"cards": cards}
-        return self._run(state, shown, enrol(self.session, federation.manifest.cohort, records))
+        return self._run(state, shown, enrol_in_cohort(self.session, federation.manifest.cohort, records))
 
     def take_part(self, state: str, shown: Shown, round_id: str = "") -> PeerFault | None:
         """Take part in a round, by default the attempt's, until it ends or the member waits."""
@@ -316,7 +316,7 @@ class RecordedMember:
 
     def settle(self, closing: bytes) -> PeerFault | None:
         """Learn how open attempts ended."""
-        return self._run("collecting", {"closing": closing}, self.session.settle())
+        return self._run("collecting", {"closing": closing}, self.session.learn_endings())
 
     def _draw(self, count: int) -> bytes:
         return self._draws(count)
@@ -348,7 +348,7 @@ def _perform(effect: Effect, coordinator: RecordedCoordinator) -> object:
 
 def state_of(message: Message) -> str:
     """Return the state of the round in which a member is shown a message."""
-    if isinstance(message, Certificate) and message.void:
+    if isinstance(message, Certificate) and message.is_void:
         return "voided"
     return STATES[type(message)]
 
@@ -361,5 +361,8 @@ def without_data() -> Iterator[None]:
         yield from ()
         return {}
 
-    with patch.object(Conversation, "_material", no_material), patch.object(verification, "_check_files"):
+    with (
+        patch.object(Conversation, "_fetch_material", no_material),
+        patch.object(verification, "_check_files"),
+    ):
         yield

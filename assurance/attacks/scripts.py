@@ -80,23 +80,23 @@ class Recorder:
                     "take": message.to_bytes().hex(),
                     "now_s": int(rest[-1]),
                 },
-                "uploaded": lambda _, upload, __: self.drawn[upload.to_bytes()],
-                "lapse": lambda _, now_s: {"wait": int(now_s)},
-                "expire": lambda _, now_s: {"wait": int(now_s)},
+                "store_upload": lambda _, upload, __: self.drawn[upload.to_bytes()],
+                "erase_expired": lambda _, now_s: {"wait": int(now_s)},
+                "pass_deadline": lambda _, now_s: {"wait": int(now_s)},
                 "chunk_stored": self._chunk,
             }
             for form in phases:
                 for name in told.keys() & vars(form).keys():
                     stack.enter_context(patch.object(form, name, self._changed(vars(form)[name], told[name])))
             for form, name, start in (
-                (Enrolled, "start", self._member),
+                (Enrolled, "begin_enrolment", self._member),
                 (Collecting, "begin", self._coordinator),
             ):
                 stack.enter_context(patch.object(form, name, start(getattr(form, name))))
-            for name in ("chunk", "finish"):
+            for name in ("mask_next_chunk", "finish"):
                 making = getattr(self, f"_{name}_of")(getattr(Sealing, name))
                 stack.enter_context(patch.object(Sealing, name, making))
-            stack.enter_context(patch.object(Opened, "seal", _taping(Opened.seal)))
+            stack.enter_context(patch.object(Opened, "begin_sealing", _taping(Opened.begin_sealing)))
             yield
 
     def _changed(self, original: Callable[..., Any], told: Callable[..., Json]) -> Callable[..., Any]:
@@ -164,7 +164,7 @@ class Recorder:
 
         return begin
 
-    def _chunk_of(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _mask_next_chunk_of(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def chunk(sealing: Any, values: Any) -> Any:
             packed = bytes(original(sealing, values))
             sealing.vector = [*getattr(sealing, "vector", ()), *map(int, values)]

@@ -11,14 +11,14 @@ import pytest
 from assurance.attacks.ledgered import NOISE, Ledgered, noiseless, outcomes, read, rows_of, whole
 from client_sdk.reservations import State
 from tests.support.simulator import After, untampered
-from veilsum.calibration.rows import directions
+from veilsum.calibration.rows import unit_directions
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import ClosedByAdmin, Freezing, Recovered, Voided, VoidedByErasure
 from veilsum.protocol.messages import Upload
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.promise import mechanism_of, study_mu
-from veilsum.study.result_files import material_file, read_material, shapes
-from veilsum.study.vectors import vector
+from veilsum.study.result_files import material_file, material_shapes, read_material
+from veilsum.study.vectors import compute_vector
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,11 +69,11 @@ def test_a_record_enters_one_chain_of_a_study_whatever_the_period(tmp_path: Path
         assert isinstance(federation.run_round().phase, Recovered)
         federation._tell_ending()
         for member in federation.ids:
-            assert federation.ledgers[member].runs()[-1].rows == rows
+            assert federation.ledgers[member].list_runs()[-1].rows == rows
             assert charged(federation, member) == mu_of(federation.content)
     federation.data["member-0"] = rows_of(0, first=100)
     federation.enrol("p3")
-    assert federation.ledgers["member-0"].runs()[-1].rows == 24
+    assert federation.ledgers["member-0"].list_runs()[-1].rows == 24
 
 
 def test_a_member_enters_one_chain_where_it_is_the_unit(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_member_enters_one_chain_where_it_is_the_unit(tmp_path: Path) -> None:
     federation.enrol("p0")
     federation.data["member-0"] = rows_of(0, first=100)
     federation.enrol("p1")
-    assert [run.rows for run in federation.ledgers["member-0"].runs()] == [24, 0]
+    assert [run.rows for run in federation.ledgers["member-0"].list_runs()] == [24, 0]
 
 
 def test_an_exact_runs_records_are_in_no_noisy_sum(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_records_answered_for_under_another_extractor_are_not_summed_once_they_a
     for member in federation.ids:
         ledger = federation.ledgers[member]
         assert federation.answer(member, "p0", context)
-        ledger.give_up(ledger.runs()[0])
+        ledger.give_up(ledger.list_runs()[0])
     federation.enrol("p0")
     assert federation.run_round().total is None
     assert outcomes(federation) >= {Cause.REPEAT_MISMATCH}
@@ -145,7 +145,7 @@ def test_only_a_chain_that_told_nothing_is_refunded(tmp_path: Path, ending: str)
     elif ending == "erased":
         phase = federation.reach(Freezing)
         federation.now_s = phase.attempt.terms.latest_end_s
-        federation.phase = phase.overdue()
+        federation.phase = phase.pass_latest_end()
         federation.run_until()
         assert isinstance(federation.finish().phase, VoidedByErasure)
     else:
@@ -155,11 +155,11 @@ def test_only_a_chain_that_told_nothing_is_refunded(tmp_path: Path, ending: str)
     federation._tell_ending()
     for member in federation.ids:
         ledger, free = federation.ledgers[member], ending in {"void", "erased"}
-        [run] = ledger.runs()
+        [run] = ledger.list_runs()
         assert charged(federation, member) == mu_of(federation.content)
         ledger.give_up(run)
         assert charged(federation, member) == (0.0 if free else mu_of(federation.content))
-        assert ledger.runs()[0].state == (State.DECLINED if free else State.SPENT)
+        assert ledger.list_runs()[0].state == (State.DECLINED if free else State.SPENT)
 
 
 def test_a_retry_draws_its_noise_afresh(tmp_path: Path) -> None:
@@ -190,22 +190,24 @@ def test_no_material_lets_an_id_move_a_step_by_more_than_delta(
         rng.integers(0, 2, 24),
     )
     rows[1], rows[3:20:2] = -rows[0], rows[2]
-    units, ids = directions(rows), np.arange(24) // 2
+    units, ids = unit_directions(rows), np.arange(24) // 2
     for step in ("mean", "sum", "gradient-30"):
         spec = spec_of(content, step)
         mechanism = mechanism_of(spec)
-        weights = mechanism.release.weights(mechanism.lattice)
+        weights = mechanism.release.element_weights(mechanism.lattice)
         for largest in (0.0, 1e-300, 1.0, 1e6):
-            arrays = {name: rng.uniform(-largest, largest, shape) for name, shape in shapes(spec).items()}
+            arrays = {
+                name: rng.uniform(-largest, largest, shape) for name, shape in material_shapes(spec).items()
+            }
             for centre in (units[0], units[2], -units[2], arrays.get("centre", units[0])):
                 material = read_material(
                     spec, material_file({**arrays, "centre": centre}) if arrays else None
                 )
-                full = vector(spec, rows, labels, material)
+                full = compute_vector(spec, rows, labels, material)
                 bound = content.question.records.most * mechanism.lattice.unit(2)
                 assert np.abs(full).max() <= bound
                 for each in set(ids.tolist()):
-                    moved = full - vector(spec, rows[ids != each], labels[ids != each], material)
+                    moved = full - compute_vector(spec, rows[ids != each], labels[ids != each], material)
                     assert np.linalg.norm(moved * weights) <= mechanism.sensitivity * (1 + 1e-12)
 
 
@@ -220,8 +222,10 @@ def test_no_member_puts_more_into_the_ring_than_its_most_rows(
     content = read(whole(statistics=[statistic], records=records, noise=noise, ring_bits=48))
     rows = np.array([[1.0, 0.0], [-1.0, 0.0]] * 40)
     mechanism = mechanism_of(spec_of(content, "sum"))
-    sent = vector(spec_of(content, "sum"), rows, np.zeros(80, int))
-    assert np.linalg.norm(sent * mechanism.release.weights(mechanism.lattice)) <= mechanism.sensitivity
+    sent = compute_vector(spec_of(content, "sum"), rows, np.zeros(80, int))
+    assert (
+        np.linalg.norm(sent * mechanism.release.element_weights(mechanism.lattice)) <= mechanism.sensitivity
+    )
     assert np.abs(sent).max() <= 8 * mechanism.lattice.unit(2)
 
 

@@ -38,7 +38,7 @@ from veilsum.protocol.messages import (
     Opening,
     Refusal,
     VoidRequest,
-    parse,
+    parse_message,
 )
 from veilsum.protocol.rest import round_name
 
@@ -140,7 +140,7 @@ def test_a_refusal_stores_nothing(tmp_path: Path, round_: str, member: str) -> N
             if any("record" in row and row["attempt"] == number for row in rows):
                 record = json.dumps(signed(round_, honest(round_, number)))
                 assert walking.take_part("done", {"record": record}) is None
-                assert Result.saved_in(walking.session.store.results(walking.round_id))
+                assert Result.saved_in(walking.session.store.result_folder(walking.round_id))
         walking.close()
 
 
@@ -156,7 +156,7 @@ def reason_of(fault: PeerFault | None, sent: list[bytes]) -> Reason | None:
     """Return why a member refuses: its fault, or else the Refusal that it has signed; None if it refuses nothing."""
     if fault is not None:
         return fault.cause.value, fault.parties
-    refusal = parse(sent[0]) if sent else None
+    refusal = parse_message(sent[0]) if sent else None
     return (refusal.cause, ()) if isinstance(refusal, Refusal) else None
 
 
@@ -200,7 +200,7 @@ def ways_of_opening(walking: RecordedMember, name: str, data: bytes, reason: Rea
     round_id = round_name(opened.context)
     if round_id != walking.round_id:
         yield f"{name}, elsewhere", partial(walking.take_part, "collecting", {"request": data}), ELSEWHERE
-    if Result.saved_in(walking.session.store.results(round_id)):
+    if Result.saved_in(walking.session.store.result_folder(round_id)):
         return  # it asks nothing of that round any more
     if isinstance(walking.phase, Attempting):
         reason = UNFINISHED

@@ -15,13 +15,13 @@ import typer
 from assurance.attacks.ledgered import NOISE, read, refusal, whole
 from client_sdk import Policy, Records
 from veilsum.cli.admin import Draft
-from veilsum.cli.commands.member import _approved
+from veilsum.cli.commands.member import _approve_studies
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.rest import StudyView
 from veilsum.protocol.study import DAY_S, Content, check_enough_rows
 from veilsum.study import draft
-from veilsum.study.explain import explain
+from veilsum.study.explain import explain_study
 from veilsum.study.signed import check_signable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def named(name: str, **question: Any) -> Content:
 
 def said(content: Content) -> str:
     """Return the whole explanation of a study that members are shown."""
-    return " ".join(sentence for section in explain(content) for sentence in section.sentences)
+    return " ".join(sentence for section in explain_study(content) for sentence in section.sentences)
 
 
 class Shown:
@@ -75,7 +75,7 @@ class Shown:
 def approved(folder: Path, shown: Shown, *given: str) -> set[bytes | str]:
     """Return what `veilsum member join --approve …` agrees to, and stores for later runs."""
     policy = Policy(ADMIN, approved=given)
-    agreed = _approved(shown, policy, Records([[1.0]], [0]), folder)  # type: ignore[arg-type]
+    agreed = _approve_studies(shown, policy, Records([[1.0]], [0]), folder)  # type: ignore[arg-type]
     path = folder / "approvals.json"
     return {*agreed, *(json.loads(path.read_text()) if path.exists() else ())}
 
@@ -207,7 +207,7 @@ def test_a_default_draft_gives_a_sum_where_everybody_holds_every_class(
 ) -> None:
     """Otherwise counting the classes would spend all records, and no sum would follow."""
     keys, today = [f"class-{label}" for label in range(classes)], datetime.now(UTC).date()
-    text = draft.template(
+    text = draft.draft_template(
         "x.toml", name="x", extractor="ab" * 32, dim=dim, classes=keys, members=members, today=today
     )
     check_enough_rows(draft.parse_draft(text, "x.toml").question, [members] * classes)
@@ -250,6 +250,6 @@ def test_the_coordinators_key_signs_no_study() -> None:
     """The coordinator could then choose what is summed."""
     admin, coordinator = SigningKey(b"a" * 32), SigningKey(b"c" * 32).public.hex()
     with pytest.raises(Misuse, match="must not choose"):
-        Draft(number=1, coordinator=coordinator, study_key=coordinator).sign(admin)
+        Draft(number=1, coordinator=coordinator, study_key=coordinator).sign_roster(admin)
     with pytest.raises(Misuse, match="must not choose"):
-        Draft(number=1, coordinator=admin.public.hex()).sign(admin)
+        Draft(number=1, coordinator=admin.public.hex()).sign_roster(admin)

@@ -22,13 +22,13 @@ from assurance.attacks.ledgered import (
     rows_of,
     whole,
 )
-from client_sdk.records import Marks, Records, Selection, select
+from client_sdk.records import Marks, Records, Selection, select_rows
 from client_sdk.reservations import Reservations, State
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import Content
 from veilsum.study.promise import mechanism_of
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 def selected(ledger: Reservations, content: Content, data: Records, **budget: Any) -> Selection:
     """Return the free rows that a run of the study would sum."""
-    question, marks = content.question, Marks(ledger.secret, b"f" * 32)
-    return select(data, question, marks, partial(ledger.free, question=question, **budget))
+    question, marks = content.question, Marks(ledger.installation_secret, b"f" * 32)
+    return select_rows(data, question, marks, partial(ledger.free_records, question=question, **budget))
 
 
 # 1. A lattice that gives rows back, or too few rows
@@ -125,7 +125,7 @@ def vectors_of(content: Content, features: Any, labels: Any) -> list[bytes]:
         if matrix is None:
             continue
         sent.append(
-            vector(spec, matrix, labels, random_bytes=random.randbytes).tobytes()
+            compute_vector(spec, matrix, labels, random_bytes=random.randbytes).tobytes()
             + step.encode()
             + bytes([spec.ring_bits])
         )
@@ -193,11 +193,11 @@ def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None
         random, ledger = Random(seed), QuickReservations(tmp_path / str(seed))
         for _ in range(12):
             content, period = random.choice(contents), f"p{random.randrange(3)}"
-            if ledger.run(content.question.digest, period) is not None:
+            if ledger.find_run(content.question.digest, period) is not None:
                 continue
             data = rows_of(0, random.randrange(3) * 12, 24)
-            ledger.answer(content, period, selected(ledger, content, data))
-            held = [run for run in ledger.runs() if run.state is State.RESERVED]
+            ledger.answer_run(content, period, selected(ledger, content, data))
+            held = [run for run in ledger.list_runs() if run.state is State.RESERVED]
             if held and not random.randrange(4):
                 ledger.give_up(random.choice(held))
         with ledger._database.read() as database:
@@ -230,7 +230,7 @@ def test_10_one_id_moves_a_noisy_vector_by_no_more_than_delta(
     question = content.question
     sizes = question.smallest.quorum
     ledger = QuickReservations(tmp_path)
-    marks = Marks(ledger.secret, b"f" * 32)
+    marks = Marks(ledger.installation_secret, b"f" * 32)
     rng = np.random.default_rng(8)
     ids = np.array([f"id-{number}" for number in rng.integers(0, 9, 40)])
     features, labels = (
@@ -243,12 +243,12 @@ def test_10_one_id_moves_a_noisy_vector_by_no_more_than_delta(
     for step in question.steps:
         spec = RoundSpec(content, bytes(32), "p", step, (), sizes.members, sizes.survivors_min, 1 << 20)
         mechanism = mechanism_of(spec)
-        weights = mechanism.release.weights(mechanism.lattice)
+        weights = mechanism.release.element_weights(mechanism.lattice)
 
         def sent(keep: Any, spec: RoundSpec = spec) -> Any:
             data = Records(features[keep], labels[keep], ids[keep].tolist())
-            found = select(data, question, marks, set)
-            return vector(spec, found.features, found.labels)
+            found = select_rows(data, question, marks, set)
+            return compute_vector(spec, found.features, found.labels)
 
         whole_vector = sent(np.ones(40, bool))
         assert whole_vector.any()

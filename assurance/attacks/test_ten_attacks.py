@@ -23,7 +23,7 @@ import rfc8785
 
 from assurance.reference.study import Study as ReferenceStudy
 from assurance.reference.wire import Refused
-from client_sdk.database import DATABASE, StateDatabase
+from client_sdk.database import DATABASE_FILE, StateDatabase
 from client_sdk.errors import Declined, Misuse
 from client_sdk.identity import Identity
 from client_sdk.records import Records
@@ -47,7 +47,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NOTHING_REVEALED, Erased, Study
 from veilsum.protocol.rest import RoundView
 from veilsum.study.promise import study_mu
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 EMPTY = Records(np.zeros((0, DIM)), np.zeros(0), [])
 ASKING = re.compile("/requests/|/answers$")
@@ -79,7 +79,7 @@ def new(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
 def plain(made: Consortium, data: dict[str, Any]) -> list[int]:
     """Return the sum of these vectors without masks, for the last run's question."""
     spec = next(each.spec for each in made.outcomes.values() if isinstance(each, Result))
-    total: list[int] = np.sum([vector(spec, *each) for each in data.values()], axis=0).tolist()
+    total: list[int] = np.sum([compute_vector(spec, *each) for each in data.values()], axis=0).tolist()
     return total
 
 
@@ -112,7 +112,7 @@ def test_1_what_would_give_rows_back_is_refused_by_everybody(summed: Consortium,
     summed.sent["member-0"].clear()
     for changed in spoilt(values):
         content = rfc8785.dumps(changed)
-        study = Study.make(summed.admin, federation=summed.admin.public, content=content)
+        study = Study.make_signed(summed.admin, federation=summed.admin.public, content=content)
         with pytest.raises(PeerFault) as by_service:
             summed.operator.publish_study(study)
         with pytest.raises(Refused, match="study-refused"):
@@ -460,7 +460,7 @@ def test_8_a_restored_copy_has_the_same_vector(stage: Stage, tmp_path: Path, cop
         made.given[victim] = Records(rows, np.arange(60) % 2, [f"row-{row}" for row in range(60)])
         if copied == "before the yes":
             with made.sdk(victim) as process:
-                _ = process._flows.session.store.ledger.secret
+                _ = process._flows.session.store.ledger.installation_secret
             shutil.copytree(folder, copy)
             made.play()
             shutil.rmtree(folder)
@@ -517,9 +517,9 @@ def test_9_an_erasure_and_enough_reveals_never_exist_together(
         made.on_request, made.on_answer, made.silent, made.away = nothing, unchanged, set(), set()
         assert made.come_back([first]).state == "erasing"
         key, context = Identity.load(made.folder / liar).key, bytes.fromhex(view.context)
-        lie = Erased.make(key, context=context, member=liar, revealed=NOTHING_REVEALED)
+        lie = Erased.make_signed(key, context=context, member=liar, revealed=NOTHING_REVEALED)
         with made.sdk(liar) as process:
-            process._driver.run(process._flows.session.coordinator.answer(view.round, lie, view.version))
+            process._driver.run(process._flows.session.coordinator.send_answer(view.round, lie, view.version))
         ended = made.come_back(others)
         assert not [name for name in stage.stored() if name.startswith(f"results/{view.round}")]
         if len(revealed) >= view.threshold:
@@ -621,7 +621,7 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Stage, tmp_pa
 def charges(made: Consortium) -> set[float]:
     """Return the ledgers' charges to records: √Σμ²."""
     found = set[float]()
-    for path in made.folder.glob(f"*/state/{DATABASE}"):
+    for path in made.folder.glob(f"*/state/{DATABASE_FILE}"):
         with closing(sqlite3.connect(path)) as ledger:
             rows = ledger.execute(
                 "SELECT SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"

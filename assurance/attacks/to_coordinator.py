@@ -144,12 +144,12 @@ def votes() -> list[Attack]:
     add("a second vote, on another set", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True)
     add("a second vote, on VOID for another reason", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True, round="voided")
     add("a refusal that its decryptor did not sign", "§4.6", "Sybil", Cause.BAD_SIGNATURE,
-        lambda m, f: Refusal.make(f.key("member-2"), context=m.context, member="member-1", cause="window-exceeded"), "member-1")
+        lambda m, f: Refusal.make_signed(f.key("member-2"), context=m.context, member="member-1", cause="window-exceeded"), "member-1")
     add("a refusal of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT,
-        lambda m, f: Refusal.make(f.key("member-1"), context=OTHER, member="member-1", cause="window-exceeded"), "member-1")
+        lambda m, f: Refusal.make_signed(f.key("member-1"), context=OTHER, member="member-1", cause="window-exceeded"), "member-1")
     add("shares before a certificate", "§4.7", "both secrets of one member", Cause.WRONG_PHASE, lambda _, f: f.said(Reveal, "member-1"))
     add("a report before the latest end", "§4.9", "erasure abuse", Cause.WRONG_PHASE,
-        lambda m, f: Erased.make(f.key("member-1"), context=m.context, member="member-1", revealed=bytes(32)))
+        lambda m, f: Erased.make_signed(f.key("member-1"), context=m.context, member="member-1", revealed=bytes(32)))
     for form in (Opening, Deliveries, Freeze, VoidRequest):
         add(f"the coordinator's own {form.__name__}", "§4", REPLAY, Cause.WRONG_PHASE, its_own(form))
     return c.attacks
@@ -222,7 +222,7 @@ def reports() -> list[Attack]:
     add("a second report", "§4.9", abuse, Cause.CONFLICT, report(revealed=OTHER), "member-2", after=True)
     add("an upload after the latest end", "§4.9", abuse, Cause.WRONG_PHASE, lambda _, f: f.said(Upload, "member-2"))
     add("LOST by the coordinator's own hand", "§4.9", "LOST abuse", Cause.BAD_SIGNATURE,
-        lambda m, f: Lost.make(f.key("coordinator"), context=m.context), "admin")
+        lambda m, f: Lost.make_signed(f.key("coordinator"), context=m.context), "admin")
     return c.attacks
 
 

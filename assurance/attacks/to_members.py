@@ -62,7 +62,7 @@ def bound(cards: Cards, shown: list[KeyCard]) -> Cards:
 def recarded(cards: Cards, forger: Forger, member: str, **keys: Any) -> Cards:
     """Replace a colluder's card by another, validly signed and bound."""
     shown = [card.card for card in cards.shown]
-    place = cards.manifest.place[member]
+    place = cards.manifest.member_places[member]
     shown[place] = forger.again(shown[place], member, **keys)
     return bound(cards, shown)
 
@@ -73,7 +73,7 @@ def shrunk(cards: Cards, forger: Forger, gone: str) -> Cards:
     for shown in cards.shown:
         if shown.member != gone:
             enrolling = enrolling.receive(shown.card, forger.federation.now_s)
-    manifest = enrolling.manifest()
+    manifest = enrolling.make_manifest()
     return Cards(manifest, tuple(Shown(enrolling.cards[member], ()) for member in manifest.members))
 
 
@@ -257,7 +257,7 @@ def proposals() -> list[Attack]:
         return lambda m, f: replace(m, headers=tuple(change(m.headers, f)))
 
     def forged(m: UploadHeader, f: Forger, who: str, **changes: Any) -> UploadHeader:
-        return UploadHeader.make(f.key(who), **{**unsigned(m), **changes})
+        return UploadHeader.make_signed(f.key(who), **{**unsigned(m), **changes})
 
     padded, split = "padded S", "split survivors"
     add("a proposal of another context", "§4.6.1", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
@@ -284,7 +284,7 @@ def proposals() -> list[Attack]:
     add("the indicator's set without a member", "§4.6.3", "indicator abuse", Cause.INDICATOR_MISMATCH,
         lambda m, _: replace(m, earlier=(SurvivorSet(m.earlier[0].survivors[1:]),)), **rests)
     add("this attempt's set as the indicator's", "§4.6.3", "indicator abuse", Cause.INDICATOR_MISMATCH,
-        lambda m, _: replace(m, earlier=(SurvivorSet(tuple(map(Survivor.of, m.headers))),)), **rests)
+        lambda m, _: replace(m, earlier=(SurvivorSet(tuple(map(Survivor.from_header, m.headers))),)), **rests)
     add("another set, after the vote", "§4.6", split, Cause.ALREADY_VOTED, headers(lambda h, _: h[1:]), after=True)
     add("VOID after a vote on survivors", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
         lambda m, _: VoidRequest(m.context, "cancelled"), after=True)
@@ -315,7 +315,7 @@ def certificates() -> list[Attack]:
 
     def resigned(m: Certificate, f: Forger, survivors: Any, voters: tuple[str, ...]) -> Certificate:
         outcome = survivors_hash(m.context, tuple(survivors))
-        votes = tuple(Vote.make(f.key(v), context=m.context, member=v, outcome=outcome) for v in voters)
+        votes = tuple(Vote.make_signed(f.key(v), context=m.context, member=v, outcome=outcome) for v in voters)
         return Certificate(m.context, tuple(survivors), "none", votes)
 
     everyone = tuple(f"member-{i}" for i in range(6))
@@ -360,7 +360,7 @@ def evictions() -> list[Attack]:
 
     add("evictions of another context", "§4.7", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
     add_false("an upload that its dealer did not sign", proof(lambda p, _: replace(p, header=replace(p.header, salt=OTHER))))
-    add_false("an upload that the certificate does not name", proof(lambda p, f: replace(p, header=UploadHeader.make(f.key("member-4"), **{**unsigned(p.header), "salt": OTHER}))))
+    add_false("an upload that the certificate does not name", proof(lambda p, f: replace(p, header=UploadHeader.make_signed(f.key("member-4"), **{**unsigned(p.header), "salt": OTHER}))))
     add_false("commitments that the dealer did not sign", proof(lambda p, _: replace(p, commitments=bytes(len(p.commitments)))))
     add_false("a secret that the dealer does not have", proof(lambda p, _: replace(p, index=5)))
     add_false("another secret than the one that is false", proof(lambda p, _: replace(p, index=1)))

@@ -23,7 +23,7 @@ from veilsum.protocol.keystream import Masks
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.promise import mechanism_of
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 DIM, CLASSES = 16, 2
 MEMBERS, COLLUDERS = 4, 1
@@ -60,7 +60,7 @@ def spec_of(
 def exact(spec: RoundSpec, rows: Any, labels: Any, material: Any = None) -> Integers:
     """Return a member's vector before noise."""
     with patch.object(Mechanism, "add_noise", lambda *_: None):
-        return vector(spec, rows, labels, material)
+        return compute_vector(spec, rows, labels, material)
 
 
 def variances(part: int, factor: float, diagonal_factor: float | None = None) -> Bug:
@@ -173,9 +173,9 @@ def masked_sums(
         masked = ring.to_ring(noisy)
         added = [mask for (first, _), mask in pairs.items() if first == index]
         subtracted = [mask for (_, second), mask in pairs.items() if second == index]
-        Masks(ring, added=added, subtracted=subtracted).apply(masked)
+        Masks(ring, added=added, subtracted=subtracted).apply_to_chunk(masked)
         total += masked
-    return ring.lift(total).reshape(releases, -1)
+    return ring.lift_signed(total).reshape(releases, -1)
 
 
 def add_noise(

@@ -71,7 +71,7 @@ def scaled(mechanism: Mechanism, factor: float, *, diagonal: float | None = None
 @pytest.mark.parametrize("name", STEPS)
 def test_what_is_promised_of_each_step_is_what_is_seen(name: str) -> None:
     mechanism, record = posed(name)
-    moved = np.linalg.norm(record * mechanism.release.weights(mechanism.lattice))
+    moved = np.linalg.norm(record * mechanism.release.element_weights(mechanism.lattice))
     assert moved <= mechanism.sensitivity * (1 + 1e-12)
     promised = mechanism.mu_round * moved / mechanism.sensitivity
     assert seen(name, [mechanism.shares] * 3) == pytest.approx(promised, rel=APART)

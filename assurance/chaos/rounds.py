@@ -22,7 +22,7 @@ from client_sdk.operator import Operator
 from client_sdk.transport import AsyncDriver
 from tests.support.serving import TOKEN
 from tests.support.simulator import simulated_question
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 DIM, CLASSES, ROWS = 4, 3, 50
 PAUSE_S = 0.1
@@ -155,7 +155,7 @@ class Federation:
         [summed] = {result.summed for result in known}
         own = [records_of(self.ids.index(member)) for member in summed]
         spec = known[0].spec
-        plain = np.sum([vector(spec, each.features, each.labels) for each in own], axis=0)
+        plain = np.sum([compute_vector(spec, each.features, each.labels) for each in own], axis=0)
         np.testing.assert_array_equal(load(self.operator.sums(round_id))["sum"], plain)
         assert {*summed, gone} >= set(self.ids), f"of {self.ids} only {summed} are in the sum"
         return Played(summed, restarted, gone)

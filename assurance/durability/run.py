@@ -158,7 +158,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if shutil.which("strace") is None:
         sys.exit("strace is needed: apt-get install strace")
-    logs.configure(quiet=True)
+    logs.configure_logs(quiet=True)
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(campaign(Path(folder), chosen.members, chosen.seeds))
     report(

@@ -10,7 +10,7 @@ import numpy as np
 from assurance.fuzz.mutator import Mutator
 from assurance.fuzz.oracle import Tally
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.packing import PackingError, add_packed, pack, unpack
+from veilsum.protocol.packing import PackingError, add_packed, pack_words, unpack_words
 from veilsum.protocol.ring import Ring
 
 HEADER_BYTES = 3
@@ -71,14 +71,14 @@ def check_packed(data: bytes, bits: int, elements: int) -> None:
     ring = Ring(bits)
     total = np.full(elements, ring.mask, ring.dtype)
     try:
-        words = unpack(data, bits, elements)
+        words = unpack_words(data, bits, elements)
     except PackingError as error:
         try:
             add_packed(total, data, bits)
         except type(error):
             raise error from None
         raise AssertionError("what is not unpacked is added") from error
-    assert bytes(pack(words, bits)) == data, "unpacks, but is packed otherwise"
+    assert bytes(pack_words(words, bits)) == data, "unpacks, but is packed otherwise"
     add_packed(total, data, bits)
     assert (((total + 1) & ring.mask) == words).all(), "is added otherwise than it is unpacked"
 
@@ -95,5 +95,5 @@ def packed_seeds() -> tuple[bytes, ...]:
     seeds = []
     for bits in range(8, 65):
         words = Ring(bits).to_ring(np.arange(bits) - 4)
-        seeds.append(bytes((bits - 8, bits, 0)) + bytes(pack(words, bits)))
+        seeds.append(bytes((bits - 8, bits, 0)) + bytes(pack_words(words, bits)))
     return tuple(seeds)

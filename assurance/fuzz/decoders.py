@@ -19,7 +19,7 @@ from veilsum.protocol import rest
 from veilsum.protocol.codec import Headed, Struct
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.member import MemberPhase, load_phase
-from veilsum.protocol.messages.base import Message, parse
+from veilsum.protocol.messages.base import Message, parse_message
 from veilsum.protocol.packing import PackingError
 from veilsum.protocol.record import ResultRecord, record_digest
 from veilsum.protocol.study import Content
@@ -129,12 +129,12 @@ def _message_reader(form: type[Headed]) -> Callable[[bytes], object]:
         except PeerFault as fault:
             # a reader that doesn't know the kind beforehand refuses the same bytes
             try:
-                other = parse(data)
+                other = parse_message(data)
             except PeerFault:
                 raise fault from None
             assert type(other) is not form, "parse takes what from_bytes refuses"
             return other
-        assert parse(data) == alone, "parse and from_bytes differ"
+        assert parse_message(data) == alone, "parse and from_bytes differ"
         assert alone.to_bytes() == data == encode(alone), "decodes, but is encoded otherwise"
         repr(alone)
         return alone

@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["veilsum.protocol", "veilsum.calibratio
     from assurance.fuzz.mutator import Mutator
     from assurance.fuzz.oracle import Stage, Tally, deliver
     from veilsum.protocol.errors import PeerFault
-    from veilsum.protocol.messages import parse
+    from veilsum.protocol.messages import parse_message
 
 Target = tuple[
     Callable[[int, int, bytes], None], Callable[[int, bytes, Random], tuple[bytes, bool]], list[bytes]
@@ -62,7 +62,7 @@ def stages_target(seed: int, tally: Tally) -> Target:
     def mutate(place: int, data: bytes, random: Random) -> tuple[bytes, bool]:
         stage, mutator = stages[place % len(stages)], Mutator(random, recorder.pool)
         try:
-            message = parse(data)
+            message = parse_message(data)
         except PeerFault:
             message = stage.message
         return mutated(stage, message, mutator)

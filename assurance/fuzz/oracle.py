@@ -15,7 +15,7 @@ from veilsum.protocol.codec import Headed, Struct
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import load_phase
 from veilsum.protocol.member.base import MemberPhase
-from veilsum.protocol.messages import Message, parse
+from veilsum.protocol.messages import Message, parse_message
 
 SLOW_S = 1.0
 """Longest processor time that a message may cost a party."""
@@ -127,7 +127,7 @@ def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
     """Put `data` into the stage's phase; return the next phase and messages if it was accepted and changed something."""
 
     def receive() -> tuple[Message, Any]:
-        message = parse(data)
+        message = parse_message(data)
         if message.to_bytes() != data:
             tally.violation(f"{stage.name}: decodes, but is encoded otherwise", data)
         return message, stage.admit(message)

@@ -101,7 +101,7 @@ class Signers:
     def _made(key: SigningKey, part: Struct) -> Struct | None:
         values = {name: getattr(part, name) for name, _ in part.codecs.items() if name != "signature"}
         try:
-            remade: Struct = type(part).make(key, **values)  # type: ignore[attr-defined]  # whatever is signed is made
+            remade: Struct = type(part).make_signed(key, **values)  # type: ignore[attr-defined]  # whatever is signed is made
         except Misuse:  # no encoder writes it, so no verifier receives it
             return None
         return remade

@@ -27,7 +27,7 @@ from tests.support.replicas import CONTEXT, Patient, Replica, warm_up
 from tests.support.servers import CREDENTIALS, Servers, bucket_served
 from tests.support.serving import TOKEN
 from veilsum.protocol import rest, round_spec
-from veilsum.protocol.audit import START, AuditPage, follow
+from veilsum.protocol.audit import EMPTY_LOG_END, AuditPage, follow_entries
 
 # Not only the coordinator: each process runs the main module again, and should find its imports loaded.
 CONTEXT.set_forkserver_preload(["assurance.kill.campaign"])
@@ -172,18 +172,18 @@ class Campaign:
         async with self._playing(fleet) as (_, client):
             blobs, end = blobs_of(Settings(**self.replicas[0].values)), time.monotonic() + CLEAR_S
             while left := [
-                f"{each}/{name}" for each in ("uploads", "sums", "events") for name in blobs.names(each)
+                f"{each}/{name}" for each in ("uploads", "sums", "events") for name in blobs.list_names(each)
             ]:
                 if time.monotonic() > end:
                     self.faults.append(f"{', '.join(left)} left")
                     break
-                await client.get(rest.HEALTH)
+                await client.get(rest.HEALTH_PATH)
                 await asyncio.sleep(0.2)
-            reached, head = START, None
+            reached, head = EMPTY_LOG_END, None
             while head is None or reached.number < head.end.number:
-                answer = await client.get(rest.AUDIT, params={"after": reached.number})
+                answer = await client.get(rest.AUDIT_PATH, params={"after": reached.number})
                 page = AuditPage.model_validate_json(answer.content)
-                reached, head = follow(page.entries, reached), page.head
+                reached, head = follow_entries(page.entries, reached), page.head
             if reached != head.end:
                 self.faults.append("the audit log's chain is broken")
 

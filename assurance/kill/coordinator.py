@@ -31,7 +31,7 @@ from service.storage.dialects import Postgres, Sqlite
 from service.storage.objects import ObjectBlobs
 from tests.support.replicas import Points
 from veilsum.protocol import round_spec
-from veilsum.protocol.messages import parse
+from veilsum.protocol.messages import parse_message
 
 create_app()  # fills caches before the fork
 
@@ -120,7 +120,7 @@ class Rot:
         setattr(form, call, put)
 
     def _suffers(self, blobs: Blobs, round_id: str) -> bool:
-        return any(member.startswith(ROTTEN) for member in blobs.names(f"uploads/{round_id}"))
+        return any(member.startswith(ROTTEN) for member in blobs.list_names(f"uploads/{round_id}"))
 
     def note_finds(self) -> None:
         true = summing.note_damage
@@ -139,7 +139,7 @@ def _kinds(following: Iterable[Event]) -> list[str]:
 
 
 def _kind(event: Event) -> str:
-    return type(parse(event.body)).__name__ if event.kind == "message" else event.kind
+    return type(parse_message(event.body)).__name__ if event.kind == "message" else event.kind
 
 
 def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: Path, fate: Fate) -> None:
@@ -149,7 +149,7 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
         os.dup2(silence, descriptor)
     os.environ.update(environment)
     round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS
-    summing.BATCH = 2
+    summing.STORED_UPLOADS_MIN = 2
     points, rot = Points(log, dying(fate)), Rot(log.with_name(DAMAGE))
     rot.note_finds()
     for form in (FileBlobs, ObjectBlobs):

@@ -76,10 +76,10 @@ class Ends(Longer):
         await party.begin(server)
         round_id = await self.opened(party, server)
         view = await server.view(round_id)
-        await self.post(rest.EXTEND.format(round_id=round_id), deadline_s=view["deadline_s"] + 60)
+        await self.post(rest.EXTEND_PATH.format(round_id=round_id), deadline_s=view["deadline_s"] + 60)
         for member in party.ids:
             party.seal(member, await server.opening(round_id, member))
-        await self.post(rest.CANCEL.format(round_id=round_id), 409, reason="another one")
+        await self.post(rest.CANCEL_PATH.format(round_id=round_id), 409, reason="another one")
         view = await party.play(server, round_id, within_s=WITHIN_S)
         assert view["state"] == "voided", view
         long, party.question = (party.study, party.content), SHORT
@@ -132,7 +132,7 @@ class Liars(Longer):
         if member != "m-2" or not isinstance(message, Vote):
             return message
         key = party.keys[member]
-        return Refusal.make(key, context=message.context, member=member, cause="survivors-invalid")
+        return Refusal.make_signed(key, context=message.context, member=member, cause="survivors-invalid")
 
 
 class Counts(Longer):
@@ -176,12 +176,14 @@ class Periods(Longer):
         first = await self.done(party, server)
         await party.next_period(server)
         second = await self.done(party, server)
-        path = rest.COMBINATIONS.format(federation=party.federation)
+        path = rest.COMBINATIONS_PATH.format(federation=party.federation)
         combined = await self.post(path, rounds=[first, second])
-        weights = await self.client.get(rest.COMBINED_WEIGHTS.format(combination=combined["combination"]))
-        token = await self.post(rest.TOKENS, name="reader", scopes=["rounds"])
-        await self.post(rest.REVOKE.format(token=token["token"]))
-        await self.client.get(rest.READY)
+        weights = await self.client.get(
+            rest.COMBINED_WEIGHTS_PATH.format(combination=combined["combination"])
+        )
+        token = await self.post(rest.TOKENS_PATH, name="reader", scopes=["rounds"])
+        await self.post(rest.REVOKE_PATH.format(token=token["token"]))
+        await self.client.get(rest.READY_PATH)
         return weights.content, *await self.files(first), *await self.files(second)
 
 

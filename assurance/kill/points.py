@@ -9,23 +9,23 @@ from veilsum.protocol.messages import Lost, Upload
 
 SERVICE = Path(__file__).parents[2] / "service"
 FILES: dict[str, tuple[str, ...]] = {
-    "coordination.combining.combine": ("put of combined",),
-    "coordination.jobs.Jobs._forget": ("delete of results",),
-    "coordination.documents.Documents.clear": ("delete of results",),
-    "coordination.documents.Documents.put": ("put of transcripts", "put of results"),
-    "coordination.garbage.Garbage._delete": ("delete of uploads", "delete of sums", "delete of events"),
+    "coordination.combining.combine_rounds": ("put of combined",),
+    "coordination.jobs.Jobs._delete_disclosure": ("delete of results",),
+    "coordination.documents.Documents.clear_leftovers": ("delete of results",),
+    "coordination.documents.Documents.store_documents": ("put of transcripts", "put of results"),
+    "coordination.garbage.Garbage._delete_files": ("delete of uploads", "delete of sums", "delete of events"),
     "coordination.journal.Journal._put_aside": ("put of events",),
-    "coordination.summing.Summing._replace": ("put of sums", "delete of sums"),
+    "coordination.summing.Summing._replace_blob": ("put of sums", "delete of sums"),
     "coordination.summing.Summing.begin_again": ("delete of sums",),
     "coordination.summing.Summing.store_chunk": ("put of uploads",),
     "coordination.readiness.checks_of.blobs": ("put of readiness", "delete of readiness"),
 }
 """Functions that write and delete files, with the labels of their points."""
 EXCEPTIONS = {
-    "commit of access.tokens.Tokens.start": "only where no token is configured; one that was shown and not kept opens nothing",
+    "commit of access.tokens.Tokens.create_first_token": "only where no token is configured; one that was shown and not kept opens nothing",
     "commit of coordination.federations.Federations.put_lost": "a single row, stored once and answered afterwards; no game has an attempt that "
     "its coordinator does not know",
-    "commit of storage.nonces.Nonces._take": "only a member's download of a sum stores a nonce; one that was not kept lets it be sent again",
+    "commit of storage.nonces.Nonces._take_batch": "only a member's download of a sum stores a nonce; one that was not kept lets it be sent again",
 }
 """Labels that no game reaches, and why that is acceptable."""
 ON_SERVERS = {f"commit of coordination.scheduler.Leases.{name}" for name in ("_renew", "_take", "held")}

@@ -31,7 +31,7 @@ from veilsum.protocol.messages import NO_REASON, Link, Lost
 from veilsum.protocol.messages.opening import LOST_REASON
 from veilsum.protocol.rest import RoundView, round_name
 from veilsum.protocol.study import DAY_S
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 ROWS, LABELS, STUDY = 50, 3, "simulated"
 WINDOWS = {"enrol": 40, "upload": 12, "answer": 6}
@@ -92,7 +92,7 @@ class World:
         rate = self.chance.choice((0.0, 0.05, 0.2))
         proxy = await stack.enter_async_context(Proxy(port, self.seed, rate, 0.2).running())
         to_publish = self.folder, Children(), self.client, url, self.names, self._study()
-        self.made = await asyncio.to_thread(Federation.publish, *to_publish)
+        self.made = await asyncio.to_thread(Federation.publish_federation, *to_publish)
         self.federation, self.members = self.made.admin_key.hex(), dict[str, Party]()
         for name in (*self.names, "operator"):
             cable = await stack.enter_async_context(Cable(proxy.url).laid())
@@ -175,7 +175,7 @@ class World:
         await asyncio.sleep(20.0)  # members learn of its end
         for party in self.members.values():
             async with party.lock:
-                if not Store(party.folder).ledger.runs():  # it was not in this run
+                if not Store(party.folder).ledger.list_runs():  # it was not in this run
                     continue
                 party.kill()
                 words = f"-m veilsum member ledger . --give-up {STUDY} --period {self.period}".split()
@@ -213,7 +213,7 @@ class World:
     async def _end(self) -> None:
         if self.kind == "lost":
             view = await self._until(lambda view: view.ended or view.state == "erasing")
-            lost = Lost.make(load_admin(self.folder / "admin"), context=bytes.fromhex(view.context))
+            lost = Lost.make_signed(load_admin(self.folder / "admin"), context=bytes.fromhex(view.context))
             with suppress(PeerFault):  # it has ended meanwhile
                 await asyncio.to_thread(self.client.close_lost, view.round, lost)
             self.ended = (await self._until(lambda view: view.ended)).state
@@ -246,14 +246,14 @@ class World:
             for kept in found:
                 Result.load(kept).verify(self.made.admin_key)
             spec = Result.load(found[0]).spec
-            plain = np.sum([vector(spec, *self._rows(each)) for each in view.survivors], axis=0)
+            plain = np.sum([compute_vector(spec, *self._rows(each)) for each in view.survivors], axis=0)
             if not np.array_equal(load(self.client.sums(view.round))["sum"], plain):
                 raise AssertionError(f"round {view.round} is not the sum of {view.survivors}")
         for name in self.names:
             store = Store(self.folder / "members" / name)
-            if strange := [link for link in store.ledger.history().settled if link not in links]:
+            if strange := [link for link in store.ledger.load_history().settled if link not in links]:
                 raise AssertionError(f"{name} knows ends that the chain has not: {strange}")
-            for run in store.ledger.runs():
+            for run in store.ledger.list_runs():
                 spent = any(link.period == run.period and self._spends(name, link) for link in links)
                 summed = any(run.period == view.spec.period and name in view.survivors for view in self.sums)
                 wrong = not spent if run.state is State.SPENT else summed

@@ -8,7 +8,7 @@ from tests.support.simulator import Federation, Outcome, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Ended, Recovered
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.replay import COORDINATOR, replay
+from veilsum.protocol.replay import COORDINATOR_PARTY, replay_transcript
 
 DISPUTES = {Cause.EDGE_DISAGREEMENT, Cause.BOX_REFUSED}
 """Causes that name two parties. One is false, and nobody can tell which."""
@@ -44,9 +44,9 @@ def check_end(
         assert outcome.total is not None
         assert outcome.fault is None
         assert set(phase.evicted) <= set(liars), f"{phase.evicted} were evicted"
-        assert phase.summed == tuple(m for m in outcome.survivors if m not in phase.evicted)
-        exact = np.sum([federation.vectors_now[member] for member in phase.summed], axis=0)
-        assert np.array_equal(outcome.total, exact), f"the sum over {phase.summed} is not exact"
+        assert phase.summed_members == tuple(m for m in outcome.survivors if m not in phase.evicted)
+        exact = np.sum([federation.vectors_now[member] for member in phase.summed_members], axis=0)
+        assert np.array_equal(outcome.total, exact), f"the sum over {phase.summed_members} is not exact"
         ending = f"recovered{' after evictions' if phase.evicted else ''}"
     else:
         assert outcome.total is None
@@ -68,12 +68,12 @@ def check_transcript(federation: Federation, liars: Collection[str], tampered: C
 
     A decryptor refuses a proposal that was changed in transit, which is a dispute with the coordinator.
     """
-    verdict = replay(federation.transcript, federation.roster.federation)
+    verdict = replay_transcript(federation.transcript, federation.roster.federation)
     for finding in verdict.findings:
         named = set(finding.parties)
-        if COORDINATOR in named and finding.dispute:
+        if COORDINATOR_PARTY in named and finding.is_dispute:
             assert named & {*liars, *tampered}, f"an honest decryptor refused what it was shown: {finding}"
-        elif finding.dispute:
+        elif finding.is_dispute:
             assert named & set(liars), f"a dispute among honest members: {finding}"
         else:
             assert named <= set(liars), f"the transcript names {finding}"

@@ -159,7 +159,7 @@ def form(
     enrolling = Enrolling(roster, study, place.counter, place.period, repeats, repeated)
     enrolled: dict[str, MemberPhase] = {}
     for member in members:
-        phase, (card,) = Enrolled.start(
+        phase, (card,) = Enrolled.begin_enrolment(
             member,
             roster,
             study,
@@ -172,7 +172,7 @@ def form(
         )
         enrolled[member] = phase
         enrolling = enrolling.with_cards([card])  # type: ignore[list-item]  # the one message of that phase
-    manifest = enrolling.manifest()
+    manifest = enrolling.make_manifest()
     ready = {}
     for member, phase in enrolled.items():
         try:

@@ -33,7 +33,7 @@ class Disk(Mutable):
 
     def enrol(self, cohort: int, phase: MemberPhase) -> None:
         """Enter another cohort, with the member's history."""
-        phase = phase.knowing(self.history)
+        phase = phase.with_history(self.history)
         self.stored[cohort] = _storing(Stored(phase), phase)
         self.roster = max(self.roster, ready_of(phase).roster.number)
 
@@ -59,7 +59,7 @@ class Disk(Mutable):
             self.history = ready.history
             for other, held in self.stored.items():
                 if other != cohort:
-                    self.stored[other] = replace(held, phase=held.phase.knowing(self.history))
+                    self.stored[other] = replace(held, phase=held.phase.with_history(self.history))
 
     def restart(self, cohort: int) -> MemberPhase:
         """Load the stored phase, which must be unchanged."""
@@ -94,5 +94,5 @@ def shares_of(phase: MemberPhase) -> tuple[bytes, ...]:
     """Return all shares that a phase holds."""
     if isinstance(phase, Attempting):
         own = (bytes(phase.own_shares),) if phase.own_shares else ()
-        return (*own, *(bytes(dealt.shares) for dealt in phase.held()))
-    return tuple(bytes(dealt.shares) for dealt in phase.held) if isinstance(phase, Closed) else ()
+        return (*own, *(bytes(dealt.shares) for dealt in phase.vouched_shares()))
+    return tuple(bytes(dealt.shares) for dealt in phase.vouched_shares) if isinstance(phase, Closed) else ()

@@ -190,7 +190,7 @@ class Ghost(Mutable):
         def masked(u: str, v: str) -> bool:
             ends = ((u, v), (v, u))
             return not any(
-                self._known(context, one, 1 + attempt.neighbours(one).index(other)) for one, other in ends
+                self._known(context, one, 1 + attempt.neighbours_of(one).index(other)) for one, other in ends
             )
 
         left = set(bare)

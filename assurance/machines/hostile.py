@@ -298,7 +298,7 @@ class Hostile(RuleBasedStateMachine):
         """Close an attempt by some of the reports and the colluders' own, or by the admin."""
         world, scene = self.world, self._scene(which)
         if not told:
-            world.close(scene, Lost.make(cast(world.shape).federation.admin, context=scene.context))
+            world.close(scene, Lost.make_signed(cast(world.shape).federation.admin, context=scene.context))
             return
         reports = world.reports(scene, told)
         passed = [m for place, m in enumerate(scene.attempt.members) if subset >> place & 1 and m in reports]
@@ -384,7 +384,7 @@ def deliveries(scene: Scene, member: str, subset: int, variant: int) -> Deliveri
     return Deliveries(
         scene.context,
         tuple(
-            scene.trees[upload.header.digest].delivery(upload, place)
+            scene.trees[upload.header.digest].delivery_to(upload, place)
             for upload in chosen(scene, subset, variant)
             if upload.header.member != member
         ),
@@ -398,7 +398,7 @@ def proof(scene: Scene, upload: Upload, index: int) -> Proof:
     holders = []
     for place, holder in enumerate(attempt.decryptors[: attempt.quorum.threshold]):
         share = dealt[place][36 * index : 36 * index + 36] if dealt else bytes([1, 0, 0, 0] * 9)
-        path = tuple(trees.commitments.path(1 + place))
+        path = tuple(trees.commitments.path_to(1 + place))
         holders.append(Holder(holder, share, upload.share_rows[place], path))
     commitments = b"".join(upload.secret_commitments)
-    return Proof(upload.header, commitments, tuple(trees.commitments.path(0)), index, tuple(holders))
+    return Proof(upload.header, commitments, tuple(trees.commitments.path_to(0)), index, tuple(holders))

@@ -115,7 +115,9 @@ def refusal(federation: Federation, vote: Message, random: Random) -> Lies:
     assert isinstance(vote, Vote)
     cause = random.choice(("policy-refused", "survivors-invalid", "repeat-mismatch", "none", "share-invalid"))
     return (
-        Refusal.make(federation.keys[vote.member], context=vote.context, member=vote.member, cause=cause),
+        Refusal.make_signed(
+            federation.keys[vote.member], context=vote.context, member=vote.member, cause=cause
+        ),
     )
 
 

@@ -13,11 +13,11 @@ from assurance.machines.cast import MARGIN, SHAPES, SMALL, Shape
 from assurance.machines.lies import lie
 from assurance.machines.tally import TALLY
 from tests.support.simulator import After, Federation, SeededRandom, Vector
-from veilsum.protocol.coordinator import Ended, Erasing, Freezing, Recovered, disclose
+from veilsum.protocol.coordinator import Ended, Erasing, Freezing, Recovered, disclose_vectors
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, Enrolled, Opened, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import NO_CONTEXT, Message, Opening, parse
+from veilsum.protocol.messages import NO_CONTEXT, Message, Opening, parse_message
 from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP
 
 PASSES_MAX = 12
@@ -69,7 +69,7 @@ class Rounds(Federation):
         assert self.ending is not None
         shown: tuple[Message, ...] = ()
         if isinstance(self.phase, Recovered) and self.phase.attempt.spec.indicator:
-            disclosure = disclose(self.phase, lambda member, index: self.spool[member, index])
+            disclosure = disclose_vectors(self.phase, lambda member, index: self.spool[member, index])
             shown = tuple(filter(None, (self.phase.evictions, disclosure)))
         self.endings[context] = (self.ending, *shown)
 
@@ -246,7 +246,7 @@ class Loyal(RuleBasedStateMachine):
         data = bytearray(message.to_bytes())
         data[2 + (bit >> 3) % (len(data) - 2)] ^= 1 << bit % 8
         try:
-            changed: Message = parse(bytes(data))
+            changed: Message = parse_message(bytes(data))
         except PeerFault:
             return
         TALLY.reached["message garbled"] += 1
@@ -260,7 +260,7 @@ class Loyal(RuleBasedStateMachine):
         phase = load_phase(self.federation.phases[member].to_bytes())
         assert phase == self.federation.phases[member]
         self.federation.phases[member] = phase
-        self.answers += [(member, message) for message in phase.outbox()]
+        self.answers += [(member, message) for message in phase.messages_to_resend()]
 
     @rule(who=WHO)
     def vanish(self, who: int) -> None:
@@ -286,7 +286,7 @@ class Loyal(RuleBasedStateMachine):
         federation = self.federation
         assert federation.phase.deadline_s is not None
         federation.now_s = federation.phase.deadline_s
-        federation.phase = federation._moved(federation.phase.expire(federation.now_s))
+        federation.phase = federation._moved(federation.phase.pass_deadline(federation.now_s))
 
     @precondition(lambda self: not self._ended)
     @rule(sure=st.integers(0, 7))
@@ -354,6 +354,6 @@ class Loyal(RuleBasedStateMachine):
         # A liar may have spoilt its own state, and a small cohort needs all members.
         if calm or len(honest) >= quorum.survivors_min:
             assert isinstance(phase, Recovered), f"a good round ended {phase.name}: {phase}"
-            assert (calm and self.deceit) or honest <= set(phase.summed)
+            assert (calm and self.deceit) or honest <= set(phase.summed_members)
             TALLY.reached["only lies"] += bool(calm and self.deceit)
         self._finish()

@@ -40,7 +40,7 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, MAX_ATTEMPTS, NO_REASON
 from veilsum.protocol.opening_rules import earlier_context, link_of
-from veilsum.protocol.sealing import unseal
+from veilsum.protocol.sealing import unseal_box
 from veilsum.protocol.shelf import Trees
 from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP, read_content, withheld_classes
 
@@ -79,7 +79,7 @@ class Scene(Mutable):
     def add(self, upload: Upload, dealt: Sequence[bytes] = ()) -> None:
         """Store an upload, and what its dealer dealt if the coordinator knows it."""
         self.uploads.setdefault(upload.header.member, []).append(upload)
-        self.trees[upload.header.digest] = Trees.of(upload)
+        self.trees[upload.header.digest] = Trees.from_upload(upload)
         self.dealt[upload.header.digest] = list(dealt)
 
 
@@ -197,7 +197,7 @@ class World(Mutable):
             rests: 0 for the right indicator; otherwise another attempt and other classes.
         """
         formed = self.cohorts[cohort]
-        opening = Opening.make(
+        opening = Opening.make_signed(
             cast(self.shape).federation.coordinator,
             cohort=formed.manifest.cohort,
             sequence=(place := self._place(formed, chain))[0],
@@ -258,7 +258,7 @@ class World(Mutable):
         if ready is None or opening.terms.step not in scene.attempt.question.steps:
             return None
         assert isinstance(ready, Ready)
-        ready = ready.advanced(*opening.place, ready.history)
+        ready = ready.advance_to(*opening.sequence_and_attempt, ready.history)
         upload, own = self._sealed(liar, Opened(ready, opening, (), SecretBytes()))
         alone: Any = SimpleNamespace(keys=cast(self.shape).keys, phases={})
         alone.phases[liar] = Uploaded(ready, opening, (upload,), own)
@@ -276,14 +276,14 @@ class World(Mutable):
                 dealt.append(bytes(36 * len(scene.attempt.members)))
             else:
                 key = pairs[holder].box_key(liar, holder, scene.context, upload.header.salt)
-                dealt.append(unseal(key, upload.boxes[place], scene.context, liar))
+                dealt.append(unseal_box(key, upload.boxes[place], scene.context, liar))
         scene.add(upload, dealt)
         self.ghost.rows[upload.header.digest] = upload
         return upload
 
     def _sealed(self, member: str, opened: Opened) -> tuple[Upload, SecretBytes]:
-        sealing = opened.seal(self.random())
-        sealing.chunk(np.zeros(opened.attempt.spec.elements, np.int64))
+        sealing = opened.begin_sealing(self.random())
+        sealing.mask_next_chunk(np.zeros(opened.attempt.spec.elements, np.int64))
         return sealing.finish(cast(self.shape).keys[member])
 
     def certificate(self, scene: Scene, outcome: bytes, twist: int = 0) -> Certificate:
@@ -295,7 +295,8 @@ class World(Mutable):
             vote.member: vote for vote in self.votes() if (vote.context, vote.outcome) == (context, outcome)
         }
         votes |= {
-            liar: Vote.make(keys[liar], context=context, member=liar, outcome=outcome) for liar in liars
+            liar: Vote.make_signed(keys[liar], context=context, member=liar, outcome=outcome)
+            for liar in liars
         }
         for vote in self._forged(scene, outcome, twist):
             votes.setdefault(vote.member, vote)
@@ -311,7 +312,7 @@ class World(Mutable):
         if twist == 4:  # votes in others' names, signed by a colluder
             key = cast(self.shape).keys[min(self.ghost.liars)]
             return [
-                Vote.make(key, context=scene.context, member=member, outcome=outcome)
+                Vote.make_signed(key, context=scene.context, member=member, outcome=outcome)
                 for member in scene.attempt.decryptors
             ]
         return []
@@ -322,7 +323,7 @@ class World(Mutable):
 
     def propose(self, scene: Scene, uploads: Sequence[Upload], twist: int = 0) -> Freeze:
         """Propose a set, together with the set that the attempt rests on, or a forged one."""
-        survivors = tuple(Survivor.of(upload.header) for upload in uploads)
+        survivors = tuple(Survivor.from_header(upload.header) for upload in uploads)
         if survivors:
             outcome = survivors_hash(scene.context, survivors)
             scene.outcomes[outcome] = survivors, "none"
@@ -348,7 +349,7 @@ class World(Mutable):
         keys, signed = cast(self.shape).keys, self.ghost.erased
         reports = {m: signed[scene.context, m] for m in self.honest if (scene.context, m) in signed}
         for liar in self.ghost.liars & set(scene.attempt.decryptors):
-            reports[liar] = Erased.make(
+            reports[liar] = Erased.make_signed(
                 keys[liar], context=scene.context, member=liar, revealed=bytes((told == 3,)) * 32
             )
         return reports
@@ -358,10 +359,10 @@ class World(Mutable):
         if document not in scene.documents:
             scene.documents.append(document)
         if self.closes(document):
-            chain = (*scene.chain, scene.attempt.link(document))
+            chain = (*scene.chain, scene.attempt.make_link(document))
             if chain not in self.chains:
                 self.chains.append(chain)
-            if isinstance(document, Certificate) and not document.void:
+            if isinstance(document, Certificate) and not document.is_void:
                 self.sets[scene.context] = document.survivors
 
     def closes(self, document: Closing) -> bool:
@@ -412,7 +413,11 @@ class World(Mutable):
             self.records[member].ended(link)
 
     def _show(self, member: str, message: Message) -> None:
-        if isinstance(message, Certificate) and not message.void and message.context in self.ghost.attempts:
+        if (
+            isinstance(message, Certificate)
+            and not message.is_void
+            and message.context in self.ghost.attempts
+        ):
             self.ghost.sets.setdefault(message.outcome, message.survivors)
             if self.ghost.genuine(message):
                 self.ghost.shown[message.context, member].add(message.outcome)
@@ -430,7 +435,7 @@ class World(Mutable):
             return
         upload, own = self._sealed(member, opened)
         try:
-            after, replies = opened.uploaded(upload, own)
+            after, replies = opened.store_upload(upload, own)
         except PeerFault as fault:
             self.ghost.reached[f"refused {fault.cause.value}"] += 1
             return
@@ -448,12 +453,12 @@ class World(Mutable):
         phase = self.disks[member].stored[cohort].phase if cohort in self.disks[member].stored else None
         if not isinstance(phase, Closed) or phase.attempt.context not in self.ghost.sums:
             return
-        if phase.attempt.spec.indicator and not phase.certificate.void:
-            holders = (len(phase.staying),) * CLASSES  # every member holds every class
+        if phase.attempt.spec.indicator and not phase.certificate.is_void:
+            holders = (len(phase.staying_survivors),) * CLASSES  # every member holds every class
             evicted = tuple(dealer.member for dealer in phase.evicted)
-            counted = Counted(phase.attempt.context, holders, phase.staying, evicted)
+            counted = Counted(phase.attempt.context, holders, phase.staying_survivors, evicted)
             self.ghost.reached["indicator recounted"] += 1
-            self.disks[member].hold(cohort, phase.knowing(phase.history.with_count(counted)))
+            self.disks[member].hold(cohort, phase.with_history(phase.history.with_count(counted)))
 
     def give_up(self, member: str, number: int) -> None:
         """Let a member give up one of its runs."""
@@ -472,17 +477,17 @@ class World(Mutable):
         if cohort not in self.disks[member].stored:
             return
         loaded = self.disks[member].restart(cohort)
-        for message in loaded.outbox():
+        for message in loaded.messages_to_resend():
             assert message in self.given, "a restarted member sends something new"
-        self.release(member, loaded.outbox())
+        self.release(member, loaded.messages_to_resend())
 
     def lapse(self, member: str, cohort: int) -> None:
         """Let a member look at its clock."""
         if cohort in self.disks[member].stored:
-            self.disks[member].hold(cohort, self.disks[member].phase(cohort).lapse(self.now_s))
+            self.disks[member].hold(cohort, self.disks[member].phase(cohort).erase_expired(self.now_s))
 
     def settle(self, member: str, cohort: int) -> None:
         """Tell a member that the result is out."""
         phase = self.disks[member].stored[cohort].phase if cohort in self.disks[member].stored else None
         if isinstance(phase, Closed):
-            self.disks[member].hold(cohort, phase.settled())
+            self.disks[member].hold(cohort, phase.erase_shares())

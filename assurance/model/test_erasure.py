@@ -135,7 +135,7 @@ def stage(decryptors: int, colluders: int) -> Stage:
         reveals.append(reveal)
         silent.append(one)
         told.append(last)
-    certified, bare = (phase.expire(latest_end_s) for phase in (revealing, freezing))
+    certified, bare = (phase.pass_deadline(latest_end_s) for phase in (revealing, freezing))
     assert isinstance(certified, Erasing)
     assert isinstance(bare, Erasing)
     return Stage(federation, certified, bare, revealing, tuple(reveals), tuple(silent), tuple(told))
@@ -187,7 +187,7 @@ def test_reveals_that_came_in_time_give_the_sum_a_repeat_or_an_erasure(members: 
             break
         assert isinstance(after, Revealing)
         phase = after
-        end = phase.expire(phase.attempt.terms.latest_end_s)
+        end = phase.pass_deadline(phase.attempt.terms.latest_end_s)
         reachable = members - came >= quorum.erasures_min
         assert isinstance(end, Erasing if reachable else Failed)
         if reachable:
@@ -199,5 +199,5 @@ def test_a_false_report_of_a_reveal_costs_no_more_than_a_repeat() -> None:
     at = stage(6, 1)
     liar = erased(at.federation, "member-0", revealed=at.revealing.certificate.outcome)
     end = of(Failed, received(at.certified, [liar, *at.told[1:3]]))
-    assert end.link.spends
+    assert end.link.spends_records
     assert end.link.reason == "none"

@@ -30,12 +30,12 @@ async def test_a_clock_that_jumps_and_comes_back(
         round_id = await party.begun(server)
         await party.play_until(server, round_id, state)
         clock.ahead_s = jump_s
-        server.coordinator.scheduler.wake()
+        server.coordinator.scheduler.wake_up()
         assert refusal(await right.get(f"/v1/rounds/{round_id}/requests/m-0")) == (401, "clock-skew")
         await asyncio.sleep(0.1)
         assert not (await server.view(round_id))["ended"] or jump_s > 0
         clock.ahead_s = 0.0
-        server.coordinator.scheduler.wake()
+        server.coordinator.scheduler.wake_up()
         if (await server.view(round_id))["state"] == "erasing":
             # Members report no erasure before the latest end by their own clocks, so these must reach it too.
             clock.ahead_s = 2 * HOUR_S
@@ -55,7 +55,7 @@ async def test_what_was_forgotten_is_not_taken_again_where_the_clock_is_set_back
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attacker that kept a reader's request for an hour waits for such a clock."""
-    monkeypatch.setattr(nonces, "FORGET_EVERY_S", 0.0)
+    monkeypatch.setattr(nonces, "DELETE_EVERY_S", 0.0)
     party, clock = Party(tuple(f"m-{index}" for index in range(4)), readers=("m-0",)), Clock()
     async with running(tmp_path / "data", clock) as server:
         await party.begin(server)

@@ -147,14 +147,14 @@ def check_once(deeds: list[tuple[str, str, Any, Any]], round_id: str, survivors:
 async def cleared(blobs: Blobs, url: str) -> None:
     """Wait until all temporary blobs are deleted, and the database says so."""
     async with asyncio.timeout(40):
-        while any(blobs.names(folder) for folder in ("uploads", "sums")):  # noqa: ASYNC110 - no event to await
+        while any(blobs.list_names(folder) for folder in ("uploads", "sums")):  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.1)
         while await query(url, "SELECT 1 FROM rounds WHERE NOT cleared"):  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.1)
 
 
 def results(blobs: Blobs, round_id: str) -> dict[str, bytes]:
-    return {name: blobs.get(f"results/{round_id}/{name}") for name in blobs.names(f"results/{round_id}")}
+    return {name: blobs.get(f"results/{round_id}/{name}") for name in blobs.list_names(f"results/{round_id}")}
 
 
 @pytest.mark.slow

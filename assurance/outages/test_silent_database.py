@@ -36,7 +36,7 @@ async def test_nobody_waits_for_ever(
             driver: Any = connection.connection.dbapi_connection
             driver.run_async(lambda _: released.wait())
 
-        listening = asyncio.create_task(database.listen(lambda _: None))
+        listening = asyncio.create_task(database.listen_for_changes(lambda _: None))
         holding = asyncio.create_task(database.read(hold))
         await holds.wait()
         cable.silent = True

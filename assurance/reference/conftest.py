@@ -21,7 +21,7 @@ def _chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fake_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put every cohort on a ring of four neighbours, where one of two in a row may drop out. Real rings start at about 700 members."""
-    theirs, ours = sizing.size, study.sizes
+    theirs, ours = sizing.size_cohort, study.sizes
 
     def size(*args: Any, **kwargs: Any) -> Sizes:
         return replace(theirs(*args, **kwargs), degree=4, window_dropped_max=1)
@@ -30,6 +30,6 @@ def fake_ring(monkeypatch: pytest.MonkeyPatch) -> None:
         a_d, n_min, t, _, _, decrypt = ours(*args, **kwargs)
         return a_d, n_min, t, 4, 1, decrypt
 
-    monkeypatch.setattr(attempt, "size", size)
+    monkeypatch.setattr(attempt, "size_cohort", size)
     monkeypatch.setattr(reference, "sizes", sizes)
     monkeypatch.setattr(enrolling, "ALL_CARDS_MAX", 5)

@@ -59,7 +59,7 @@ class Forgery:
         self.place = lie.place % (1 + attempt.manifest.degree)
         self.decryptor = attempt.decryptors[lie.place % len(attempt.decryptors)]
         self.edge = 1 + lie.place % attempt.manifest.degree
-        self.peer = attempt.neighbours(member)[self.edge - 1]
+        self.peer = attempt.neighbours_of(member)[self.edge - 1]
 
     def share_secrets(self, share: Any, secrets: Any, *rest: Any) -> Any:
         if self.kind == "dealing":

@@ -57,7 +57,7 @@ from veilsum.protocol.messages import (
     VoidRequest,
     Vote,
 )
-from veilsum.protocol.replay import replay
+from veilsum.protocol.replay import replay_transcript
 from veilsum.protocol.transcript import Transcript
 
 TAKES: dict[type[Message], tuple[type[CoordinatorPhase], ...]] = {
@@ -117,7 +117,7 @@ def judged(transcript: Transcript) -> set[frozenset[str]]:
     """
     found = said = {frozenset[str]()}
     with suppress(PeerFault):
-        found = {frozenset(finding.parties) for finding in replay(transcript).findings}
+        found = {frozenset(finding.parties) for finding in replay_transcript(transcript).findings}
     with suppress(Refused):
         said = replayed(transcript.entries, transcript.signature)
     false = frozenset({"coordinator"}) in found | said
@@ -156,7 +156,7 @@ class Lockstep(Federation):
         """As `Federation.study_of`, with a rising version."""
         content = json.loads(super().study_of(**changes).content)
         content["notes"]["version"] = self.version = self.version + 1
-        return Study.make(self.admin, federation=self.admin.public, content=canonical(content))
+        return Study.make_signed(self.admin, federation=self.admin.public, content=canonical(content))
 
     def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
         """As `Federation.enrol`; twins remember earlier cohorts."""
@@ -271,13 +271,13 @@ class Lockstep(Federation):
         """Have a member and its twin answer a message, from any sender."""
         twin, faults, phase = self._twin_of(member, message), len(self.faults), self.phases[member]
         if isinstance(message, Opening) and isinstance(phase, Attempting):
-            self.phases[member] = phase.lapse(self.now_s)  # as every driver does once the latest end has passed
+            self.phases[member] = phase.erase_expired(self.now_s)  # as every driver does once the latest end has passed
         replies = super()._tell(member, message)
         cause = self.faults[faults][1].cause.value if len(self.faults) > faults else None
         twin.now = int(self.now_s)
         if (
             isinstance(message, Opening)
-            and message.place == twin.place
+            and message.sequence_and_attempt == twin.place
             and self._has_opened(member, self.phase.attempt)
         ):
             return replies  # asked again
@@ -326,7 +326,7 @@ class Lockstep(Federation):
         assert bool(made) == bool(replies)
         if made:
             self.alike(replies[0], made[0])
-            chunks = range(opened.attempt.chunks)
+            chunks = range(opened.attempt.chunk_count)
             assert made[1] == [self.spool[member, index] for index in chunks]
             self.compared["chunk"] += len(chunks)
         return replies

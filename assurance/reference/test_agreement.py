@@ -177,7 +177,7 @@ def forged(federation: Lockstep, rng: random.Random) -> None:
     for change in fields:
         signer = rng.choice([federation.coordinator] * 5 + [federation.admin])
         values = {name: getattr(true, name) for name in ("cohort", "sequence", "attempt", "links", "terms")}
-        opening = type(true).make(signer, **values | change)
+        opening = type(true).make_signed(signer, **values | change)
         for member in rng.sample(federation.ids, 2):
             if isinstance(federation.phases[member], Ready | Closed):
                 federation.show(member, opening)
@@ -337,7 +337,7 @@ def test_an_open_attempt_refuses_any_other_opening_before_it_looks_at_it() -> No
     for change in ({}, {"cohort": bytes(32)}, {"sequence": 1}, {"terms": expired}):
         for signer in (federation.admin, federation.coordinator):
             if change or signer is federation.admin:
-                federation.show("member-1", type(true).make(signer, **values | change))
+                federation.show("member-1", type(true).make_signed(signer, **values | change))
     assert [fault.cause for _, fault in federation.faults] == [Cause.WRONG_SEQUENCE] * 7
 
 

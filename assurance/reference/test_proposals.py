@@ -40,7 +40,7 @@ def receipt(
 ) -> Receipt:
     """Make a decryptor's receipt for these uploads, with complaints about some."""
     dealers = [each for each in whole if each != member]
-    return Receipt.make(
+    return Receipt.make_signed(
         federation.keys[member],
         context=context,
         member=member,
@@ -70,7 +70,7 @@ def test_both_propose_the_same_survivors(n: int) -> None:
             against |= {each for each in dealers if each in liars and rng.random() < 0.1}
             if rng.random() < rng.choice([0.97, 0.85]):
                 receipts[member] = receipt(federation, context, member, whole, against)
-        ended = replace(phase, uploads=whole, receipts=receipts).expire(phase.latest_s)
+        ended = replace(phase, uploads=whole, receipts=receipts).pass_deadline(phase.latest_s)
         twin.uploads, twin.receipts = {each: uploads[each] for each in whole}, receipts
         assert twin.freeze() == asked(ended)
         seen.add(type(ended))

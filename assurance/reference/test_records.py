@@ -9,12 +9,12 @@ import rfc8785
 
 from assurance.reference import records
 from assurance.reference.study import Study
-from client_sdk.records import Marks, Records, select
+from client_sdk.records import Marks, Records, select_rows
 from tests.study.specs import spec_of, whole
 from veilsum.calibration.lattice import FeaturesLattice
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.study import result_files
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 NOISE = {"epsilon": 8.0, "delta": 1e-7, "unit": "record"}
 KINDS: list[dict[str, Any]] = [
@@ -42,7 +42,7 @@ def test_both_select_the_same_rows(seed: int) -> None:
     ids = [b"id-%d" % rng.randrange(80) for _ in range(count)] if noise or seed % 3 == 1 else None
     taken = {records.mark(secret, "record", federation, b"id-%d" % each) for each in range(0, 80, 7)}
     given = Records(np.array(rows).reshape(count, 2), np.array(labels, int), ids)
-    found = select(given, question, Marks(secret, federation), lambda keys: set(keys) - taken)
+    found = select_rows(given, question, Marks(secret, federation), lambda keys: set(keys) - taken)
     chosen = records.select(study, rows, labels, ids, secret, federation, taken)
     assert given.features[chosen].tobytes() == found.features.tobytes()
     assert [labels[place] for place in chosen] == found.labels.tolist()
@@ -87,10 +87,10 @@ def test_both_make_the_same_noisy_vectors_but_for_the_noise(
         spec = spec_of(step, after=after, **fields)
         for rows in (0, 1, 9, 40):
             features, labels = rng.standard_normal((rows, 3)), rng.integers(0, 3, rows)
-            material = {name: rng.uniform(-1, 1, shape) for name, shape in result_files.shapes(spec).items()}
+            material = {name: rng.uniform(-1, 1, shape) for name, shape in result_files.material_shapes(spec).items()}
             if "centre" in material and rows == 9:  # one row is the centre
                 features[4], material["centre"] = (0, 2, 0), np.array([0.0, 1.0, 0.0])
-            theirs = vector(spec, features, labels, material)
+            theirs = compute_vector(spec, features, labels, material)
             listed = {name: array.tolist() for name, array in material.items()}
             ours = np.array(records.noiseless(study, step, features.tolist(), labels.tolist(), listed))
             assert len(ours) == len(theirs) == study.elements_of(step)

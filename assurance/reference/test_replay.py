@@ -27,9 +27,9 @@ from veilsum.protocol.messages import (
     UploadSummary,
     VoidRequest,
     Vote,
-    parse,
+    parse_message,
 )
-from veilsum.protocol.replay import replay
+from veilsum.protocol.replay import replay_transcript
 from veilsum.protocol.transcript import Transcript
 
 EACH = 12
@@ -90,7 +90,7 @@ def altered(message: Message, federation: Lockstep, rng: random.Random) -> Messa
 
 def doctored(transcript: Transcript, federation: Lockstep, rng: random.Random) -> Transcript:
     """Remove, move, repeat, change or invent one to three entries."""
-    entries, context = [*transcript.entries], replay(transcript).attempt.context
+    entries, context = [*transcript.entries], replay_transcript(transcript).attempt.context
     for _ in range(rng.choice([1, 1, 2, 3])):
         place = rng.randrange(rng.choice([0, 4, 4, 4, 4]), len(entries))
         entry = entries[place]
@@ -106,24 +106,24 @@ def doctored(transcript: Transcript, federation: Lockstep, rng: random.Random) -
                     at = rng.randrange(len(entry))
                     entries[place] = entry[:at] + bytes([entry[at] ^ 1 << rng.randrange(8)]) + entry[at + 1 :]
                 case 4 | 5:
-                    entries[place] = altered(parse(entry), federation, rng).to_bytes()
+                    entries[place] = altered(parse_message(entry), federation, rng).to_bytes()
                 case 6:
-                    entries.insert(place + 1, altered(parse(entry), federation, rng).to_bytes())
+                    entries.insert(place + 1, altered(parse_message(entry), federation, rng).to_bytes())
                 case 7:
                     member = rng.choice(federation.ids)
                     values = {"context": context, "member": member, "cause": rng.choice(CAUSES)}
-                    said = Refusal.make(rng.choice([federation.keys[member]] * 4 + [federation.admin]), **values)
+                    said = Refusal.make_signed(rng.choice([federation.keys[member]] * 4 + [federation.admin]), **values)
                     entries.insert(rng.randrange(4, len(entries) + 1), said.to_bytes())
         if len(entries) < 5:
             break
     made = Transcript(tuple(entries))
-    return made.signed(federation.coordinator, context) if rng.random() < 0.9 else made
+    return made.sign(federation.coordinator, context) if rng.random() < 0.9 else made
 
 
 def sound(transcript: Transcript) -> bool:
     """Return whether it can be replayed; some coordinators open what no member accepts."""
     with suppress(PeerFault):
-        return bool(replay(transcript))
+        return bool(replay_transcript(transcript))
     return False
 
 
@@ -137,7 +137,7 @@ def test_both_blame_the_same_parties(seed: int, played: list[Transcript]) -> Non
             try:
                 blamed[len(judged(made))] += 1
             except AssertionError as error:
-                error.add_note(f"{[type(parse(entry)).__name__ for entry in transcript.entries[4:]]}")
+                error.add_note(f"{[type(parse_message(entry)).__name__ for entry in transcript.entries[4:]]}")
                 raise
     assert blamed[1] + blamed[2] > EACH
 
@@ -147,10 +147,10 @@ def test_a_header_that_was_not_announced_is_found_in_a_freeze(played: list[Trans
     federation = Lockstep(4)
     federation.run_round()
     (transcript,) = played
-    entries = [parse(entry) for entry in transcript.entries]
+    entries = [parse_message(entry) for entry in transcript.entries]
     (place,) = (at for at, entry in enumerate(entries) if isinstance(entry, Freeze))
     freeze = of(Freeze, entries[place])
     header = again(freeze.headers[0], federation.keys["member-3"])
     shown = replace(freeze, headers=(header, *freeze.headers[1:])).to_bytes()
     made = Transcript((*transcript.entries[:place], shown, *transcript.entries[place + 1 :]))
-    assert judged(made.signed(federation.coordinator, federation.phase.attempt.context)) == {frozenset({"coordinator"})}
+    assert judged(made.sign(federation.coordinator, federation.phase.attempt.context)) == {frozenset({"coordinator"})}

@@ -28,7 +28,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Study
 
 DIM, CLASSES, IDS = 3, 2, ("ada", "bo", "cy", "di", "eve")
-OCTETS = {"content-type": rest.OCTETS}
+OCTETS = {"content-type": rest.OCTETS_TYPE}
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ class Stranger:
 
     def enrol(self, cohort: str) -> None:
         card = self.member.enrol(self.member.study.expires, os.urandom)
-        where, version = rest.CARD.format(cohort=cohort, member=self.member.name), 0
+        where, version = rest.CARD_PATH.format(cohort=cohort, member=self.member.name), 0
         while (shown := self.send("PUT", where, card, after=version, wait_s=1)).headers[
             "content-type"
         ] == "application/json":
@@ -87,10 +87,10 @@ class Stranger:
 
     def contribute(self, round_id: str, vector: list[int]) -> None:
         """Answer requests until the round has ended."""
-        where, opened = rest.ROUND.format(round_id=round_id), False
+        where, opened = rest.ROUND_PATH.format(round_id=round_id), False
         while not (view := self.http.get(where).json())["ended"]:
             self.member.now = int(time.time())
-            asked = self.http.get(rest.REQUEST.format(round_id=round_id, member=self.member.name))
+            asked = self.http.get(rest.REQUEST_PATH.format(round_id=round_id, member=self.member.name))
             if asked.status_code == 204:
                 self.http.get(where, params={"after": view["version"], "wait_s": 1})
             elif not opened:
@@ -98,15 +98,15 @@ class Stranger:
                 opened = True
                 self.upload(round_id, vector)
             elif answer := self.member.receive(asked.content):
-                self.send("POST", rest.ANSWERS.format(round_id=round_id), answer)
+                self.send("POST", rest.ANSWERS_PATH.format(round_id=round_id), answer)
 
     def upload(self, round_id: str, vector: list[int]) -> None:
         below_p = random.SystemRandom().randrange
         announced, chunks = self.member.upload(vector, os.urandom, lambda: below_p(wire.P))
         place = {"round_id": round_id, "member": self.member.name}
-        missing = self.send("PUT", rest.UPLOAD.format(**place), announced).json()["missing"]
+        missing = self.send("PUT", rest.UPLOAD_PATH.format(**place), announced).json()["missing"]
         for index in missing:
-            self.send("PUT", rest.CHUNK.format(**place, index=index), chunks[index])
+            self.send("PUT", rest.CHUNK_PATH.format(**place, index=index), chunks[index])
 
 
 def rows_of(name: str, period: int) -> Records:
@@ -122,7 +122,7 @@ def test_a_stranger_takes_part_in_rounds_among_members_of_the_sdk(tmp_path: Path
     keys["cy"] = me.public_key().public_bytes_raw()
     question = simulated_question(5) | {"dim": DIM, "classes": ["a", "b"]}
     content = simulated_content(question, int(time.time()) + 10**6)
-    study = Study.make(admin, federation=admin.public, content=content.to_bytes())
+    study = Study.make_signed(admin, federation=admin.public, content=content.to_bytes())
     policy, known = Policy(admin_key=admin.public, approved={content.approval}), reference.Known()
     with (
         Operator(address, TOKEN) as operator,

@@ -19,7 +19,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Entry, Manifest, Roster, parse
+from veilsum.protocol.messages import Entry, Manifest, Roster, parse_message
 from veilsum.protocol.study import Content
 
 ADMIN = SigningKey(bytes(32))
@@ -44,7 +44,7 @@ def cohort(n: int, a: int, loss: int, nominees: Sequence[int], seed: int) -> tup
     rng = random.Random(seed)
     ids = [f"m{number:05}" for number in range(n)]
     came = tuple(each for number, each in enumerate(ids) if n < 20 or number % 9)
-    roster = Roster.make(
+    roster = Roster.make_signed(
         ADMIN,
         number=1,
         name="",
@@ -78,7 +78,7 @@ def cohort(n: int, a: int, loss: int, nominees: Sequence[int], seed: int) -> tup
             threshold=quorum.threshold,
             degree=sizes.degree,
             window_dropped_max=sizes.window_dropped_max,
-            decryptors=sizes.decryptors(came, roster.decryptors, beacon),
+            decryptors=sizes.choose_decryptors(came, roster.decryptors, beacon),
         ),
     )
 
@@ -100,7 +100,7 @@ def test_sizes_committee_and_ring(n: int) -> None:
         assert m[8:] == reference.computed(decode(roster.to_bytes(), "Roster"), numbers, m)
         graph = manifest.graph
         for member in rng.sample(m.members, min(len(m.members), 5)):
-            assert graph.neighbours(member) == reference.secrets(m, member)[1:]
+            assert graph.neighbours_of(member) == reference.secrets(m, member)[1:]
         for lost in (0, 1, n // 12, n // 8, n // 4):
             dropped = reference.by_draw("ring", m)[:lost] if seed % 2 else rng.sample(m.members, lost)
             held = not graph.window_excess(dropped, m.D_max)
@@ -179,7 +179,7 @@ def test_who_is_dropped_where_liars_are_at_their_worst(
 
     Covered: search finished in time, search cut off, and more liars than may collude.
     """
-    monkeypatch.setattr(veilsum.protocol.disputes, "WORK_MAX", most)
+    monkeypatch.setattr(veilsum.protocol.disputes, "SEARCH_WORK_MAX", most)
     monkeypatch.setattr(coordinator, "WORK_MAX", most)
     wide = {(f"c{c}", f"h{w}-{c // w}") for w in range(2, 9) for c in range(8 // w * w)}
     narrow = {(f"t{at}", f"t{at + 1}") for at in range(9)} | {(f"t{at}", f"u{at // 2}") for at in range(10)}
@@ -234,7 +234,7 @@ def test_what_is_refused_as_bytes_is_refused_alike() -> None:
         data = data[: rng.choice([len(data)] * 4 + [rng.randrange(len(data))])] + rng.choice([b""] * 8 + [b"\0"])
         try:
             theirs: str | None = None
-            parse(bytes(data))
+            parse_message(bytes(data))
         except PeerFault as fault:
             theirs = fault.cause.value
         try:
@@ -254,6 +254,6 @@ def test_without_an_indicator_terms_leave_nothing_out(named: dict[str, object]) 
     sound = federation.opening(federation.terms()).to_bytes()
     terms = decode(sound, "Opening").terms
     data = encode(decode(sound, "Opening")._replace(terms=terms._replace(**named)))
-    for read in (parse, lambda each: decode(each, "Opening")):
+    for read in (parse_message, lambda each: decode(each, "Opening")):
         with pytest.raises((PeerFault, Refused), match=r"terms-refused"):
             read(data)

@@ -161,11 +161,11 @@ def test_both_compute_the_same_vectors(statistics: list[Any], bits: int) -> None
         features = rng.standard_normal((rows, 3)) * 10.0 ** rng.integers(-200, 200, (rows, 1))
         labels = rng.integers(0, 4, rows)
         ours = study.vector(features.tolist(), labels.tolist(), (2,))
-        theirs = vectors.vector(spec, features, labels)
+        theirs = vectors.compute_vector(spec, features, labels)
         assert len(ours) == len(theirs) == study.elements_of("sum")
         assert np.abs(np.array(ours) - theirs).max() <= 1
         assert (np.array(ours) != theirs).mean() <= 0.02
-        counts = vectors.vector(spec_of("indicator", **fields), features, labels)
+        counts = vectors.compute_vector(spec_of("indicator", **fields), features, labels)
         assert study.indicator(labels.tolist()) == counts.tolist()
 
 

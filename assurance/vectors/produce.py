@@ -16,7 +16,7 @@ from veilsum.protocol.graph import Graph, draw_committee
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import AgreementKey, PairKey
 from veilsum.protocol.keystream import Masks
-from veilsum.protocol.merkle import Tree, verify
+from veilsum.protocol.merkle import Tree, verify_path
 from veilsum.protocol.messages import (
     EMPTY_CHAIN,
     Certificate,
@@ -32,19 +32,19 @@ from veilsum.protocol.messages import (
     cohort_id,
     edge_commitment,
     extend_chain,
-    parse,
+    parse_message,
     self_commitment,
     share_commitment,
     survivors_hash,
     void_hash,
 )
 from veilsum.protocol.messages.outcome import Evictions
-from veilsum.protocol.packing import PackingError, add_packed, pack, unpack
+from veilsum.protocol.packing import PackingError, add_packed, pack_words, unpack_words
 from veilsum.protocol.record import ResultRecord, record_body, record_digest
 from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.sealing import commitment_tree, seal, unseal
+from veilsum.protocol.sealing import commitment_tree, seal_box, unseal_box
 from veilsum.protocol.shamir import ShareError, recover_secrets, share_secrets
 from veilsum.protocol.study import Content, check_enough_rows, read_content, withheld_classes
 from veilsum.protocol.tags import Tag, hash_fields
@@ -74,14 +74,16 @@ def raw(case: Case, *names: str) -> list[bytes]:
 
 def pair_key(case: Case) -> Case:
     private, public, cohort, manifest = raw(case, "private", "public", "cohort", "manifest_hash")
-    shared = AgreementKey(private).agree(public, case["high"])
-    pair = PairKey.establish(TAGS[case["purpose"]], case["low"], case["high"], shared, cohort, manifest)
+    shared = AgreementKey(private).agree_secret(public, case["high"])
+    pair = PairKey.from_shared_secret(
+        TAGS[case["purpose"]], case["low"], case["high"], shared, cohort, manifest
+    )
     return {"shared": shared.hex(), "key": pair.key.hex()}
 
 
 def ratchet(case: Case) -> Case:
     key, cohort = raw(case, "key", "cohort")
-    return {"key": PairKey("peer", key).ratcheted(cohort, case["sequence"]).key.hex()}
+    return {"key": PairKey("peer", key).ratchet_to(cohort, case["sequence"]).key.hex()}
 
 
 def mask_seed(case: Case) -> Case:
@@ -117,53 +119,53 @@ def hashed(case: Case) -> Case:
 
 def merkle(case: Case) -> Case:
     tree = Tree(map(bytes.fromhex, case["leaves"]))
-    paths = [[each.hex() for each in tree.path(index)] for index in range(tree.count)]
+    paths = [[each.hex() for each in tree.path_to(index)] for index in range(tree.count)]
     return {"root": tree.root.hex(), "paths": paths}
 
 
 def merkle_path(case: Case) -> Case:
     root, leaf = raw(case, "root", "leaf")
     path = [bytes.fromhex(each) for each in case["path"]]
-    return {"holds": verify(root, leaf, case["index"], case["count"], path)}
+    return {"holds": verify_path(root, leaf, case["index"], case["count"], path)}
 
 
 def keystream(case: Case) -> Case:
     ring = Ring(case["bits"])
     words = np.zeros(case["count"], ring.dtype)
-    Masks(ring, added=[bytes.fromhex(case["seed"])]).apply(words, case["offset"])
+    Masks(ring, added=[bytes.fromhex(case["seed"])]).apply_to_chunk(words, case["offset"])
     return {"words": [int(word) & ring.mask for word in words]}
 
 
 def packed(case: Case) -> Case:
     ring = Ring(case["bits"])
     words = ring.to_ring(np.array(case["elements"], np.int64))
-    return {"packed": bytes(pack(words, ring.bits)).hex()}
+    return {"packed": bytes(pack_words(words, ring.bits)).hex()}
 
 
 def unpacked(case: Case) -> Case:
     ring, data = Ring(case["bits"]), bytes.fromhex(case["packed"])
-    words = unpack(data, ring.bits, case["count"])
+    words = unpack_words(data, ring.bits, case["count"])
     total = np.zeros(case["count"], ring.dtype)
     add_packed(total, data, ring.bits)
-    assert (ring.lift(total) == ring.lift(words)).all()
-    return {"words": words.tolist(), "centred": ring.lift(words).tolist()}
+    assert (ring.lift_signed(total) == ring.lift_signed(words)).all()
+    return {"words": words.tolist(), "centred": ring.lift_signed(words).tolist()}
 
 
 def masked(case: Case) -> Case:
     ring = Ring(case["bits"])
     words = ring.to_ring(np.array(case["elements"], np.int64))
     seeds = {sign: [bytes.fromhex(seed) for seed in case[sign]] for sign in ("added", "subtracted")}
-    Masks(ring, **seeds).apply(words, case["offset"])
-    return {"packed": bytes(pack(words, ring.bits)).hex()}
+    Masks(ring, **seeds).apply_to_chunk(words, case["offset"])
+    return {"packed": bytes(pack_words(words, ring.bits)).hex()}
 
 
 def box(case: Case) -> Case:
-    return {"box": seal(*raw(case, "key", "shares", "context")).hex()}
+    return {"box": seal_box(*raw(case, "key", "shares", "context")).hex()}
 
 
 def open_box(case: Case) -> Case:
     key, sealed, context = raw(case, "key", "box", "context")
-    return {"shares": unseal(key, sealed, context, "dealer").hex()}
+    return {"shares": unseal_box(key, sealed, context, "dealer").hex()}
 
 
 def deal(case: Case) -> Case:
@@ -191,7 +193,7 @@ def ring(case: Case) -> Case:
     graph = Graph(members, case["degree"], beacon)
     return {
         "order": [members.index(member) for member in graph.ring],
-        "neighbours": {member: list(graph.neighbours(member)) for member in case["of"]},
+        "neighbours": {member: list(graph.neighbours_of(member)) for member in case["of"]},
         "committee": list(draw_committee(beacon, members, case["committee"])),
     }
 
@@ -249,7 +251,7 @@ def outcomes(case: Case) -> Case:
     fields |= {name: bytes.fromhex(case[name]) for name in ("cohort", "question", "repeats")}
     certified = survivors_hash(context, survivors) if survivors else bytes(32)
     link = Link(**fields, context=context, survivors=certified)
-    link.validate()
+    link.check_fields()
     return {
         "survivors_hash": survivors_hash(context, survivors).hex() if survivors else None,
         "void": void_hash(context, case["reason"]).hex(),
@@ -274,7 +276,7 @@ def studied(case: Case) -> Case:
 def signed_study(case: Case) -> Case:
     """Sign a study with its federation's study key."""
     seed, federation = raw(case, "seed", "federation")
-    study = Study.make(SigningKey(seed), federation=federation, content=case["content"].encode())
+    study = Study.make_signed(SigningKey(seed), federation=federation, content=case["content"].encode())
     return {"study": study.to_bytes().hex(), "hash": study.hash.hex()}
 
 
@@ -294,7 +296,7 @@ def statistic(case: Case) -> Case:
     """Return an exact sum's vector of these rows (§8.1)."""
     spec = spec_of(case, "sum", tuple(case["withheld"]))
     rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
-    made = vectors.vector(spec, rows.reshape(len(labels), spec.question.dim), labels)
+    made = vectors.compute_vector(spec, rows.reshape(len(labels), spec.question.dim), labels)
     return {"elements": made.tolist()}
 
 
@@ -304,11 +306,11 @@ def noisy(case: Case) -> Case:
     spec = RoundSpec(content, bytes(32), "", case["step"], (), case["members"], case["n_min"], 1 << 20)
     rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
     material = {name: np.array(values, np.float64) for name, values in case["material"].items()}
-    assert {name: array.shape for name, array in material.items()} == result_files.shapes(spec)
+    assert {name: array.shape for name, array in material.items()} == result_files.material_shapes(spec)
     matrix = rows.reshape(len(labels), spec.question.dim)
     shares = mechanism_of(spec).shares
     return {
-        "elements": vectors.noiseless(spec, matrix, labels, material).tolist(),
+        "elements": vectors.noiseless_vector(spec, matrix, labels, material).tolist(),
         "variances": sorted(
             {float(f"{v:.12g}") for share in shares for v in (share.variance, share.diagonal)}
         ),
@@ -319,7 +321,9 @@ def indicated(case: Case) -> Case:
     """Return an indicator's vector (§8.2)."""
     labels = np.array(case["labels"], np.int64)
     spec = spec_of(case, "indicator")
-    return {"elements": vectors.vector(spec, np.ones((len(labels), spec.question.dim)), labels).tolist()}
+    return {
+        "elements": vectors.compute_vector(spec, np.ones((len(labels), spec.question.dim)), labels).tolist()
+    }
 
 
 def rare(case: Case) -> Case:
@@ -339,7 +343,7 @@ def directed(case: Case) -> Case:
 def context(case: Case) -> Case:
     """Return every hash that follows from roster, manifest and opening."""
     roster, study, manifest, opening = (
-        parse(bytes.fromhex(case[name])) for name in ("roster", "study", "manifest", "opening")
+        parse_message(bytes.fromhex(case[name])) for name in ("roster", "study", "manifest", "opening")
     )
     assert isinstance(roster, Roster)
     assert isinstance(study, Study)
@@ -378,7 +382,7 @@ def signed(case: Case) -> Case:
 
 def attempt_of(case: Case) -> Attempt:
     roster, study, manifest, opening = (
-        parse(bytes.fromhex(case[name])) for name in ("roster", "study", "manifest", "opening")
+        parse_message(bytes.fromhex(case[name])) for name in ("roster", "study", "manifest", "opening")
     )
     return Attempt(roster, study, manifest, opening)  # type: ignore[arg-type]  # messages of these types
 
@@ -387,7 +391,7 @@ def certificate(case: Case) -> Case:
     found = Certificate.from_bytes(bytes.fromhex(case["certificate"]))
     attempt = attempt_of(case)
     attempt.check_certificate(found)
-    return {"outcome": found.outcome.hex(), "link": attempt.link(found).encode().hex()}
+    return {"outcome": found.outcome.hex(), "link": attempt.make_link(found).encode().hex()}
 
 
 def due(case: Case) -> Case:

@@ -23,7 +23,7 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.record import ResultRecord, sign_record
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.transcript import Transcript
-from veilsum.study.promise import promise
+from veilsum.study.promise import promise_noise
 
 Json = dict[str, Any]
 OTHER = "66" * 32
@@ -88,7 +88,7 @@ def honest(round_: str, attempt: int) -> Json:
         if terms.indicator != NO_CONTEXT
         else [],
         "rows": 100,
-        "noise": None if (noise := promise(found.spec)) is None else noise.model_dump(),
+        "noise": None if (noise := promise_noise(found.spec)) is None else noise.model_dump(),
         "head": None,
         "sums": sha256(json.dumps(kept["sum"]).encode()).hexdigest(),
         "error_bound": None,
@@ -159,5 +159,5 @@ def _verify(round_: str, attempt: int, record: ResultRecord) -> None:
 
     found, header = attempt_of(round_, attempt), said(round_, attempt, Upload, "member-0").header
     history = found.roster, found.study, found.manifest, found.opening, said(round_, attempt, Certificate)
-    evidence = Evidence("member-0", *history, (Survivor.of(header),), (header,))
+    evidence = Evidence("member-0", *history, (Survivor.from_header(header),), (header,))
     Result(evidence, record, None, said(round_, attempt, Evictions)).verify()

@@ -105,7 +105,7 @@ class Recorder(Federation):
         b_u, coefficients, salt = self._draws[start:]
         attempt, ready, context = opened.attempt, opened.ready, opened.attempt.context
         seeds = {pair.peer: pair.mask_seed(member, context) for pair in ready.masks}
-        edges = [seeds[peer] for peer in attempt.neighbours(member)]
+        edges = [seeds[peer] for peer in attempt.neighbours_of(member)]
         quorum = attempt.quorum
         dealt = share_secrets([b_u, *edges], quorum.threshold, quorum.decryptors, lambda _count: coefficients)
 
@@ -122,12 +122,12 @@ class Recorder(Federation):
             ).hex(),
             "mask_keys": {pair.peer: pair.key.hex() for pair in ready.masks},
             "box_keys": {pair.peer: pair.key.hex() for pair in ready.boxes},
-            "r_uv": {peer: seeds[peer].hex() for peer in attempt.neighbours(member)},
+            "r_uv": {peer: seeds[peer].hex() for peer in attempt.neighbours_of(member)},
             "sealing_keys": {
                 pair.peer: key_of(pair) for pair in ready.boxes if pair.peer in attempt.decryptors
             },
             "shares": {decryptor: dealt[i].tobytes().hex() for i, decryptor in enumerate(attempt.decryptors)},
-            "chunks": [self.spool[member, index].hex() for index in range(attempt.chunks)],
+            "chunks": [self.spool[member, index].hex() for index in range(attempt.chunk_count)],
         }
         return made
 
@@ -144,7 +144,7 @@ class Recorded:
 def _attempt(federation: Recorder, outcome: Outcome) -> tuple[Noted, Json]:
     phase = of(Ended, outcome.phase)
     assert phase.link is not None
-    attempt, messages = phase.attempt, [*federation.transcript.messages()]
+    attempt, messages = phase.attempt, [*federation.transcript.decode_messages()]
     opened = {
         name: message.to_bytes().hex()
         for name, message in (
@@ -172,7 +172,7 @@ def _attempt(federation: Recorder, outcome: Outcome) -> tuple[Noted, Json]:
     if certificate:
         noted.certificate = certificate.to_bytes().hex()
     if isinstance(phase, Recovered) and outcome.total is not None:
-        noted.staying = list(phase.summed)
+        noted.staying = list(phase.summed_members)
         noted.evictions = "".join(m.to_bytes().hex() for m in messages if isinstance(m, Evictions))
         document |= {
             "survivors": list(outcome.survivors),
@@ -207,7 +207,7 @@ def _run(name: str, federation: Recorder, *steps: Callable[[Recorder], Vectors |
         outcome = federation.run_round(step(federation))
         if outcome.phase.attempt.spec.indicator:
             federation.disclose()
-        place = outcome.phase.attempt.opening.place
+        place = outcome.phase.attempt.opening.sequence_and_attempt
         noted, document = _attempt(federation, outcome)
         attempts[f"{name} {place[0]}.{place[1]}"] = noted
         documents.append(document)

@@ -23,7 +23,7 @@ from veilsum.protocol.messages import (
     Roster,
     Study,
     SurvivorSet,
-    parse,
+    parse_message,
 )
 
 ENROLMENT = -1
@@ -44,14 +44,14 @@ class Script:
 
 def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPhase, list[Message]]:
     given = {name: bytes.fromhex(value) for name, value in document["members"][member].items()}
-    roster = parse(bytes.fromhex(document["roster"]))
-    cards = parse(bytes.fromhex(document["cards"]))
-    study = parse(bytes.fromhex(document["study"]))
+    roster = parse_message(bytes.fromhex(document["roster"]))
+    cards = parse_message(bytes.fromhex(document["cards"]))
+    study = parse_message(bytes.fromhex(document["study"]))
     assert isinstance(roster, Roster)
     assert isinstance(study, Study)
     assert isinstance(cards, Cards)
     key = SigningKey(given["identity"])
-    phase, sent = Enrolled.start(
+    phase, sent = Enrolled.begin_enrolment(
         member,
         roster,
         study,
@@ -67,14 +67,14 @@ def sealed(
     phase: Opened, key: SigningKey, given: dict[str, Any]
 ) -> tuple[MemberPhase, tuple[Message, ...], list[str]]:
     drawn = [bytes.fromhex(given[name]) for name in ("b_u", "coefficients", "salt")]
-    sealing, vector = phase.seal(Script(*drawn)), np.array(given["vector"], np.int64)
+    sealing, vector = phase.begin_sealing(Script(*drawn)), np.array(given["vector"], np.int64)
     chunks, start = [], 0
-    for index in range(phase.attempt.chunks):
+    for index in range(phase.attempt.chunk_count):
         end = start + phase.attempt.chunk_elements(index)
-        chunks.append(bytes(sealing.chunk(vector[start:end])).hex())
+        chunks.append(bytes(sealing.mask_next_chunk(vector[start:end])).hex())
         start = end
     upload, own = sealing.finish(key)
-    return *phase.uploaded(upload, own), chunks
+    return *phase.store_upload(upload, own), chunks
 
 
 def until(phase: Any, member: str, message: Message) -> Any:
@@ -83,7 +83,7 @@ def until(phase: Any, member: str, message: Message) -> Any:
     if isinstance(message, Opening | Disclosure) or getattr(message, "context", context) != context:
         return phase  # how a late member learns of an opening, or of the last attempt's end
     while phase.request_for(member) != message and phase.deadline_s is not None:
-        phase = phase.expire(phase.deadline_s)
+        phase = phase.pass_deadline(phase.deadline_s)
     if isinstance(message, Lost) and phase.name == "erasing":
         phase = phase.receive(message, 0.0)
     assert phase.request_for(member) == message
@@ -106,7 +106,7 @@ def log_of(document: dict[str, Any], attempt: int) -> list[list[Any]]:
 @cache
 def message_of(round_: str, index: int) -> Message:
     """Return one message of a round."""
-    return parse(bytes.fromhex(played(round_).document["messages"][index]))
+    return parse_message(bytes.fromhex(played(round_).document["messages"][index]))
 
 
 def position(round_: str, attempt: int, source: str, to: str, form: type[Message], nth: int = 0) -> int:
@@ -140,8 +140,11 @@ def member_at(round_: str, member: str, attempt: int, at: int) -> tuple[SigningK
 def coordinator_at(round_: str, attempt: int, at: int) -> Any:
     """Return the coordinator's state before that entry of the log."""
     document = played(round_).document
-    cards, roster = parse(bytes.fromhex(document["cards"])), parse(bytes.fromhex(document["roster"]))
-    study = parse(bytes.fromhex(document["study"]))
+    cards, roster = (
+        parse_message(bytes.fromhex(document["cards"])),
+        parse_message(bytes.fromhex(document["roster"])),
+    )
+    study = parse_message(bytes.fromhex(document["study"]))
     assert isinstance(cards, Cards)
     assert isinstance(roster, Roster)
     assert isinstance(study, Study)
@@ -152,7 +155,7 @@ def coordinator_at(round_: str, attempt: int, at: int) -> Any:
             if source != "coordinator":
                 enrolling = enrolling.receive(message_of(round_, index), document["now_s"])  # type: ignore[arg-type]  # a card
         return enrolling
-    opening = of(Opening, parse(bytes.fromhex(document["attempts"][attempt]["opening"])))
+    opening = of(Opening, parse_message(bytes.fromhex(document["attempts"][attempt]["opening"])))
     ended = (coordinator_at(round_, each, len(log_of(document, each))) for each in range(attempt))
     earlier = tuple(
         SurvivorSet(each.certificate.survivors)
@@ -167,6 +170,6 @@ def coordinator_at(round_: str, attempt: int, at: int) -> Any:
         message = message_of(round_, index)
         phase = phase.receive(message, clock(document, message))
         if isinstance(phase, Collecting) and source in phase.announced:
-            for chunk in range(phase.attempt.chunks):
+            for chunk in range(phase.attempt.chunk_count):
                 phase = phase.chunk_stored(source, chunk, document["now_s"])
     return phase

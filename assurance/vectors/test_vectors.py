@@ -15,8 +15,8 @@ from assurance.vectors.rounds import played
 from assurance.vectors.stage import clock, coordinator_at, sealed, started
 from tests.support.simulator import of, total_of
 from veilsum.protocol.member import Opened
-from veilsum.protocol.messages import Cards, Opening, Upload, parse
-from veilsum.protocol.replay import replay
+from veilsum.protocol.messages import Cards, Opening, Upload, parse_message
+from veilsum.protocol.replay import replay_transcript
 from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.protocol.transcript import Transcript
 
@@ -83,7 +83,7 @@ def test_each_member_says_in_a_round_what_the_vector_says(name: str) -> None:
                     while pending.pop(0).to_bytes() != messages[index]:
                         pass
                 elif to == member:
-                    message = parse(messages[index])
+                    message = parse_message(messages[index])
                     phase, answers = phase.receive(message, key, clock(document, message))
                     if isinstance(phase, Opened) and member in attempt["members"]:
                         given = attempt["members"][member]
@@ -96,11 +96,11 @@ def test_each_member_says_in_a_round_what_the_vector_says(name: str) -> None:
 @pytest.mark.parametrize("name", ROUNDS)
 def test_a_rounds_values_follow_from_its_inputs_by_integers_and_hashes(name: str) -> None:
     document = FILES[name]
-    cards = of(Cards, parse(bytes.fromhex(document["cards"])))
+    cards = of(Cards, parse_message(bytes.fromhex(document["cards"])))
     shared = {"cohort": cards.manifest.cohort.hex(), "manifest_hash": cards.manifest.hash.hex()}
     boxes = 0
     for attempt in document["attempts"]:
-        opening = of(Opening, parse(bytes.fromhex(attempt["opening"])))
+        opening = of(Opening, parse_message(bytes.fromhex(attempt["opening"])))
         ends = {"context": attempt["context"]}
         for member, given in attempt["members"].items():
             private = document["members"][member]
@@ -217,11 +217,11 @@ def test_a_rounds_transcripts_name_whom_they_should(name: str) -> None:
         for entry in transcript.entries:
             head = H("transcript", head, entry)
         assert head == transcript.head
-        found = replay(transcript)
+        found = replay_transcript(transcript)
         named = [(list(finding.parties), finding.cause.value) for finding in found.findings]
         cheats = [(["member-4"], "dealer-inconsistent")] if name == "round-evicted" else []
         assert named == cheats
         survivors = attempt.get("survivors", [])
         for member in attempt["members"]:
             counted = member in survivors and member not in attempt["evicted"]
-            assert found.counted(member) == counted
+            assert found.counts_upload(member) == counted

@@ -23,9 +23,9 @@ from veilsum.protocol.messages import (
     Upload,
     UploadSummary,
     Vote,
-    parse,
+    parse_message,
 )
-from veilsum.protocol.replay import replay
+from veilsum.protocol.replay import replay_transcript
 from veilsum.protocol.shamir import PRIME
 from veilsum.protocol.shelf import Trees
 from veilsum.protocol.transcript import Transcript
@@ -48,7 +48,9 @@ def replayed(case: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a verifier finds in these entries."""
     base = entries_of(case["round"], case["attempt"])
     entries = tuple(base[each] if isinstance(each, int) else bytes.fromhex(each) for each in case["entries"])
-    found = replay(Transcript(entries, bytes.fromhex(case["signature"])), bytes.fromhex(case["federation"]))
+    found = replay_transcript(
+        Transcript(entries, bytes.fromhex(case["signature"])), bytes.fromhex(case["federation"])
+    )
     return {
         "findings": [
             {"entry": each.entry, "parties": list(each.parties), "cause": each.cause.value}
@@ -57,7 +59,7 @@ def replayed(case: Mapping[str, Any]) -> Mapping[str, Any]:
         "refusals": [[each.member, each.cause] for each in found.refusals],
         "signed": found.signed,
         "evicted": list(found.evicted),
-        "counted": [member for member in found.attempt.members if found.counted(member)],
+        "counted": [member for member in found.attempt.members if found.counts_upload(member)],
     }
 
 
@@ -66,7 +68,7 @@ def case(name: str, round_: str, attempt: int, edit: Edit, **changes: str) -> Ca
     base, entries = entries_of(round_, attempt), entries_of(round_, attempt)
     federation = played(round_).federation
     edit(entries, federation)
-    signed = Transcript(tuple(entries)).signed(federation.coordinator, context_of(round_, attempt))
+    signed = Transcript(tuple(entries)).sign(federation.coordinator, context_of(round_, attempt))
     inputs: Case = {
         "round": round_,
         "attempt": attempt,
@@ -115,7 +117,7 @@ def alone(doctor: Callable[[Entries], object]) -> Edit:
 
 def beginning(index: int, change: Callable[[Any, Any], Message]) -> Edit:
     def edit(entries: Entries, federation: Recorder) -> None:
-        entries[index] = change(federation, parse(entries[index])).to_bytes()
+        entries[index] = change(federation, parse_message(entries[index])).to_bytes()
 
     return edit
 
@@ -125,7 +127,7 @@ def twice(form: type[Message], other: Callable[[Any, Recorder], Message]) -> Edi
 
     def edit(entries: Entries, federation: Recorder) -> None:
         at = find(entries, form)
-        entries.insert(at + 1, other(parse(entries[at]), federation).to_bytes())
+        entries.insert(at + 1, other(parse_message(entries[at]), federation).to_bytes())
 
     return edit
 
@@ -143,8 +145,8 @@ def elsewhere(message: Any, federation: Recorder) -> Message:
 def refusing(cause: str) -> Edit:
     def edit(entries: Entries, federation: Recorder) -> None:
         at = find(entries, Vote)
-        vote: Any = parse(entries[at])
-        refusal = Refusal.make(
+        vote: Any = parse_message(entries[at])
+        refusal = Refusal.make_signed(
             federation.keys["member-5"], context=vote.context, member="member-5", cause=cause
         )
         entries.insert(at, refusal.to_bytes())
@@ -154,11 +156,11 @@ def refusing(cause: str) -> Edit:
 
 def bad_run(entries: Entries, federation: Recorder, wrong: int = 1) -> None:
     """Let the last revealing decryptor have revealed another share at first."""
-    noted: Any = parse(entries[-1])
+    noted: Any = parse_message(entries[-1])
     member = noted.member
-    said = [parse(bytes.fromhex(text)) for text in played("complete").document["messages"]]
+    said = [parse_message(bytes.fromhex(text)) for text in played("complete").document["messages"]]
     [reveal] = [m for m in said if isinstance(m, Reveal) and (m.member, m.context) == (member, noted.context)]
-    certificate: Any = parse(entries[find(entries, Certificate)])
+    certificate: Any = parse_message(entries[find(entries, Certificate)])
     dealer = certificate.survivors[0]
     [upload] = [m for m in said if isinstance(m, Upload) and m.header.digest == dealer.digest]
     run = reveal.runs[0]
@@ -166,14 +168,14 @@ def bad_run(entries: Entries, federation: Recorder, wrong: int = 1) -> None:
     runs = (word.to_bytes(4, "little") + run[4:], *reveal.runs[1:])
     signed = again(reveal, federation.keys[member], runs=runs)
     shown = Cards.from_bytes(entries[2])
-    delivery = Trees.of(upload).delivery(upload, shown.manifest.decryptors.index(member))
+    delivery = Trees.from_upload(upload).delivery_to(upload, shown.manifest.decryptors.index(member))
     evidence = BadRun(
         reveal=signed.summary,
         header=upload.header,
         place=0,
         count=len(runs),
         run=runs[0],
-        run_path=tuple(Tree(runs).path(0)),
+        run_path=tuple(Tree(runs).path_to(0)),
         row=delivery.row,
         row_path=delivery.row_path,
     )

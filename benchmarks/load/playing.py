@@ -165,11 +165,11 @@ class _Held(AsyncDriver):
         super().__init__(load.url)
         self._arrived, self._gate = arrived, gate
 
-    async def _send(self, request: Request) -> Response | Unreached:
+    async def _send_request(self, request: Request) -> Response | Unreached:
         if request.method == "PUT" and "/uploads/" in request.path and not self._gate.is_set():
             self._arrived()
             await self._gate.wait()
-        return await super()._send(request)
+        return await super()._send_request(request)
 
 
 async def _crew_s_round(
@@ -227,7 +227,7 @@ async def _steady(load: Load, folder: Path, ids: Sequence[str], round_id: str, p
     async def call(number: int, due_s: float) -> None:
         member, coordinator = asked[number % len(asked)]
         try:
-            await driver.run(coordinator.request(round_id, member))
+            await driver.run(coordinator.fetch_request(round_id, member))
         except (PeerFault, ClientError):
             found.append((due_s, math.inf))
         else:

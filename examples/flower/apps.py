@@ -125,7 +125,7 @@ def main(grid: Grid, context: Context) -> None:
     ):
         study = find_study(operator, str(config["federation"]), str(config["study"]))
         following = Following(operator, lambda _: None)
-        run = beside.submit(following.run, str(config["federation"]), study, this_month())
+        run = beside.submit(following.run_study, str(config["federation"]), study, this_month())
         answers = _ask(grid, "query.calibrate", RecordDict({"arrays": ArrayRecord(network)}))
         run.result()
     weights, bias = one_head(answers)

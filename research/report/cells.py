@@ -101,7 +101,7 @@ class Cell:
         for run in self.runs:
             last = run.history[-average_last:] if head == "none" and average_last > 1 else ()
             evaluated = [line.accuracy for line in last if line.accuracy is not None]
-            value = mean(evaluated) if evaluated else run.after(head)
+            value = mean(evaluated) if evaluated else run.accuracy_after(head)
             assert value is not None
             values.append(100 * value)
         return Measured.of(values)
@@ -113,7 +113,11 @@ class Cell:
 
     def gain(self, head: str) -> Measured:
         """Return a head's gain over the trained head, in points, computed per seed."""
-        values = [100 * (after - run.accuracy) for run in self.runs if (after := run.after(head)) is not None]
+        values = [
+            100 * (after - run.accuracy)
+            for run in self.runs
+            if (after := run.accuracy_after(head)) is not None
+        ]
         return Measured.of(values)
 
     @property

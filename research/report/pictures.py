@@ -47,7 +47,9 @@ def _by_head(found: Sequence[Cell]) -> Iterator[Picture]:
     if len(found) > 1 and any(len(cell.heads) > 1 for cell in found):
         names = {
             _name(cell, found): {
-                HEADS.get(head, head): [value for run in cell.runs if (value := run.after(head)) is not None]
+                HEADS.get(head, head): [
+                    value for run in cell.runs if (value := run.accuracy_after(head)) is not None
+                ]
                 for head in cell.heads
             }
             for cell in found

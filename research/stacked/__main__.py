@@ -15,7 +15,7 @@ import torch
 from research.papers import paper_experiment
 from research.stacked.runs import Stack
 from training.experiments.config import Experiment
-from training.experiments.running import finished, prepare
+from training.experiments.running import finish_run, prepare_data
 from training.federated import Trained
 from training.results import write_result
 from training.resume import RoundRecord
@@ -39,9 +39,9 @@ def train(
     torch.backends.cuda.matmul.allow_tf32 = False
     began = time.perf_counter()
     chosen = [(alpha, seed) for alpha in alphas for seed in range(seeds)]
-    scenes = [prepare(experiments(alpha)[0], seed, data) for alpha, seed in chosen]
+    scenes = [prepare_data(experiments(alpha)[0], seed, data) for alpha, seed in chosen]
     recipes = [
-        [each.recipe(scene.data.train, seed) for each in experiments(alpha)]
+        [each.make_recipe(scene.data.train, seed) for each in experiments(alpha)]
         for (alpha, seed), scene in zip(chosen, scenes, strict=True)
     ]
     stack = Stack(scenes, recipes, torch.device(device))
@@ -75,13 +75,13 @@ def finish(output: Path, data: Path | None) -> None:
     for file in sorted(output.glob("trained-*.pt")):
         for run in torch.load(file, weights_only=True):
             experiment, seed = experiments(run["alpha"])[run["method"]], run["seed"]
-            prepared = prepare(experiment, seed, data)
+            prepared = prepare_data(experiment, seed, data)
             recipe = experiment.recipe(prepared.data.train, seed)
             classifier = recipe.build(prepared.data.train.classes)
             classifier.load_state_dict(run["weights"], strict=False)
             history = tuple(RoundRecord(**record) for record in run["history"])
             trained = Trained(classifier.eval(), history, recipe)
-            result = finished(experiment, seed, prepared, trained, place=run["place"]).result
+            result = finish_run(experiment, seed, prepared, trained, place=run["place"]).result
             path = output / experiment.name.replace("/", "-") / f"seed-{seed}.json"
             path.parent.mkdir(exist_ok=True)
             write_result(result, path)

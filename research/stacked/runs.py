@@ -20,7 +20,7 @@ from research.stacked.kernels import Kernel, kernels
 from training.algorithms.base import State, TrainingRound, Update
 from training.algorithms.features import ModelContrastive
 from training.algorithms.weights import Proximal
-from training.data.dataset import batches, draw_moves
+from training.data.dataset import draw_moves, shuffle_batches
 from training.experiments.running import PreparedData
 from training.federated import Trained
 from training.heads import Classifier
@@ -84,7 +84,7 @@ class Stack:
                 s,
                 k,
                 torch.from_numpy(rows),
-                recipe.local_epochs * len(list(batches(len(rows), recipe.batch_size))),
+                recipe.local_epochs * len(list(shuffle_batches(len(rows), recipe.batch_size))),
             )
             for s, scene in enumerate(scenes)
             for k, rows in enumerate(scene.partition.members)
@@ -175,7 +175,7 @@ class Stack:
                     if recipe.augment:
                         top, left, mirrored = draw_moves(len(deal.rows)).T
                         packed = deal.rows + (top << 20) + (left << 24) + (mirrored << 28)
-                    for rows in batches(len(deal.rows), recipe.batch_size):
+                    for rows in shuffle_batches(len(deal.rows), recipe.batch_size):
                         order[step, d, : len(rows)] = packed[rows].numpy()
                         step += 1
         return torch.from_numpy(order)

@@ -11,11 +11,11 @@ from service.http.callers import TooMany
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 
-_AGAIN_S = 5
+_ROOM_RETRY_S = 5
 """Seconds until the next attempt after finding no room."""
-ARRIVED = "veilsum.arrived"
+ARRIVED_KEY = "veilsum.arrived"
 """Key in a request's scope: returns the bytes of its body that have arrived. Absent where the server hands over each part at once."""
-ENDING = "veilsum.ending"
+ENDING_KEY = "veilsum.ending"
 """Key in a request's scope: an ExitStack that is closed once the request is answered, streams included."""
 
 
@@ -36,13 +36,13 @@ class Pace:
     def __init__(self, grace_s: float = 20.0, bytes_per_s: float = 8192.0) -> None:
         self._grace_s, self._bytes_per_s = grace_s, bytes_per_s
 
-    def kept(self, scope: Scope, receive: Receive) -> Receive:
+    def limit_pace(self, scope: Scope, receive: Receive) -> Receive:
         """Wrap one request's `receive`: it raises PeerFault(body-incomplete) when the body is late or its connection ends."""
         begun_s: float | None = None
         size, whole = 0, False
-        arrived: Callable[[], int] = scope.get(ARRIVED, lambda: size)
+        arrived: Callable[[], int] = scope.get(ARRIVED_KEY, lambda: size)
 
-        async def received() -> Message:
+        async def receive_paced() -> Message:
             nonlocal begun_s, size, whole
             if whole:  # now this waits for the caller to go
                 return await receive()
@@ -52,7 +52,7 @@ class Pace:
             while True:
                 due_s = begun_s + self._grace_s + arrived() / self._bytes_per_s
                 if due_s <= now_s():
-                    raise _incomplete(
+                    raise _incomplete_fault(
                         f"{arrived()} bytes arrived in time; at least {self._bytes_per_s:g} a second are needed"
                     )
                 with suppress(TimeoutError):
@@ -60,12 +60,12 @@ class Pace:
                         message = await receive()
                     break
             if message["type"] == "http.disconnect":
-                raise _incomplete(f"the connection ended after {arrived()} bytes")
+                raise _incomplete_fault(f"the connection ended after {arrived()} bytes")
             size += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             return message
 
-        return received
+        return receive_paced
 
 
 class Room:
@@ -88,7 +88,7 @@ class Room:
         self._taken, self._given_back = 0, asyncio.Event()
         self._turn = asyncio.Lock()  # asyncio's locks are fair
 
-    async def enter(self, size: int, ending: ExitStack) -> Callable[[], None]:
+    async def enter_room(self, size: int, ending: ExitStack) -> Callable[[], None]:
         """Wait for room for a body of `size` bytes, and keep it until `ending` closes; TooMany if none comes in time.
 
         Returns:
@@ -103,20 +103,20 @@ class Room:
                     self._given_back.clear()
                     await self._given_back.wait()
         except TimeoutError:
-            raise TooMany("too many uploads at once: no memory is left for this one", _AGAIN_S) from None
+            raise TooMany("too many uploads at once: no memory is left for this one", _ROOM_RETRY_S) from None
         place = ending.enter_context(ExitStack())
-        self._take(expected, place)
+        self._take_bytes(expected, place)
         moment = asyncio.get_running_loop().call_later(self.MOMENT_S, place.close)
         ending.callback(moment.cancel)
 
         def whole() -> None:
             moment.cancel()
             place.close()
-            self._take(size, place)
+            self._take_bytes(size, place)
 
         return whole
 
-    def _take(self, size: int, place: ExitStack) -> None:
+    def _take_bytes(self, size: int, place: ExitStack) -> None:
         self._taken += size
         place.callback(self._give_back, size)
 
@@ -125,5 +125,5 @@ class Room:
         self._given_back.set()
 
 
-def _incomplete(detail: str) -> PeerFault:
+def _incomplete_fault(detail: str) -> PeerFault:
     return PeerFault(Cause.BODY_INCOMPLETE, detail)

@@ -2,10 +2,10 @@
 
 from fastapi import Request
 
-from service.access.bodies import ENDING
+from service.access.bodies import ENDING_KEY
 from service.access.guards import Guard, gate_of
-from service.http.callers import STRANGER, Caller, Limits, Role, TooMany
-from service.http.metering import bill
+from service.http.callers import ANONYMOUS_CALLER, Caller, Limits, Role, TooMany
+from service.http.metering import bill_request
 
 
 async def charge_request(request: Request, guard: Guard, caller: Caller) -> Caller:
@@ -15,14 +15,14 @@ async def charge_request(request: Request, guard: Guard, caller: Caller) -> Call
         PeerFault: too-many-requests; request-replayed or clock-skew if the route accepts a request once.
     """
     if not guard.limited:
-        bill(lambda _: None)
+        bill_request(lambda _: None)
         return caller
     try:
         _charge_limits(request, caller)
     except TooMany:
-        if caller is STRANGER or not guard.public:
+        if caller is ANONYMOUS_CALLER or not guard.public:
             raise
-        caller = STRANGER
+        caller = ANONYMOUS_CALLER
         _charge_limits(request, caller)
     if guard.single_use and caller.role is Role.MEMBER:
         await gate_of(request).take_nonce(request, caller)
@@ -32,7 +32,7 @@ async def charge_request(request: Request, guard: Guard, caller: Caller) -> Call
 def charge_refusal(request: Request) -> None:
     """Charge a request that was not admitted to its address. Raises PeerFault(too-many-requests)."""
     limits: Limits = request.app.state.limits
-    limits.charge(STRANGER, request)
+    limits.charge_request(ANONYMOUS_CALLER, request)
 
 
 def body_length(request: Request) -> int:
@@ -43,6 +43,6 @@ def body_length(request: Request) -> int:
 
 def _charge_limits(request: Request, caller: Caller) -> None:
     limits: Limits = request.app.state.limits
-    limits.charge(caller, request)
-    bill(limits.account(caller, request))
-    request.scope[ENDING].enter_context(limits.under_way(caller, request, body_length(request)))
+    limits.charge_request(caller, request)
+    bill_request(limits.account_for(caller, request))
+    request.scope[ENDING_KEY].enter_context(limits.under_way(caller, request, body_length(request)))

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from service.access.bodies import ARRIVED
+from service.access.bodies import ARRIVED_KEY
 from veilsum.protocol.packing import Buffer
-from veilsum.protocol.request_signature import WITH_BODY
+from veilsum.protocol.request_signature import METHODS_WITH_BODY
 
 Timer = asyncio.TimerHandle | None
-_FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_FULL_RESPONSE = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class Connection(HttpToolsProtocol):
@@ -66,9 +66,9 @@ class Connection(HttpToolsProtocol):
         # uvicorn itself would refuse the next request, which may come on an older connection.
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
             self.connections.discard(self)
-            transport.write(_FULL)
+            transport.write(_FULL_RESPONSE)
             transport.close()
-        self._wait()
+        self._await_request()
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Return where to read to."""
@@ -92,7 +92,7 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)  # type: ignore[arg-type]  # the parser takes any buffer
         if self._unparsed > self.HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response(f"A request's head is limited to {self.HEAD_BYTES} bytes.")
-        self._wait()
+        self._await_request()
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -118,9 +118,9 @@ class Connection(HttpToolsProtocol):
             super().on_headers_complete()
             self._asked.append(self.cycle)
             # A GET's body is never used, but a stream that waits for its caller to leave would read all of it.
-            if length > self.READ_BYTES and self.scope["method"] in WITH_BODY:
+            if length > self.READ_BYTES and self.scope["method"] in METHODS_WITH_BODY:
                 self._length = length
-                self.scope[ARRIVED] = self._arrived  # type: ignore[literal-required]  # a key of our own
+                self.scope[ARRIVED_KEY] = self._arrived_bytes  # type: ignore[literal-required]  # a key of our own
                 self.flow.pause_reading()
 
     def on_body(self, body: bytes) -> None:
@@ -145,17 +145,17 @@ class Connection(HttpToolsProtocol):
             self._body, self.cycle.body = None, bytearray()
         elif self._length and not self.transport.is_closing():  # uvicorn reads on
             self.flow.pause_reading()
-        self._wait()
+        self._await_request()
 
-    def _arrived(self) -> int:
+    def _arrived_bytes(self) -> int:
         return len(self.cycle.body)
 
-    def _wait(self) -> None:
+    def _await_request(self) -> None:
         """Start the clock of the next request, or stop it while one is answered."""
         # There is no cycle before the first request.
         answered = getattr(self.cycle, "response_complete", True)
         if not answered and not self.transport.is_closing():
-            self._late = _ended(self._late)
+            self._late = _cancel_timer(self._late)
         elif self._late is None:
             self._late = self.loop.call_later(self.REQUEST_S, self.transport.abort)
 
@@ -165,14 +165,14 @@ class Connection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stuck = _ended(self._stuck)
+        self._stuck = _cancel_timer(self._stuck)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         for cycle in self._asked:  # uvicorn tells only the last one
             cycle.disconnected = True
             cycle.message_event.set()
-        self._late, self._stuck = _ended(self._late), _ended(self._stuck)
+        self._late, self._stuck = _cancel_timer(self._late), _cancel_timer(self._stuck)
 
 
 class _Body(BytesIO):
@@ -199,7 +199,7 @@ class _Reader(asyncio.BufferedProtocol):
             setattr(self, name, getattr(connection, name))
 
 
-def _ended(timer: Timer) -> Timer:
+def _cancel_timer(timer: Timer) -> Timer:
     if timer is not None:
         timer.cancel()
     return None

@@ -9,7 +9,7 @@ from fastapi import Request
 
 from service.access.bodies import whole_body
 from service.access.issuer import Issuer
-from service.access.tokens import Tokens, unauthorised
+from service.access.tokens import Tokens, unauthorised_fault
 from service.http.callers import Caller, Role
 from service.http.metering import in_thread
 from service.storage.nonces import Nonce, Nonces
@@ -17,7 +17,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.request_signature import (
-    ADMIN,
+    ADMIN_KEYID,
     CONTENT_DIGEST,
     SIGNATURE,
     SIGNATURE_INPUT,
@@ -27,7 +27,7 @@ from veilsum.protocol.request_signature import (
 )
 
 _PORTS = {"http": ":80", "https": ":443"}
-HASHED_HERE_BYTES = 1 << 16
+INLINE_HASH_BYTES = 1 << 16
 """Longest body that is hashed on the event loop: handing it to a thread costs as much."""
 
 
@@ -62,18 +62,18 @@ class Gate:
         """Return the operator of a request's token, made here or by the issuer. Raises PeerFault: unauthorised, unavailable."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise unauthorised()
+            raise unauthorised_fault()
         caller, _ = await self.find_token(token.strip())
         return caller
 
     async def find_token(self, token: str) -> tuple[Caller, float]:
         """Return the token's owner and, for an issuer's token, its end in Unix time. Raises PeerFault as `find_operator`."""
         try:
-            return await self._tokens.caller(token), math.inf
+            return await self._tokens.authenticate_token(token), math.inf
         except PeerFault:
             if self.issuer is None or token.count(".") != 2:  # header, claims, signature
                 raise
-        return await self.issuer.caller(token)
+        return await self.issuer.authenticate_token(token)
 
     async def verify_member(self, request: Request, roster: Callable[[], Awaitable[Roster]]) -> Caller:
         """Return the member of the roster that signed a request.
@@ -99,7 +99,7 @@ class Gate:
     async def verify_admin(self, request: Request, federation: Callable[[], Awaitable[str]]) -> Caller:
         """Return the federation's admin if it signed the request. Raises PeerFault as `verify_member`."""
         signature = self._parse_signature(request)
-        if signature.keyid != ADMIN:
+        if signature.keyid != ADMIN_KEYID:
             raise PeerFault(
                 Cause.FORBIDDEN,
                 f"{signature.keyid} has signed this: only the admin may do it",
@@ -107,7 +107,7 @@ class Gate:
             )
         name = await federation()
         self._verify_signature(request, signature, bytes.fromhex(name))
-        return Caller(Role.ADMIN, ADMIN, name)
+        return Caller(Role.ADMIN, ADMIN_KEYID, name)
 
     def _parse_signature(self, request: Request) -> RequestSignature:
         signature = RequestSignature.parse(
@@ -120,7 +120,7 @@ class Gate:
         """Accept a signed request this once. Raises PeerFault: request-replayed, clock-skew."""
         signature: RequestSignature = request.state.signature
         expires_s = signature.expires_s + self._skew_s
-        await self._nonces.use(Nonce(f"{signer.federation}/{signer.name}", signature.nonce, expires_s))
+        await self._nonces.use_nonce(Nonce(f"{signer.federation}/{signer.name}", signature.nonce, expires_s))
 
     def _verify_signature(self, request: Request, signature: RequestSignature, public: bytes) -> None:
         digest = _join_header(request, CONTENT_DIGEST) if CONTENT_DIGEST in request.headers else None
@@ -143,7 +143,7 @@ async def check_digest(request: Request) -> bytes:
     if "content-length" not in request.headers or "transfer-encoding" in request.headers:
         raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body needs a Content-Length: send it in one piece")
     named, body = digest_of(_join_header(request, CONTENT_DIGEST)), await whole_body(request)
-    if len(body) > HASHED_HERE_BYTES:
+    if len(body) > INLINE_HASH_BYTES:
         digest = await in_thread(lambda: hashlib.sha256(body).digest())
     else:
         digest = hashlib.sha256(body).digest()

@@ -14,7 +14,7 @@ from service.access.guards import Guard, coordinator_of
 from service.access.recording import outcome_of, record_action, record_sign_of_life
 from service.http.callers import Role
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.request_signature import WITH_BODY
+from veilsum.protocol.request_signature import METHODS_WITH_BODY
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -25,7 +25,7 @@ class GuardedRoute(APIRoute):
     guard: ClassVar[Guard]
 
     @classmethod
-    def behind(cls, guard: Guard) -> type[Self]:
+    def behind_guard(cls, guard: Guard) -> type[Self]:
         """The class of routes that a guard admits to."""
         return type(cls.__name__, (cls,), {"guard": guard})
 
@@ -40,7 +40,7 @@ class GuardedRoute(APIRoute):
                 raise
             request.state.caller = await charge_request(request, guard, admitted)
             record_sign_of_life(request, request.state.caller)
-            if request.method not in WITH_BODY:
+            if request.method not in METHODS_WITH_BODY:
                 return await answer(request)
             # A change is in the audit log before its outcome is sent.
             request.state.made = list[str]()
@@ -64,7 +64,7 @@ class GuardedRoute(APIRoute):
 async def _answer_body(request: Request, answer: Handler) -> Response:
     # The room is freed once the request is answered, even if the client never reads the answer.
     with ExitStack() as place:
-        whole = await request.app.state.room.enter(body_length(request), place)
+        whole = await request.app.state.room.enter_room(body_length(request), place)
         if request.state.caller.role in {Role.MEMBER, Role.ADMIN}:
             request.state.digest = await check_digest(request)
         else:

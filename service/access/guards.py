@@ -11,7 +11,7 @@ from fastapi import Request
 from service.access.gate import Gate
 from service.coordination.combining import stored_record
 from service.coordination.coordinator import Coordinator
-from service.http.callers import STRANGER, Caller
+from service.http.callers import ANONYMOUS_CALLER, Caller
 from service.storage.blobs import in_blob_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -22,10 +22,14 @@ from veilsum.protocol.request_signature import SIGNATURE_INPUT
 from veilsum.protocol.rest import Scope
 from veilsum.protocol.study import read_content
 
-_TOKEN, _SIGNATURE = "OperatorToken", "RequestSignature"
-SCHEMES: dict[str, dict[str, str]] = {
-    _TOKEN: {"type": "http", "scheme": "bearer", "description": "an operator's token (docs/access.md)"},
-    _SIGNATURE: {
+_TOKEN_SCHEME, _SIGNATURE_SCHEME = "OperatorToken", "RequestSignature"
+SECURITY_SCHEMES: dict[str, dict[str, str]] = {
+    _TOKEN_SCHEME: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "an operator's token (docs/access.md)",
+    },
+    _SIGNATURE_SCHEME: {
         "type": "apiKey",
         "in": "header",
         "name": "Signature",
@@ -34,7 +38,7 @@ SCHEMES: dict[str, dict[str, str]] = {
     },
 }
 """Security schemes of the API document. FastAPI's own would be resolved at each request."""
-_SIGNED = (
+_SIGNATURE_CAUSES = (
     Cause.REQUEST_UNSIGNED,
     Cause.REQUEST_FORGED,
     Cause.CLOCK_SKEW,
@@ -42,7 +46,7 @@ _SIGNED = (
     Cause.FORBIDDEN,
 )
 
-_NAMES = {
+_PATTERN_OF_PARAMETER = {
     "federation": HEX32_PATTERN,
     "cohort": HEX32_PATTERN,
     "round_id": ROUND_PATTERN,
@@ -59,7 +63,7 @@ class Guard:
 
     Attributes:
         admit: lets callers in.
-        schemes: names in `SCHEMES`.
+        schemes: names in `SECURITY_SCHEMES`.
         causes: of refusals.
         public: whether unauthenticated callers are admitted.
         limited: whether rate limits apply.
@@ -81,7 +85,7 @@ class Guard:
 
 
 async def _admit_anyone(request: Request) -> Caller:  # noqa: ARG001 - an Admission
-    return STRANGER
+    return ANONYMOUS_CALLER
 
 
 async def _admit_signer(request: Request) -> Caller:
@@ -94,7 +98,7 @@ async def _admit_signer_or_anyone(request: Request) -> Caller:
     if SIGNATURE_INPUT in request.headers:
         with suppress(PeerFault):
             return await _admit_signer(request)
-    return STRANGER
+    return ANONYMOUS_CALLER
 
 
 async def _admit_named_member(request: Request) -> Caller:
@@ -111,7 +115,7 @@ async def _admit_named_member(request: Request) -> Caller:
 async def _admit_reader(request: Request) -> Caller:
     """Admit a member that is a reader both in the round's roster and in the newest."""
     caller = await _admit_signer(request)
-    newest = await coordinator_of(request).federations.roster(caller.federation)
+    newest = await coordinator_of(request).federations.read_roster(caller.federation)
     if not all(caller.name in roster.readers for roster in (await _find_roster(request), newest)):
         raise PeerFault(
             Cause.FORBIDDEN,
@@ -131,7 +135,7 @@ def _admit_by_token(scope: Scope) -> Admission:
 
     async def admit(request: Request) -> Caller:
         caller = await gate_of(request).find_operator(request)
-        if not caller.may(scope):
+        if not caller.has_scope(scope):
             raise PeerFault(
                 Cause.FORBIDDEN,
                 f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes)) or 'none'}: this needs '{scope}'",
@@ -162,36 +166,40 @@ def _admit_by_signature_or_token(signed: Admission, scope: Scope, *, public_head
         if SIGNATURE_INPUT in request.headers:
             return await signed(request)
         if public_heads and "authorization" not in request.headers and await _has_public_head(request):
-            return STRANGER
+            return ANONYMOUS_CALLER
         return await operator(request)
 
     return admit
 
 
-_BOTH, _FOUND = (_TOKEN, _SIGNATURE), (*_SIGNED, Cause.NOT_FOUND)
-EVERYONE = Guard(_admit_anyone, public=True)
-MACHINES = Guard(_admit_anyone, public=True, limited=False)
+_BOTH_SCHEMES, _LOOKUP_CAUSES = (_TOKEN_SCHEME, _SIGNATURE_SCHEME), (*_SIGNATURE_CAUSES, Cause.NOT_FOUND)
+EVERYONE_GUARD = Guard(_admit_anyone, public=True)
+MACHINES_GUARD = Guard(_admit_anyone, public=True, limited=False)
 """Health probes. A refusal would look like a dead process."""
-WAITING = Guard(_admit_signer_or_anyone, (_SIGNATURE,), public=True)
-MEMBER = Guard(_admit_named_member, (_SIGNATURE,), _FOUND)
-AUDIT, ROUNDS, ADMIN = (
-    Guard(_admit_by_token(scope), (_TOKEN,), (Cause.UNAUTHORISED, Cause.FORBIDDEN))
+WAITING_GUARD = Guard(_admit_signer_or_anyone, (_SIGNATURE_SCHEME,), public=True)
+MEMBER_GUARD = Guard(_admit_named_member, (_SIGNATURE_SCHEME,), _LOOKUP_CAUSES)
+AUDIT_GUARD, ROUNDS_GUARD, ADMIN_GUARD = (
+    Guard(_admit_by_token(scope), (_TOKEN_SCHEME,), (Cause.UNAUTHORISED, Cause.FORBIDDEN))
     for scope in (Scope.AUDIT, Scope.ROUNDS, Scope.ADMIN)
 )
-READERS = Guard(
+READERS_GUARD = Guard(
     _admit_by_signature_or_token(_admit_reader, Scope.SUMS),
-    _BOTH,
-    (Cause.UNAUTHORISED, *_FOUND, Cause.REQUEST_REPLAYED),
+    _BOTH_SCHEMES,
+    (Cause.UNAUTHORISED, *_LOOKUP_CAUSES, Cause.REQUEST_REPLAYED),
     single_use=True,
 )
 """The audit log names who downloaded a sum: whoever repeats a reader's request must not look like the reader."""
-HEADS = Guard(
+HEADS_GUARD = Guard(
     _admit_by_signature_or_token(_admit_signer, Scope.SUMS, public_heads=True),
-    _BOTH,
-    (Cause.UNAUTHORISED, *_FOUND),
+    _BOTH_SCHEMES,
+    (Cause.UNAUTHORISED, *_LOOKUP_CAUSES),
 )
-PUBLISHING, CLOSING = (
-    Guard(_admit_by_signature_or_token(_admit_admin, scope), _BOTH, (Cause.UNAUTHORISED, *_SIGNED))
+PUBLISHING_GUARD, CLOSING_GUARD = (
+    Guard(
+        _admit_by_signature_or_token(_admit_admin, scope),
+        _BOTH_SCHEMES,
+        (Cause.UNAUTHORISED, *_SIGNATURE_CAUSES),
+    )
     for scope in (Scope.FEDERATIONS, Scope.ROUNDS)
 )
 """The admin, or an operator that passes on a document that the admin signed."""
@@ -211,13 +219,13 @@ async def _find_roster(request: Request) -> Roster:
     """Find the roster of the path's round or cohort, or the federation's newest one. Raises PeerFault(not-found)."""
     here, path = coordinator_of(request), _check_path(request)
     if "round_id" in path:
-        found: Roster = (await here.catalogue.round(path["round_id"])).attempt.roster
+        found: Roster = (await here.catalogue.find_round(path["round_id"])).attempt.roster
         return found
     if "cohort" in path:
-        return (await here.catalogue.cohort(path["cohort"])).roster
+        return (await here.catalogue.find_cohort(path["cohort"])).roster
     if "combination" in path:
-        return await here.federations.roster((await _find_combination(request)).federation)
-    return await here.federations.roster(path["federation"])
+        return await here.federations.read_roster((await _find_combination(request)).federation)
+    return await here.federations.read_roster(path["federation"])
 
 
 async def _find_combination(request: Request) -> CombinedRecord:
@@ -230,10 +238,10 @@ async def _has_public_head(request: Request) -> bool:
     """Whether the head of the path's round or combination is public. Raises PeerFault(not-found)."""
     here, path = coordinator_of(request), _check_path(request)
     if "round_id" in path:
-        content = (await here.catalogue.round(path["round_id"])).attempt.content
+        content = (await here.catalogue.find_round(path["round_id"])).attempt.content
     else:
         record = await _find_combination(request)
-        content = read_content((await here.federations.study(record.federation, record.study)).content)
+        content = read_content((await here.federations.read_study(record.federation, record.study)).content)
     return content.after.readers == "anyone"
 
 
@@ -249,6 +257,6 @@ async def _find_federation(request: Request) -> str:
 def _check_path(request: Request) -> dict[str, str]:
     """Check the names in the path. Raises PeerFault(malformed-request)."""
     for name, value in request.path_params.items():
-        if name in _NAMES and not re.fullmatch(_NAMES[name], value):
-            raise PeerFault(Cause.MALFORMED_REQUEST, f"path.{name}: must match {_NAMES[name]}")
+        if name in _PATTERN_OF_PARAMETER and not re.fullmatch(_PATTERN_OF_PARAMETER[name], value):
+            raise PeerFault(Cause.MALFORMED_REQUEST, f"path.{name}: must match {_PATTERN_OF_PARAMETER[name]}")
     return request.path_params

@@ -21,11 +21,11 @@ from veilsum.protocol.rest import Scope
 
 ALGORITHMS = ("RS256", "ES256")
 """The only accepted algorithms. None is symmetric."""
-REQUIRED = ("iss", "aud", "sub", "exp", "iat")
-FETCH_S = 5.0
-AGAIN_S = 30.0
+REQUIRED_CLAIMS = ("iss", "aud", "sub", "exp", "iat")
+FETCH_TIMEOUT_S = 5.0
+REFETCH_PAUSE_S = 30.0
 """Pause between two fetches for unknown keys, and after a failed fetch."""
-SUBJECT = "oidc:"
+SUBJECT_PREFIX = "oidc:"
 """Prefix of the names of an issuer's operators; ids of the coordinator's own tokens have no colon."""
 _SUBJECT = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -43,7 +43,7 @@ class Issuer:
         now: Callable[[], float],
         skew_s: float,
         clock: Callable[[], float] = time.monotonic,
-        again_s: float = AGAIN_S,
+        again_s: float = REFETCH_PAUSE_S,
     ) -> None:
         self.name = trust.issuer
         self.terms = trust.model_dump_json()
@@ -51,34 +51,34 @@ class Issuer:
         self._trust, self._now, self._skew_s = trust, now, skew_s
         self._keys, self._one = _Keys(trust, clock, again_s), asyncio.Lock()
 
-    async def caller(self, token: str) -> tuple[Caller, float]:
+    async def authenticate_token(self, token: str) -> tuple[Caller, float]:
         """Return the token's owner and expiry in Unix time. Raises PeerFault: unauthorised, or unavailable without the issuer's keys."""
         try:
-            claims = await self._claims(token)
+            claims = await self._verify_claims(token)
         except (PyJWTError, RecursionError) as error:  # JSON may be nested too deeply for Python
             # Without the error's words, which may quote the token.
-            raise self._refused(type(error).__name__) from error
+            raise self._refused_fault(type(error).__name__) from error
         subject = claims["sub"]
         if not _SUBJECT.fullmatch(subject):
-            raise self._refused("a log cannot show its subject")
+            raise self._refused_fault("a log cannot show its subject")
         said = claims.get(self._trust.claim)
         words = said if isinstance(said, list) else [said]
         known = [self._trust.scopes.get(word) for word in words if isinstance(word, str)]
         scopes = frozenset[Scope]().union(*filter(None, known))
-        return Caller(Role.OPERATOR, f"{SUBJECT}{subject}", scopes=scopes), float(claims["exp"])
+        return Caller(Role.OPERATOR, f"{SUBJECT_PREFIX}{subject}", scopes=scopes), float(claims["exp"])
 
-    async def _claims(self, token: str) -> dict[str, Any]:
+    async def _verify_claims(self, token: str) -> dict[str, Any]:
         kid = jwt.get_unverified_header(token).get("kid")
         if not isinstance(kid, str):
-            raise self._refused("its header names no key")
+            raise self._refused_fault("its header names no key")
         claims: dict[str, Any] = jwt.decode(
             token,
-            await self._key(kid),
+            await self._find_key(kid),
             algorithms=ALGORITHMS,
             audience=self._trust.audience,
             issuer=self._trust.issuer,
             options={
-                "require": list(REQUIRED),
+                "require": list(REQUIRED_CLAIMS),
                 # By the machine's clock: `_check_times` goes by the database's.
                 "verify_exp": False,
                 "verify_iat": False,
@@ -93,14 +93,14 @@ class Issuer:
         try:
             begins_s, ends_s = max(int(claims["iat"]), int(claims.get("nbf", 0))), int(claims["exp"])
         except (ValueError, TypeError, OverflowError):
-            raise self._refused("its times are not numbers") from None
+            raise self._refused_fault("its times are not numbers") from None
         now_s = self._now()
         if ends_s <= now_s - self._skew_s:
-            raise self._refused("it has expired")
+            raise self._refused_fault("it has expired")
         if begins_s > now_s + self._skew_s:
-            raise self._refused("it is not valid yet")
+            raise self._refused_fault("it is not valid yet")
 
-    async def _key(self, kid: str) -> jwt.PyJWK:
+    async def _find_key(self, kid: str) -> jwt.PyJWK:
         try:
             async with self._one:  # a slow issuer holds up one thread
                 key = await asyncio.to_thread(self._keys.get_signing_key, kid)
@@ -110,10 +110,10 @@ class Issuer:
                 Cause.UNAVAILABLE, f"the keys of {where} cannot be fetched now; try again"
             ) from error
         if key.algorithm_name not in ALGORITHMS:
-            raise self._refused(f"its key is not for {' or '.join(ALGORITHMS)}")
+            raise self._refused_fault(f"its key is not for {' or '.join(ALGORITHMS)}")
         return key
 
-    def _refused(self, why: str) -> PeerFault:
+    def _refused_fault(self, why: str) -> PeerFault:
         return PeerFault(
             Cause.UNAUTHORISED, f"the token of {self.name} is refused ({why}): get a new one there"
         )
@@ -123,7 +123,7 @@ class _Keys(PyJWKClient):
     """The issuer's keys, from a file or by discovery, cached for five minutes. A failed fetch is retried after a pause."""
 
     def __init__(self, trust: OpenIDConnect, clock: Callable[[], float], again_s: float) -> None:
-        super().__init__(trust.issuer, timeout=FETCH_S, cooldown_duration=again_s)
+        super().__init__(trust.issuer, timeout=FETCH_TIMEOUT_S, cooldown_duration=again_s)
         self._trust, self._clock, self._again_s = trust, clock, again_s
         self._failed_s = -again_s
 
@@ -133,24 +133,24 @@ class _Keys(PyJWKClient):
         try:
             if self._trust.jwks is not None:
                 return json.loads(self._trust.jwks.read_text("utf-8"))
-            return self._discovered()
+            return self._discover()
         except (PyJWKClientError, OSError, ValueError) as error:
             # It is about the keys, and not about the token.
             self._failed_s = self._clock()
             raise PyJWKClientConnectionError(type(error).__name__) from error
 
-    def _discovered(self) -> dict[str, Any]:
+    def _discover(self) -> dict[str, Any]:
         """OpenID Connect Discovery 1.0, 4."""
         issuer = self._trust.issuer
-        found = _fetched(issuer.rstrip("/") + "/.well-known/openid-configuration")
+        found = _fetch_json(issuer.rstrip("/") + "/.well-known/openid-configuration")
         if found.get("issuer") != issuer:
             raise PyJWKClientError(f"{issuer} says that it is another")
         uri = str(found.get("jwks_uri"))
         if issuer.startswith("https:") and not uri.startswith("https:"):
             raise PyJWKClientError(f"{issuer} shows its keys without TLS")
-        return _fetched(uri)
+        return _fetch_json(uri)
 
 
-def _fetched(uri: str) -> dict[str, Any]:
-    found: dict[str, Any] = PyJWKClient(uri, cache_jwk_set=False, timeout=FETCH_S).fetch_data()
+def _fetch_json(uri: str) -> dict[str, Any]:
+    found: dict[str, Any] = PyJWKClient(uri, cache_jwk_set=False, timeout=FETCH_TIMEOUT_S).fetch_data()
     return found

@@ -6,12 +6,12 @@ from starlette.exceptions import HTTPException
 
 from service.access.guards import coordinator_of
 from service.http.callers import Caller, Role
-from service.storage.audit import DONE, Audit, Deed
+from service.storage.audit import DONE_OUTCOME, Audit, Deed
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.request_signature import RequestSignature
 
-_NAMED_MAX = 64
+_PARAMETER_CHARACTERS_MAX = 64
 """Characters of a path parameter in the audit log: the length of the longest valid name."""
 
 
@@ -22,17 +22,19 @@ def record_sign_of_life(request: Request, caller: Caller) -> None:
         coordinator_of(request).last_heard.note_request(caller.federation, caller.name, signature.created_s)
 
 
-async def record_action(request: Request, outcome: str = DONE) -> None:
+async def record_action(request: Request, outcome: str = DONE_OUTCOME) -> None:
     """Write an authenticated caller's action to the audit log."""
     caller: Caller = request.state.caller  # a page may have authenticated it since
     if caller.role is Role.ANONYMOUS:
         return
     of = {"federation": caller.federation} if caller.federation else {}
-    named = [f"{name}={value[:_NAMED_MAX]}" for name, value in (of | request.path_params).items()]
+    named = [
+        f"{name}={value[:_PARAMETER_CHARACTERS_MAX]}" for name, value in (of | request.path_params).items()
+    ]
     on = " ".join([*named, *getattr(request.state, "made", ())])
     action = f"{request.method} {request.scope['route'].path}"
     audit: Audit = request.app.state.audit
-    await audit.record(Deed(coordinator_of(request).now(), str(caller), action, on, outcome))
+    await audit.record_deed(Deed(coordinator_of(request).now(), str(caller), action, on, outcome))
 
 
 def outcome_of(error: BaseException) -> str:

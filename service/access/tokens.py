@@ -20,20 +20,20 @@ from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import NewToken, Scope, TokenRequest, TokenView
 from veilsum.system.files import write_durably
 
-CONFIGURED = "configured"
+CONFIGURED_NAME = "configured"
 """Id of the token that `VEILSUM_OPERATOR_TOKEN` sets."""
 MIN_CHARACTERS = 16
 """Minimum length of a configured token; generated tokens have 51 characters."""
-FIRST = "first token"
-FILE = "operator.token"
+FIRST_OPERATOR_NAME = "first token"
+FIRST_OPERATOR_FILE = "operator.token"
 """The first token's private file in the data folder."""
-_ALL = Caller(Role.OPERATOR, CONFIGURED, scopes=frozenset({Scope.ADMIN}))
+_CONFIGURED_CALLER = Caller(Role.OPERATOR, CONFIGURED_NAME, scopes=frozenset({Scope.ADMIN}))
 
 
 class Tokens:
     """The tokens of one coordinator.
 
-    `configured` is the hash of a token that is set from outside and may do everything. The first token is left in `folder` if there is no
+    `hash_configured` is the hash of a token that is set from outside and may do everything. The first token is left in `folder` if there is no
     terminal.
     """
 
@@ -42,17 +42,17 @@ class Tokens:
     ) -> None:
         self._database, self._now, self._folder, self._configured = database, now, folder, configured
 
-    async def start(self) -> None:
+    async def create_first_token(self) -> None:
         """Draw a first token and hand it over once, unless one exists or is configured."""
         if self._configured is not None:
             return
 
         def draw(connection: Connection) -> None:
             # Two replicas that start together draw one.
-            self._database.alone(connection, "token")
+            self._database.lock_alone(connection, "token")
             if connection.execute(select(tokens.c.id).limit(1)).first() is not None:
                 return
-            made, secret = self._made(FIRST, {Scope.ADMIN}, None)
+            made, secret = self._draw_token(FIRST_OPERATOR_NAME, {Scope.ADMIN}, None)
             connection.execute(insert(tokens).values(made))
             self._hand_over(secret)  # before the commit, or a crash between would lose it
 
@@ -63,57 +63,57 @@ class Tokens:
         if sys.stderr.isatty():
             shown = f"Operator token (shown only this once): {secret}"
         else:
-            path = self._folder / FILE
+            path = self._folder / FIRST_OPERATOR_FILE
             write_durably(path, f"{secret}\n".encode())
             shown = f"Operator token: in {path.absolute()}; move it to where you keep it"
         sys.stderr.write(shown + "\n")
         sys.stderr.flush()
 
-    async def caller(self, token: str) -> Caller:
+    async def authenticate_token(self, token: str) -> Caller:
         """Return the token's owner. Raises PeerFault(unauthorised) if it is unknown, revoked or expired."""
-        digest = _hash(token)
+        digest = _hash_token(token)
         if self._configured is not None and hmac.compare_digest(digest, self._configured):
-            return _ALL
-        return (await self._stored(tokens.c.sha256 == digest))[0]
+            return _CONFIGURED_CALLER
+        return (await self._find_stored(tokens.c.sha256 == digest))[0]
 
-    async def standing(self, token: str) -> tuple[Caller, str]:
+    async def find_in_force(self, token: str) -> tuple[Caller, str]:
         """Return the owner of the token with this id, and its SHA-256. Raises PeerFault(unauthorised) if it is no longer in force."""
-        if token == CONFIGURED and self._configured is not None:
-            return _ALL, self._configured
-        return await self._stored(tokens.c.id == token)
+        if token == CONFIGURED_NAME and self._configured is not None:
+            return _CONFIGURED_CALLER, self._configured
+        return await self._find_stored(tokens.c.id == token)
 
-    async def _stored(self, which: ColumnElement[bool]) -> tuple[Caller, str]:
-        row = await self._database.row(select(tokens).where(which))
+    async def _find_stored(self, which: ColumnElement[bool]) -> tuple[Caller, str]:
+        row = await self._database.read_row(select(tokens).where(which))
         if row is None:
-            raise unauthorised()
+            raise unauthorised_fault()
         for when, what in ((row.revoked_s, "was revoked"), (row.expires_s, "has expired")):
             if when is not None and self._now() >= when:
                 raise PeerFault(Cause.UNAUTHORISED, f"token {row.id} {what}: ask its issuer for another")
-        with self._database.quarantine.reading(f"token {row.id}"):
+        with self._database.quarantine.quarantine_errors(f"token {row.id}"):
             scopes = frozenset(map(Scope, row.scopes.split()))
         return Caller(Role.OPERATOR, row.id, row.federation or "", scopes), row.sha256
 
-    async def create(self, request: TokenRequest) -> NewToken:
+    async def create_token(self, request: TokenRequest) -> NewToken:
         """Make a token. Its secret is not stored."""
-        made, secret = self._made(request.name, request.scopes, self._now() + request.lifetime_s)
+        made, secret = self._draw_token(request.name, request.scopes, self._now() + request.lifetime_s)
         made["federation"] = request.federation
 
         def store(connection: Connection) -> TokenView:
             connection.execute(insert(tokens).values(made))
-            return _view(connection.execute(select(tokens).where(tokens.c.id == made["id"])).one())
+            return _token_view(connection.execute(select(tokens).where(tokens.c.id == made["id"])).one())
 
         view = await self._database.write(store)
         return NewToken(**view.model_dump(), secret=secret)
 
-    async def views(self) -> tuple[TokenView, ...]:
+    async def list_tokens(self) -> tuple[TokenView, ...]:
         """Return every token, oldest first."""
         views = list[TokenView]()
-        for row in await self._database.rows(select(tokens).order_by(tokens.c.created_s, tokens.c.id)):
-            with self._database.quarantine.skipping(f"token {row.id}"):
-                views.append(_view(row))
+        for row in await self._database.read_rows(select(tokens).order_by(tokens.c.created_s, tokens.c.id)):
+            with self._database.quarantine.skip_errors(f"token {row.id}"):
+                views.append(_token_view(row))
         return tuple(views)
 
-    async def revoke(self, token: str, by: Caller) -> TokenView:
+    async def revoke_token(self, token: str, by: Caller) -> TokenView:
         """Revoke a token; idempotent. Raises PeerFault: not-found, or conflict for the caller's own."""
         if token == by.name:
             raise PeerFault(
@@ -127,17 +127,17 @@ class Tokens:
             row = connection.execute(select(tokens).where(tokens.c.id == token)).first()
             if row is None:
                 raise not_found("token")
-            return _view(row)
+            return _token_view(row)
 
         return await self._database.write(store)
 
-    def _made(
+    def _draw_token(
         self, name: str, scopes: Iterable[Scope], expires_s: float | None
     ) -> tuple[dict[str, Any], str]:
         secret = "veilsum_" + secrets.token_urlsafe(32)
         made = {
             "id": secrets.token_hex(4),
-            "sha256": _hash(secret),
+            "sha256": _hash_token(secret),
             "name": name,
             "scopes": " ".join(sorted(scopes)),
             "created_s": self._now(),
@@ -146,7 +146,7 @@ class Tokens:
         return made, secret
 
 
-def configured(token: SecretStr | None) -> str | None:
+def hash_configured(token: SecretStr | None) -> str | None:
     """Return the hash of the configured token; None if unset or empty. Raises Misuse for one that is short, or that no header carries."""
     text = token.get_secret_value().strip() if token is not None else ""
     if 0 < len(text) < MIN_CHARACTERS:
@@ -158,16 +158,16 @@ def configured(token: SecretStr | None) -> str | None:
         raise Misuse(
             "VEILSUM_OPERATOR_TOKEN: expected one line of ASCII characters; `openssl rand -hex 32` makes a token"
         )
-    return _hash(text) if text else None
+    return _hash_token(text) if text else None
 
 
-def unauthorised() -> PeerFault:
+def unauthorised_fault() -> PeerFault:
     return PeerFault(
         Cause.UNAUTHORISED, "no valid operator's token: send one as 'Authorization: Bearer <token>'"
     )
 
 
-def _view(row: Row[Any]) -> TokenView:
+def _token_view(row: Row[Any]) -> TokenView:
     return TokenView(
         token=row.id,
         name=row.name,
@@ -179,5 +179,5 @@ def _view(row: Row[Any]) -> TokenView:
     )
 
 
-def _hash(token: str) -> str:
+def _hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()

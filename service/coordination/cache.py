@@ -7,9 +7,9 @@ from weakref import WeakSet, WeakValueDictionary
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-RECENT = 20_000
+RECENT_MEMBERS_MAX = 20_000
 """Members of all cohorts, and of all rounds, that are cached although there is nothing to do for them."""
-_EACH = 100
+_OBJECT_WEIGHT = 100
 """What a cohort or round weighs beside its members, in members."""
 
 
@@ -24,14 +24,14 @@ class Recent(Generic[K, V]):
         self._most, self._weight = most, 0
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
 
-    def get(self, key: K) -> V | None:
+    def get_value(self, key: K) -> V | None:
         """Return a cached value."""
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
         return self._kept[key][0]
 
-    def put(self, key: K, value: V, weight: int) -> None:
+    def put_value(self, key: K, value: V, weight: int) -> None:
         """Cache a value, and drop the least recently used ones."""
         self._weight += weight - self._kept.pop(key, (None, 0))[1]
         self._kept[key] = value, weight
@@ -69,11 +69,11 @@ class ObjectCache(Mapping[str, T]):
         self._all = WeakValueDictionary[str, T]()
         self._by_federation = defaultdict[str, WeakSet[T]](WeakSet)
         self._open = dict[str, T]()
-        self._recent = Recent[str, T](RECENT)
+        self._recent = Recent[str, T](RECENT_MEMBERS_MAX)
 
     def __getitem__(self, name: str) -> T:
         found = self._all[name]
-        self._recent.put(name, found, found.size + _EACH)
+        self._recent.put_value(name, found, found.size + _OBJECT_WEIGHT)
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -82,19 +82,19 @@ class ObjectCache(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._all)
 
-    def put(self, found: T) -> None:
+    def put_object(self, found: T) -> None:
         """Cache one that was loaded, or for which there is something to do again."""
         self._all[found.id] = found
         self._by_federation[found.federation].add(found)
         if not found.at_rest:
             self._open[found.id] = found
-        self._recent.put(found.id, found, found.size + _EACH)
+        self._recent.put_value(found.id, found, found.size + _OBJECT_WEIGHT)
 
-    def of(self, federation: str) -> list[T]:
+    def of_federation(self, federation: str) -> list[T]:
         """Return a federation's."""
         return list(self._by_federation.get(federation, ()))
 
-    def open(self) -> list[T]:
+    def open_objects(self) -> list[T]:
         """Return those for which there is something to do, and stop holding the others."""
         self._open = {name: each for name, each in self._open.items() if not each.at_rest}
         return list(self._open.values())

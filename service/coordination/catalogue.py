@@ -13,7 +13,7 @@ from sqlalchemy import Row, func, select
 from service.coordination import journal
 from service.coordination.cache import ObjectCache
 from service.coordination.cohorts import Brief, Cohort
-from service.coordination.documents import MATERIAL, TRANSCRIPTS
+from service.coordination.documents import MATERIAL_DOCUMENT, TRANSCRIPTS_FOLDER
 from service.coordination.federations import Federations
 from service.coordination.journal import read_survivors
 from service.coordination.rounds import EndedRound, Host, LiveRound, Round
@@ -75,11 +75,11 @@ class Catalogue:
         self.cohorts, self.rounds = ObjectCache[Cohort](), ObjectCache[Round]()
         self.memory = Memory(RUNNING_SUMS_BYTES)
         self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
-        self._host = Host(database, blobs, self.memory, key, wake, self._replace, on_garbage)
+        self._host = Host(database, blobs, self.memory, key, wake, self._replace_ended, on_garbage)
 
     # Asked for by name
 
-    async def cohort(self, name: str) -> Cohort:
+    async def find_cohort(self, name: str) -> Cohort:
         """Return a cohort, brought up to date. Raises PeerFault(not-found)."""
         found = self.cohorts.get(name)
         if found is None:
@@ -88,11 +88,11 @@ class Catalogue:
         await self._refresh_cohort(found)
         return found
 
-    async def round(self, name: str, what: str = "round") -> Round:
+    async def find_round(self, name: str, what: str = "round") -> Round:
         """Return a round, brought up to date. Raises PeerFault(not-found)."""
         found = self.rounds.get(name)
         while found is None:
-            row = await self._database.row(select(rounds).where(rounds.c.id == name))
+            row = await self._database.read_row(select(rounds).where(rounds.c.id == name))
             if row is None:
                 raise not_found(what)
             if row.final is None:
@@ -101,19 +101,19 @@ class Catalogue:
             else:
                 # One at a time, so that requests for ended rounds don't delay the running ones.
                 async with self._reading:
-                    with self._database.quarantine.reading(f"round {name}"):
+                    with self._database.quarantine.quarantine_errors(f"round {name}"):
                         found = self.rounds.get(name) or await self._load_ended(row)
         await found.refresh()
         return self.rounds.get(name, found)  # another, if it has ended now
 
     async def round_of(self, context: str) -> Round:
         """Return the round of a context. Raises PeerFault(not-found)."""
-        found = await self.round(round_name(bytes.fromhex(context)), "context")
+        found = await self.find_round(round_name(bytes.fromhex(context)), "context")
         if found.attempt.context.hex() != context:
             raise not_found("context")
         return found
 
-    async def material(
+    async def find_material(
         self, question: Question, period: str, step: str, links: Sequence[Link]
     ) -> bytes | None:
         """Return a step's input from the step before it; None if it needs none, or if that step has no result."""
@@ -121,50 +121,50 @@ class Catalogue:
         certified = [] if before is None else certified_links(question, period, before, links)
         if not certified:
             return None
-        documents = (await self.round(round_name(certified[0].context))).documents
+        documents = (await self.find_round(round_name(certified[0].context))).documents
         if documents.record is None:
             return None
-        return await in_blob_thread(documents.document, MATERIAL)
+        return await in_blob_thread(documents.fetch_document, MATERIAL_DOCUMENT)
 
     async def material_of(self, attempt: Attempt) -> bytes | None:
         """Return the file that members fetch with the opening."""
         spec = attempt.spec
-        return await self.material(spec.question, spec.period, spec.step, attempt.opening.links)
+        return await self.find_material(spec.question, spec.period, spec.step, attempt.opening.links)
 
     # Open ones
 
-    def open(self) -> list[Cohort | LiveRound]:
+    def open_objects(self) -> list[Cohort | LiveRound]:
         """Those with work to do, now or later."""
-        return [*self.cohorts.open(), *self.live()]
+        return [*self.cohorts.open_objects(), *self.live_rounds()]
 
-    def live(self, federation: str | None = None) -> list[LiveRound]:
+    def live_rounds(self, federation: str | None = None) -> list[LiveRound]:
         """Rounds that have not ended, as far as this process knows: at most one for each federation."""
         return [
             round_
-            for round_ in self.rounds.open()
+            for round_ in self.rounds.open_objects()
             if isinstance(round_, LiveRound) and federation in {None, round_.federation}
         ]
 
-    async def stirring(self) -> set[str]:
+    async def active_federations(self) -> set[str]:
         """Return the federations with something open, in storage or in memory."""
-        forming = select(cohorts.c.federation).where(*_FORMING)
+        forming = select(cohorts.c.federation).where(*_FORMING_COHORTS)
         live = select(rounds.c.federation).where(rounds.c.final.is_(None))
-        found = await self._database.values(forming.union(live))
-        return set(found) | {thing.federation for thing in self.open()}
+        found = await self._database.read_values(forming.union(live))
+        return set(found) | {thing.federation for thing in self.open_objects()}
 
     async def refresh_federation(self, federation: str) -> None:
         """Bring a federation's cohorts and rounds up to date."""
         await self._load_open(federation)
-        for cohort in self.cohorts.of(federation):
+        for cohort in self.cohorts.of_federation(federation):
             await self._refresh_cohort(cohort)
-        for round_ in self.live(federation):
+        for round_ in self.live_rounds(federation):
             await round_.refresh()
-        await self._runs.look(federation)
+        await self._runs.update_revision(federation)
 
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:
             count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
-            known = await self._database.value(count)
+            known = await self._database.read_value(count)
             if cohort.live is not None:
                 await cohort.live.refresh()
             if known != len(cohort.rounds):
@@ -172,7 +172,7 @@ class Catalogue:
                     await self._load_rounds(cohort)
         await cohort.refresh()
 
-    async def begin(self, attempt: Attempt, cohort: Cohort, opened_s: float) -> Round:
+    async def add_round(self, attempt: Attempt, cohort: Cohort, opened_s: float) -> Round:
         """Add the round that was just stored to its up-to-date cohort."""
         async with self._loading:
             found = self.rounds.get(round_name(attempt.context))  # by what the database has told
@@ -184,35 +184,35 @@ class Catalogue:
 
     def _add_live(self, round_: LiveRound, cohort: Cohort) -> None:
         if round_.end is None:  # it may have ended while it was loaded
-            self.rounds.put(round_)
-        cohort.opened(round_)
-        self.cohorts.put(cohort)  # again, for as long as the round is live
+            self.rounds.put_object(round_)
+        cohort.note_round(round_)
+        self.cohorts.put_object(cohort)  # again, for as long as the round is live
 
-    def _replace(self, ended: EndedRound) -> None:
+    def _replace_ended(self, ended: EndedRound) -> None:
         """Put an ended round in the place of its live one."""
-        self.rounds.put(ended)
-        self._runs.changed(ended.federation)
+        self.rounds.put_object(ended)
+        self._runs.notify_change(ended.federation)
 
     # From storage
 
-    async def load(self, not_before_s: float) -> None:
+    async def load_open(self, not_before_s: float) -> None:
         """Load everything that was open when the last process stopped.
 
         Raises:
             Misuse: blobs that the database refers to are missing.
         """
         await self._check_blobs()
-        for federation in sorted(await self.stirring()):
-            with self._database.quarantine.skipping(f"federation {federation}"):
+        for federation in sorted(await self.active_federations()):
+            with self._database.quarantine.skip_errors(f"federation {federation}"):
                 await self._load_open(federation, not_before_s)
 
     async def _check_blobs(self) -> None:
-        for folder in (TRANSCRIPTS, journal.FOLDER):
-            if await in_blob_thread(self._blobs.names, folder):
+        for folder in (TRANSCRIPTS_FOLDER, journal.EVENTS_FOLDER):
+            if await in_blob_thread(self._blobs.list_names, folder):
                 return
         ended = select(rounds.c.id).where(rounds.c.state.is_not(None))
-        announced = select(events.c.round).where(events.c.kind == journal.ASIDE)
-        if await self._database.value(ended.union(announced).limit(1)) is None:
+        announced = select(events.c.round).where(events.c.kind == journal.BLOB_EVENT_KIND)
+        if await self._database.read_value(ended.union(announced).limit(1)) is None:
             return
         raise Misuse(
             "the database knows uploads or results, and their files are gone: restore the data folder's `blobs`, or correct "
@@ -222,11 +222,11 @@ class Catalogue:
     async def _load_open(self, federation: str, not_before_s: float = 0.0) -> None:
         """Load a federation's open cohorts and rounds that are not cached yet."""
         async with self._loading:
-            forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *_FORMING)
-            for name in await self._database.values(forming):
+            forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *_FORMING_COHORTS)
+            for name in await self._database.read_values(forming):
                 await self._load_cohort(name, not_before_s)
             live = select(rounds.c.id, rounds.c.cohort).where(rounds.c.federation == federation)
-            row = await self._database.row(live.where(rounds.c.final.is_(None)))
+            row = await self._database.read_row(live.where(rounds.c.final.is_(None)))
             if row is None or row.id in self.rounds:
                 return
             if row.cohort in self.cohorts:
@@ -237,20 +237,20 @@ class Catalogue:
     async def _load_cohort(self, name: str, not_before_s: float = 0.0) -> Cohort:
         if (known := self.cohorts.get(name)) is not None:
             return known
-        row = await self._database.row(select(cohorts).where(cohorts.c.id == name))
+        row = await self._database.read_row(select(cohorts).where(cohorts.c.id == name))
         if row is None:
             raise not_found("cohort")
-        with self._database.quarantine.reading(f"cohort {name} of federation {row.federation}"):
-            roster = await self._federations.roster(row.federation, row.roster_number)
-            study = await self._federations.study(row.federation, row.study)
+        with self._database.quarantine.quarantine_errors(f"cohort {name} of federation {row.federation}"):
+            roster = await self._federations.read_roster(row.federation, row.roster_number)
+            study = await self._federations.read_study(row.federation, row.study)
             repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
             repeated = () if row.repeats is None else await read_survivors(self._database, repeats)
             enrolling = Enrolling(roster, study, row.counter, row.period, repeats, repeated)
-            cohort = Cohort(self._database, self._wake, self._runs.changed, enrolling, row.deadline_s)
+            cohort = Cohort(self._database, self._wake, self._runs.notify_change, enrolling, row.deadline_s)
             check_named(name, cohort.id)
-            await cohort.load(not_before_s)
+            await cohort.load_state(not_before_s)
         await self._load_rounds(cohort, not_before_s)
-        self.cohorts.put(cohort)
+        self.cohorts.put_object(cohort)
         self._wake()
         return cohort
 
@@ -258,27 +258,27 @@ class Catalogue:
         """Add the rounds that a cohort does not know yet, oldest first, leaving known ones as they are."""
         query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id)
         new = query.order_by(rounds.c.number).offset(len(cohort.rounds))
-        for row in await self._database.rows(new):
+        for row in await self._database.read_rows(new):
             if row.final is None:
-                live = await self._database.row(select(rounds).where(rounds.c.id == row.id))
+                live = await self._database.read_row(select(rounds).where(rounds.c.id == row.id))
                 assert live is not None
-                with self._database.quarantine.reading(f"round {row.id}"):
+                with self._database.quarantine.quarantine_errors(f"round {row.id}"):
                     round_ = await self._load_live(live, cohort, not_before_s)
                 self._add_live(round_, cohort)
             else:
-                with self._database.quarantine.reading(f"round {row.id}"):
+                with self._database.quarantine.quarantine_errors(f"round {row.id}"):
                     view = await asyncio.to_thread(read_view, row.id, row.final)
-                cohort.opened(Brief.of(view))
+                cohort.note_round(Brief.of_view(view))
         self._wake()
 
     async def _load_live(self, row: Row[Any], cohort: Cohort, not_before_s: float) -> LiveRound:
         """Load a round that was live when its row was read; deadlines that passed meanwhile are postponed a little for members."""
         await cohort.refresh()
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
-        attempt = Attempt(cohort.roster, cohort.enrolling.study, cohort.formed(), opening)
+        attempt = Attempt(cohort.roster, cohort.enrolling.study, cohort.formed_manifest(), opening)
         check_named(row.id, round_name(attempt.context))
         round_ = await self._make_live(attempt, cohort, row.opened_s, not_before_s)
-        await round_.resume()
+        await round_.apply_stored()
         return round_
 
     async def _make_live(
@@ -295,20 +295,20 @@ class Catalogue:
 
     async def _load_ended(self, row: Row[Any]) -> EndedRound:
         query = select(cohorts.c.roster_number, cohorts.c.study, cohorts.c.manifest)
-        formed = await self._database.row(query.where(cohorts.c.id == row.cohort))
+        formed = await self._database.read_row(query.where(cohorts.c.id == row.cohort))
         assert formed is not None
-        roster = await self._federations.roster(row.federation, formed.roster_number)
-        study = await self._federations.study(row.federation, formed.study)
+        roster = await self._federations.read_roster(row.federation, formed.roster_number)
+        study = await self._federations.read_study(row.federation, formed.study)
         manifest = await asyncio.to_thread(Manifest.from_bytes, formed.manifest)
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(roster, study, manifest, opening)
         check_named(row.id, round_name(attempt.context))
-        end = await asyncio.to_thread(RoundEnd.read, row)
+        end = await asyncio.to_thread(RoundEnd.from_row, row)
         round_ = EndedRound(self._blobs, attempt, row.opened_s, end)
-        self.rounds.put(round_)
+        self.rounds.put_object(round_)
         if not row.cleared:
             self._host.on_garbage(round_)
         return round_
 
 
-_FORMING = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
+_FORMING_COHORTS = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)

@@ -9,9 +9,9 @@ from service.coordination.catalogue import Catalogue
 from service.coordination.cohorts import Cohort
 from service.coordination.rounds import Round
 from service.storage.database import Database
-from service.storage.faults import tried
+from service.storage.faults import log_errors
 from service.storage.tables import rounds
-from service.telemetry.logs import LOGGER, where
+from service.telemetry.logs import LOGGER, describe_error
 
 log = structlog.get_logger(LOGGER)
 
@@ -27,16 +27,16 @@ class ChangeFeed:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
         self._database, self._catalogue = database, catalogue
 
-    async def follow(self) -> None:
+    async def follow_changes(self) -> None:
         """Follow other processes' changes until cancelled."""
-        await asyncio.gather(self._listen(), self._poll_changes())
+        await asyncio.gather(self._listen_for_changes(), self._poll_changes())
 
     async def refresh_all(self) -> None:
         """Bring everything that is open or cached up to date."""
         if not self._database.shared:
             return
-        for federation in sorted({*await self._catalogue.stirring(), *await self._list_behind()}):
-            with self._database.quarantine.skipping(f"federation {federation}"):
+        for federation in sorted({*await self._catalogue.active_federations(), *await self._list_behind()}):
+            with self._database.quarantine.skip_errors(f"federation {federation}"):
                 await self._catalogue.refresh_federation(federation)
 
     async def _list_behind(self) -> set[str]:
@@ -47,24 +47,26 @@ class ChangeFeed:
             .where(rounds.c.cohort.in_(here))
             .group_by(rounds.c.cohort)
         )
-        rows = await self._database.rows(counted)
+        rows = await self._database.read_rows(counted)
         return {here[row.cohort].federation for row in rows if row.many != len(here[row.cohort].rounds)}
 
     async def _poll_changes(self) -> None:
         while self._database.shared:
             await asyncio.sleep(CHANGES_POLL_S)
-            await tried(self.refresh_all())
+            await log_errors(self.refresh_all())
 
-    async def _listen(self) -> None:
+    async def _listen_for_changes(self) -> None:
         """Refresh what notifications name."""
         changed: asyncio.Queue[str] = asyncio.Queue()
         refreshing = asyncio.create_task(self._refresh_changed(changed))
         try:
             while True:
                 try:
-                    await self._database.listen(changed.put_nowait)
+                    await self._database.listen_for_changes(changed.put_nowait)
                 except Exception as error:  # noqa: BLE001 - as in `tried`
-                    log.warning("no word of others' changes", again_in_s=CHANGES_POLL_S, **where(error))
+                    log.warning(
+                        "no word of others' changes", again_in_s=CHANGES_POLL_S, **describe_error(error)
+                    )
                     await asyncio.sleep(CHANGES_POLL_S)
         finally:
             refreshing.cancel()
@@ -79,4 +81,4 @@ class ChangeFeed:
                 for topic in dict.fromkeys(topics):  # in the order in which it happened
                     thing: Cohort | Round | None = catalogue.cohorts.get(topic) or catalogue.rounds.get(topic)
                     refreshing = thing.refresh() if thing is not None else catalogue.refresh_federation(topic)
-                    await asyncio.wait([group.create_task(tried(refreshing))], timeout=CHANGE_TURN_S)
+                    await asyncio.wait([group.create_task(log_errors(refreshing))], timeout=CHANGE_TURN_S)

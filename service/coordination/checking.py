@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.exc import DatabaseError
 
-from service.coordination.journal import AT_ONCE
+from service.coordination.journal import EVENTS_PER_READ
 from service.coordination.standing import RoundEnd, read_closing
 from service.settings import Settings
 from service.storage import migrating, stores
 from service.storage.database import Database
-from service.storage.faults import check_named, worded
+from service.storage.faults import check_named, reword_errors
 from service.storage.tables import (
     audit,
     audit_head,
@@ -28,21 +28,21 @@ from service.storage.tables import (
     studies,
     tokens,
 )
-from veilsum.protocol.audit import AuditEntry, End, follow
+from veilsum.protocol.audit import AuditEntry, End, follow_entries
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import KeyCard, Link, Lost, Manifest, Opening, Roster, Study, parse
+from veilsum.protocol.messages import KeyCard, Link, Lost, Manifest, Opening, Roster, Study, parse_message
 from veilsum.protocol.rest import Problem, Scope, round_name
 
 
-def _roster(row: Row[Any]) -> None:
+def _check_roster(row: Row[Any]) -> None:
     Roster.from_bytes(row.body).verify_admin(bytes.fromhex(row.federation))
 
 
-def _study(row: Row[Any]) -> None:
+def _check_study(row: Row[Any]) -> None:
     check_named(row.hash, Study.from_bytes(row.body).hash.hex())
 
 
-def _cohort(row: Row[Any]) -> None:
+def _check_cohort(row: Row[Any]) -> None:
     bytes.fromhex(row.study)
     if row.manifest is not None:
         check_named(row.id, Manifest.from_bytes(row.manifest).cohort.hex())
@@ -50,14 +50,14 @@ def _cohort(row: Row[Any]) -> None:
         Problem.model_validate_json(row.fault)
 
 
-def _card(row: Row[Any]) -> None:
+def _check_card(row: Row[Any]) -> None:
     check_named(row.member, KeyCard.from_bytes(row.body).member)
 
 
-def _round(row: Row[Any]) -> None:
+def _check_round(row: Row[Any]) -> None:
     check_named(row.cohort, Opening.from_bytes(row.opening).cohort.hex())
     if row.final is not None:
-        check_named(row.state, RoundEnd.read(row).state)
+        check_named(row.state, RoundEnd.from_row(row).state)
 
 
 def _lost(row: Row[Any]) -> None:
@@ -66,66 +66,68 @@ def _lost(row: Row[Any]) -> None:
     lost.verify(bytes.fromhex(row.federation), "admin")
 
 
-def _event(row: Row[Any]) -> None:
+def _check_event(row: Row[Any]) -> None:
     if row.kind == "message":
-        parse(row.body)
+        parse_message(row.body)
 
 
-def _key(row: Row[Any]) -> None:
+def _check_key(row: Row[Any]) -> None:
     check_named(row.public_key, bytes.fromhex(row.public_key).hex())
 
 
-def _token(row: Row[Any]) -> None:
+def _check_token(row: Row[Any]) -> None:
     check_named(row.sha256, bytes.fromhex(row.sha256).hex())
     list(map(Scope, row.scopes.split()))
 
 
 _ROWS: tuple[tuple[Table, Callable[[Row[Any]], None], str], ...] = (
-    (rosters, _roster, "roster {0.number} of federation {0.federation}"),
-    (studies, _study, "study {0.hash} of federation {0.federation}"),
-    (cohorts, _cohort, "cohort {0.id} of federation {0.federation}"),
-    (cards, _card, "card of {0.member} in cohort {0.cohort}"),
-    (rounds, _round, "round {0.id} of federation {0.federation}"),
+    (rosters, _check_roster, "roster {0.number} of federation {0.federation}"),
+    (studies, _check_study, "study {0.hash} of federation {0.federation}"),
+    (cohorts, _check_cohort, "cohort {0.id} of federation {0.federation}"),
+    (cards, _check_card, "card of {0.member} in cohort {0.cohort}"),
+    (rounds, _check_round, "round {0.id} of federation {0.federation}"),
     (lost_contexts, _lost, "Lost of context {0.context} in federation {0.federation}"),
-    (events, _event, "event {0.number} of round {0.round}"),
-    (tokens, _token, "token {0.id}"),
-    (coordinator, _key, "coordinator's public key"),
+    (events, _check_event, "event {0.number} of round {0.round}"),
+    (tokens, _check_token, "token {0.id}"),
+    (coordinator, _check_key, "coordinator's public key"),
 )
 """For each table, how to read a row and what to call it."""
 
 
-async def check(settings: Settings) -> dict[str, list[str]]:
+async def find_damage(settings: Settings) -> dict[str, list[str]]:
     """Return the names of damaged parts of a coordinator's database. Changes nothing.
 
     Raises:
         Misuse: a coordinator works on the data folder's SQLite, the database can't be reached, or has another format.
     """
-    async with stores.connected(settings) as database:
+    async with stores.connect_database(settings) as database:
         await _check_format(database)
-        with worded():
-            damaged = [f"file: {words}" for words in await database.check()]
+        with reword_errors():
+            damaged = [f"file: {words}" for words in await database.find_damage()]
         for table, read, name in _ROWS:
-            damaged += await _rows(database, table, read, name)
-        damaged += await _chains(database)
-        damaged += await _log(database)
+            damaged += await _check_rows(database, table, read, name)
+        damaged += await _check_chains(database)
+        damaged += await _check_log(database)
     return {"damaged": damaged}
 
 
 async def _check_format(database: Database) -> None:
-    with worded(), suppress(DatabaseError):
-        found = await database.read(migrating.current)
-        if found != migrating.newest():
+    with reword_errors(), suppress(DatabaseError):
+        found = await database.read(migrating.current_format)
+        if found != migrating.newest_format():
             raise Misuse(
-                f"the database has the format {found or 'of no release'}, and this release checks {migrating.newest()}: check it by the "
+                f"the database has the format {found or 'of no release'}, and this release checks {migrating.newest_format()}: check it by the "
                 "release that wrote it"
             )
 
 
-async def _rows(database: Database, table: Table, read: Callable[[Row[Any]], None], name: str) -> list[str]:
+async def _check_rows(
+    database: Database, table: Table, read: Callable[[Row[Any]], None], name: str
+) -> list[str]:
     damaged = list[str]()
 
     def look(connection: Connection) -> None:
-        for row in connection.execute(select(table), execution_options={"yield_per": AT_ONCE}):
+        for row in connection.execute(select(table), execution_options={"yield_per": EVENTS_PER_READ}):
             try:
                 read(row)
             except Exception:  # noqa: BLE001 - damaged rows fail anywhere
@@ -138,12 +140,12 @@ async def _rows(database: Database, table: Table, read: Callable[[Row[Any]], Non
     return damaged
 
 
-async def _chains(database: Database) -> list[str]:
+async def _check_chains(database: Database) -> list[str]:
     """Check that each federation's links agree with the rows of its ended rounds."""
     ended = select(rounds).where(rounds.c.final.is_not(None)).order_by(rounds.c.number)
     try:
-        rows = await database.rows(ended)
-        chain = await database.rows(select(links).order_by(links.c.position))
+        rows = await database.read_rows(ended)
+        chain = await database.read_rows(select(links).order_by(links.c.position))
     except Exception as error:  # noqa: BLE001 - as above
         return [f"table links: not all rows can be read ({type(error).__name__})"]
     damaged = list[str]()
@@ -151,12 +153,12 @@ async def _chains(database: Database) -> list[str]:
         pairs = zip_longest(
             *([row for row in each if row.federation == federation] for each in (rows, chain))
         )
-        if not all(starmap(_fits, pairs)):
+        if not all(starmap(_link_fits, pairs)):
             damaged.append(f"chain of federation {federation}")
     return damaged
 
 
-def _fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
+def _link_fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
     if row is None or stored is None:
         return False
     try:
@@ -168,12 +170,12 @@ def _fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
     return said == own and (link.reason, link.survivors) == (closing.reason, closing.survivors_hash)
 
 
-async def _log(database: Database) -> list[str]:
+async def _check_log(database: Database) -> list[str]:
     """Check the audit log's chain."""
 
     def ends(connection: Connection) -> tuple[End, Row[Any] | None]:
         rows = connection.execute(select(audit).order_by(audit.c.number)).mappings()
-        end = follow(AuditEntry.model_validate(dict(row)) for row in rows)
+        end = follow_entries(AuditEntry.model_validate(dict(row)) for row in rows)
         return end, connection.execute(select(audit_head)).first()
 
     try:

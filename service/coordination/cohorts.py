@@ -61,7 +61,7 @@ class Brief:
     step: str
 
     @classmethod
-    def of(cls, view: RoundView) -> "Brief":
+    def of_view(cls, view: RoundView) -> "Brief":
         """Summarise a round's view."""
         return cls(view.round, view.state, (view.sequence, view.attempt), view.spec.step)
 
@@ -93,7 +93,7 @@ class Cohort:
         self.size = len(enrolling.roster.members)
         self.live: LiveRound | None = None
         self._past: tuple[Brief, ...] = ()
-        self.watch = Watch(lambda: self.version, lambda: 0 if self.open else self.version)
+        self.watch = Watch(lambda: self.version, lambda: 0 if self.is_open else self.version)
         self._database, self._wake, self._on_ended = database, wake, on_ended
         self._seen = 0
         """How often the stored cohort had changed when it was last read."""
@@ -109,19 +109,19 @@ class Cohort:
         """The study's."""
         return self.enrolling.content
 
-    def opened(self, opened: LiveRound | Brief) -> None:
+    def note_round(self, opened: LiveRound | Brief) -> None:
         """Note this cohort's next round, live or as the `Brief` of one that has ended. All earlier rounds have ended."""
         past = self.rounds
         self.live = opened if isinstance(opened, LiveRound) else None
         self._past = (*past, opened) if isinstance(opened, Brief) else past
-        self.watch.notify()
+        self.watch.notify_waiters()
 
     @property
     def rounds(self) -> tuple[Brief, ...]:
         """Its rounds, oldest first."""
         if self.live is None:
             return self._past
-        last = Brief.of(self.live.view())
+        last = Brief.of_view(self.live.current_view())
         if self.live.end is not None:
             self._past, self.live = (*self._past, last), None
             return self._past
@@ -129,23 +129,23 @@ class Cohort:
 
     async def refresh(self) -> None:
         """Load other processes' changes."""
-        if self.open and self._database.shared:
+        if self.is_open and self._database.shared:
             async with self._lock:
                 await self._catch_up()
 
-    async def load(self, not_before_s: float) -> None:
+    async def load_state(self, not_before_s: float) -> None:
         """Load the stored state. A deadline that passed while no process ran is postponed a little."""
         self.deadline_s = max(self.deadline_s, not_before_s)
         await self._catch_up()
 
     async def _catch_up(self) -> None:
-        def stored(connection: Connection) -> tuple[Row[Any], Sequence[bytes]]:
+        def read_stored(connection: Connection) -> tuple[Row[Any], Sequence[bytes]]:
             row = connection.execute(select(cohorts).where(cohorts.c.id == self.id)).one()
             if row.changes == self._seen:
                 return row, ()
             return row, connection.scalars(select(cards.c.body).where(cards.c.cohort == self.id)).all()
 
-        row, bodies = await self._database.read(stored)
+        row, bodies = await self._database.read(read_stored)
         if row.changes == self._seen:
             return
         came = [KeyCard.from_bytes(body) for body in bodies]
@@ -153,31 +153,31 @@ class Cohort:
         self.manifest = Manifest.from_bytes(row.manifest) if row.manifest else None
         self.fault = Problem.model_validate_json(row.fault) if row.fault else None
         self._seen = row.changes
-        self._changed()
+        self._notify_change()
 
-    def _changed(self) -> None:
-        self.watch.notify()
+    def _notify_change(self) -> None:
+        self.watch.notify_waiters()
         self._wake()
 
     @property
     def version(self) -> int:
         """Grows with every card, with the end of enrolment, and with every round."""
-        return len(self.enrolling.cards) + (not self.open) + len(self._past) + (self.live is not None)
+        return len(self.enrolling.cards) + (not self.is_open) + len(self._past) + (self.live is not None)
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether cards are still taken."""
         return self.manifest is None and self.fault is None
 
     @property
     def at_rest(self) -> bool:
         """Whether enrolment has ended and no round is live."""
-        return not self.open and (self.live is None or self.live.at_rest)
+        return not self.is_open and (self.live is None or self.live.at_rest)
 
     @property
     def due_s(self) -> float | None:
         """When enrolment ends, in Unix time; None once it has."""
-        return self.deadline_s if self.open else None
+        return self.deadline_s if self.is_open else None
 
     async def receive(self, card: KeyCard, now_s: float) -> None:
         """Store a card; the last one forms the cohort."""
@@ -186,29 +186,29 @@ class Cohort:
                 after = self.enrolling.receive(card, now_s)
                 if after is self.enrolling:
                     return
-                if not self.open:
+                if not self.is_open:
                     raise wrong_phase("enrolment in this cohort is closed: ask the operator for a new cohort")
-                if await self._store(after, card):
+                if await self._store_change(after, card):
                     return
                 await self._catch_up()
 
-    async def close(self) -> None:
+    async def close_enrolment(self) -> None:
         """Form the cohort from the cards received, or fail it if they are too few."""
         async with self._lock:
-            while self.open and not await self._store(self.enrolling):
+            while self.is_open and not await self._store_change(self.enrolling):
                 await self._catch_up()
 
-    async def advance(self, now_s: float) -> None:
+    async def pass_deadline(self, now_s: float) -> None:
         """Close enrolment if its deadline has passed."""
         if now_s >= self.deadline_s:
-            await self.close()
+            await self.close_enrolment()
 
-    async def _store(self, after: Enrolling, card: KeyCard | None = None) -> bool:
+    async def _store_change(self, after: Enrolling, card: KeyCard | None = None) -> bool:
         """Store a card, the end of enrolment, or both. Returns False if another process has changed the cohort."""
         manifest, fault = None, None
-        if card is None or after.complete:
+        if card is None or after.is_complete:
             try:
-                manifest = await in_thread(after.manifest)
+                manifest = await in_thread(after.make_manifest)
             except PeerFault as short:
                 fault = problem_of(short)
 
@@ -226,22 +226,22 @@ class Cohort:
                 return False
             if card is not None:
                 row = {"cohort": self.id, "member": card.member, "body": card.to_bytes()}
-                self._database.put(connection, cards, row)
-            self._database.announce(connection, self.id)
+                self._database.put_row(connection, cards, row)
+            self._database.announce_change(connection, self.id)
             if manifest or fault:
-                self._database.announce(connection, self.federation)
+                self._database.announce_change(connection, self.federation)
             return True
 
         if not await self._database.write(store):
             return False
         self.enrolling, self.manifest, self.fault = after, manifest, fault
         self._seen += 1
-        self._changed()
-        if not self.open:
+        self._notify_change()
+        if not self.is_open:
             self._on_ended(self.federation)
         return True
 
-    def formed(self) -> Manifest:
+    def formed_manifest(self) -> Manifest:
         """Return the manifest. Raises PeerFault(wrong-phase) before the cohort is formed."""
         if self.manifest is None:
             raise wrong_phase(
@@ -255,18 +255,18 @@ class Cohort:
         Raises:
             PeerFault: wrong-phase before the cohort is formed; unknown-member if it formed without this member.
         """
-        manifest = self.formed()
-        if member not in manifest.place:
+        manifest = self.formed_manifest()
+        if member not in manifest.member_places:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"the cohort was formed without {member}", [member])
         return self.cards if needs_all(manifest, member) else self.enrolling.cards_for(manifest, member)
 
     @cached_property
     def cards(self) -> Cards:
         """The manifest with all cards. Raises PeerFault(wrong-phase) before the cohort is formed."""
-        manifest = self.formed()
+        manifest = self.formed_manifest()
         return self.enrolling.cards_for(manifest, manifest.decryptors[0])  # a decryptor needs all
 
-    def view(self, step: str | None) -> CohortView:
+    def current_view(self, step: str | None) -> CohortView:
         """Return the public view; `step` is the step of the next round."""
         enrolling, notes = self.enrolling, self.content.notes
         return CohortView(
@@ -280,9 +280,9 @@ class Cohort:
             repeats=None if enrolling.repeats == NO_CONTEXT else enrolling.repeats.hex(),
             state="formed" if self.manifest else "failed" if self.fault else "enrolling",
             version=self.version,
-            members=enrolling.invited,
+            members=enrolling.invited_members,
             cards=tuple(sorted(enrolling.cards)),
-            deadline_s=self.deadline_s if self.open else None,
+            deadline_s=self.deadline_s if self.is_open else None,
             quorum=_quorum_view(self.manifest, self.content.question) if self.manifest else None,
             fault=self.fault,
             rounds=tuple(each.id for each in self.rounds),

@@ -12,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 from safetensors.numpy import load, save
 
-from service.coordination.documents import HEAD, SUMS
+from service.coordination.documents import HEAD_DOCUMENT, SUMS_DOCUMENT
 from service.coordination.rounds import Round
 from service.http.problems import not_found, terms_refused
 from service.storage.blobs import Blobs
@@ -21,14 +21,14 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.record import CombinedRecord, CombineRequest, PartView, ResultRecord, sign_record
 from veilsum.protocol.rest import join_names
-from veilsum.study.answers import answer, pooled
-from veilsum.study.result_files import digest_of, files
+from veilsum.study.answers import compute_answer, read_pooled
+from veilsum.study.result_files import digest_of, encode_files
 from veilsum.study.views import solution_view
 
-_FOLDER, _RECORD = "combined", "record"
+_COMBINED_FOLDER, _RECORD_PART = "combined", "record"
 
 
-def combine(
+def combine_rounds(
     rounds: Sequence[Round], request: CombineRequest, blobs: Blobs, key: SigningKey
 ) -> CombinedRecord:
     """Add up, check, solve, sign and store; a repeated call returns what was stored.
@@ -43,15 +43,15 @@ def combine(
     name = hashlib.sha256(",".join(sorted(set(request.rounds))).encode()).hexdigest()[:16]
     with suppress(PeerFault):  # an earlier combination that was never finished, or was damaged
         return stored_record(name, blobs)
-    records = [round_.documents.result() for round_ in rounds]
+    records = [round_.documents.require_record() for round_ in rounds]
     _check_alike(rounds, records)
     spec = rounds[-1].attempt.spec
     total = np.zeros(spec.elements, np.int64)  # 256 sums of 48 bits fit
     for round_, each in zip(rounds, records, strict=True):
         total += load(_sums_of(round_, each))["sum"]
     vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
-    found = answer(spec, pooled(spec, total, vectors), vectors)
-    head, sums = files(spec, found).head, save({"sum": total})
+    found = compute_answer(spec, read_pooled(spec, total, vectors), vectors)
+    head, sums = encode_files(spec, found).head, save({"sum": total})
     newest = records[-1]
     record = CombinedRecord(
         combination=name,
@@ -73,18 +73,18 @@ def combine(
         solution=solution_view(found),
     )
     signed = sign_record(record, key)
-    for part, data in ((HEAD, head), (SUMS, sums)):
+    for part, data in ((HEAD_DOCUMENT, head), (SUMS_DOCUMENT, sums)):
         if data is not None:
-            blobs.put(_part(signed, part), data)
+            blobs.put(_part_name(signed, part), data)
     # The record last: it stands for the whole, and names by its signature the parts that are its own.
-    blobs.put(f"{_FOLDER}/{name}/{_RECORD}", signed.model_dump_json().encode())
+    blobs.put(f"{_COMBINED_FOLDER}/{name}/{_RECORD_PART}", signed.model_dump_json().encode())
     return signed
 
 
 def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
-    """Return the record that `combine` stored. Raises PeerFault: not-found, storage-damaged."""
+    """Return the record that `combine_rounds` stored. Raises PeerFault: not-found, storage-damaged."""
     try:
-        return CombinedRecord.model_validate_json(blobs.get(f"{_FOLDER}/{name}/{_RECORD}"))
+        return CombinedRecord.model_validate_json(blobs.get(f"{_COMBINED_FOLDER}/{name}/{_RECORD_PART}"))
     except FileNotFoundError:
         raise not_found("combination") from None
     except ValueError as error:
@@ -95,9 +95,11 @@ def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
         ) from error
 
 
-def kept(federation: str, blobs: Blobs, known: dict[str, CombinedRecord]) -> list[CombinedRecord]:
+def stored_combinations(
+    federation: str, blobs: Blobs, known: dict[str, CombinedRecord]
+) -> list[CombinedRecord]:
     """Return all combinations of a federation's rounds; `known` are those that were read before, which never change."""
-    for name in set(blobs.names(_FOLDER)).difference(known):
+    for name in set(blobs.list_names(_COMBINED_FOLDER)).difference(known):
         with suppress(PeerFault):  # of a combination that was never finished, or a damaged one
             known[name] = stored_record(name, blobs)
     return [record for record in tuple(known.values()) if record.federation == federation]
@@ -109,7 +111,7 @@ def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
     if record.head is None:
         raise not_found("head of this combination")
     try:
-        return blobs.read(_part(record, HEAD))
+        return blobs.read(_part_name(record, HEAD_DOCUMENT))
     except FileNotFoundError:
         raise PeerFault(
             Cause.STORAGE_DAMAGED,
@@ -119,7 +121,7 @@ def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
 
 
 def _sums_of(round_: Round, record: ResultRecord) -> bytes:
-    content = round_.documents.document(SUMS)
+    content = round_.documents.fetch_document(SUMS_DOCUMENT)
     if hashlib.sha256(content).hexdigest() != record.sums:
         raise PeerFault(
             Cause.STORAGE_DAMAGED,
@@ -129,8 +131,8 @@ def _sums_of(round_: Round, record: ResultRecord) -> bytes:
     return content
 
 
-def _part(record: CombinedRecord, part: str) -> str:
-    return f"{_FOLDER}/{record.combination}/{record.signature[:16]}-{part}"
+def _part_name(record: CombinedRecord, part: str) -> str:
+    return f"{_COMBINED_FOLDER}/{record.combination}/{record.signature[:16]}-{part}"
 
 
 def _check_alike(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> None:

@@ -24,7 +24,7 @@ from service.coordination.journal import begin_round, count_rounds, read_survivo
 from service.coordination.liveness import LOOK_BACK_S, LastHeard, check_enough_heard, find_decryptors
 from service.coordination.rounds import Round
 from service.coordination.runs import Runs
-from service.coordination.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
+from service.coordination.scheduler import FAILURE_PAUSE_S, LEASE_S, Leases, Scheduler
 from service.coordination.summaries import Summaries
 from service.coordination.watch import LongPolls
 from service.http.problems import not_found, terms_refused
@@ -75,7 +75,7 @@ from veilsum.protocol.study import (
     Question,
     check_enough_rows,
     read_content,
-    refused,
+    study_fault,
     withheld_classes,
 )
 from veilsum.study.progress import NEW_PERIOD, RunEnd, run_over
@@ -112,29 +112,29 @@ class Coordinator:
         *,
         now: Callable[[], float] = time.time,
         max_wait_s: float = MAX_WAIT_S,
-        pause_s: float = PAUSE_S,
+        pause_s: float = FAILURE_PAUSE_S,
         lease_s: float = LEASE_S,
     ) -> None:
         self.database, self.blobs, self.key, self.now = database, blobs, key, now
         self.federations = Federations(database, key.public)
         self.runs = Runs(database, self.federations)
         self.last_heard = LastHeard(database)
-        garbage = Garbage(database, blobs, self._changed)
+        garbage = Garbage(database, blobs, self._count_change)
         self.catalogue = Catalogue(
-            database, blobs, folder, key, self.federations, self.runs, garbage.add, self._changed
+            database, blobs, folder, key, self.federations, self.runs, garbage.add_round, self._count_change
         )
         self.feed = ChangeFeed(database, self.catalogue)
         self.summaries = Summaries(database, self.catalogue, self.feed)
         self.jobs = Jobs(database, self.catalogue, self.federations, garbage, blobs, key, now)
-        self.scheduler: Scheduler = Scheduler(self.jobs.due, now, pause_s, Leases(database, lease_s))
+        self.scheduler: Scheduler = Scheduler(self.jobs.due_jobs, now, pause_s, Leases(database, lease_s))
         self.polls, self.changes = LongPolls(max_wait_s), 0
         self._opening = asyncio.Lock()
         self._combined = dict[str, CombinedRecord]()
         self.background: tuple[asyncio.Task[None], ...] = ()
 
-    def _changed(self) -> None:
+    def _count_change(self) -> None:
         self.changes += 1
-        self.scheduler.wake()
+        self.scheduler.wake_up()
 
     # Cohorts
 
@@ -145,8 +145,8 @@ class Coordinator:
             PeerFault: not-found; study-refused, already-summed, repeat-mismatch, weak-parameters or cohort-too-small if no run is
                 possible.
         """
-        roster = await self.federations.roster(federation)
-        study = await self.federations.study(federation, request.study)
+        roster = await self.federations.read_roster(federation)
+        study = await self.federations.read_study(federation, request.study)
         content = await self.federations.check_current(roster, study, self.now())
         repeats = NO_CONTEXT if request.repeats is None else bytes.fromhex(request.repeats)
         repeated = await self._check_new(federation, study, request.period, repeats)
@@ -167,19 +167,19 @@ class Coordinator:
                 "deadline_s": self.now() + content.question.windows.enrol,
                 "changes": 0,
             }
-            added = self.database.add(connection, cohorts, row)
-            self.database.announce(connection, federation)
+            added = self.database.add_row(connection, cohorts, row)
+            self.database.announce_change(connection, federation)
             return name if added else None
 
         while (name := await self.database.write(store)) is None:
             pass  # another was first
-        self._changed()
-        self.runs.changed(federation)
-        return await self.catalogue.cohort(name)
+        self._count_change()
+        self.runs.notify_change(federation)
+        return await self.catalogue.find_cohort(name)
 
     async def cohort_view(self, cohort: Cohort) -> CohortView:
         """Return a cohort's public view."""
-        return cohort.view(_next_step(cohort, await self.federations.links(cohort.federation)))
+        return cohort.current_view(_next_step(cohort, await self.federations.read_links(cohort.federation)))
 
     async def _check_new(
         self, federation: str, study: Study, period: str, repeats: bytes
@@ -190,7 +190,7 @@ class Coordinator:
             PeerFault: already-summed, terms-refused, repeat-mismatch.
         """
         question = read_content(study.content).question
-        links = await self.federations.links(federation)
+        links = await self.federations.read_links(federation)
         if repeats == NO_CONTEXT:
             if next_step(question, period, links) is None:
                 raise run_over(question, period, links, repeats)
@@ -208,7 +208,7 @@ class Coordinator:
             raise PeerFault(
                 Cause.REPEAT_MISMATCH, f"the attempt was of period {link.period}: repeat it as {link.period}"
             )
-        earlier = await self.catalogue.round(round_name(repeats))
+        earlier = await self.catalogue.find_round(round_name(repeats))
         if not same_records(question, earlier.attempt.question):
             raise PeerFault(
                 Cause.REPEAT_MISMATCH,
@@ -227,17 +227,17 @@ class Coordinator:
                 waits for reports or the admin; already-summed once the run is over; roster-rollback, study-refused, terms-refused,
                 indicator-mismatch, repeat-mismatch or weak-parameters if members would refuse.
         """
-        cohort = await self.catalogue.cohort(cohort_id)
+        cohort = await self.catalogue.find_cohort(cohort_id)
         async with self._opening:
             while True:
                 attempt, now_s, before = await self._next_attempt(cohort, request)
                 if await begin_round(self.database, attempt, now_s, before):
-                    self.runs.changed(cohort.federation)
-                    return await self.catalogue.begin(attempt, cohort, now_s)
+                    self.runs.notify_change(cohort.federation)
+                    return await self.catalogue.add_round(attempt, cohort, now_s)
 
-    async def preflight(self, cohort_id: str, request: RoundRequest) -> PreflightView:
+    async def preflight_round(self, cohort_id: str, request: RoundRequest) -> PreflightView:
         """Return what `open_round` would open now. Raises the same faults."""
-        attempt, now_s, _ = await self._next_attempt(await self.catalogue.cohort(cohort_id), request)
+        attempt, now_s, _ = await self._next_attempt(await self.catalogue.find_cohort(cohort_id), request)
         opening = attempt.opening
         within_s = request.heard_within_s or LOOK_BACK_S
         return PreflightView(
@@ -258,18 +258,18 @@ class Coordinator:
         Returns:
             The attempt; the Unix time that its terms go by; and how many rounds its federation has had.
         """
-        manifest, now_s = cohort.formed(), self.now()
+        manifest, now_s = cohort.formed_manifest(), self.now()
         federation = cohort.federation
         # Before a look: what comes after it is missed by the count.
         before = await count_rounds(self.database, federation)
         await self.catalogue.refresh_federation(federation)
-        _refuse_unsettled(self.catalogue.live(federation))
+        _refuse_unsettled(self.catalogue.live_rounds(federation))
         await self._check_current(cohort, now_s)
         opened = cohort.rounds
-        links = await self.federations.links(federation)
-        terms = await self._terms(cohort, request, links, now_s)
+        links = await self.federations.read_links(federation)
+        terms = await self._make_terms(cohort, request, links, now_s)
         opening = await asyncio.to_thread(
-            Opening.make,
+            Opening.make_signed,
             self.key,
             cohort=manifest.cohort,
             sequence=opened[-1].place[0] + 1 if opened else 0,
@@ -278,17 +278,17 @@ class Coordinator:
             terms=terms,
         )
         attempt = Attempt(cohort.roster, cohort.enrolling.study, manifest, opening)
-        await self._check(attempt)
+        await self._check_attempt(attempt)
         if request.heard_within_s is not None:
-            members, within_s = await self._eligible(attempt), request.heard_within_s
+            members, within_s = await self._eligible_members(attempt), request.heard_within_s
             await check_enough_heard(self.last_heard, attempt, members, within_s, now_s)
         return attempt, now_s, before
 
     async def _check_current(self, cohort: Cohort, now_s: float) -> None:
         """Refuse a cohort that members would refuse: its study was revoked or has expired, or its roster was superseded."""
-        newest, content = await self.federations.roster(cohort.federation), cohort.content
+        newest, content = await self.federations.read_roster(cohort.federation), cohort.content
         if cohort.enrolling.study.hash in newest.revoked:
-            raise refused(
+            raise study_fault(
                 f"roster {newest.number} revokes this version of study {content.notes.name}: open a cohort for another version"
             )
         refuse_expired(content, now_s)
@@ -299,7 +299,7 @@ class Coordinator:
                 f"cohort of {content.notes.name}, period {cohort.enrolling.period}; the run goes on there where it stands",
             )
 
-    async def _terms(
+    async def _make_terms(
         self, cohort: Cohort, request: RoundRequest, links: Sequence[Link], now_s: float
     ) -> Terms:
         """Make the terms of the cohort's next round.
@@ -318,36 +318,36 @@ class Coordinator:
             raise run_over(question, enrolling.period, links, enrolling.repeats)
         latest_end_s = int(now_s) + _lifetime_s(question, request.lifetime_s)
         if enrolling.repeats != NO_CONTEXT:
-            repeated = (await self.catalogue.round(round_name(enrolling.repeats))).attempt.terms
+            repeated = (await self.catalogue.find_round(round_name(enrolling.repeats))).attempt.terms
             if repeated.indicator != NO_CONTEXT:
-                counted = await self.catalogue.round(round_name(repeated.indicator))
-                _check_withheld(question, repeated, counted.view().holders)
+                counted = await self.catalogue.find_round(round_name(repeated.indicator))
+                _check_withheld(question, repeated, counted.current_view().holders)
             return Terms(
                 step, repeated.indicator, repeated.withheld, repeated.evicted, NO_CONTEXT, latest_end_s
             )
-        material = await self._material(question, enrolling.period, step, links)
+        material = await self._material_digest(question, enrolling.period, step, links)
         if step != SUM_STEP or question.withhold is None:
             return Terms(step, NO_CONTEXT, (), (), material, latest_end_s)
-        counted = await self._counted(question, enrolling.period, links)
+        counted = await self._find_indicator(question, enrolling.period, links)
         _check_counted(cohort, counted)
-        holders = counted.view().holders
+        holders = counted.current_view().holders
         check_enough_rows(question, holders)
-        evicted = tuple(sorted(counted.view().evicted))
+        evicted = tuple(sorted(counted.current_view().evicted))
         withheld = withheld_classes(question, holders)
         return Terms(step, counted.attempt.context, withheld, evicted, NO_CONTEXT, latest_end_s)
 
-    async def _eligible(self, attempt: Attempt) -> tuple[str, ...]:
+    async def _eligible_members(self, attempt: Attempt) -> tuple[str, ...]:
         """Return the members that may be in the sum: the cohort's, or those that the indicator counted."""
         if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
             return attempt.members
         certified = await read_survivors(self.database, attempt.terms.indicator)
         return tuple(each.member for each in certified if each.member not in attempt.terms.evicted)
 
-    async def _check(self, attempt: Attempt) -> None:
+    async def _check_attempt(self, attempt: Attempt) -> None:
         """Refuse an attempt that members would refuse, or that does not fit on the disk."""
         finished = None
         if attempt.repeats:
-            earlier = await self.catalogue.round(round_name(attempt.manifest.repeats))
+            earlier = await self.catalogue.find_round(round_name(attempt.manifest.repeats))
             own, survivors = earlier.attempt, await read_survivors(self.database, earlier.attempt.context)
             finished = Finished(own.context, own.study, own.terms, survivors)
 
@@ -361,12 +361,12 @@ class Coordinator:
 
         await asyncio.to_thread(check)  # of 10,000 members it takes a while
 
-    async def _counted(self, question: Question, period: str, links: Sequence[Link]) -> Round:
+    async def _find_indicator(self, question: Question, period: str, links: Sequence[Link]) -> Round:
         """Return a run's newest certified indicator with counts."""
         indicators = certified_links(question, period, INDICATOR_STEP, links)
         for link in reversed(indicators):
-            found = await self.catalogue.round(round_name(link.context))
-            if found.view().holders:
+            found = await self.catalogue.find_round(round_name(link.context))
+            if found.current_view().holders:
                 return found
         raise PeerFault(
             Cause.INDICATOR_MISMATCH,
@@ -374,10 +374,12 @@ class Coordinator:
             f"repeats={indicators[0].context.hex()}, or {NEW_PERIOD}",
         )
 
-    async def _material(self, question: Question, period: str, step: str, links: Sequence[Link]) -> bytes:
+    async def _material_digest(
+        self, question: Question, period: str, step: str, links: Sequence[Link]
+    ) -> bytes:
         if not question.takes_material(step):
             return NO_CONTEXT
-        content = await self.catalogue.material(question, period, step, links)
+        content = await self.catalogue.find_material(question, period, step, links)
         if content is None:
             raise terms_refused(
                 f"step {question.step_before(step)} of period {period} was certified and has no result, and {step} needs it: {NEW_PERIOD}"
@@ -386,40 +388,40 @@ class Coordinator:
 
     # Combinations
 
-    async def combine(self, federation: str, request: CombineRequest) -> CombinedRecord:
-        """Add up the sums of a federation's finished rounds. Raises PeerFault(not-found), or as `combining.combine`."""
-        rounds_ = [await self.catalogue.round(name) for name in dict.fromkeys(request.rounds)]
+    async def combine_rounds(self, federation: str, request: CombineRequest) -> CombinedRecord:
+        """Add up the sums of a federation's finished rounds. Raises PeerFault(not-found), or as `combining.combine_rounds`."""
+        rounds_ = [await self.catalogue.find_round(name) for name in dict.fromkeys(request.rounds)]
         if any(round_.federation != federation for round_ in rounds_):
             raise not_found("round in this federation")
-        numbers = await self._numbers([round_.id for round_ in rounds_])
+        numbers = await self._opening_numbers([round_.id for round_ in rounds_])
         rounds_.sort(key=lambda round_: numbers[round_.id])
-        return await in_blob_thread(combining.combine, rounds_, request, self.blobs, self.key)
+        return await in_blob_thread(combining.combine_rounds, rounds_, request, self.blobs, self.key)
 
-    async def combinations(self, federation: str) -> list[CombinedRecord]:
+    async def list_combinations(self, federation: str) -> list[CombinedRecord]:
         """Return a federation's combinations, those with the newest rounds first."""
-        found = await in_blob_thread(combining.kept, federation, self.blobs, self._combined)
-        numbers = await self._numbers({part.round for record in found for part in record.parts})
+        found = await in_blob_thread(combining.stored_combinations, federation, self.blobs, self._combined)
+        numbers = await self._opening_numbers({part.round for record in found for part in record.parts})
 
         def newest(record: CombinedRecord) -> tuple[int, str]:
             return max(numbers[part.round] for part in record.parts), record.combination
 
         return sorted(found, key=newest, reverse=True)
 
-    async def _numbers(self, names: Collection[str]) -> dict[str, int]:
+    async def _opening_numbers(self, names: Collection[str]) -> dict[str, int]:
         """Return rounds' places in storage, in the order of opening."""
         query = select(rounds.c.id, rounds.c.number).where(rounds.c.id.in_(names))
-        return {row.id: row.number for row in await self.database.rows(query)}
+        return {row.id: row.number for row in await self.database.read_rows(query)}
 
     def stop_waiting(self) -> None:
         """Answer every long poll and end every stream, before the process ends."""
         self.changes += 1
         things = (self.catalogue.cohorts.values(), self.catalogue.rounds.values())
-        self.polls.stop([*(thing.watch for each in things for thing in each), *self.runs.watches()])
+        self.polls.stop([*(thing.watch for each in things for thing in each), *self.runs.all_watches()])
 
-    async def load(self, resume_grace_s: float) -> None:
+    async def load_open(self, resume_grace_s: float) -> None:
         """Load everything that was open when the last process stopped. For so long no deadline of it passes."""
-        await self.catalogue.load(self.now() + resume_grace_s)
-        await self.jobs.sweep()
+        await self.catalogue.load_open(self.now() + resume_grace_s)
+        await self.jobs.sweep_storage()
 
 
 def _next_step(cohort: Cohort, links: Sequence[Link]) -> str | None:
@@ -430,8 +432,8 @@ def _next_step(cohort: Cohort, links: Sequence[Link]) -> str | None:
 def _refuse_unsettled(rounds: Iterable[Round]) -> None:
     """Refuse a round while another one is unsettled: what may be signed for a set depends on all rounds before it."""
     for round_ in rounds:
-        view = round_.view()
-        end, how = RunEnd.of(view), f"is still {view.state}: wait for its end, or cancel it"
+        view = round_.current_view()
+        end, how = RunEnd.of_round(view), f"is still {view.state}: wait for its end, or cancel it"
         if end is not None:
             how = end.explain_to_operator(view)
         raise PeerFault(Cause.CONFLICT, f"round {round_.id} of this federation {how}")
@@ -462,10 +464,10 @@ def _check_withheld(question: Question, repeated: Terms, holders: Sequence[int])
 
 def _check_counted(cohort: Cohort, counted: Round) -> None:
     """Refuse a sum if too few of the members that the indicator counted have enrolled (protocol §8.3)."""
-    manifest, question = cohort.formed(), cohort.content.question
+    manifest, question = cohort.formed_manifest(), cohort.content.question
     assert question.withhold is not None
-    names = {*counted.view().survivors} - {*counted.view().evicted}
-    missing = sorted(names - manifest.place.keys())
+    names = {*counted.current_view().survivors} - {*counted.current_view().evicted}
+    missing = sorted(names - manifest.member_places.keys())
     here = len(names) - len(missing)
     if len(missing) > question.withhold.margin or here < manifest.survivors_min:
         raise PeerFault(

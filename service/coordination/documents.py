@@ -14,9 +14,15 @@ from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import RoundView
 from veilsum.protocol.transcript import Transcript
 
-HEAD, SUMS, MATERIAL, EVICTIONS, DISCLOSURE = "head", "sums", "material", "evictions", "disclosure"
+HEAD_DOCUMENT, SUMS_DOCUMENT, MATERIAL_DOCUMENT, EVICTIONS_DOCUMENT, DISCLOSURE_DOCUMENT = (
+    "head",
+    "sums",
+    "material",
+    "evictions",
+    "disclosure",
+)
 """Names of the files that a round stores besides the documents that its record names."""
-TRANSCRIPTS = "transcripts"
+TRANSCRIPTS_FOLDER = "transcripts"
 """The folder with one folder for each ended round."""
 
 
@@ -39,7 +45,7 @@ class Publication:
     holders: tuple[int, ...] = ()
 
 
-NOTHING = Publication()
+EMPTY_PUBLICATION = Publication()
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class Documents:
     view: RoundView
     record: ResultRecord | None
 
-    def result(self) -> ResultRecord:
+    def require_record(self) -> ResultRecord:
         """Return the signed record. Raises PeerFault(wrong-phase) if the round has no record."""
         self._check_done()
         if self.record is None:
@@ -65,7 +71,7 @@ class Documents:
             )
         return self.record
 
-    def document(self, name: str) -> bytes:
+    def fetch_document(self, name: str) -> bytes:
         """Return the weights, the sums or another document. Raises PeerFault(wrong-phase) if the round has no such document."""
         return b"".join(self.read_document(name)[1])
 
@@ -73,20 +79,25 @@ class Documents:
         """Return a document's length, and its bytes piece by piece. Raises PeerFault: wrong-phase, or storage-damaged if it is lost."""
         self._check_done()
         try:
-            return self.blobs.read(self._document(name))
+            return self.blobs.read(self._document_blob(name))
         except FileNotFoundError:
-            if name in self._kept():
-                raise self._lost(name) from None
+            if name in self._kept_names():
+                raise self._lost_fault(name) from None
             raise wrong_phase(f"round {self.round_id} keeps no {name}") from None
 
-    def _kept(self) -> set[str]:
+    def _kept_names(self) -> set[str]:
         """Names of the files that a finished round keeps."""
         if self.record is None:
-            return {EVICTIONS}
-        head = {HEAD} if self.record.head is not None else set[str]()
-        return {SUMS, EVICTIONS, *head, *(document_name(each.name) for each in self.record.documents)}
+            return {EVICTIONS_DOCUMENT}
+        head = {HEAD_DOCUMENT} if self.record.head is not None else set[str]()
+        return {
+            SUMS_DOCUMENT,
+            EVICTIONS_DOCUMENT,
+            *head,
+            *(document_name(each.name) for each in self.record.documents),
+        }
 
-    def _lost(self, name: str) -> PeerFault:
+    def _lost_fault(self, name: str) -> PeerFault:
         return PeerFault(
             Cause.STORAGE_DAMAGED,
             f"the coordinator's storage has lost the {name} of round {self.round_id}; no member is at fault",
@@ -97,7 +108,7 @@ class Documents:
         if (view := self.view).state != "done":
             raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
 
-    def transcript(self) -> bytes:
+    def fetch_transcript(self) -> bytes:
         """Return the signed transcript's file. Raises as `read_transcript`."""
         return b"".join(self.read_transcript()[1])
 
@@ -106,33 +117,33 @@ class Documents:
         if (head := self.view.transcript) is None:
             raise wrong_phase(f"the round is {self.view.state}: its transcript is signed when it ends")
         try:
-            return self.blobs.read(self._transcript(head))
+            return self.blobs.read(self._transcript_blob(head))
         except FileNotFoundError:
-            raise self._lost("transcript") from None
+            raise self._lost_fault("transcript") from None
 
-    def put(self, signed: Transcript, documents: Mapping[str, bytes]) -> None:
+    def store_documents(self, signed: Transcript, documents: Mapping[str, bytes]) -> None:
         """Store the transcript and the published documents."""
-        self.blobs.put(self._transcript(signed.head.hex()), signed.to_json().encode())
+        self.blobs.put(self._transcript_blob(signed.head.hex()), signed.to_json().encode())
         for name, data in documents.items():
-            self.blobs.put(self._document(name), data)
+            self.blobs.put(self._document_blob(name), data)
 
-    def clear(self) -> None:
+    def clear_leftovers(self) -> None:
         """Remove documents of processes that did not end the round; without a result, everything except the transcript."""
         if self.view.state != "done":
             self.blobs.delete(f"results/{self.round_id}")
         transcript = (self.view.transcript or "")[:16]
-        for folder, kept in (("results", _mark(self.record)), (TRANSCRIPTS, transcript)):
-            for name in self.blobs.names(f"{folder}/{self.round_id}"):
+        for folder, kept in (("results", _record_prefix(self.record)), (TRANSCRIPTS_FOLDER, transcript)):
+            for name in self.blobs.list_names(f"{folder}/{self.round_id}"):
                 if not name.startswith(kept):
                     self.blobs.delete(f"{folder}/{self.round_id}/{name}")
 
-    def _transcript(self, head: str) -> str:
-        return f"{TRANSCRIPTS}/{self.round_id}/{head[:16]}"
+    def _transcript_blob(self, head: str) -> str:
+        return f"{TRANSCRIPTS_FOLDER}/{self.round_id}/{head[:16]}"
 
-    def _document(self, name: str) -> str:
-        return f"results/{self.round_id}/{_mark(self.record)}{name}"
+    def _document_blob(self, name: str) -> str:
+        return f"results/{self.round_id}/{_record_prefix(self.record)}{name}"
 
 
-def _mark(record: ResultRecord | None) -> str:
+def _record_prefix(record: ResultRecord | None) -> str:
     """Return the prefix of a record's documents; an indicator has no record."""
     return f"{record.signature[:16]}-" if record is not None else ""

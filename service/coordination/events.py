@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting, CoordinatorPhase
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import Erased, Lost, Message, Receipt, Refusal, Reveal, Upload, Vote, parse
+from veilsum.protocol.messages import (
+    Erased,
+    Lost,
+    Message,
+    Receipt,
+    Refusal,
+    Reveal,
+    Upload,
+    Vote,
+    parse_message,
+)
 from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.protocol.transcript import Accusation, Transcript
 
@@ -27,7 +37,7 @@ def read_message(body: bytes) -> Message:
     """
     if len(body) > 1 and body[0] == PROTOCOL_VERSION and body[1] not in _KINDS:
         raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is not a message to a coordinator")
-    return parse(body)
+    return parse_message(body)
 
 
 @dataclass(frozen=True)
@@ -53,9 +63,9 @@ class Event:
         if self.kind in {"chunk", "damaged"}:
             return self._apply_to_chunk(phase)
         if self.kind == "expire":
-            return phase.expire(self.at_s)
+            return phase.pass_deadline(self.at_s)
         if self.kind == "extend":
-            return phase.extend(float(self.body))
+            return phase.extend_deadline(float(self.body))
         if self.kind == "refused":
             return phase
         if self.kind == "cancel":
@@ -74,18 +84,18 @@ class Event:
     ) -> Transcript:
         """Return the transcript with this event, which led from one phase to the next."""
         if self.message is not None:
-            return transcript.received(self.message, before, after)
+            return transcript.note_accepted(self.message, before, after)
         if self.kind == "refused":
             cause, parties, entry = json.loads(self.body)
-            return transcript.accusing(Accusation(Cause(cause), tuple(parties), bytes.fromhex(entry)))
-        return transcript.moved(before, after)
+            return transcript.note_accusation(Accusation(Cause(cause), tuple(parties), bytes.fromhex(entry)))
+        return transcript.note_phase_change(before, after)
 
     def prove_refusal(self, transcript: Transcript, fault: PeerFault) -> "Event | None":
         """Return the event that stores what this refused one proves to others; None if it proves nothing new."""
         if self.message is None:
             return None
-        found = Accusation.of(self.message, fault)
-        if found is None or transcript.accusing(found) is transcript:
+        found = Accusation.from_refusal(self.message, fault)
+        if found is None or transcript.note_accusation(found) is transcript:
             return None
         body = json.dumps([found.cause.value, found.parties, found.entry.hex()])
         return Event(self.at_s, "refused", body.encode())

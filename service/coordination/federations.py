@@ -17,36 +17,39 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Chain, Link, Lost, Roster, Study
 from veilsum.protocol.rest import FederationView, StudyView, round_name
-from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, read_content, refused
+from veilsum.protocol.study import DAY_S, ROUND_LIFETIME_MAX_S, Content, read_content, study_fault
 
 MAX_NUMBER = 1 << 48
 """Highest number of a roster: JSON readers keep integers up to 2⁵³."""
-KEPT_LINKS = 1 << 18
+LINK_CACHE_MAX = 1 << 18
 """How many links of all chains are cached, decoded."""
-KEPT_BYTES = 16 << 20
+ROSTER_CACHE_BYTES = 16 << 20
 """Stored bytes of the rosters that are cached. Parsed, they take seven times as much; one of 10,000 members has 400 KB and parses in 0.1 s."""
-_EACH_BYTES = 2048
+_ROSTER_OVERHEAD_BYTES = 2048
 """What a cached roster counts beyond its bytes."""
-_OF = bindparam("federation", type_=String())
-_NEWEST = select(func.max(rosters.c.number)).where(rosters.c.federation == _OF)
-_VERSION = select(
-    _NEWEST.scalar_subquery(),
+_FEDERATION_PARAMETER = bindparam("federation", type_=String())
+_NEWEST_SQL = select(func.max(rosters.c.number)).where(rosters.c.federation == _FEDERATION_PARAMETER)
+_VERSION_SQL = select(
+    _NEWEST_SQL.scalar_subquery(),
     *(
-        select(func.count()).select_from(table).where(table.c.federation == _OF).scalar_subquery()
+        select(func.count())
+        .select_from(table)
+        .where(table.c.federation == _FEDERATION_PARAMETER)
+        .scalar_subquery()
         for table in (cohorts, rounds, links, studies)
     ),
 )
-_LINKS = (
+_LINKS_SQL = (
     select(links.c.body)
-    .where(links.c.federation == _OF, links.c.position >= bindparam("known"))
+    .where(links.c.federation == _FEDERATION_PARAMETER, links.c.position >= bindparam("known"))
     .order_by(links.c.position)
 )
 
 
-UNKNOWN = "federation: compare the admin's key, which is its id, or publish its roster first"
+UNKNOWN_FEDERATION = "federation: compare the admin's key, which is its id, or publish its roster first"
 
 
-def _roster(federation: str, body: bytes) -> Roster:
+def _parse_roster(federation: str, body: bytes) -> Roster:
     roster = Roster.from_bytes(body)
     roster.verify_admin(bytes.fromhex(federation))
     return roster
@@ -64,9 +67,9 @@ class Federations:
         self._database, self._coordinator = database, coordinator
         # Rosters that cohorts and rounds hold are shared, too.
         self._parsed = WeakValueDictionary[tuple[str, int], Roster]()
-        self._used = Recent[tuple[str, int], Roster](KEPT_BYTES)
+        self._used = Recent[tuple[str, int], Roster](ROSTER_CACHE_BYTES)
         self._locks = WeakValueDictionary[tuple[str, int], asyncio.Lock]()
-        self._links = Recent[str, tuple[Link, ...]](KEPT_LINKS)
+        self._links = Recent[str, tuple[Link, ...]](LINK_CACHE_MAX)
 
     # Rosters
 
@@ -88,7 +91,7 @@ class Federations:
             raise PeerFault(Cause.MALFORMED, f"roster {number}: the highest number is {MAX_NUMBER}")
 
         def store(connection: Connection) -> bool:
-            self._database.alone(connection, "rosters")
+            self._database.lock_alone(connection, "rosters")
             newest = connection.execute(
                 select(rosters.c.number, rosters.c.body)
                 .where(rosters.c.federation == federation)
@@ -107,26 +110,28 @@ class Federations:
     async def check_known(self, federation: str) -> None:
         """Refuse a federation that no operator has created (unauthorised): any key could claim to be one."""
         query = select(rosters.c.number).where(rosters.c.federation == federation).limit(1)
-        if await self._database.row(query) is None:
+        if await self._database.read_row(query) is None:
             raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
 
-    async def roster(self, federation: str, number: int | None = None) -> Roster:
+    async def read_roster(self, federation: str, number: int | None = None) -> Roster:
         """Return the newest roster, or the one with this number. Raises PeerFault(not-found)."""
         if number is None:
-            number = await self._database.value(_NEWEST, {"federation": federation})
+            number = await self._database.read_value(_NEWEST_SQL, {"federation": federation})
         if number is None:
-            raise not_found(UNKNOWN)
+            raise not_found(UNKNOWN_FEDERATION)
         key = federation, number
         async with self._locks.setdefault(key, asyncio.Lock()):  # concurrent callers wait for the first
             found = self._parsed.get(key)
             if found is None:
                 body = await self.roster_body(*key)
-                with self._database.quarantine.reading(f"roster {number} of federation {federation}"):
-                    found = await in_thread(_roster, federation, body)
+                with self._database.quarantine.quarantine_errors(
+                    f"roster {number} of federation {federation}"
+                ):
+                    found = await in_thread(_parse_roster, federation, body)
                 self._parsed[key] = found
-                self._used.put(key, found, len(body) + _EACH_BYTES)
+                self._used.put_value(key, found, len(body) + _ROSTER_OVERHEAD_BYTES)
             else:
-                self._used.get(key)
+                self._used.get_value(key)
             return found
 
     async def roster_body(self, federation: str, number: int | None = None) -> bytes:
@@ -134,25 +139,25 @@ class Federations:
         query = select(rosters.c.body).where(rosters.c.federation == federation)
         if number is not None:
             query = query.where(rosters.c.number == number)
-        body: bytes | None = await self._database.value(query.order_by(rosters.c.number.desc()).limit(1))
+        body: bytes | None = await self._database.read_value(query.order_by(rosters.c.number.desc()).limit(1))
         if body is None:
-            raise not_found(UNKNOWN)
+            raise not_found(UNKNOWN_FEDERATION)
         return body
 
-    async def version(self, federation: str) -> tuple[int, ...]:
+    async def read_version(self, federation: str) -> tuple[int, ...]:
         """Return a version that changes with each published document of a federation. Raises PeerFault(not-found)."""
-        [version] = await self._database.rows(_VERSION, {"federation": federation})
+        [version] = await self._database.read_rows(_VERSION_SQL, {"federation": federation})
         if version[0] is None:
-            raise not_found(UNKNOWN)
+            raise not_found(UNKNOWN_FEDERATION)
         return tuple(version)
 
-    async def ids(self) -> list[str]:
+    async def list_ids(self) -> list[str]:
         """Return the ids of all federations, in order."""
-        return sorted(await self._database.values(select(rosters.c.federation).distinct()))
+        return sorted(await self._database.read_values(select(rosters.c.federation).distinct()))
 
-    async def view(self, federation: str) -> FederationView:
+    async def federation_view(self, federation: str) -> FederationView:
         """Return the public view."""
-        roster = await self.roster(federation)
+        roster = await self.read_roster(federation)
         own_cohorts = select(cohorts.c.id).where(cohorts.c.federation == federation)
         own_rounds = select(rounds.c.id).where(rounds.c.federation == federation)
         return FederationView(
@@ -160,8 +165,8 @@ class Federations:
             name=roster.name,
             roster=roster.number,
             members=names_of(roster),
-            cohorts=tuple(await self._database.values(own_cohorts.order_by(cohorts.c.counter))),
-            rounds=tuple(await self._database.values(own_rounds.order_by(rounds.c.number))),
+            cohorts=tuple(await self._database.read_values(own_cohorts.order_by(cohorts.c.counter))),
+            rounds=tuple(await self._database.read_values(own_rounds.order_by(rounds.c.number))),
         )
 
     # Studies
@@ -173,13 +178,13 @@ class Federations:
             PeerFault: not-found; wrong-federation, bad-signature; study-refused if it breaks a rule, was revoked, has expired,
                 expires too late, or rolls back its name.
         """
-        roster = await self.roster(federation)
+        roster = await self.read_roster(federation)
         content = await in_thread(check_study, roster, study)
         notes = content.notes
         refuse_expired(content, now_s)
-        if notes.expires > now_s + LIFETIME_MAX_S:
-            raise refused(
-                f"study {notes.name} expires more than {LIFETIME_MAX_S // DAY_S} days ahead: sign it with an earlier date"
+        if notes.expires > now_s + ROUND_LIFETIME_MAX_S:
+            raise study_fault(
+                f"study {notes.name} expires more than {ROUND_LIFETIME_MAX_S // DAY_S} days ahead: sign it with an earlier date"
             )
         row = {
             "federation": federation,
@@ -194,10 +199,10 @@ class Federations:
         )
 
         def store(connection: Connection) -> bool:
-            self._database.alone(connection, "studies")
+            self._database.lock_alone(connection, "studies")
             if (body := connection.execute(known).scalar_one_or_none()) is not None:
                 if body != row["body"]:
-                    raise refused(
+                    raise study_fault(
                         f"version {notes.version} of {notes.name} is published with an earlier key's signature: "
                         f"sign it as version {notes.version + 1}"
                     )
@@ -205,12 +210,12 @@ class Federations:
             newest = _newest_study(connection, federation, notes.name)
             if newest is not None and newest[0] >= notes.version:
                 which = "another study" if newest[0] == notes.version else "a later version"
-                raise refused(
+                raise study_fault(
                     f"version {notes.version} of {notes.name}: {which} is published under version {newest[0]}; "
                     f"sign it as version {newest[0] + 1}"
                 )
-            self._database.add(connection, studies, row)
-            self._database.announce(connection, federation)
+            self._database.add_row(connection, studies, row)
+            self._database.announce_change(connection, federation)
             return True
 
         return await self._database.write(store)
@@ -218,15 +223,15 @@ class Federations:
     async def study_body(self, federation: str, study: str) -> bytes:
         """Return a study's bytes. Raises PeerFault(not-found)."""
         query = select(studies.c.body).where(studies.c.federation == federation, studies.c.hash == study)
-        found: bytes | None = await self._database.value(query)
+        found: bytes | None = await self._database.read_value(query)
         if found is None:
             raise not_found("study in this federation: publish it first")
         return found
 
-    async def study(self, federation: str, study: str) -> Study:
+    async def read_study(self, federation: str, study: str) -> Study:
         """Return a study. Raises PeerFault: not-found, storage-damaged."""
         body = await self.study_body(federation, study)
-        with self._database.quarantine.reading(f"study {study} of federation {federation}"):
+        with self._database.quarantine.quarantine_errors(f"study {study} of federation {federation}"):
             found = Study.from_bytes(body)
             check_named(study, found.hash.hex())
         return found
@@ -238,7 +243,7 @@ class Federations:
         except PeerFault as fault:
             if fault.cause is not Cause.BAD_SIGNATURE:  # it was good when the study was published
                 raise
-            raise refused(
+            raise study_fault(
                 f"roster {roster.number} names another study key than the one that signed this study: sign and publish it as a new version"
             ) from fault
         refuse_expired(content, now_s)
@@ -246,40 +251,40 @@ class Federations:
             lambda connection: _newest_study(connection, roster.federation.hex(), content.notes.name)
         )
         if newest is not None and newest[0] > content.notes.version:
-            raise refused(
+            raise study_fault(
                 f"version {newest[0]} of {content.notes.name} is published: open the cohort for that one, {newest[1]}"
             )
         return content
 
-    async def studies(self, federation: str) -> tuple[StudyView, ...]:
+    async def study_views(self, federation: str) -> tuple[StudyView, ...]:
         """Return the public views of the published studies, oldest first. Raises PeerFault(not-found) for an unknown federation."""
-        roster = await self.roster(federation)
+        roster = await self.read_roster(federation)
         query = select(studies.c.body).where(studies.c.federation == federation)
-        bodies = await self._database.values(
+        bodies = await self._database.read_values(
             query.order_by(studies.c.published_s, studies.c.name, studies.c.version)
         )
         return await in_thread(lambda: tuple(_study_view(Study.from_bytes(body), roster) for body in bodies))
 
     # Chains
 
-    async def links(self, federation: str) -> tuple[Link, ...]:
+    async def read_links(self, federation: str) -> tuple[Link, ...]:
         """Return the chain, a link for each closed attempt, oldest first. Only new links are read."""
-        known = self._links.get(federation) or ()
-        if new := await self._stored(federation, len(known)):
-            with self._database.quarantine.reading(f"chain of federation {federation}"):
+        known = self._links.get_value(federation) or ()
+        if new := await self._stored_links(federation, len(known)):
+            with self._database.quarantine.quarantine_errors(f"chain of federation {federation}"):
                 decoded = await in_thread(lambda: [Link.from_bytes(body) for body in new])
             known = (*known, *decoded)
-            self._links.put(federation, known, len(known) + 1)
+            self._links.put_value(federation, known, len(known) + 1)
         return known
 
-    async def chain(self, federation: str) -> bytes:
+    async def chain_bytes(self, federation: str) -> bytes:
         """Return the Chain message without decoding it: links are stored in their wire format."""
-        stored = await self._stored(federation)
+        stored = await self._stored_links(federation)
         beginning = Chain(bytes.fromhex(federation), ()).to_bytes()[:-4]
         return b"".join((beginning, len(stored).to_bytes(4, "little"), *stored))
 
-    async def _stored(self, federation: str, known: int = 0) -> Sequence[bytes]:
-        return await self._database.values(_LINKS, {"federation": federation, "known": known})
+    async def _stored_links(self, federation: str, known: int = 0) -> Sequence[bytes]:
+        return await self._database.read_values(_LINKS_SQL, {"federation": federation, "known": known})
 
     # Attempts that this coordinator does not know
 
@@ -297,10 +302,10 @@ class Federations:
         row = {"federation": federation, "context": lost.context.hex(), "body": lost.to_bytes()}
 
         def store(connection: Connection) -> None:
-            self._database.alone(connection, lost_contexts.name)
+            self._database.lock_alone(connection, lost_contexts.name)
             if connection.execute(select(rounds.c.id).where(rounds.c.id == name)).first() is not None:
                 raise PeerFault(Cause.CONFLICT, f"this coordinator knows round {name}: close it by that id")
-            self._database.add(connection, lost_contexts, row)
+            self._database.add_row(connection, lost_contexts, row)
 
         await self._database.write(store)
 
@@ -308,7 +313,7 @@ class Federations:
         """Return the Lost of an attempt that this coordinator does not know; None if its admin has closed none."""
         query = select(lost_contexts.c.body)
         query = query.where(lost_contexts.c.federation == federation, lost_contexts.c.context == context)
-        found: bytes | None = await self._database.value(query)
+        found: bytes | None = await self._database.read_value(query)
         return found
 
 
@@ -322,7 +327,7 @@ def _refuse_rollback(known: int, offered: int) -> None:
 def refuse_expired(content: Content, now_s: float) -> None:
     """Raise PeerFault(study-refused) for a study that has expired."""
     if now_s >= content.notes.expires:
-        raise refused(
+        raise study_fault(
             f"version {content.notes.version} of study {content.notes.name} has expired: "
             "sign and publish a new version with a later date"
         )

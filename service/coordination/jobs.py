@@ -10,7 +10,7 @@ from sqlalchemy import select
 from service.coordination import solving
 from service.coordination.catalogue import Catalogue
 from service.coordination.cohorts import Cohort
-from service.coordination.documents import DISCLOSURE, Publication
+from service.coordination.documents import DISCLOSURE_DOCUMENT, Publication
 from service.coordination.federations import Federations
 from service.coordination.garbage import Garbage
 from service.coordination.rounds import LiveRound, Round
@@ -62,90 +62,90 @@ class Jobs:
         self._database, self._blobs, self._key, self._now = database, blobs, key, now
         self._swept_s = now()
 
-    def due(self) -> Iterator[Job]:
+    def due_jobs(self) -> Iterator[Job]:
         """List the jobs: deadlines, ends to store, traces to remove, and sums to solve."""
-        for thing in self._catalogue.open():
+        for thing in self._catalogue.open_objects():
             if thing.due_s is not None:
-                yield Job(thing.id, thing.due_s, partial(self._advance, thing))
-        for left in self.garbage.due():
-            yield Job(left.id, 0.0, partial(self._clear, left))
-        for round_ in self._catalogue.live():
+                yield Job(thing.id, thing.due_s, partial(self._advance_deadline, thing))
+        for left in self.garbage.due_rounds():
+            yield Job(left.id, 0.0, partial(self._clear_round, left))
+        for round_ in self._catalogue.live_rounds():
             if (recovered := round_.recovered) is not None:
                 missing = set(round_.summing.parts) - round_.summing.unmasked
                 for part in missing:
-                    work = partial(self._unmask, round_, part, recovered)
+                    work = partial(self._unmask_range, round_, part, recovered)
                     yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
                 if not missing:
-                    yield Job(round_.id, 0.0, partial(self._solve, round_))
+                    yield Job(round_.id, 0.0, partial(self._solve_round, round_))
             else:
                 parts, uploaded = round_.ranges_to_add()
                 for part in parts:
-                    work = partial(self._add, round_, part, uploaded)
+                    work = partial(self._add_range, round_, part, uploaded)
                     yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
-        yield Job("sweep", self._swept_s + SWEEP_S, self.sweep)
+        yield Job("sweep", self._swept_s + SWEEP_S, self.sweep_storage)
 
-    async def sweep(self) -> None:
+    async def sweep_storage(self) -> None:
         """Look for what dead processes have left."""
-        await self.garbage.sweep(self._catalogue.round)
+        await self.garbage.sweep_storage(self._catalogue.find_round)
         # A process that stood still may have put one back that was forgotten.
         await self.forget_disclosures()
         self._swept_s = self._now()
 
-    async def _advance(self, thing: Cohort | LiveRound) -> None:
-        await thing.advance(self._now())
+    async def _advance_deadline(self, thing: Cohort | LiveRound) -> None:
+        await thing.pass_deadline(self._now())
 
-    async def _clear(self, left: Round) -> None:
-        await self.garbage.clear(left, self._now())
+    async def _clear_round(self, left: Round) -> None:
+        await self.garbage.clear_round(left, self._now())
 
-    async def _add(self, round_: LiveRound, part: int, uploaded: Mapping[str, Announced]) -> None:
+    async def _add_range(self, round_: LiveRound, part: int, uploaded: Mapping[str, Announced]) -> None:
         try:
-            await round_.summing.add(part, uploaded)
+            await round_.summing.add_stored(part, uploaded)
         except DamagedChunkError as chunk:
-            before = round_.now
+            before = round_.position
             await round_.replace_chunk(chunk, self._now())
-            if round_.now is before:  # it concerns no member that is summed: don't try again at once
+            if round_.position is before:  # it concerns no member that is summed: don't try again at once
                 raise
 
-    async def _unmask(self, round_: LiveRound, part: int, recovered: Recovered) -> None:
+    async def _unmask_range(self, round_: LiveRound, part: int, recovered: Recovered) -> None:
         await round_.refresh()
         if round_.end is not None:
             return
         try:
-            await round_.summing.unmask(part, recovered)
+            await round_.summing.unmask_range(part, recovered)
         except DamagedChunkError as chunk:
             await round_.replace_chunk(chunk, self._now())
         except PeerFault as fault:
-            await round_.fail(problem_of(fault), self._now())
+            await round_.store_failure(problem_of(fault), self._now())
 
-    async def _solve(self, round_: LiveRound) -> None:
+    async def _solve_round(self, round_: LiveRound) -> None:
         await round_.refresh()
         standing, recovered = round_.standing, round_.recovered
-        pieces = await round_.summing.pieces()
+        pieces = await round_.summing.sum_pieces()
         if standing is None or recovered is None or pieces is None:
             return
         try:
-            outcome = await self._outcome(round_, recovered, standing.transcript.head, pieces)
-            await round_.finish(outcome, self._now())
+            outcome = await self._compute_publication(round_, recovered, standing.transcript.head, pieces)
+            await round_.store_result(outcome, self._now())
         except DamagedRangeError as damaged:
             await round_.summing.begin_again(damaged)
             return
         except DamagedChunkError as chunk:
             await round_.replace_chunk(chunk, self._now())
         except PeerFault as fault:
-            await round_.fail(problem_of(fault), self._now())
+            await round_.store_failure(problem_of(fault), self._now())
         if (named := round_.attempt.terms.indicator) != NO_CONTEXT:
-            await self._forget(round_name(named))
+            await self._delete_disclosure(round_name(named))
 
-    async def _outcome(
+    async def _compute_publication(
         self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces
     ) -> Publication:
         """Compute the sum's result, or an indicator's counts."""
         attempt = recovered.attempt
         if attempt.spec.indicator:
-            return await in_blob_thread(solving.count, round_.id, recovered, pieces, self._blobs)
+            return await in_blob_thread(solving.count_holders, round_.id, recovered, pieces, self._blobs)
         named, holders = attempt.terms.indicator, tuple[int, ...]()
         if named != NO_CONTEXT:
-            holders = (await self._catalogue.round(round_name(named))).view().holders
+            holders = (await self._catalogue.find_round(round_name(named))).current_view().holders
         material = await self._catalogue.material_of(attempt)
         if material is not None and hashlib.sha256(material).digest() != attempt.terms.material:
             raise PeerFault(
@@ -154,7 +154,7 @@ class Jobs:
                 ["coordinator"],
             )
         solve = partial(
-            solving.solve,
+            solving.solve_sum,
             round_.id,
             recovered,
             transcript,
@@ -174,22 +174,22 @@ class Jobs:
     async def _list_disclosed(self) -> list[str]:
         """Return the indicators with a stored disclosure."""
         query = select(rounds.c.id).where(rounds.c.state == "done", rounds.c.record.is_(None))
-        counted = set(await self._database.values(query))
+        counted = set(await self._database.read_values(query))
 
-        def lying() -> list[str]:
+        def find_lying() -> list[str]:
             # A bucket forgets the folders of the others: there may be years of them.
-            kept = counted.intersection(self._blobs.names("results"))
-            return [name for name in kept if DISCLOSURE in self._blobs.names(f"results/{name}")]
+            kept = counted.intersection(self._blobs.list_names("results"))
+            return [name for name in kept if DISCLOSURE_DOCUMENT in self._blobs.list_names(f"results/{name}")]
 
-        return await in_blob_thread(lying)
+        return await in_blob_thread(find_lying)
 
     async def _forget_disclosure(self, name: str) -> None:
-        attempt = (await self._catalogue.round(name)).attempt
-        links = await self._federations.links(attempt.roster.federation.hex())
+        attempt = (await self._catalogue.find_round(name)).attempt
+        links = await self._federations.read_links(attempt.roster.federation.hex())
         question, period = attempt.question, attempt.manifest.period
         over = next_step(question, period, links) not in {INDICATOR_STEP, SUM_STEP}
         if over or self._now() >= attempt.content.notes.expires:
-            await self._forget(name)
+            await self._delete_disclosure(name)
 
-    async def _forget(self, indicator: str) -> None:
-        await in_blob_thread(self._blobs.delete, f"results/{indicator}/{DISCLOSURE}")
+    async def _delete_disclosure(self, indicator: str) -> None:
+        await in_blob_thread(self._blobs.delete, f"results/{indicator}/{DISCLOSURE_DOCUMENT}")

@@ -23,16 +23,18 @@ from service.storage.tables import events, links, lost_contexts, rounds, sums
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Certificate, Survivor, Upload, parse
+from veilsum.protocol.messages import Certificate, Survivor, Upload, parse_message
 from veilsum.protocol.rest import round_name
 
-AT_ONCE = 16
+EVENTS_PER_READ = 16
 """How many events are read from storage at a time: an announcement may have megabytes."""
-FOLDER = "events"
+EVENTS_FOLDER = "events"
 """The folder of the rounds' announcements."""
-ASIDE = "aside"
+BLOB_EVENT_KIND = "aside"
 """The kind of a row that holds the SHA-256 of a message stored as a blob."""
-_LIVE = select(rounds.c.final.is_(None)).where(rounds.c.id == bindparam("round")).with_for_update(read=True)
+_LIVE_SQL = (
+    select(rounds.c.final.is_(None)).where(rounds.c.id == bindparam("round")).with_for_update(read=True)
+)
 
 
 class DamagedEventError(Exception):
@@ -41,8 +43,8 @@ class DamagedEventError(Exception):
 
 async def read_survivors(database: Database, context: bytes) -> tuple[Survivor, ...]:
     """Read the certified set of an ended attempt. Raises PeerFault(not-found)."""
-    row = await database.row(select(rounds.c.closing).where(rounds.c.id == round_name(context)))
-    closing = None if row is None or row.closing is None else parse(row.closing)
+    row = await database.read_row(select(rounds.c.closing).where(rounds.c.id == round_name(context)))
+    closing = None if row is None or row.closing is None else parse_message(row.closing)
     if not isinstance(closing, Certificate) or closing.context != context:
         raise not_found("certified attempt")
     return closing.survivors
@@ -51,7 +53,7 @@ async def read_survivors(database: Database, context: bytes) -> tuple[Survivor, 
 async def count_rounds(database: Database, federation: str) -> int:
     """Count the rounds that a federation has opened."""
     count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-    return int(await database.value(count))
+    return int(await database.read_value(count))
 
 
 async def begin_round(database: Database, attempt: Attempt, now_s: float, before: int) -> bool:
@@ -77,16 +79,19 @@ async def begin_round(database: Database, attempt: Attempt, now_s: float, before
     )
 
     def begin(connection: Connection) -> None:
-        database.alone(connection, lost_contexts.name)
+        database.lock_alone(connection, lost_contexts.name)
         if connection.execute(closed).first() is not None:
             raise PeerFault(
                 Cause.CONFLICT,
                 "the admin has closed this attempt's context: try again, and the round gets another one",
             )
         # From here on no other can be opened; one may have been, and have ended, until now.
-        if not database.add(connection, rounds, row) or connection.execute(count).scalar_one() != before + 1:
+        if (
+            not database.add_row(connection, rounds, row)
+            or connection.execute(count).scalar_one() != before + 1
+        ):
             raise _OvertakenError
-        database.announce(connection, federation)
+        database.announce_change(connection, federation)
 
     with suppress(_OvertakenError):
         await database.write(begin)
@@ -116,7 +121,7 @@ class Unknown:
 
 
 Outcome = Committed | Behind | Unknown
-COMMITTED, BEHIND = Committed(), Behind()
+COMMITTED_OUTCOME, BEHIND_OUTCOME = Committed(), Behind()
 
 
 class Journal:
@@ -137,9 +142,9 @@ class Journal:
         self._database, self._blobs, self._round = database, blobs, round_id
         self._row = select(rounds).where(rounds.c.id == round_id)
         self.standing: Position = standing
-        self.last: Outcome = COMMITTED
+        self.last: Outcome = COMMITTED_OUTCOME
 
-    async def append(self, following: Sequence[Event], *, after: Standing) -> Outcome:
+    async def append_events(self, following: Sequence[Event], *, after: Standing) -> Outcome:
         """Store the events that lead from `standing` to `after`, all or none."""
         # Each is numbered by what was applied, so that one whose commit was not confirmed is never overwritten or skipped.
         rows: list[dict[str, Any]] = [
@@ -157,12 +162,12 @@ class Journal:
 
         def store(connection: Connection) -> None:
             # Ending the round waits for this transaction and then sees its events; or this one sees the end.
-            live = connection.execute(_LIVE, {"round": self._round}).scalar_one()
+            live = connection.execute(_LIVE_SQL, {"round": self._round}).scalar_one()
             if not live or len(self._database.add_all(connection, events, rows)) < len(rows):
                 raise _OvertakenError
-            self._database.announce(connection, self._round)
+            self._database.announce_change(connection, self._round)
 
-        self.last = BEHIND  # if this is cancelled
+        self.last = BEHIND_OUTCOME  # if this is cancelled
         try:
             await self._database.write(store)
         except _OvertakenError:
@@ -170,18 +175,18 @@ class Journal:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is raised to those who wait for this commit
             self.last = Unknown(error)
         else:
-            self.standing, self.last = after, COMMITTED
+            self.standing, self.last = after, COMMITTED_OUTCOME
         return self.last
 
     def _put_aside(self, row: dict[str, Any]) -> None:
         digest = hashlib.sha256(row["body"]).digest()
-        self._blobs.put(self._name(digest), row["body"])
-        row["kind"], row["body"] = ASIDE, digest
+        self._blobs.put(self._blob_name(digest), row["body"])
+        row["kind"], row["body"] = BLOB_EVENT_KIND, digest
 
-    def _name(self, digest: bytes) -> str:
-        return f"{FOLDER}/{self._round}/{digest.hex()}"
+    def _blob_name(self, digest: bytes) -> str:
+        return f"{EVENTS_FOLDER}/{self._round}/{digest.hex()}"
 
-    async def end(self, end: RoundEnd, link: bytes, deed: audit.Deed) -> Outcome:
+    async def end_round(self, end: RoundEnd, link: bytes, deed: audit.Deed) -> Outcome:
         """End the round by the events that lead to `standing`, and delete them.
 
         Args:
@@ -198,19 +203,19 @@ class Journal:
             row = connection.execute(self._row.with_for_update()).one()
             if row.final is not None or connection.execute(count).scalar_one() != seen:
                 return False
-            connection.execute(own.values(end.columns()))
+            connection.execute(own.values(end.to_columns()))
             _append_link(connection, row.federation, link)
             for table in (events, sums):
                 connection.execute(delete(table).where(table.c.round == self._round))
-            audit.write(connection, self._database, [deed])
-            self._database.announce(connection, self._round)
-            self._database.announce(connection, row.federation)
+            audit.append_deeds(connection, self._database, [deed])
+            self._database.announce_change(connection, self._round)
+            self._database.announce_change(connection, row.federation)
             return True
 
-        self.last = BEHIND  # if this is cancelled
+        self.last = BEHIND_OUTCOME  # if this is cancelled
         try:
             if await self._database.write(store):
-                self.standing, self.last = end, COMMITTED
+                self.standing, self.last = end, COMMITTED_OUTCOME
         except Exception as error:  # noqa: BLE001 - as above
             self.last = Unknown(error)
         return self.last
@@ -222,7 +227,7 @@ class Journal:
         following = select(events.c.number)
         following = following.where(events.c.round == self._round, events.c.number == self.standing.seen)
         query = select(rounds.c.final.is_(None), following.exists()).where(rounds.c.id == self._round)
-        [(live, more)] = await self._database.rows(query)
+        [(live, more)] = await self._database.read_rows(query)
         return not live or bool(more)
 
     async def catch_up(self) -> Outcome:
@@ -231,47 +236,47 @@ class Journal:
         Raises:
             DamagedEventError: an announcement is lost or damaged.
         """
-        self.last = BEHIND
+        self.last = BEHIND_OUTCOME
         while isinstance(self.standing, Standing):
             end, unseen = await self.read_unseen(self.standing.seen)
             self.standing = (
                 await asyncio.to_thread(replay_events, self.standing, unseen) if end is None else end
             )
-            if len(unseen) < AT_ONCE:
-                self.last = COMMITTED
+            if len(unseen) < EVENTS_PER_READ:
+                self.last = COMMITTED_OUTCOME
                 break
         return self.last
 
     async def read_unseen(self, seen: int) -> tuple[RoundEnd | None, list[Event]]:
-        """Return the round's end, or else None and up to `AT_ONCE` events after the first `seen`. Raises as `catch_up`."""
+        """Return the round's end, or else None and up to `EVENTS_PER_READ` events after the first `seen`. Raises as `catch_up`."""
         following = (
             select(events.c.at_s, events.c.kind, events.c.body)
             .where(events.c.round == self._round, events.c.number >= seen)
             .order_by(events.c.number)
-            .limit(AT_ONCE)
+            .limit(EVENTS_PER_READ)
         )
         stored, row = await self._database.read(
             lambda connection: (connection.execute(following).all(), connection.execute(self._row).one())
         )
         if row.final is not None:
-            return RoundEnd.read(row), []
+            return RoundEnd.from_row(row), []
         try:
-            return None, await in_blob_thread(lambda: [self._event(*each) for each in stored])
+            return None, await in_blob_thread(lambda: [self._make_event(*each) for each in stored])
         except DamagedEventError:
             # Another process may have ended it meanwhile, and deleted what it was made of.
-            row = await self._database.row(self._row)
+            row = await self._database.read_row(self._row)
             if row.final is None:
                 raise
-            return RoundEnd.read(row), []
+            return RoundEnd.from_row(row), []
 
-    def _event(self, at_s: float, kind: str, body: bytes) -> Event:
-        if kind == ASIDE:
-            kind, body = "message", self._announcement(body)
+    def _make_event(self, at_s: float, kind: str, body: bytes) -> Event:
+        if kind == BLOB_EVENT_KIND:
+            kind, body = "message", self._read_announcement(body)
         return Event(at_s, kind, body, read_message(body) if kind == "message" else None)
 
-    def _announcement(self, digest: bytes) -> bytes:
+    def _read_announcement(self, digest: bytes) -> bytes:
         with suppress(FileNotFoundError):
-            body = self._blobs.get(self._name(digest))
+            body = self._blobs.get(self._blob_name(digest))
             if hashlib.sha256(body).digest() == digest:
                 return body
         raise DamagedEventError(f"round {self._round} has lost the announcement {digest.hex()}")

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.http.problems import terms_refused
 from service.storage.database import Database
 from service.storage.tables import last_heard
-from service.telemetry.logs import LOGGER, where
+from service.telemetry.logs import LOGGER, describe_error
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.rest import DecryptorsView, join_names
 
@@ -47,7 +47,7 @@ class LastHeard:
         query = select(heard.member, heard.signed_s).where(
             heard.federation == federation, heard.member.in_(members)
         )
-        return {row.member: row.signed_s for row in await self._database.rows(query)}
+        return {row.member: row.signed_s for row in await self._database.read_rows(query)}
 
     async def write_notes(self) -> None:
         """Write what was noted since the last write. If that fails, it is logged, and the notes are kept."""
@@ -69,7 +69,7 @@ class LastHeard:
         try:
             await self._database.write(lambda connection: connection.execute(newest, rows))
         except (OSError, SQLAlchemyError) as error:
-            log.warning("last heard not written", **where(error))
+            log.warning("last heard not written", **describe_error(error))
             return
         left = {key: signed_s for key, signed_s in self._unwritten.items() if notes.get(key) != signed_s}
         self._unwritten = left

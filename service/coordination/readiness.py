@@ -12,19 +12,19 @@ from sqlalchemy import Connection, delete
 from service.coordination.coordinator import Coordinator
 from service.storage import audit, migrating
 from service.storage.blobs import in_blob_thread
-from service.storage.clock import APART_S, Clock
+from service.storage.clock import CLOCK_DIFFERENCE_MAX_S, Clock
 from service.storage.database import Database
 from service.storage.tables import tokens
-from service.telemetry.logs import LOGGER, where
-from service.telemetry.metrics import READY
+from service.telemetry.logs import LOGGER, describe_error
+from service.telemetry.metrics import READY_GAUGE
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 
 log = structlog.get_logger(LOGGER)
 Check = Callable[[], Awaitable[None]]
 
-KEPT_S = 2.0
-PATIENCE_S = 5.0
+CHECKS_CACHED_S = 2.0
+CHECK_TIMEOUT_S = 5.0
 
 
 class NotReady(Exception):  # noqa: N818 - a state, not an error
@@ -38,30 +38,33 @@ class Readiness:
     """
 
     def __init__(
-        self, checks: Mapping[str, Check], kept_s: float = KEPT_S, patience_s: float = PATIENCE_S
+        self,
+        checks: Mapping[str, Check],
+        kept_s: float = CHECKS_CACHED_S,
+        patience_s: float = CHECK_TIMEOUT_S,
     ) -> None:
         self.names = tuple(checks)
         self._checks, self._kept_s, self._patience_s = checks, kept_s, patience_s
         self._lock, self._until = asyncio.Lock(), -1.0
         self._missing: dict[str, str] = {}
 
-    async def missing(self) -> dict[str, str]:
+    async def failed_checks(self) -> dict[str, str]:
         """Return the reason for each check that failed."""
         async with self._lock:
             if time.monotonic() >= self._until:
-                reasons = await asyncio.gather(*map(self._look, self._checks))
+                reasons = await asyncio.gather(*map(self._run_check, self._checks))
                 self._missing = {name: why for name, why in zip(self._checks, reasons, strict=True) if why}
                 self._until = time.monotonic() + self._kept_s
-                READY.set(not self._missing)
+                READY_GAUGE.set(not self._missing)
             return self._missing
 
-    async def check(self) -> tuple[str, ...]:
+    async def check_all(self) -> tuple[str, ...]:
         """Return the names of the checks. Raises PeerFault(unavailable) with all reasons if one failed."""
-        if missing := await self.missing():
+        if missing := await self.failed_checks():
             raise PeerFault(Cause.UNAVAILABLE, "; ".join(f"{name}: {why}" for name, why in missing.items()))
         return self.names
 
-    async def _look(self, name: str) -> str:
+    async def _run_check(self, name: str) -> str:
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._checks[name]()
@@ -70,7 +73,7 @@ class Readiness:
         except TimeoutError:
             return f"no answer within {self._patience_s:g} s"
         except Exception as error:  # noqa: BLE001 - any error makes the process unready
-            log.warning("not ready", of=name, **where(error))
+            log.warning("not ready", of=name, **describe_error(error))
             return f"{type(error).__name__}: the log says where"
         return ""
 
@@ -88,8 +91,8 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
                 raise NotReady(f"{task.get_name()} has ended: start the process again")
 
     async def migrations() -> None:
-        found = await coordinator.database.read(migrating.current)
-        if found != (newest := migrating.newest()):
+        found = await coordinator.database.read(migrating.current_format)
+        if found != (newest := migrating.newest_format()):
             raise NotReady(f"the database has format {found}, this release works with {newest}")
 
     async def blobs() -> None:
@@ -124,16 +127,16 @@ async def _check_database(database: Database) -> None:
         connection.execute(delete(tokens).where(tokens.c.sha256 == ""))
         # No change is acknowledged without its audit entry.
         undone = connection.begin_nested()
-        audit.write(connection, database, [audit.Deed(0.0, audit.COORDINATOR, "readiness")])
+        audit.append_deeds(connection, database, [audit.Deed(0.0, audit.COORDINATOR_ACTOR, "readiness")])
         undone.rollback()
 
     await database.write(probe)
 
 
 async def _check_clock(database: Database, now: Clock) -> None:
-    await now.look(database)
+    await now.read_clock(database)
     apart_s = now.difference_s
-    if abs(apart_s) > APART_S:
+    if abs(apart_s) > CLOCK_DIFFERENCE_MAX_S:
         where = "ahead of" if apart_s > 0 else "behind"
         raise NotReady(
             f"this machine's clock is {abs(apart_s):.0f} s {where} the database's: set both by NTP"

@@ -1,6 +1,6 @@
 """Rounds: a live one takes messages and commits what they change, until it is replaced by one that has ended.
 
-Every change of a live round goes through `_accept`, which computes the next standing and commits the events before the round changes and
+Every change of a live round goes through `_accept_decisions`, which computes the next standing and commits the events before the round changes and
 any caller is answered. If another process was first, its events are applied and everything is decided again. Decisions that arrive during
 a commit share the next one. A restart replays the events. When a round ends, its outcome and the signed transcript remain; its uploads,
 boxes, shares and seeds are deleted (protocol §4.8).
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from service.coordination.documents import NOTHING, Documents, Publication
+from service.coordination.documents import EMPTY_PUBLICATION, Documents, Publication
 from service.coordination.events import Event
 from service.coordination.journal import Committed, Journal, Outcome, Unknown
 from service.coordination.standing import (
@@ -36,7 +36,7 @@ from service.telemetry.metrics import ROUNDS_ENDED
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Ended, Erasing, Recovered
-from veilsum.protocol.coordinator.base import cancelled, chunk_fault
+from veilsum.protocol.coordinator.base import cancelled_fault, chunk_fault
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Message
@@ -67,13 +67,13 @@ class Round(ABC):
     def __init__(self, blobs: Blobs, attempt: Attempt, opened_s: float, watch: Watch | None = None) -> None:
         self.id, self.attempt, self.opened_s = round_name(attempt.context), attempt, opened_s
         self.federation, self.size = attempt.roster.federation.hex(), len(attempt.roster.members)
-        self.watch = watch or Watch(lambda: self.now.version, lambda: self.now.asked)
+        self.watch = watch or Watch(lambda: self.position.version, lambda: self.position.asked)
         self._blobs = blobs
         self._encoded: tuple[Message, bytes] | None = None
 
     @property
     @abstractmethod
-    def now(self) -> Position:
+    def position(self) -> Position:
         """Where it stands, or how it ended. Another process may change it between two looks."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Round(ABC):
         """Apply other processes' events."""
 
     @abstractmethod
-    async def _decide(self, decide: Decision) -> None:
+    async def _commit_decision(self, decide: Decision) -> None:
         """Store the event that is chosen."""
 
     @property
@@ -92,16 +92,16 @@ class Round(ABC):
     @property
     def state(self) -> str:
         """Its phase, or how it ended."""
-        return self.now.state
+        return self.position.state
 
-    def view(self) -> RoundView:
+    def current_view(self) -> RoundView:
         """The round's current view."""
-        return self.now.view
+        return self.position.view
 
     @property
     def end(self) -> RoundEnd | None:
         """How it ended; None while it is live."""
-        return now if isinstance(now := self.now, RoundEnd) else None
+        return now if isinstance(now := self.position, RoundEnd) else None
 
     @property
     def closing(self) -> Closing:
@@ -113,7 +113,7 @@ class Round(ABC):
     @property
     def documents(self) -> Documents:
         """What it has published."""
-        now = self.now
+        now = self.position
         return Documents(self._blobs, self.id, now.view, now.record if isinstance(now, RoundEnd) else None)
 
     def check_asker(self, member: str) -> None:
@@ -123,12 +123,12 @@ class Round(ABC):
 
     def request_for(self, member: str) -> bytes | Iterator[bytes] | None:
         """Return the message that this member has to answer now, a long one in pieces. A certificate goes to every member."""
-        found = self.now.request_for(member)
+        found = self.position.request_for(member)
         if isinstance(found, Message):
-            return self._encode(found)
-        return None if found is None else _pieces(found)
+            return self._encode_message(found)
+        return None if found is None else _split_pieces(found)
 
-    def _encode(self, message: Message) -> bytes:
+    def _encode_message(self, message: Message) -> bytes:
         """Return a message's bytes, encoded once for all members."""
         known = self._encoded
         if known is None or known[0] != message:
@@ -137,8 +137,8 @@ class Round(ABC):
 
     def upload_view(self, member: str) -> UploadView:
         """Return which chunks of a member's announced upload are missing."""
-        missing = self.now.missing_chunks(member)
-        return UploadView(member=member, chunks=self.attempt.chunks, missing=missing)
+        missing = self.position.missing_chunks(member)
+        return UploadView(member=member, chunks=self.attempt.chunk_count, missing=missing)
 
     async def receive(self, message: Message, now_s: float) -> None:
         """Store a member's message. After the end an answer is late and changes nothing."""
@@ -148,7 +148,7 @@ class Round(ABC):
                 None if now.ignores_message(message) else Event(now_s, "message", message.to_bytes(), message)
             )
 
-        await self._decide(decide)
+        await self._commit_decision(decide)
 
     @abstractmethod
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:
@@ -165,9 +165,9 @@ class Round(ABC):
             # A recovered round only lacks the coordinator's own arithmetic, so no one has to agree.
             return None if isinstance(now.phase, Recovered) else Event(now_s, "cancel", reason.encode())
 
-        await self._decide(decide)
+        await self._commit_decision(decide)
 
-    async def extend(self, now_s: float, deadline_s: float) -> None:
+    async def extend_deadline(self, now_s: float, deadline_s: float) -> None:
         """Move the phase's deadline to `deadline_s`, in Unix time. The same deadline again changes nothing.
 
         Raises:
@@ -180,7 +180,7 @@ class Round(ABC):
                 return None
             return Event(now_s, "extend", repr(float(deadline_s)).encode())
 
-        await self._decide(decide)
+        await self._commit_decision(decide)
 
 
 class EndedRound(Round):
@@ -193,7 +193,7 @@ class EndedRound(Round):
         self._end = end
 
     @property
-    def now(self) -> RoundEnd:
+    def position(self) -> RoundEnd:
         return self._end
 
     async def refresh(self) -> None:
@@ -203,7 +203,7 @@ class EndedRound(Round):
         del member, index, digest, data, now_s
         self._end.check_collecting()
 
-    async def _decide(self, decide: Decision) -> None:
+    async def _commit_decision(self, decide: Decision) -> None:
         decide(self._end)
 
 
@@ -240,18 +240,18 @@ class LiveRound(Round):
         self._host = host
         self._journal = Journal(host.database, host.blobs, self.id, standing)
         self._lock = asyncio.Lock()
-        self._decisions = Batches(self._accept)
+        self._decisions = Batches(self._accept_decisions)
         self.summing = Summing(host.database, host.blobs, host.memory, self.id, attempt)
         self._count_again = 0
 
     @property
-    def now(self) -> Position:
+    def position(self) -> Position:
         return self._journal.standing
 
     @property
     def standing(self) -> Standing | None:
         """Where it stands; None once it has ended."""
-        return now if isinstance(now := self.now, Standing) else None
+        return now if isinstance(now := self.position, Standing) else None
 
     @property
     def recovered(self) -> Recovered | None:
@@ -269,13 +269,13 @@ class LiveRound(Round):
             now.check_collecting().check_chunk(member, index, digest, data)
             return Event(now_s, "chunk", json.dumps([member, index]).encode())
 
-        if decide(self.now) is None:
+        if decide(self.position) is None:
             return
         self.writing += 1
         try:
             # Outside the lock, so that lanes write side by side; the digest was announced, so any copy is the same.
             await in_blob_thread(self.summing.store_chunk, member, index, digest, data)
-            await self._decide(decide)
+            await self._commit_decision(decide)
         finally:
             self.writing -= 1
             self._host.wake()
@@ -285,27 +285,27 @@ class LiveRound(Round):
         member, index = chunk.member, chunk.index
         note_damage("chunk", self.id, member=member, index=index)
         event = Event(now_s, "damaged", json.dumps([member, index]).encode())
-        await self._decide(lambda now: event if isinstance(now, Standing) else None)
+        await self._commit_decision(lambda now: event if isinstance(now, Standing) else None)
         if self.recovered is not None:
-            await self.fail(problem_of(chunk_fault(member, index)), now_s)
+            await self.store_failure(problem_of(chunk_fault(member, index)), now_s)
 
     async def cancel(self, now_s: float, reason: str) -> None:
         await super().cancel(now_s, reason)
         if self.recovered is not None:
-            await self.fail(problem_of(cancelled(reason)), now_s)
+            await self.store_failure(problem_of(cancelled_fault(reason)), now_s)
 
     # What goes on by itself
 
     @property
     def due_s(self) -> float | None:
-        """When `advance` next has work, in Unix time; None if it has none."""
+        """When `pass_deadline` next has work, in Unix time; None if it has none."""
         if (standing := self.standing) is None:
             return None
         if standing.sumless_end is not None or not isinstance(self._journal.last, Committed):
             return 0.0
         return standing.deadline_s
 
-    async def advance(self, now_s: float) -> None:
+    async def pass_deadline(self, now_s: float) -> None:
         """End a phase whose deadline has passed, and store an end without a sum; retry what storage failed before."""
         async with self._lock:
             await self._catch_up()
@@ -315,7 +315,7 @@ class LiveRound(Round):
             deadline_s = now.deadline_s
             return None if deadline_s is None or now_s < deadline_s else Event(now_s, "expire")
 
-        await self._decide(decide)
+        await self._commit_decision(decide)
 
     def ranges_to_add(self) -> tuple[list[int], Mapping[str, Announced]]:
         """Return the ranges that lack so many uploads that adding them pays, and the complete uploads."""
@@ -323,36 +323,36 @@ class LiveRound(Round):
         if standing is None or standing.version < self._count_again or not (known := standing.announced):
             return [], {}
         uploaded = {member: known[member] for member in standing.uploaded}
-        missing = {part: self.summing.missing(part, len(uploaded)) for part in self.summing.parts}
+        missing = {part: self.summing.missing_uploads(part, len(uploaded)) for part in self.summing.parts}
         # Each upload is at least one event, so there is no need to count again at every chunk.
         self._count_again = standing.version + max(0, min(missing.values()))
         return [part for part, more in missing.items() if more <= 0], uploaded
 
-    async def finish(self, outcome: Publication, now_s: float) -> None:
+    async def store_result(self, outcome: Publication, now_s: float) -> None:
         """Store the signed result of a recovered round, or an indicator's counts, with its documents, unless it was cancelled meanwhile."""
         async with self._lock:
             await self._store_end("done", None, now_s, outcome)
 
-    async def fail(self, fault: Problem, now_s: float) -> None:
+    async def store_failure(self, fault: Problem, now_s: float) -> None:
         """Store why the sum of a recovered round was refused."""
         async with self._lock:
             await self._store_end("failed", fault, now_s)
 
-    async def resume(self) -> None:
+    async def apply_stored(self) -> None:
         """Apply the stored events."""
         async with self._lock:
-            await self._follow(self._journal.catch_up())
+            await self._follow_step(self._journal.catch_up())
 
     async def refresh(self) -> None:
         if await self._journal.is_behind():
-            await self.resume()
+            await self.apply_stored()
 
     # How it changes
 
-    async def _decide(self, decide: Decision) -> None:
-        await self._decisions.put(decide)
+    async def _commit_decision(self, decide: Decision) -> None:
+        await self._decisions.put_item(decide)
 
-    async def _accept(self, decisions: Sequence[Decision]) -> list[Exception | None]:
+    async def _accept_decisions(self, decisions: Sequence[Decision]) -> list[Exception | None]:
         """Decide, fold and append. Returns for each decision None, or why it was refused.
 
         If another process was first, everything that was not stored is decided again.
@@ -361,12 +361,12 @@ class LiveRound(Round):
         async with self._lock:
             while following := decisions[len(faults) :]:
                 await self._catch_up()
-                if isinstance(now := self.now, RoundEnd):
+                if isinstance(now := self.position, RoundEnd):
                     return [*faults, *(refuse_decision(decide, now) for decide in following)]
                 found, events, after = await asyncio.to_thread(fold_decisions, now, following)
                 if not events:
                     faults += found
-                elif await self._follow(self._journal.append(events, after=after)):
+                elif await self._follow_step(self._journal.append_events(events, after=after)):
                     await self._end_without_sum(events[-1].at_s)
                     faults += found
         return faults
@@ -377,23 +377,25 @@ class LiveRound(Round):
             await self._store_end(standing.phase.name, problem_of(fault), now_s)
 
     async def _store_end(
-        self, state: str, fault: Problem | None, now_s: float, outcome: Publication = NOTHING
+        self, state: str, fault: Problem | None, now_s: float, outcome: Publication = EMPTY_PUBLICATION
     ) -> None:
         """Store the end, after the events of other processes, unless one of them has ended the round."""
         while (standing := self.standing) is not None:
             assert isinstance(standing.phase, Ended)
             closing = standing.phase.closing
-            signed = await asyncio.to_thread(standing.transcript.signed, self._host.key, self.attempt.context)
+            signed = await asyncio.to_thread(standing.transcript.sign, self._host.key, self.attempt.context)
             view = standing.final_view(
                 state, now_s, fault=fault, holders=outcome.holders, transcript=signed.head.hex()
             )
             end = RoundEnd(view, closing, outcome.record)
-            deed = audit.Deed(now_s, audit.COORDINATOR, "round ended", f"round_id={self.id}", state)
+            deed = audit.Deed(now_s, audit.COORDINATOR_ACTOR, "round ended", f"round_id={self.id}", state)
             self._host.on_garbage(self)
             # Outside the transaction, because storage may stall. After a crash the stored events lead to the same documents again.
             documents = Documents(self._blobs, self.id, view, outcome.record)
-            await in_blob_thread(documents.put, signed, outcome.documents)
-            if await self._follow(self._journal.end(end, self.attempt.link(closing).encode(), deed)):
+            await in_blob_thread(documents.store_documents, signed, outcome.documents)
+            if await self._follow_step(
+                self._journal.end_round(end, self.attempt.make_link(closing).encode(), deed)
+            ):
                 ROUNDS_ENDED.labels(state).inc()
                 cause = fault.cause if fault else None
                 log.info("round ended", round=self.id, state=state, cause=cause, of=len(view.survivors))
@@ -403,11 +405,11 @@ class LiveRound(Round):
     async def _catch_up(self) -> None:
         """Apply what storage may hold beyond the standing."""
         if not isinstance(self._journal.last, Committed):
-            await self._follow(self._journal.catch_up())
+            await self._follow_step(self._journal.catch_up())
 
-    async def _follow(self, step: Awaitable[Outcome]) -> bool:
+    async def _follow_step(self, step: Awaitable[Outcome]) -> bool:
         """Await a step of the journal, and show where it led. Returns whether it is committed; raises storage's error if that is unknown."""
-        before = self.now
+        before = self.position
         try:
             outcome = await step
         finally:
@@ -418,17 +420,17 @@ class LiveRound(Round):
 
     def _show_change(self, before: Position) -> None:
         if self.state == Erasing.name != before.state:
-            self.summing.discard()
+            self.summing.discard_running()
             self._host.on_garbage(self)
         if self.end is not None and isinstance(before, Standing):
-            self.summing.discard()
+            self.summing.discard_running()
             ended = EndedRound(self._blobs, self.attempt, self.opened_s, self.end, self.watch)
             self._host.on_ended(ended)
-        self.watch.notify()
+        self.watch.notify_waiters()
         self._host.wake()  # also where storage failed: the scheduler looks again
 
 
-def _pieces(parts: Iterator[bytes]) -> Iterator[bytes]:
+def _split_pieces(parts: Iterator[bytes]) -> Iterator[bytes]:
     """Yield a message in pieces: with 200 members it has 2 MB, and all decryptors fetch theirs at once."""
     piece = bytearray()
     for part in parts:

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, Table, bindparam, func, or_, select
 from service.coordination.federations import Federations
 from service.coordination.watch import Watch
 from service.storage.database import Database
-from service.storage.faults import tried
+from service.storage.faults import log_errors
 from service.storage.tables import cohorts, links, rounds, studies
 from veilsum.protocol.messages import NO_CONTEXT, Link, Study
 from veilsum.protocol.opening_rules import next_step
@@ -19,13 +19,15 @@ from veilsum.protocol.rest import RunsView, RunView, round_name
 from veilsum.protocol.study import Content, read_content
 
 
-def _count(table: Table, *which: ColumnElement[bool]) -> ColumnElement[int]:
+def _count_rows(table: Table, *which: ColumnElement[bool]) -> ColumnElement[int]:
     own = select(func.count()).select_from(table).where(table.c.federation == bindparam("federation"), *which)
     return own.scalar_subquery()
 
 
-_CLOSED = or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None))
-_CHANGES = select(_count(cohorts) + _count(cohorts, _CLOSED) + _count(rounds) + _count(links))
+_CLOSED_COHORTS = or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None))
+_CHANGES_SQL = select(
+    _count_rows(cohorts) + _count_rows(cohorts, _CLOSED_COHORTS) + _count_rows(rounds) + _count_rows(links)
+)
 
 
 class Runs:
@@ -37,44 +39,44 @@ class Runs:
         self._made = dict[str, tuple[int, Sequence[tuple[float, RunView]]]]()
         self._looks = set[asyncio.Task[None]]()
 
-    def watch(self, federation: str) -> Watch:
+    def watch_of(self, federation: str) -> Watch:
         """Return the watch of an existing federation's runs."""
         if federation not in self._watches:
             self._watches[federation] = Watch(lambda: self._revisions.get(federation, 0))
         return self._watches[federation]
 
-    def watches(self) -> list[Watch]:
+    def all_watches(self) -> list[Watch]:
         """Every watch that was ever used."""
         return list(self._watches.values())
 
-    def changed(self, federation: str) -> None:
+    def notify_change(self, federation: str) -> None:
         """Note that a cohort or round of the federation began or ended, and notify waiters soon."""
         if federation in self._watches:
-            task = asyncio.get_running_loop().create_task(tried(self.look(federation)))
+            task = asyncio.get_running_loop().create_task(log_errors(self.update_revision(federation)))
             self._looks.add(task)
             task.add_done_callback(self._looks.discard)
 
-    async def look(self, federation: str) -> None:
+    async def update_revision(self, federation: str) -> None:
         """Update the revision from storage. It grows with each cohort and attempt that begins or ends."""
         if federation not in self._watches:
             return
-        revision = await self._database.value(_CHANGES, {"federation": federation})
+        revision = await self._database.read_value(_CHANGES_SQL, {"federation": federation})
         self._revisions[federation] = max(self._revisions.get(federation, 0), revision)
-        self._watches[federation].notify()
+        self._watches[federation].notify_waiters()
 
-    async def view(self, federation: str, now_s: float) -> RunsView:
+    async def runs_view(self, federation: str, now_s: float) -> RunsView:
         """The runs of studies that have not expired, and those with an attempt that has not ended, oldest first, of a federation that was looked at.
 
         Between two changes they are read once.
         """
         revision, made = self._revisions[federation], self._made.get(federation)
         if made is None or made[0] != revision:
-            made = self._made[federation] = revision, await self._read(federation)
+            made = self._made[federation] = revision, await self._read_runs(federation)
         return RunsView(revision=revision, runs=tuple(run for expires, run in made[1] if now_s < expires))
 
-    async def _read(self, federation: str) -> Sequence[tuple[float, RunView]]:
+    async def _read_runs(self, federation: str) -> Sequence[tuple[float, RunView]]:
         """Read all runs, each with the time until which it is shown."""
-        chain = await self._federations.links(federation)
+        chain = await self._federations.read_links(federation)
         newest = select(rounds.c.id).where(rounds.c.cohort == cohorts.c.id)
         newest = newest.order_by(rounds.c.number.desc()).limit(1)
         columns = (
@@ -89,8 +91,8 @@ class Runs:
         )
         own = select(*columns).where(cohorts.c.federation == federation)
         published = select(studies.c.hash, studies.c.body).where(studies.c.federation == federation)
-        rows = await self._database.rows(own.order_by(cohorts.c.counter))
-        bodies = {row.hash: row.body for row in await self._database.rows(published)}
+        rows = await self._database.read_rows(own.order_by(cohorts.c.counter))
+        bodies = {row.hash: row.body for row in await self._database.read_rows(published)}
 
         def read() -> list[tuple[float, RunView]]:
             contents = {name: read_content(Study.from_bytes(body).content) for name, body in bodies.items()}
@@ -99,20 +101,23 @@ class Runs:
             for link in chain:
                 periods[link.period].append(link)
             return [
-                (_until(row, contents[row.study], ended), _run(row, contents[row.study], periods[row.period]))
+                (
+                    _shown_until(row, contents[row.study], ended),
+                    _run_view(row, contents[row.study], periods[row.period]),
+                )
                 for row in rows
             ]
 
-        with self._database.quarantine.reading(f"runs of federation {federation}"):
+        with self._database.quarantine.quarantine_errors(f"runs of federation {federation}"):
             return await asyncio.to_thread(read)
 
 
-def _until(row: Row[Any], content: Content, ended: Container[str | None]) -> float:
+def _shown_until(row: Row[Any], content: Content, ended: Container[str | None]) -> float:
     # An attempt may wait for its members beyond the study: they report what they have erased.
     return content.notes.expires if row.round in ended else math.inf
 
 
-def _run(row: Row[Any], content: Content, links: Sequence[Link]) -> RunView:
+def _run_view(row: Row[Any], content: Content, links: Sequence[Link]) -> RunView:
     repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
     step = next_step(content.question, row.period, links, repeats=repeats, cohort=bytes.fromhex(row.id))
     return RunView(

@@ -12,18 +12,18 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.storage.database import Database
 from service.storage.tables import leases
-from service.telemetry.logs import LOGGER, where
+from service.telemetry.logs import LOGGER, describe_error
 from service.telemetry.metrics import JOB_FAILURES
 
 log = structlog.get_logger(LOGGER)
 
-LOOK_S = 15.0
+CLOCK_POLL_S = 15.0
 """Longest sleep before the clock is read again: it may be set while the machine sleeps."""
-ELSEWHERE_S = 1.0
+HELD_JOB_POLL_S = 1.0
 """Pause before a job that another process has is tried again."""
 HEAVY_AT_ONCE = 2
 """Heavy jobs that one process runs at once: requests wait for its few threads too."""
-PAUSE_S, PAUSE_MAX_S = 0.5, 60.0
+FAILURE_PAUSE_S, FAILURE_PAUSE_MAX_S = 0.5, 60.0
 """Pause after a first failure, doubled with every further one up to the maximum."""
 
 
@@ -58,33 +58,35 @@ class Leases:
         self._database, self.lease_s = database, lease_s
 
     @asynccontextmanager
-    async def held(self, key: str) -> AsyncIterator[bool]:
+    async def hold_lease(self, key: str) -> AsyncIterator[bool]:
         """Try to hold the lease during the block. Yields whether this process holds it."""
         if not self._database.shared:
             yield True
             return
-        fence = await self._take(key)
+        fence = await self._take_lease(key)
         if fence is None:
             yield False
             return
-        renewing = asyncio.create_task(self._renew(key, fence))
+        renewing = asyncio.create_task(self._renew_lease(key, fence))
         try:
             yield True
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
             with suppress(OSError, SQLAlchemyError):  # it will run out
-                given_back = delete(leases).where(*self._own(key, fence))
+                given_back = delete(leases).where(*self._own_lease(key, fence))
                 await self._database.write(lambda connection: connection.execute(given_back))
 
-    async def _take(self, key: str) -> int | None:
+    async def _take_lease(self, key: str) -> int | None:
         def take(connection: Connection) -> int | None:
             free = {"key": key, "holder": "", "until_s": 0.0, "fence": 0}
-            self._database.add(connection, leases, free)
+            self._database.add_row(connection, leases, free)
             found = connection.execute(
                 select(leases.c.fence)
                 .where(leases.c.key == key)
-                .where(or_(leases.c.until_s < self._database.clock, self._database.gone(leases.c.holder)))
+                .where(
+                    or_(leases.c.until_s < self._database.clock, self._database.process_gone(leases.c.holder))
+                )
                 .with_for_update(skip_locked=True)
             )
             fence = found.scalar_one_or_none()
@@ -94,7 +96,7 @@ class Leases:
                 update(leases)
                 .where(leases.c.key == key)
                 .values(
-                    holder=self._database.process,
+                    holder=self._database.process_name,
                     until_s=self._database.clock + self.lease_s,
                     fence=fence + 1,
                 )
@@ -103,24 +105,24 @@ class Leases:
 
         return await self._database.write(take)
 
-    async def _renew(self, key: str, fence: int) -> None:
+    async def _renew_lease(self, key: str, fence: int) -> None:
         until_s = self._database.clock + self.lease_s
-        renewed = update(leases).where(*self._own(key, fence)).values(until_s=until_s)
+        renewed = update(leases).where(*self._own_lease(key, fence)).values(until_s=until_s)
         while True:
             await asyncio.sleep(self.lease_s / 3)
             with suppress(OSError, SQLAlchemyError):
                 await self._database.write(lambda connection: connection.execute(renewed))
 
-    def _own(self, key: str, fence: int) -> tuple[ColumnElement[bool], ...]:
+    def _own_lease(self, key: str, fence: int) -> tuple[ColumnElement[bool], ...]:
         """Whether no other process has taken it over."""
-        return leases.c.key == key, leases.c.holder == self._database.process, leases.c.fence == fence
+        return leases.c.key == key, leases.c.holder == self._database.process_name, leases.c.fence == fence
 
 
 class Scheduler:
     """Runs jobs side by side, so that a failing or slow one delays no other.
 
     Args:
-        jobs: lists the jobs, due now or later; called again after every `wake`.
+        jobs: lists the jobs, due now or later; called again after every `wake_up`.
         now: Unix time in seconds.
         pause_s: pause after a job's first failure.
         leases: decide which of several processes runs a job; None for one process.
@@ -130,7 +132,7 @@ class Scheduler:
         self,
         jobs: Callable[[], Iterable[Job]],
         now: Callable[[], float] = time.time,
-        pause_s: float = PAUSE_S,
+        pause_s: float = FAILURE_PAUSE_S,
         leases: Leases | None = None,
     ) -> None:
         self._jobs, self._now, self._pause_s, self._leases = jobs, now, pause_s, leases
@@ -138,7 +140,7 @@ class Scheduler:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, tuple[int, float]] = {}
 
-    def wake(self) -> None:
+    def wake_up(self) -> None:
         """List the jobs again: something changed."""
         self._wakeup.set()
 
@@ -147,9 +149,9 @@ class Scheduler:
         try:
             while True:
                 self._wakeup.clear()
-                wait_s = self._look()
+                wait_s = self._start_due()
                 try:
-                    async with asyncio.timeout(min(wait_s, LOOK_S)):
+                    async with asyncio.timeout(min(wait_s, CLOCK_POLL_S)):
                         await self._wakeup.wait()
                 except TimeoutError:
                     pass
@@ -159,53 +161,53 @@ class Scheduler:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _look(self) -> float:
+    def _start_due(self) -> float:
         """Start the jobs that are due. Returns seconds until the next look."""
         try:
             jobs = list(self._jobs())
             known = self._running.keys() | {job.key for job in jobs}
             # A job that another process has done is not listed any more.
             self._failures = {key: each for key, each in self._failures.items() if key in known}
-            return min(map(self._begin, jobs), default=LOOK_S)
+            return min(map(self._start_job, jobs), default=CLOCK_POLL_S)
         except Exception as error:  # noqa: BLE001 - there is a next look
-            self._count(error, "looking", self._pause_s)
+            self._count_failure(error, "looking", self._pause_s)
             return self._pause_s
 
-    def _begin(self, job: Job) -> float:
+    def _start_job(self, job: Job) -> float:
         """Start a job if it is due. Returns seconds until the next look at it."""
         if job.key in self._running:
-            return LOOK_S
+            return CLOCK_POLL_S
         _, not_before = self._failures.get(job.key, (0, 0.0))
         wait_s = max(job.due_s - self._now(), not_before - time.monotonic())
         if wait_s > 0:
             return wait_s
-        self._running[job.key] = asyncio.create_task(self._do(job))
-        return LOOK_S
+        self._running[job.key] = asyncio.create_task(self._run_job(job))
+        return CLOCK_POLL_S
 
-    async def _do(self, job: Job) -> None:
+    async def _run_job(self, job: Job) -> None:
         try:
             async with (
                 self._heavy if job.heavy else nullcontext(),
-                self._leases.held(job.key) if self._leases else nullcontext(True) as mine,
+                self._leases.hold_lease(job.key) if self._leases else nullcontext(True) as mine,
             ):
                 if not mine:
-                    self._failures[job.key] = 0, time.monotonic() + ELSEWHERE_S
+                    self._failures[job.key] = 0, time.monotonic() + HELD_JOB_POLL_S
                     return
                 await job.work()
         except Exception as error:  # noqa: BLE001 - one round's bug must not stop the others' deadlines
-            self._failed(job, error)
+            self._note_failure(job, error)
         else:
             self._failures.pop(job.key, None)
         finally:
             del self._running[job.key]
-            self.wake()
+            self.wake_up()
 
-    def _failed(self, job: Job, error: Exception) -> None:
+    def _note_failure(self, job: Job, error: Exception) -> None:
         times, _ = self._failures.get(job.key, (0, 0.0))
-        pause_s = min(PAUSE_MAX_S, self._pause_s * 2 ** min(times, 16))
+        pause_s = min(FAILURE_PAUSE_MAX_S, self._pause_s * 2 ** min(times, 16))
         self._failures[job.key] = times + 1, time.monotonic() + pause_s
-        self._count(error, job.key, pause_s)
+        self._count_failure(error, job.key, pause_s)
 
-    def _count(self, error: Exception, of: str, pause_s: float) -> None:
+    def _count_failure(self, error: Exception, of: str, pause_s: float) -> None:
         JOB_FAILURES.inc()
-        log.error("job failed", of=of, again_in_s=pause_s, **where(error))
+        log.error("job failed", of=of, again_in_s=pause_s, **describe_error(error))

@@ -11,24 +11,24 @@ import tempfile
 import numpy as np
 
 from service.coordination.documents import (
-    DISCLOSURE,
-    EVICTIONS,
-    HEAD,
-    MATERIAL,
-    SUMS,
+    DISCLOSURE_DOCUMENT,
+    EVICTIONS_DOCUMENT,
+    HEAD_DOCUMENT,
+    MATERIAL_DOCUMENT,
+    SUMS_DOCUMENT,
     Publication,
     document_name,
 )
 from service.coordination.summing import Pieces, read_chunk
 from service.storage.blobs import Blobs
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Recovered, disclose
+from veilsum.protocol.coordinator import Recovered, disclose_vectors
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions
 from veilsum.protocol.record import sign_record
-from veilsum.study.answers import answer, pooled
-from veilsum.study.result_files import files, read_material
+from veilsum.study.answers import compute_answer, read_pooled
+from veilsum.study.result_files import encode_files, read_material
 from veilsum.study.views import record_of
 
 
@@ -39,7 +39,7 @@ def give_back() -> None:
         trim(0)
 
 
-def solve(
+def solve_sum(
     round_id: str,
     recovered: Recovered,
     transcript: bytes,
@@ -58,23 +58,23 @@ def solve(
         PeerFault: sum-check-failed, naming the identity that the sum violates. Nothing is published then.
     """
     give_back()  # what held the uploads
-    attempt, vectors = recovered.attempt, len(recovered.summed)
+    attempt, vectors = recovered.attempt, len(recovered.summed_members)
     spec = attempt.spec
     sums = SumsFile(spec.elements, pieces)
     arrays = read_material(spec, material)
-    statistics = pooled(spec, sums.total, vectors)
-    sums.rest()  # as large as half of what solving takes
-    found = answer(spec, statistics, vectors, arrays)
-    made = files(spec, found)
-    record = record_of(round_id, recovered, found, made, sums.sha256(), transcript, holders)
-    kept = {HEAD: made.head, MATERIAL: made.material}
+    statistics = read_pooled(spec, sums.total, vectors)
+    sums.drop_pages()  # as large as half of what solving takes
+    found = compute_answer(spec, statistics, vectors, arrays)
+    made = encode_files(spec, found)
+    record = record_of(round_id, recovered, found, made, sums.hash_content(), transcript, holders)
+    kept = {HEAD_DOCUMENT: made.head, MATERIAL_DOCUMENT: made.material}
     named = {document_name(name): content for name, content in made.documents.items()}
     documents = {name: content for name, content in kept.items() if content is not None}
-    documents |= {SUMS: sums.content, EVICTIONS: _evictions(recovered), **named}
+    documents |= {SUMS_DOCUMENT: sums.content, EVICTIONS_DOCUMENT: _encode_evictions(recovered), **named}
     return Publication(sign_record(record, key), documents)
 
 
-def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Publication:
+def count_holders(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Publication:
     """Compute an indicator's counts, and the disclosure from which members recount them.
 
     Raises:
@@ -82,26 +82,26 @@ def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> 
         PeerFault: sum-check-failed if a class has fewer than 0 holders or more than all: members would refuse such counts.
     """
     holders = np.concatenate([piece for _, piece in pieces])
-    if (holders < 0).any() or (holders > len(recovered.summed)).any():
+    if (holders < 0).any() or (holders > len(recovered.summed_members)).any():
         raise PeerFault(
             Cause.SUM_CHECK_FAILED,
             "a class has a negative number of holders, or more than all members: a member did not send ones and zeros",
         )
 
-    def stored(member: str, index: int) -> bytes:
+    def read_stored(member: str, index: int) -> bytes:
         return read_chunk(blobs, round_id, member, index, recovered.uploads[member].chunk_digest(index))
 
-    shown = disclose(recovered, stored)
-    documents = {EVICTIONS: _evictions(recovered), DISCLOSURE: shown.to_bytes()}
+    shown = disclose_vectors(recovered, read_stored)
+    documents = {EVICTIONS_DOCUMENT: _encode_evictions(recovered), DISCLOSURE_DOCUMENT: shown.to_bytes()}
     return Publication(None, documents, tuple(holders.tolist()))
 
 
-def _evictions(recovered: Recovered) -> bytes:
+def _encode_evictions(recovered: Recovered) -> bytes:
     """Return the published proofs against evicted members."""
     return Evictions(recovered.attempt.context, recovered.proofs).to_bytes()
 
 
-SPOOLED_BYTES = 1 << 24
+SUM_ON_DISK_BYTES = 1 << 24
 """Bytes from which a sum is kept on disk while it is solved: its statistics are as large again."""
 
 
@@ -116,29 +116,29 @@ class SumsFile:
         header = json.dumps({"sum": tensor}, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
         size = 8 + len(header) + 8 * elements
-        self._file: bytearray | mmap.mmap = bytearray(size) if size < SPOOLED_BYTES else _spooled(size)
+        self._file: bytearray | mmap.mmap = bytearray(size) if size < SUM_ON_DISK_BYTES else _map_file(size)
         self._file[: 8 + len(header)] = len(header).to_bytes(8, "little") + header
         self.total = np.frombuffer(self._file, "<i8", offset=8 + len(header))
         taken = 0
         for start, piece in pieces:
             self.total[start : start + len(piece)] = piece
             taken += piece.nbytes
-            if taken >= SPOOLED_BYTES:
-                self.rest()
+            if taken >= SUM_ON_DISK_BYTES:
+                self.drop_pages()
                 taken = 0
-        self.rest()
+        self.drop_pages()
 
-    def rest(self) -> None:
+    def drop_pages(self) -> None:
         """Let the system drop its pages from memory until they are read again."""
         if isinstance(self._file, mmap.mmap):
             self._file.madvise(mmap.MADV_DONTNEED)  # of a shared mapping: what was written stays
 
-    def sha256(self) -> str:
+    def hash_content(self) -> str:
         """SHA-256 of the file, in hexadecimal, computed piece by piece."""
         digest, whole = hashlib.sha256(), memoryview(self._file)
-        for start in range(0, len(whole), SPOOLED_BYTES):
-            digest.update(whole[start : start + SPOOLED_BYTES])
-            self.rest()
+        for start in range(0, len(whole), SUM_ON_DISK_BYTES):
+            digest.update(whole[start : start + SUM_ON_DISK_BYTES])
+            self.drop_pages()
         return digest.hexdigest()
 
     @property
@@ -147,7 +147,7 @@ class SumsFile:
         return self._file  # type: ignore[return-value]  # written and hashed as bytes are, and never copied
 
 
-def _spooled(size: int) -> mmap.mmap:
+def _map_file(size: int) -> mmap.mmap:
     with tempfile.TemporaryFile(prefix="veilsum-sum-") as file:
         # A full disk is an error here, and not a signal at some later write.
         os.posix_fallocate(file.fileno(), 0, size)

@@ -14,7 +14,7 @@ from sqlalchemy import Row
 
 from service.coordination.events import Event
 from service.http.problems import problem_of, wrong_phase
-from service.storage.faults import check_named, sealed, unsealed
+from service.storage.faults import check_named, seal_text, unseal_text
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
@@ -34,7 +34,7 @@ from veilsum.protocol.coordinator import (
 from veilsum.protocol.coordinator.base import Delivering
 from veilsum.protocol.cost import cost_in_words
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Certificate, Message, Upload, parse
+from veilsum.protocol.messages import Certificate, Message, Upload, parse_message
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import RoundView, round_name
 from veilsum.protocol.shelf import Announced
@@ -124,7 +124,7 @@ class Standing(Snapshot):
     def uploaded(self) -> tuple[str, ...]:
         """Members with a complete upload, as far as the phase still knows."""
         if isinstance(self.phase, Collecting):
-            return tuple(member for member in self.attempt.members if self.phase.whole(member))
+            return tuple(member for member in self.attempt.members if self.phase.has_upload(member))
         uploads = getattr(self.phase, "uploads", None)
         return tuple(uploads) if uploads is not None else self.survivors
 
@@ -151,7 +151,7 @@ class Standing(Snapshot):
             PeerFault: conflict if it is stored with another digest.
         """
         known = self.announced.get(member)
-        if known is None or not 0 <= index < self.attempt.chunks:
+        if known is None or not 0 <= index < self.attempt.chunk_count:
             return False
         if isinstance(self.phase, Collecting) and not self.phase.stored[member] >> index & 1:
             return False
@@ -188,7 +188,7 @@ class Standing(Snapshot):
         return Standing(
             phase,
             event.note_in(self.transcript, self.phase, phase),
-            _extended(self.timeline, phase.name, event.at_s),
+            _extend_timeline(self.timeline, phase.name, event.at_s),
             seen,
             seen + 1 if _asks_anew(self.phase, phase) else self.asked,
             self.not_before_s,
@@ -218,7 +218,7 @@ class Standing(Snapshot):
                 "waiting_for": phase.waiting_for(),
                 "survivors": self.survivors,
                 "evicted": getattr(phase, "evicted", ()),
-                "reported": phase.silent if isinstance(phase, Erasing) else (),
+                "reported": phase.silent_decryptors if isinstance(phase, Erasing) else (),
                 "reports_min": attempt.quorum.erasures_min,
                 "fault": problem_of(fault).model_dump() if fault else None,
                 "phase_seconds": _durations(self.timeline),
@@ -229,12 +229,12 @@ class Standing(Snapshot):
 
     def final_view(self, state: str, now_s: float, **outcome: Any) -> RoundView:
         """Return the view of an end of this state; `outcome` is what the view shows of it."""
-        seconds = _durations(_extended(self.timeline, state, now_s))
+        seconds = _durations(_extend_timeline(self.timeline, state, now_s))
         ended = {"ended": True, "version": self.version + 1, "deadline_s": None, "waiting_for": ()}
         return self.view.model_copy(update={"state": state, "phase_seconds": seconds, **ended, **outcome})
 
 
-def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:
+def _extend_timeline(timeline: Timeline, state: str, at_s: float) -> Timeline:
     return timeline if timeline[-1][0] == state else (*timeline, (state, at_s))
 
 
@@ -257,17 +257,17 @@ class RoundEnd(Snapshot):
     record: ResultRecord | None
 
     @classmethod
-    def read(cls, row: Row[Any]) -> "RoundEnd":
+    def from_row(cls, row: Row[Any]) -> "RoundEnd":
         """Read the row of an ended round. Raises any error if it is damaged."""
-        record = ResultRecord.model_validate_json(unsealed(row.record)) if row.record else None
+        record = ResultRecord.model_validate_json(unseal_text(row.record)) if row.record else None
         return cls(read_view(row.id, row.final), read_closing(row.closing), record)
 
-    def columns(self) -> dict[str, Any]:
-        """The columns that `read` needs."""
+    def to_columns(self) -> dict[str, Any]:
+        """The columns that `from_row` needs."""
         return {
-            "final": sealed(self.view.model_dump_json()),
+            "final": seal_text(self.view.model_dump_json()),
             "closing": self.closing.to_bytes(),
-            "record": sealed(self.record.model_dump_json()) if self.record else None,
+            "record": seal_text(self.record.model_dump_json()) if self.record else None,
             "state": self.view.state,
         }
 
@@ -315,7 +315,7 @@ class RoundEnd(Snapshot):
 
 def read_closing(body: bytes) -> Closing:
     """Parse what closed an attempt. Raises PeerFault if it is damaged."""
-    closing = parse(body)
+    closing = parse_message(body)
     if not isinstance(closing, Closing):
         raise PeerFault(Cause.STORAGE_DAMAGED, "the row holds another message")
     return closing
@@ -323,7 +323,7 @@ def read_closing(body: bytes) -> Closing:
 
 def read_view(round_id: str, final: str) -> RoundView:
     """Read an ended round's view. Raises any error if it is damaged."""
-    view = RoundView.model_validate_json(unsealed(final))
+    view = RoundView.model_validate_json(unseal_text(final))
     check_named(round_id, view.round)
     return view
 
@@ -350,7 +350,7 @@ def fold_decisions(
     """
     faults, events = list[Exception | None](), list[Event]()
     for decide in decisions:
-        event, after, fault = _decide(decide, standing)
+        event, after, fault = _decide_event(decide, standing)
         faults.append(fault)
         if event is not None:
             events.append(event)
@@ -360,7 +360,7 @@ def fold_decisions(
     return faults, events, standing
 
 
-def _decide(decide: Decision, standing: Standing) -> tuple[Event | None, Standing, Exception | None]:
+def _decide_event(decide: Decision, standing: Standing) -> tuple[Event | None, Standing, Exception | None]:
     """Return the event to store, if any, where it leads, and why the decision was refused, if it was."""
     event = None
     try:
@@ -378,7 +378,7 @@ def refuse_decision(decide: Decision, end: RoundEnd) -> Exception | None:
     """Return why a decision is refused after the end; None if it asks for nothing."""
     try:
         decide(end)
-    except Exception as error:  # noqa: BLE001 - as in `_decide`
+    except Exception as error:  # noqa: BLE001 - as in `_decide_event`
         return error
     return None
 

@@ -13,7 +13,7 @@ from service.coordination.catalogue import Catalogue
 from service.coordination.changes import CHANGES_POLL_S, ChangeFeed
 from service.coordination.standing import read_view
 from service.storage.database import Database
-from service.storage.faults import tried
+from service.storage.faults import log_errors
 from service.storage.tables import rounds
 
 COUNTS_KEPT_S = 1.0
@@ -52,14 +52,16 @@ class Summaries:
         """
         async with self._counting:
             if time.monotonic() >= self._counted_s + COUNTS_KEPT_S:
-                await tried(asyncio.wait_for(self._count_ended(), CHANGES_POLL_S))
+                await log_errors(asyncio.wait_for(self._count_ended(), CHANGES_POLL_S))
                 self._counted_s = time.monotonic()
-        return Counter(self._ended) + Counter(round_.view().state for round_ in self._catalogue.live())
+        return Counter(self._ended) + Counter(
+            round_.current_view().state for round_ in self._catalogue.live_rounds()
+        )
 
     async def _count_ended(self) -> None:
         await self._feed.refresh_all()
         counted = select(rounds.c.state, func.count()).where(rounds.c.state.is_not(None))
-        self._ended = dict(await self._database.rows(counted.group_by(rounds.c.state)))
+        self._ended = dict(await self._database.read_rows(counted.group_by(rounds.c.state)))
 
     async def read_history(self, federation: str) -> RoundHistory:
         """Summarise a federation's ended rounds, each of which is read once; at most one live round follows them."""
@@ -77,12 +79,12 @@ class Summaries:
             .order_by(rounds.c.number)
             .limit(VIEWS_AT_ONCE)
         )
-        rows = await self._database.rows(query)
+        rows = await self._database.read_rows(query)
 
         def read() -> RoundHistory:
             uploaded = dict(past.uploaded)
             for row in rows:
-                with self._database.quarantine.skipping(f"round {row.id}"):
+                with self._database.quarantine.skip_errors(f"round {row.id}"):
                     view = read_view(row.id, row.final)
                     uploaded |= dict.fromkeys(view.uploaded, (view.round, row.opened_s))
             return RoundHistory(rows[-1].number, uploaded)

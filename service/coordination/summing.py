@@ -27,8 +27,8 @@ from sqlalchemy import ColumnElement, Connection, delete, select, update
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import rounds, sums
-from service.telemetry.logs import LOGGER, where
-from service.telemetry.metrics import DAMAGED
+from service.telemetry.logs import LOGGER, describe_error
+from service.telemetry.metrics import DAMAGED_COUNT
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered
@@ -41,7 +41,7 @@ log = structlog.get_logger(LOGGER)
 
 Pieces = Iterable[tuple[int, npt.NDArray[np.int64]]]
 """Pieces of a sum, each with the place of its first element."""
-BATCH = 16
+STORED_UPLOADS_MIN = 16
 """How many uploads must wait in storage before a range is read and written for them."""
 
 
@@ -68,7 +68,7 @@ class DamagedRangeError(Exception):
 
 def note_damage(what: Literal["chunk", "range"], round_id: str, **where: str | int) -> None:
     """Log and count it."""
-    DAMAGED.labels(what).inc()
+    DAMAGED_COUNT.labels(what).inc()
     log.error("storage damaged", what=what, round=round_id, **where)
 
 
@@ -93,7 +93,7 @@ class Memory:
     def __init__(self, size: int) -> None:
         self._free, self._lock = size, threading.Lock()
 
-    def take(self, size: int) -> bool:
+    def take_bytes(self, size: int) -> bool:
         """Reserve `size` bytes. Returns False if they are not free."""
         with self._lock:
             taken = size <= self._free
@@ -145,7 +145,7 @@ class Summing:
     ) -> None:
         self._database, self._blobs, self._memory = database, blobs, memory
         self._round, self._attempt = round_id, attempt
-        self.parts = range(attempt.chunks)
+        self.parts = range(attempt.chunk_count)
         self.unmasked: set[int] = set()
         self._added: dict[int, frozenset[str]] = {}
         self._running: dict[int, Running] = {}
@@ -154,63 +154,63 @@ class Summing:
     def store_chunk(self, member: str, part: int, digest: bytes, chunk: bytes) -> None:
         """Store a chunk with this SHA-256, and add it. Blocks; idempotent."""
         self._blobs.put(chunk_name(self._round, member, part), chunk)
-        self.take(member, part, digest, chunk)
+        self.take_chunk(member, part, digest, chunk)
 
-    def take(self, member: str, part: int, digest: bytes, chunk: Buffer) -> None:
+    def take_chunk(self, member: str, part: int, digest: bytes, chunk: Buffer) -> None:
         """Add a chunk that was just stored and has this SHA-256, if memory has room. Blocks; idempotent."""
         with self._lock:
             running = self._running.get(part)
             if running is None:
-                if self._over or not self._memory.take(self._bytes(part)):
+                if self._over or not self._memory.take_bytes(self._range_bytes(part)):
                     return
-                running = self._running[part] = Running(self._nothing(part))
+                running = self._running[part] = Running(self._zero_range(part))
             if member not in running.digests:
                 try:
                     add_packed(running.total, chunk, self._attempt.ring.bits)
                 except PackingError:
                     return  # nothing was added; it is refused when the set is certified, by its member's name
                 except Exception as error:  # noqa: BLE001 - part of it may have been added, and storage has all of it
-                    self._pop(part)
-                    log.warning("running sum dropped", round=self._round, part=part, **where(error))
+                    self._pop_running(part)
+                    log.warning("running sum dropped", round=self._round, part=part, **describe_error(error))
                     return
                 running.digests[member] = digest
 
-    def missing(self, part: int, uploads: int) -> int:
+    def missing_uploads(self, part: int, uploads: int) -> int:
         """Return how many more complete uploads make it worthwhile to add from storage, as far as this process knows."""
         running = self._running.get(part)
         added = self._added.get(part, frozenset()).union(running.digests if running else ())
-        return len(added) + BATCH - uploads
+        return len(added) + STORED_UPLOADS_MIN - uploads
 
-    async def add(self, part: int, uploads: Mapping[str, Announced]) -> None:
+    async def add_stored(self, part: int, uploads: Mapping[str, Announced]) -> None:
         """Add the missing chunks of complete uploads, from storage.
 
         Raises:
             DamagedChunkError: a chunk must be sent again.
         """
-        kept = await self._kept(part)
-        if kept is None or kept.done or self.missing(part, len(uploads)) > 0:
+        kept = await self._read_kept(part)
+        if kept is None or kept.done or self.missing_uploads(part, len(uploads)) > 0:
             return
-        total, members = await in_blob_thread(self._masked, part, kept, uploads)
-        await self._replace(part, kept, Kept(members=members), total)
+        total, members = await in_blob_thread(self._masked_sum, part, kept, uploads)
+        await self._replace_blob(part, kept, Kept(members=members), total)
 
-    async def unmask(self, part: int, recovered: Recovered) -> None:
+    async def unmask_range(self, part: int, recovered: Recovered) -> None:
         """Turn the range into that of the sum: exactly the certified members, without masks.
 
         Raises:
             DamagedChunkError: a summed chunk is damaged.
             PeerFault: chunk-mismatch if a stored chunk is packed wrongly.
         """
-        kept = await self._kept(part)
+        kept = await self._read_kept(part)
         if kept is not None and not kept.done:
-            total = await in_blob_thread(self._unmasked, part, kept, recovered)
-            await self._replace(part, kept, Kept(members=recovered.summed, done=True), total)
+            total = await in_blob_thread(self._unmasked_sum, part, kept, recovered)
+            await self._replace_blob(part, kept, Kept(members=recovered.summed_members, done=True), total)
 
-    async def pieces(self) -> Pieces | None:
+    async def sum_pieces(self) -> Pieces | None:
         """Return the sum, range by range from storage, each with the place of its first element.
 
         None while ranges are missing, or once the round has ended. Iterating raises DamagedRangeError.
         """
-        ranges = [await self._kept(part) for part in self.parts]
+        ranges = [await self._read_kept(part) for part in self.parts]
         done = [kept for kept in ranges if kept is not None and kept.done]
         return self._read_ranges(done) if len(done) == len(ranges) else None
 
@@ -219,73 +219,75 @@ class Summing:
         note_damage("range", self._round, part=damaged.part)
         forgotten = delete(sums).where(*self._row_of(damaged.part, damaged.kept))
         await self._database.write(lambda connection: connection.execute(forgotten))
-        await in_blob_thread(self._blobs.delete, self._name(damaged.kept.blob))
+        await in_blob_thread(self._blobs.delete, self._blob_name(damaged.kept.blob))
         self.unmasked.discard(damaged.part)
 
-    def discard(self) -> None:
+    def discard_running(self) -> None:
         """Free the memory of a round that no longer needs its running sums."""
         with self._lock:
             self._over = True
             for part in tuple(self._running):
-                self._pop(part)
+                self._pop_running(part)
 
     # Arithmetic
 
-    def _masked(
+    def _masked_sum(
         self, part: int, kept: Kept, uploads: Mapping[str, Announced]
     ) -> tuple[Words, tuple[str, ...]]:
         """Return the range's masked sum over these uploads and the members already in it, and the ids of all these members."""
-        announced = _digests(uploads, part)
-        total, had = self._begun(part, kept, announced)
+        announced = _digests_of(uploads, part)
+        total, had = self._sum_so_far(part, kept, announced)
         new = {member: announced[member] for member in sorted(announced.keys() - had.keys())}
-        self._add(part, total, new)
+        self._add_chunks(part, total, new)
         return total, (*had, *new)
 
-    def _unmasked(self, part: int, kept: Kept, recovered: Recovered) -> npt.NDArray[np.int64]:
-        announced = _digests(recovered.uploads, part)
-        summed = {member: announced[member] for member in sorted(recovered.summed)}
-        total, had = self._begun(part, kept, announced)
+    def _unmasked_sum(self, part: int, kept: Kept, recovered: Recovered) -> npt.NDArray[np.int64]:
+        announced = _digests_of(recovered.uploads, part)
+        summed = {member: announced[member] for member in sorted(recovered.summed_members)}
+        total, had = self._sum_so_far(part, kept, announced)
         uncertified = dict(sorted(had.items() - summed.items()))  # taken off: the certificate leaves them out
         try:
             np.negative(total, out=total)
-            self._add(part, total, uncertified)
+            self._add_chunks(part, total, uncertified)
             np.negative(total, out=total)
         except DamagedChunkError:  # or not whole any more, since it was damaged
-            total, had = self._nothing(part), {}
-        self._add(part, total, dict(sorted(summed.items() - had.items())))
+            total, had = self._zero_range(part), {}
+        self._add_chunks(part, total, dict(sorted(summed.items() - had.items())))
         # Ranges are unmasked side by side, and a stream of masks serves one thread.
-        return recovered.unmasking().unmask(part, total)
+        return recovered.prepare_unmasking().unmask_chunk(part, total)
 
-    def _begun(self, part: int, kept: Kept, announced: Mapping[str, bytes]) -> tuple[Words, dict[str, bytes]]:
+    def _sum_so_far(
+        self, part: int, kept: Kept, announced: Mapping[str, bytes]
+    ) -> tuple[Words, dict[str, bytes]]:
         """Return the masked sum so far, stored and running, and the digests of its chunks; zeros and none if it is damaged."""
-        total, had = self._nothing(part), dict[str, bytes]()
+        total, had = self._zero_range(part), dict[str, bytes]()
         if kept.blob:
             try:
-                total += np.frombuffer(self._read(part, kept), total.dtype.newbyteorder("<"))
+                total += np.frombuffer(self._read_range(part, kept), total.dtype.newbyteorder("<"))
                 had = {member: announced.get(member, b"") for member in kept.members}
             except DamagedRangeError:
                 note_damage("range", self._round, part=part)
         with self._lock:
-            running = self._pop(part)
+            running = self._pop_running(part)
         if running is not None and running.digests.keys().isdisjoint(had):
             total += running.total
             had |= running.digests
         return total, had
 
-    def _pop(self, part: int) -> Running | None:
+    def _pop_running(self, part: int) -> Running | None:
         """Take a running sum out of memory."""
         running = self._running.pop(part, None)
         if running is not None:
-            self._memory.give_back(self._bytes(part))
+            self._memory.give_back(self._range_bytes(part))
         return running
 
-    def _bytes(self, part: int) -> int:
+    def _range_bytes(self, part: int) -> int:
         return self._attempt.chunk_elements(part) * self._attempt.ring.itemsize
 
-    def _nothing(self, part: int) -> Words:
+    def _zero_range(self, part: int) -> Words:
         return np.zeros(self._attempt.chunk_elements(part), self._attempt.ring.dtype)
 
-    def _add(self, part: int, total: Words, digests: Mapping[str, bytes]) -> None:
+    def _add_chunks(self, part: int, total: Words, digests: Mapping[str, bytes]) -> None:
         """Add stored chunks, after checking each against its digest."""
         for member, digest in digests.items():
             chunk = read_chunk(self._blobs, self._round, member, part, digest)
@@ -299,26 +301,26 @@ class Summing:
     def _read_ranges(self, ranges: Sequence[Kept]) -> Pieces:
         start = 0
         for part, kept in enumerate(ranges):
-            words = np.frombuffer(self._read(part, kept), "<i8")
+            words = np.frombuffer(self._read_range(part, kept), "<i8")
             yield start, words
             start += words.size
 
     # Storage
 
-    def _read(self, part: int, kept: Kept) -> memoryview:
+    def _read_range(self, part: int, kept: Kept) -> memoryview:
         """Read a range's numbers. Raises DamagedRangeError if they are lost or damaged."""
         try:
-            blob = memoryview(self._blobs.get(self._name(kept.blob)))
+            blob = memoryview(self._blobs.get(self._blob_name(kept.blob)))
         except FileNotFoundError as error:
             raise DamagedRangeError(part, kept) from error
-        if _mark(kept.blob, blob[32:]) != blob[:32]:
+        if _range_checksum(kept.blob, blob[32:]) != blob[:32]:
             raise DamagedRangeError(part, kept)
         return blob[32:]
 
-    def _name(self, blob: str) -> str:
+    def _blob_name(self, blob: str) -> str:
         return f"sums/{self._round}/{blob}"
 
-    async def _kept(self, part: int) -> Kept | None:
+    async def _read_kept(self, part: int) -> Kept | None:
         """Return the row of a range; None once the round has ended."""
         # In one statement: the end deletes the rows, and then a range looks as if it had not been begun.
         query = (
@@ -326,13 +328,15 @@ class Summing:
             .join_from(rounds, sums, (sums.c.round == rounds.c.id) & (sums.c.part == part), isouter=True)
             .where(rounds.c.id == self._round)
         )
-        [row] = await self._database.rows(query)
+        [row] = await self._database.read_rows(query)
         if not row.live:
             return None
         begun = row.blob is not None
-        return self._note(part, Kept(row.blob, tuple(json.loads(row.members)), row.done) if begun else Kept())
+        return self._note_kept(
+            part, Kept(row.blob, tuple(json.loads(row.members)), row.done) if begun else Kept()
+        )
 
-    def _note(self, part: int, kept: Kept) -> Kept:
+    def _note_kept(self, part: int, kept: Kept) -> Kept:
         self._added[part] = frozenset(kept.members)
         if kept.done:
             self.unmasked.add(part)
@@ -340,19 +344,21 @@ class Summing:
             self.unmasked.discard(part)
         return kept
 
-    async def _replace(self, part: int, before: Kept, after: Kept, total: npt.NDArray[np.generic]) -> None:
+    async def _replace_blob(
+        self, part: int, before: Kept, after: Kept, total: npt.NDArray[np.generic]
+    ) -> None:
         """Replace a range's blob, unless another process has or the round has ended."""
         after = replace(after, blob=f"{part}-{secrets.token_hex(8)}")
         numbers = total.astype(total.dtype.newbyteorder("<"), copy=False).tobytes()
-        blob = _mark(after.blob, numbers) + numbers
-        await in_blob_thread(self._blobs.put, self._name(after.blob), blob)
-        replaced = await self._exchange(part, before, after)
+        blob = _range_checksum(after.blob, numbers) + numbers
+        await in_blob_thread(self._blobs.put, self._blob_name(after.blob), blob)
+        replaced = await self._exchange_row(part, before, after)
         if obsolete := before.blob if replaced else after.blob:
-            await in_blob_thread(self._blobs.delete, self._name(obsolete))
+            await in_blob_thread(self._blobs.delete, self._blob_name(obsolete))
         if replaced:
-            self._note(part, after)
+            self._note_kept(part, after)
 
-    async def _exchange(self, part: int, before: Kept, after: Kept) -> bool:
+    async def _exchange_row(self, part: int, before: Kept, after: Kept) -> bool:
         values = {"blob": after.blob, "members": json.dumps(after.members), "done": after.done}
         live = select(rounds.c.final.is_(None)).where(rounds.c.id == self._round).with_for_update(read=True)
 
@@ -361,7 +367,7 @@ class Summing:
                 return False
             if not before.blob:
                 row = {"round": self._round, "part": part, **values}
-                return self._database.add(connection, sums, row)
+                return self._database.add_row(connection, sums, row)
             changed = connection.execute(update(sums).where(*self._row_of(part, before)).values(values))
             return bool(changed.rowcount)
 
@@ -372,12 +378,12 @@ class Summing:
         return sums.c.round == self._round, sums.c.part == part, sums.c.blob == kept.blob
 
 
-def _digests(uploads: Mapping[str, Announced], part: int) -> dict[str, bytes]:
+def _digests_of(uploads: Mapping[str, Announced], part: int) -> dict[str, bytes]:
     """SHA-256 of the chunk that each member announced for a range."""
     return {member: upload.chunk_digest(part) for member, upload in uploads.items()}
 
 
-def _mark(blob: str, numbers: Buffer) -> bytes:
+def _range_checksum(blob: str, numbers: Buffer) -> bytes:
     """Return the checksum before a range's numbers in its blob. It covers the blob's name, so that no other range's numbers pass."""
     digest = hashlib.sha256(blob.encode() + b"/")
     digest.update(numbers)

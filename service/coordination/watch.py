@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 POLLS_PER_S = 20.0
 """Limit on requests per second by all waiting callers together, for changes that ask nothing of them: the more callers wait, the
 later they hear of such changes."""
-FEW, LOOKS_PER_S = 16, 500.0
+UNPACED_WATCHERS, PACED_WATCHERS_PER_S = 16, 500.0
 """How many watchers are notified at once, and per second beyond that."""
 
 
@@ -28,22 +28,22 @@ class Watch:
         self._urgent = _Bell(urgent or version)
         self._waiting = 0
 
-    def notify(self) -> None:
+    def notify_waiters(self) -> None:
         """Wake the waiters if the version has changed."""
-        self._any.ring()
-        self._urgent.ring()
+        self._any.ring_bell()
+        self._urgent.ring_bell()
 
     def stop(self) -> None:
         """End every wait, before the process stops."""
         self._any.stop()
         self._urgent.stop()
 
-    async def urgently(self, after: int, wait_s: float) -> int:
+    async def wait_urgently(self, after: int, wait_s: float) -> int:
         """Wait up to `wait_s` seconds for an urgent change above `after`, and return the version."""
-        await self._urgent.beyond(after, wait_s)
+        await self._urgent.wait_beyond(after, wait_s)
         return self._any.version()
 
-    async def beyond(self, after: int, wait_s: float, calm_s: float = 0.0) -> int:
+    async def wait_beyond(self, after: int, wait_s: float, calm_s: float = 0.0) -> int:
         """Wait until the version is above `after`, for at most `wait_s` seconds, and return it.
 
         Args:
@@ -51,12 +51,12 @@ class Watch:
             wait_s: seconds.
             calm_s: for how many of them changes that are not urgent are held back; longer if many wait.
         """
-        calm_s = min(max(calm_s, (self._waiting - FEW) / LOOKS_PER_S), wait_s)
+        calm_s = min(max(calm_s, (self._waiting - UNPACED_WATCHERS) / PACED_WATCHERS_PER_S), wait_s)
         self._waiting += 1
         try:
             if calm_s > 0:
-                await self._urgent.beyond(after, calm_s)
-            return await self._any.beyond(after, wait_s - max(calm_s, 0.0))
+                await self._urgent.wait_beyond(after, calm_s)
+            return await self._any.wait_beyond(after, wait_s - max(calm_s, 0.0))
         finally:
             self._waiting -= 1
 
@@ -79,11 +79,11 @@ class LongPolls:
 
         With many `waiting`, changes that are not urgent are announced later.
         """
-        return await watch.beyond(after, self._limit_s(wait_s), calm_s(waiting))
+        return await watch.wait_beyond(after, self._limit_s(wait_s), calm_s(waiting))
 
     async def wait_request(self, watch: Watch, after: int, wait_s: float) -> int:
         """Wait until members are asked something new since `after`; otherwise as `wait_change`."""
-        return await watch.urgently(after, self._limit_s(wait_s))
+        return await watch.wait_urgently(after, self._limit_s(wait_s))
 
     def _limit_s(self, wait_s: float) -> float:
         return 0.0 if self.stopping else min(wait_s, self._max_wait_s)
@@ -101,7 +101,7 @@ class _Bell:
         self._changed = asyncio.Event()
         self._stopped = False
 
-    def ring(self) -> None:
+    def ring_bell(self) -> None:
         """Wake the waiters, unless they were already woken for this version."""
         if self._stopped or self._rung_for != (version := self.version()):
             self._rung_for = -1 if self._stopped else version
@@ -110,9 +110,9 @@ class _Bell:
 
     def stop(self) -> None:
         self._stopped = True
-        self.ring()
+        self.ring_bell()
 
-    async def beyond(self, after: int, wait_s: float) -> int:
+    async def wait_beyond(self, after: int, wait_s: float) -> int:
         try:
             async with asyncio.timeout(wait_s):
                 while self.version() <= after and not self._stopped:

@@ -19,7 +19,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import Scope
 
-BYTES_AT_ONCE = 128 << 20
+CALLER_BODY_BYTES_MAX = 128 << 20
 """Limit on the bytes of all bodies that one caller sends at once: four lanes of the longest chunks. A single longer body is allowed."""
 _FORGET_FROM = 1024
 """Full buckets are dropped from this number on, and again whenever the number has doubled."""
@@ -52,11 +52,11 @@ class Caller:
     def __str__(self) -> str:
         return f"{self.role} {self.name}" if self.role in {Role.MEMBER, Role.OPERATOR} else str(self.role)
 
-    def may(self, scope: Scope) -> bool:
+    def has_scope(self, scope: Scope) -> bool:
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
-STRANGER = Caller(Role.ANONYMOUS)
+ANONYMOUS_CALLER = Caller(Role.ANONYMOUS)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Allowance:
     share: float = 1.0
     busy_s: float = 60.0
 
-    def at(self, per_s: float) -> "Allowance":
+    def at_rate(self, per_s: float) -> "Allowance":
         """Scale all limits to another rate."""
         scale = per_s / self.per_s
         counts = self.burst, self.at_once, self.streams
@@ -84,13 +84,13 @@ class Allowance:
         return Allowance(per_s, burst, at_once, streams, self.share * scale, self.busy_s * scale)
 
 
-CALLER = Allowance(100.0, 2000, 64, streams=64, share=0.5, busy_s=10.0)
-ADDRESS = Allowance(200.0, 20_000, 1024, streams=100, share=0.25, busy_s=2.0)
-DEBT_S = 10.0
+CALLER_ALLOWANCE = Allowance(100.0, 2000, 64, streams=64, share=0.5, busy_s=10.0)
+ADDRESS_ALLOWANCE = Allowance(200.0, 20_000, 1024, streams=100, share=0.25, busy_s=2.0)
+PROCESSOR_DEBT_MAX_S = 10.0
 """Longest wait for processor time that a caller owes. The cost of a request is known only afterwards."""
 REFUSALS_PER_S = 20.0
 """Refusals sent to one address per second. Further refusals wait, so that refusing a flood is cheap."""
-HELD_S = 10.0
+REFUSAL_WAIT_MAX_S = 10.0
 """Longest time that a refusal waits."""
 
 
@@ -122,9 +122,9 @@ class Limits:
         self._under_way, self._bytes, self._streams = Counter[str](), Counter[str](), Counter[str]()
         self._forget_at = _FORGET_FROM
 
-    def charge(self, caller: Caller, request: Request) -> None:
+    def charge_request(self, caller: Caller, request: Request) -> None:
         """Take one token. Raises TooMany if none is left."""
-        who, allowed = self._of(caller, request)
+        who, allowed = self._bucket_of(caller, request)
         now_s = self._clock()
         busy_s = self._busy_s.get(who, now_s) - now_s - allowed.busy_s / allowed.share
         if busy_s > 0:
@@ -140,31 +140,31 @@ class Limits:
                     del buckets[each]
             self._forget_at = max(_FORGET_FROM, 2 * len(self._full_s))
 
-    def account(self, caller: Caller, request: Request) -> Callable[[float], None]:
+    def account_for(self, caller: Caller, request: Request) -> Callable[[float], None]:
         """Return a function that charges processor seconds to a caller's bucket, which may go into debt."""
-        who, allowed = self._of(caller, request)
+        who, allowed = self._bucket_of(caller, request)
 
         def spend(seconds: float) -> None:
             now_s = self._clock()
             full_s = max(now_s, self._busy_s.get(who, now_s)) + seconds / allowed.share
-            self._busy_s[who] = min(full_s, now_s + allowed.busy_s / allowed.share + DEBT_S)
+            self._busy_s[who] = min(full_s, now_s + allowed.busy_s / allowed.share + PROCESSOR_DEBT_MAX_S)
 
         return spend
 
-    async def hold(self, request: Request) -> None:
+    async def delay_refusal(self, request: Request) -> None:
         """Delay a refusal until its turn among the refusals to its address."""
-        who, now_s = _network(request), self._clock()
+        who, now_s = _network_of(request), self._clock()
         turn_s = max(now_s, self._refused_s.get(who, now_s)) + 1 / REFUSALS_PER_S
-        self._refused_s[who] = min(turn_s, now_s + HELD_S)
+        self._refused_s[who] = min(turn_s, now_s + REFUSAL_WAIT_MAX_S)
         await asyncio.sleep(self._refused_s[who] - now_s)
 
     @contextmanager
     def under_way(self, caller: Caller, request: Request, size: int = 0) -> Iterator[None]:
         """Count a request with a body of `size` bytes while it is answered. Raises TooMany for too many requests or bytes."""
-        who, allowed = self._of(caller, request)
-        if self._bytes[who] and self._bytes[who] + size > BYTES_AT_ONCE:
+        who, allowed = self._bucket_of(caller, request)
+        if self._bytes[who] and self._bytes[who] + size > CALLER_BODY_BYTES_MAX:
             raise TooMany(f"{who} has {self._bytes[who]} bytes under way", 1)
-        with _counted(self._under_way, who, allowed.at_once, "requests under way", 1):
+        with _count_open(self._under_way, who, allowed.at_once, "requests under way", 1):
             self._bytes[who] += size
             try:
                 yield
@@ -174,20 +174,20 @@ class Limits:
                     del self._bytes[who]
 
     @contextmanager
-    def streaming(self, caller: Caller, request: Request) -> Iterator[None]:
+    def count_stream(self, caller: Caller, request: Request) -> Iterator[None]:
         """Count an event stream while it is open. Raises TooMany for too many."""
-        who, allowed = self._of(caller, request)
-        with _counted(self._streams, who, allowed.streams, "streams open", 5):
+        who, allowed = self._bucket_of(caller, request)
+        with _count_open(self._streams, who, allowed.streams, "streams open", 5):
             yield
 
-    def _of(self, caller: Caller, request: Request) -> tuple[str, Allowance]:
+    def _bucket_of(self, caller: Caller, request: Request) -> tuple[str, Allowance]:
         if caller.role is Role.ANONYMOUS:
-            return f"address {_network(request)}", self._address
+            return f"address {_network_of(request)}", self._address
         return " ".join(filter(None, (str(caller), caller.federation))), self._named
 
 
 @contextmanager
-def _counted(counts: Counter[str], who: str, most: int, what: str, after_s: int) -> Iterator[None]:
+def _count_open(counts: Counter[str], who: str, most: int, what: str, after_s: int) -> Iterator[None]:
     if counts[who] >= most:
         raise TooMany(f"{who} has {most} {what}", after_s)
     counts[who] += 1
@@ -199,7 +199,7 @@ def _counted(counts: Counter[str], who: str, most: int, what: str, after_s: int)
             del counts[who]
 
 
-def _network(request: Request) -> str:
+def _network_of(request: Request) -> str:
     """Return an IPv4 address, or the /64 network of an IPv6 address."""
     host = request.client.host if request.client else "unknown"
     try:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.http.callers import STRANGER
+from service.http.callers import ANONYMOUS_CALLER
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Meter:
         self._waiting_s = 0.0
         self._in_threads = deque[float]()
 
-    def add(self, seconds: float) -> None:
+    def add_time(self, seconds: float) -> None:
         """Add time on the event loop, and the time of threads that have finished."""
         while self._in_threads:
             seconds += self._in_threads.popleft()
@@ -38,7 +38,7 @@ class Meter:
         """Add a thread's time; called in that thread."""
         self._in_threads.append(seconds)
 
-    def bill(self, account: Callable[[float], None]) -> None:
+    def bill_account(self, account: Callable[[float], None]) -> None:
         """Set the account to charge, and charge what has been spent."""
         self.account = account
         self.account(self._waiting_s)
@@ -60,19 +60,19 @@ class Metering:
         meter = Meter()
         _METER.set(meter)
         try:
-            await _measured(self.app(scope, receive, send), meter.add)  # type: ignore[arg-type]  # apps are coroutines
+            await _measure_steps(self.app(scope, receive, send), meter.add_time)  # type: ignore[arg-type]  # apps are coroutines
         finally:
             if meter.account is None:
-                meter.bill(scope["app"].state.limits.account(STRANGER, Request(scope)))
+                meter.bill_account(scope["app"].state.limits.account_for(ANONYMOUS_CALLER, Request(scope)))
 
 
-def bill(account: Callable[[float], None]) -> None:
+def bill_request(account: Callable[[float], None]) -> None:
     """Charge the current request to an account."""
-    _METER.get().bill(account)
+    _METER.get().bill_account(account)
 
 
 @types.coroutine
-def _measured(work: Coroutine[Any, Any, T], spend: Callable[[float], None]) -> Generator[Any, Any, T]:
+def _measure_steps(work: Coroutine[Any, Any, T], spend: Callable[[float], None]) -> Generator[Any, Any, T]:
     """Await a coroutine, and report the processor time of each step."""
     step: Callable[[Any], Any] = work.send
     value: Any = None
@@ -92,17 +92,17 @@ def _measured(work: Coroutine[Any, Any, T], spend: Callable[[float], None]) -> G
             step, value = work.throw, error
 
 
-async def charged(work: Coroutine[Any, Any, T]) -> T:
+async def charge_task(work: Coroutine[Any, Any, T]) -> T:
     """Await a coroutine in a task of its own, charged to the request that began the task."""
     meter = _METER.get(None)
-    return await (work if meter is None else _measured(work, meter.add))
+    return await (work if meter is None else _measure_steps(work, meter.add_time))
 
 
 async def in_thread(work: Callable[..., T], *arguments: Any, threads: Executor | None = None) -> T:
     """Run work in a thread, by default one of the event loop's own, and charge its time to the waiting request."""
     meter = _METER.get(None)
 
-    def measured() -> T:
+    def run_measured() -> T:
         begun_s = time.thread_time()
         try:
             return work(*arguments)
@@ -110,4 +110,4 @@ async def in_thread(work: Callable[..., T], *arguments: Any, threads: Executor |
             if meter is not None:
                 meter.add_thread(time.thread_time() - begun_s)
 
-    return await asyncio.get_running_loop().run_in_executor(threads, copy_context().run, measured)
+    return await asyncio.get_running_loop().run_in_executor(threads, copy_context().run, run_measured)

@@ -13,17 +13,17 @@ from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from service.http.callers import STRANGER, TooMany
-from service.telemetry.logs import LOGGER, round_in, where
-from service.telemetry.metrics import REFUSALS
+from service.http.callers import ANONYMOUS_CALLER, TooMany
+from service.telemetry.logs import LOGGER, describe_error, round_in
+from service.telemetry.metrics import REFUSALS_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import in_words
-from veilsum.protocol.rest import PROBLEM, PROBLEM_BASE, Problem
+from veilsum.protocol.rest import PROBLEM_BASE, PROBLEM_TYPE, Problem
 
 log = structlog.get_logger(LOGGER)
 
-_STATUS = {
+_STATUS_OF_CAUSE = {
     Cause.MALFORMED_REQUEST: 400,
     Cause.UNKNOWN_VERSION: 400,
     Cause.UNKNOWN_MESSAGE: 400,
@@ -52,16 +52,16 @@ _STATUS = {
     Cause.STORAGE_DAMAGED: 500,
     Cause.UNAVAILABLE: 503,
 }
-_SCHEMES = {
+_SCHEME_OF_CAUSE = {
     Cause.UNAUTHORISED: "Bearer",
     Cause.REQUEST_UNSIGNED: "Signature",
     Cause.REQUEST_FORGED: "Signature",
     Cause.CLOCK_SKEW: "Signature",
 }
 """The authentication scheme that a 401 names, by cause."""
-_HTTP = {404: Cause.NOT_FOUND, 405: Cause.NOT_FOUND, 413: Cause.OVERSIZED}
+_CAUSE_OF_STATUS = {404: Cause.NOT_FOUND, 405: Cause.NOT_FOUND, 413: Cause.OVERSIZED}
 MAX_DETAIL = 1000
-DECODING = (
+DECODING_CAUSES = (
     Cause.UNKNOWN_VERSION,
     Cause.UNKNOWN_MESSAGE,
     Cause.TRUNCATED,
@@ -74,7 +74,7 @@ DECODING = (
 
 def status_of(cause: Cause) -> int:
     """Return the HTTP status of a cause: 422 for a valid message that breaks a rule."""
-    return _STATUS.get(cause, 422)
+    return _STATUS_OF_CAUSE.get(cause, 422)
 
 
 def problem_of(fault: PeerFault) -> Problem:
@@ -104,7 +104,7 @@ def not_found(what: str) -> PeerFault:
     return PeerFault(Cause.NOT_FOUND, f"there is no such {what}")
 
 
-def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
+def declare_responses(*causes: Cause) -> dict[int | str, dict[str, Any]]:
     """Return a route's `responses` for the API document: these causes and those that every route can answer."""
     always = (
         Cause.MALFORMED_REQUEST,
@@ -117,7 +117,7 @@ def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
     by_status: dict[int, list[str]] = {}
     for cause in (*always, *causes):
         by_status.setdefault(status_of(cause), []).append(cause.value)
-    body = {"content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    body = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     return {
         **{status: {"description": ", ".join(names), **body} for status, names in sorted(by_status.items())},
         # Also keeps FastAPI from declaring a 422 of its own, which no route answers.
@@ -129,41 +129,41 @@ Page = Callable[[Request, Problem], Response | None]
 """Render a problem as a page for a browser that asked for HTML; None for other clients."""
 
 
-def install(app: FastAPI, page: Page) -> None:
+def install_handlers(app: FastAPI, page: Page) -> None:
     """Answer every error of the app as problem details."""
     handlers = {
         PeerFault: _peer_fault,
-        RequestValidationError: _invalid,
-        HTTPException: _http,
-        OSError: _storage,
-        SQLAlchemyError: _storage,
-        Exception: _unforeseen,
+        RequestValidationError: _invalid_request,
+        HTTPException: _http_refusal,
+        OSError: _storage_refusal,
+        SQLAlchemyError: _storage_refusal,
+        Exception: _unforeseen_refusal,
     }
     for kind, refusal in handlers.items():
-        app.add_exception_handler(kind, partial(_handle, refusal, page))
+        app.add_exception_handler(kind, partial(_handle_error, refusal, page))
 
 
 Refusal = tuple[PeerFault, int | None, Mapping[str, str]]
 """An error's answer: the fault, a status that overrides its cause's, and headers."""
 
 
-async def _handle(
+async def _handle_error(
     refusal: Callable[[Exception], Refusal], page: Page, request: Request, error: Exception
 ) -> Response:
     if isinstance(error, HTTPException) and not hasattr(request.state, "caller"):
         try:  # no route's guard has charged it: the path is unknown, or takes another method
-            request.app.state.limits.charge(STRANGER, request)
+            request.app.state.limits.charge_request(ANONYMOUS_CALLER, request)
         except TooMany as many:
             refusal, error = _peer_fault, many
     if isinstance(error, TooMany):
-        await request.app.state.limits.hold(request)
+        await request.app.state.limits.delay_refusal(request)
     fault, status, headers = refusal(error)
     about = round_in(request.scope)
-    problem = noted(fault, status, about)
+    problem = note_refusal(fault, status, about)
     if about and about["round"] in request.app.state.coordinator.catalogue.rounds:
-        counts = request.app.state.refused.get(about["round"]) or Counter()
+        counts = request.app.state.refused.get_value(about["round"]) or Counter()
         counts[problem.cause] += 1
-        request.app.state.refused.put(about["round"], counts, 1)
+        request.app.state.refused.put_value(about["round"], counts, 1)
     shown = page(request, problem)
     if shown is None:
         return answer_of(problem, headers)
@@ -171,12 +171,14 @@ async def _handle(
     return shown
 
 
-def noted(fault: PeerFault, status: int | None = None, about: Mapping[str, str] | None = None) -> Problem:
+def note_refusal(
+    fault: PeerFault, status: int | None = None, about: Mapping[str, str] | None = None
+) -> Problem:
     """Count and log a refusal, and convert it to problem details."""
     problem = problem_of(fault)
     # The detail may quote the request: half a surrogate pair, or a key of a megabyte.
     detail = problem.detail[:MAX_DETAIL].encode(errors="replace").decode()
-    REFUSALS.labels(problem.cause).inc()
+    REFUSALS_COUNT.labels(problem.cause).inc()
     problem = problem.model_copy(update={"status": status or problem.status, "detail": detail})
     log.info("refused", cause=problem.cause, status=problem.status, **about or {})
     return problem
@@ -184,13 +186,13 @@ def noted(fault: PeerFault, status: int | None = None, about: Mapping[str, str] 
 
 def answer_of(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Make the JSON answer of a problem."""
-    return JSONResponse(problem.model_dump(mode="json"), problem.status, headers, media_type=PROBLEM)
+    return JSONResponse(problem.model_dump(mode="json"), problem.status, headers, media_type=PROBLEM_TYPE)
 
 
 def _peer_fault(error: Exception) -> Refusal:
     assert isinstance(error, PeerFault)
     headers = dict[str, str]()
-    if (scheme := _SCHEMES.get(error.cause)) is not None:
+    if (scheme := _SCHEME_OF_CAUSE.get(error.cause)) is not None:
         headers["www-authenticate"] = scheme
     if isinstance(error, TooMany):
         headers["retry-after"] = str(error.after_s)
@@ -199,30 +201,30 @@ def _peer_fault(error: Exception) -> Refusal:
     return error, None, headers
 
 
-def _invalid(error: Exception) -> Refusal:
+def _invalid_request(error: Exception) -> Refusal:
     assert isinstance(error, RequestValidationError)
     # Name the place and the rule, never the value.
     places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {in_words(e)}" for e in error.errors()[:5])
     return PeerFault(Cause.MALFORMED_REQUEST, places), None, {}
 
 
-def _http(error: Exception) -> Refusal:
+def _http_refusal(error: Exception) -> Refusal:
     assert isinstance(error, HTTPException)
-    cause = _HTTP.get(error.status_code, Cause.MALFORMED_REQUEST)
+    cause = _CAUSE_OF_STATUS.get(error.status_code, Cause.MALFORMED_REQUEST)
     detail = str(error.detail or HTTPStatus(error.status_code).phrase)
     if error.status_code == HTTPStatus.NOT_FOUND:  # the router's own: routes raise PeerFault
         detail = "the coordinator has no such path: is its address right?"
     return PeerFault(cause, detail), error.status_code, error.headers or {}
 
 
-def _storage(error: Exception) -> Refusal:
-    log.error("storage failed", **where(error))
+def _storage_refusal(error: Exception) -> Refusal:
+    log.error("storage failed", **describe_error(error))
     fault = PeerFault(Cause.UNAVAILABLE, "the coordinator cannot read or write its storage now: try again")
     return fault, None, {"retry-after": "5"}
 
 
-def _unforeseen(error: Exception) -> Refusal:
-    log.error("request failed", **where(error))
+def _unforeseen_refusal(error: Exception) -> Refusal:
+    log.error("request failed", **describe_error(error))
     return (
         PeerFault(Cause.UNAVAILABLE, "internal error: the operator finds the place in the coordinator's log"),
         500,

@@ -13,37 +13,39 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 from pydantic import ValidationError
 
 from service.access.guarded_route import GuardedRoute
-from service.access.guards import EVERYONE, gate_of
+from service.access.guards import EVERYONE_GUARD, gate_of
 from service.access.recording import record_action
-from service.coordination.documents import HEAD, SUMS
+from service.coordination.documents import HEAD_DOCUMENT, SUMS_DOCUMENT
 from service.coordination.rounds import Round
-from service.http.problems import noted, wrong_phase
+from service.http.problems import note_refusal, wrong_phase
 from service.pages import session
-from service.pages.rendering import HEADERS, page
-from service.pages.routes import turned
+from service.pages.rendering import PAGE_HEADERS, render_page
+from service.pages.routes import page_numbers
 from service.pages.session import SIGNED_IN_OR_NOT
 from service.routes.common import Here, TheRound, in_pieces
 from service.storage.audit import Audit, Choice
 from veilsum.protocol.audit import PAGE_MAX
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.rest import OCTETS, SAFETENSORS, CancelRequest, Scope
+from veilsum.protocol.rest import OCTETS_TYPE, SAFETENSORS_TYPE, CancelRequest, Scope
 
 router = APIRouter(
-    include_in_schema=False, route_class=GuardedRoute.behind(EVERYONE), dependencies=SIGNED_IN_OR_NOT
+    include_in_schema=False,
+    route_class=GuardedRoute.behind_guard(EVERYONE_GUARD),
+    dependencies=SIGNED_IN_OR_NOT,
 )
-FORM = "application/x-www-form-urlencoded"
+FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 8192
 PAGE_ENTRIES = 50
-FORMULA = tuple("=+-@")
-MAX_MINUTES = 366 * 24 * 60
+FORMULA_STARTS = tuple("=+-@")
+EXTENSION_MAX_MINUTES = 366 * 24 * 60
 
 
-async def form(request: Request) -> dict[str, str]:
+async def parse_form(request: Request) -> dict[str, str]:
     """Parse a form; the last field of a name wins. Raises PeerFault(malformed-request) for another body."""
-    kind = request.headers.get("content-type", OCTETS).partition(";")[0].strip().lower()
-    if kind != FORM:
-        raise PeerFault(Cause.MALFORMED_REQUEST, f"send this form as {FORM}, not {kind}")
+    kind = request.headers.get("content-type", OCTETS_TYPE).partition(";")[0].strip().lower()
+    if kind != FORM_TYPE:
+        raise PeerFault(Cause.MALFORMED_REQUEST, f"send this form as {FORM_TYPE}, not {kind}")
     try:
         fields = parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=16)
     except ValueError as error:
@@ -51,7 +53,7 @@ async def form(request: Request) -> dict[str, str]:
     return {name: values[-1].strip() for name, values in fields.items()}
 
 
-Form = Annotated[dict[str, str], Depends(form)]
+Form = Annotated[dict[str, str], Depends(parse_form)]
 
 
 async def operators_form(request: Request, fields: Form) -> dict[str, str]:
@@ -76,20 +78,20 @@ RoundsForm = Annotated[dict[str, str], Depends(rounds_form)]
 async def sign_in_page(
     request: Request, then: Annotated[str, Query(pattern="^[ -~]{0,200}$")] = "/"
 ) -> HTMLResponse:
-    return _sign_in(request, inside(then))
+    return _sign_in(request, path_inside(then))
 
 
 @router.post("/sign-in", max_body_size=MAX_FORM_BYTES)
 async def sign_in(request: Request, fields: Form) -> Response:
-    then = inside(fields.get("then", "/"))
-    answer = _see(then)
+    then = path_inside(fields.get("then", "/"))
+    answer = _redirect_to(then)
     session.check_origin(request)
     try:
-        await session.begin(request, answer, fields.get("token", ""))
+        await session.begin_session(request, answer, fields.get("token", ""))
     except PeerFault as fault:
         if fault.cause is not Cause.UNAUTHORISED:
             raise
-        noted(fault)
+        note_refusal(fault)
         return _sign_in(request, then, wrong=fault.detail)
     return answer
 
@@ -97,18 +99,18 @@ async def sign_in(request: Request, fields: Form) -> Response:
 def _sign_in(request: Request, then: str, wrong: str = "") -> HTMLResponse:
     issuer = gate_of(request).issuer
     name = issuer.name if issuer is not None else ""
-    return page(request, "sign-in.html", 401 if wrong else 200, then=then, wrong=wrong, issuer=name)
+    return render_page(request, "sign-in.html", 401 if wrong else 200, then=then, wrong=wrong, issuer=name)
 
 
 @router.post("/sign-out", max_body_size=MAX_FORM_BYTES, dependencies=[Depends(operators_form)])
 async def sign_out(request: Request) -> Response:
-    answer = _see("/")
-    session.end(request, answer)
+    answer = _redirect_to("/")
+    session.end_session(request, answer)
     return answer
 
 
 @router.post("/rounds/{round_id}/cancel", max_body_size=MAX_FORM_BYTES)
-async def cancel(found: TheRound, fields: RoundsForm, here: Here) -> Response:
+async def cancel_round(found: TheRound, fields: RoundsForm, here: Here) -> Response:
     """Cancel a round, with a public reason."""
     try:
         reason = CancelRequest(reason=fields.get("reason", "")).reason
@@ -117,21 +119,24 @@ async def cancel(found: TheRound, fields: RoundsForm, here: Here) -> Response:
             Cause.MALFORMED_REQUEST, "give a reason on one line of at most 500 characters; it is public"
         ) from error
     await found.cancel(here.now(), reason)
-    return _see(f"/rounds/{found.id}")
+    return _redirect_to(f"/rounds/{found.id}")
 
 
 @router.post("/rounds/{round_id}/extend", max_body_size=MAX_FORM_BYTES)
-async def extend(found: TheRound, fields: RoundsForm, here: Here) -> Response:
+async def extend_round(found: TheRound, fields: RoundsForm, here: Here) -> Response:
     """Extend the phase by minutes after its current deadline."""
-    minutes, deadline_s = fields.get("minutes", ""), found.view().deadline_s
+    minutes, deadline_s = fields.get("minutes", ""), found.current_view().deadline_s
     if not (
-        minutes.isascii() and minutes.isdigit() and len(minutes) < 10 and 0 < int(minutes) <= MAX_MINUTES
+        minutes.isascii()
+        and minutes.isdigit()
+        and len(minutes) < 10
+        and 0 < int(minutes) <= EXTENSION_MAX_MINUTES
     ):
-        raise PeerFault(Cause.MALFORMED_REQUEST, f"say by how many minutes, 1 to {MAX_MINUTES}")
+        raise PeerFault(Cause.MALFORMED_REQUEST, f"say by how many minutes, 1 to {EXTENSION_MAX_MINUTES}")
     if deadline_s is None:
-        raise wrong_phase(f"the round is {found.view().state} and has no deadline")
-    await found.extend(here.now(), deadline_s + 60 * int(minutes))
-    return _see(f"/rounds/{found.id}")
+        raise wrong_phase(f"the round is {found.current_view().state} and has no deadline")
+    await found.extend_deadline(here.now(), deadline_s + 60 * int(minutes))
+    return _redirect_to(f"/rounds/{found.id}")
 
 
 Text = Annotated[str, Query(alias="text", pattern="^[ -~]{0,200}$")]
@@ -139,7 +144,7 @@ Outcome = Annotated[str, Query(alias="outcome", pattern="^(done|refused)?$")]
 
 
 @router.get("/audit")
-async def audit(
+async def show_audit(
     request: Request,
     text: Text = "",
     outcome: Outcome = "",
@@ -149,74 +154,79 @@ async def audit(
     await session.check_scope(request, Scope.AUDIT)
     log: Audit = request.app.state.audit
     chosen = Choice(text.strip(), outcome)
-    total, first = await log.count(chosen), await log.place(chosen, (number - 1) * PAGE_ENTRIES)
-    return page(
+    total, first = await log.count_entries(chosen), await log.number_at(chosen, (number - 1) * PAGE_ENTRIES)
+    return render_page(
         request,
         "audit.html",
-        entries=await log.matching(chosen, first + 1, PAGE_ENTRIES),
-        head=(await log.page(0, 0)).head,
+        entries=await log.matching_entries(chosen, first + 1, PAGE_ENTRIES),
+        head=(await log.read_page(0, 0)).head,
         chosen=chosen,
         total=total,
         query=urlencode({"text": chosen.text, "outcome": chosen.outcome}),
-        **turned(number, total, PAGE_ENTRIES),
+        **page_numbers(number, total, PAGE_ENTRIES),
     )
 
 
 @router.get("/audit.csv")
-async def exported(request: Request, text: Text = "", outcome: Outcome = "") -> StreamingResponse:
+async def export_audit(request: Request, text: Text = "", outcome: Outcome = "") -> StreamingResponse:
     """The chosen entries as CSV, the newest first."""
     await session.check_scope(request, Scope.AUDIT)
     log: Audit = request.app.state.audit
-    headers = {**HEADERS, "content-disposition": "attachment; filename=audit.csv"}
+    headers = {**PAGE_HEADERS, "content-disposition": "attachment; filename=audit.csv"}
     await record_action(request)
     return StreamingResponse(
-        _lines(log, Choice(text.strip(), outcome)), media_type="text/csv", headers=headers
+        _csv_lines(log, Choice(text.strip(), outcome)), media_type="text/csv", headers=headers
     )
 
 
-async def _lines(log: Audit, chosen: Choice) -> AsyncIterator[str]:
+async def _csv_lines(log: Audit, chosen: Choice) -> AsyncIterator[str]:
     """A header and a line for each entry; a cell that a spreadsheet would take for a formula begins with an apostrophe."""
-    yield _line(("number", "time", "who", "action", "on", "outcome", "head"))
-    below = await log.place(chosen, 0) + 1
-    while entries := await log.matching(chosen, below, PAGE_MAX):
+    yield _csv_line(("number", "time", "who", "action", "on", "outcome", "head"))
+    below = await log.number_at(chosen, 0) + 1
+    while entries := await log.matching_entries(chosen, below, PAGE_MAX):
         for each in entries:
             at = datetime.fromtimestamp(each.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
             texts = (each.who, each.action, each.on, each.outcome)
-            yield _line(
-                (each.number, at, *(f"'{text}" if text[:1] in FORMULA else text for text in texts), each.head)
+            yield _csv_line(
+                (
+                    each.number,
+                    at,
+                    *(f"'{text}" if text[:1] in FORMULA_STARTS else text for text in texts),
+                    each.head,
+                )
             )
         below = entries[-1].number
 
 
-def _line(cells: Iterable[object]) -> str:
+def _csv_line(cells: Iterable[object]) -> str:
     made = StringIO()
     csv.writer(made).writerow(cells)
     return made.getvalue()
 
 
 @router.get("/rounds/{round_id}/sums")
-async def sums(request: Request, found: TheRound) -> Response:
-    return await _file(request, found, SUMS, f"sums-{found.id}.safetensors")
+async def download_sums(request: Request, found: TheRound) -> Response:
+    return await _download_file(request, found, SUMS_DOCUMENT, f"sums-{found.id}.safetensors")
 
 
 @router.get("/rounds/{round_id}/head")
-async def head(request: Request, found: TheRound) -> Response:
-    return await _file(request, found, HEAD, f"head-{found.id}.safetensors")
+async def download_head(request: Request, found: TheRound) -> Response:
+    return await _download_file(request, found, HEAD_DOCUMENT, f"head-{found.id}.safetensors")
 
 
-async def _file(request: Request, found: Round, document: str, name: str) -> Response:
+async def _download_file(request: Request, found: Round, document: str, name: str) -> Response:
     await session.check_scope(request, Scope.SUMS)
-    headers = {**HEADERS, "content-disposition": f"attachment; filename={name}"}
-    answer = await in_pieces(partial(found.documents.read_document, document), SAFETENSORS, headers)
+    headers = {**PAGE_HEADERS, "content-disposition": f"attachment; filename={name}"}
+    answer = await in_pieces(partial(found.documents.read_document, document), SAFETENSORS_TYPE, headers)
     await record_action(request)
     return answer
 
 
-def _see(path: str) -> RedirectResponse:
-    return RedirectResponse(path, 303, HEADERS)
+def _redirect_to(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303, PAGE_HEADERS)
 
 
-def inside(address: str) -> str:
+def path_inside(address: str) -> str:
     """Return the path on this coordinator that a link names; `/` for a link to elsewhere."""
     path, mark, query = address.partition("?")
     if not path.startswith("/") or path[1:2] in {"/", "\\"}:

@@ -14,12 +14,12 @@ from service.http.metering import in_thread
 from service.pages.wording import PHASES
 from service.storage.tables import cards, cohorts, rounds
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Erased, Receipt, Refusal, RevealSummary, Roster, Vote, parse
+from veilsum.protocol.messages import Erased, Receipt, Refusal, RevealSummary, Roster, Vote, parse_message
 from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.protocol.study import Content
 from veilsum.protocol.transcript import Transcript
 
-_ENROLLING = 20
+_COHORTS_SHOWN_MAX = 20
 """Enrolling cohorts that the list of rounds shows."""
 
 
@@ -30,12 +30,12 @@ class Filter:
     federation: str = ""
     state: str = ""
 
-    def admits(self, view: RoundView) -> bool:
+    def admits_round(self, view: RoundView) -> bool:
         """Whether the list shows a running round."""
         return self.federation in {"", view.federation} and self.state in {"", "live", view.state}
 
     @property
-    def ended(self) -> tuple[ColumnElement[bool], ...]:
+    def ended_conditions(self) -> tuple[ColumnElement[bool], ...]:
         """Conditions on the rows of ended rounds."""
         chosen: list[ColumnElement[bool]] = [rounds.c.state.is_not(None)]
         if self.federation:
@@ -65,40 +65,42 @@ class RoundsPage:
 async def rounds_page(here: Coordinator, chosen: Filter, first: int, most: int) -> RoundsPage:
     """Read `most` rounds of a list, from the place `first` on."""
     await here.feed.refresh_all()
-    live = sorted(here.catalogue.live(), key=lambda round_: (round_.opened_s, round_.id), reverse=True)
+    live = sorted(here.catalogue.live_rounds(), key=lambda round_: (round_.opened_s, round_.id), reverse=True)
     running = [
-        (view, round_.opened_s) for round_ in live if chosen.admits(view := round_.view()) and not view.ended
+        (view, round_.opened_s)
+        for round_ in live
+        if chosen.admits_round(view := round_.current_view()) and not view.ended
     ]
     views = running[first : first + most]
     newest = (
         select(rounds.c.id, rounds.c.final, rounds.c.opened_s)
-        .where(*chosen.ended)
+        .where(*chosen.ended_conditions)
         .order_by(rounds.c.opened_s.desc(), rounds.c.id.desc())
     )
     following = newest.offset(max(0, first - len(running))).limit(most - len(views))
-    ended = select(func.count()).select_from(rounds).where(*chosen.ended)
-    total = len(running) + await here.database.value(ended)
-    some = await here.database.value(select(rounds.c.number).limit(1)) is not None
-    found = await here.database.rows(following) if len(views) < most else []
+    ended = select(func.count()).select_from(rounds).where(*chosen.ended_conditions)
+    total = len(running) + await here.database.read_value(ended)
+    some = await here.database.read_value(select(rounds.c.number).limit(1)) is not None
+    found = await here.database.read_rows(following) if len(views) < most else []
 
     def read() -> None:
         for row in found:
-            with here.database.quarantine.skipping(f"round {row.id}"):
+            with here.database.quarantine.skip_errors(f"round {row.id}"):
                 views.append((read_view(row.id, row.final), row.opened_s))
 
     await in_thread(read)
     return RoundsPage(views, total, sum(view.state != "erasing" for view, _ in running), some)
 
 
-async def enrolling(here: Coordinator, federation: str) -> list[CohortView]:
+async def enrolling_cohorts(here: Coordinator, federation: str) -> list[CohortView]:
     """Read the cohorts that take cards, the newest first: of one federation, or of all if it is empty."""
     waiting = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
     chosen = (*waiting, cohorts.c.federation == federation) if federation else waiting
-    newest = select(cohorts.c.id).where(*chosen).order_by(cohorts.c.counter.desc()).limit(_ENROLLING)
+    newest = select(cohorts.c.id).where(*chosen).order_by(cohorts.c.counter.desc()).limit(_COHORTS_SHOWN_MAX)
     views = list[CohortView]()
-    for each in await here.database.values(newest):
-        with here.database.quarantine.skipping(f"cohort {each}"):
-            views.append(await here.cohort_view(await here.catalogue.cohort(each)))
+    for each in await here.database.read_values(newest):
+        with here.database.quarantine.skip_errors(f"cohort {each}"):
+            views.append(await here.cohort_view(await here.catalogue.find_cohort(each)))
     return [view for view in views if view.state == "enrolling"]
 
 
@@ -137,7 +139,7 @@ class FederationPage:
         """Its members."""
         return names_of(self.roster)
 
-    def people(
+    def describe_people(
         self, members: Iterable[str], enrolled: Mapping[str, int], uploaded: Mapping[str, tuple[str, float]]
     ) -> list[Person]:
         """Describe some of them, by the number of cohorts that each enrolled in, and its newest upload."""
@@ -157,35 +159,35 @@ class FederationPage:
 async def federation_names(here: Coordinator) -> dict[str, str]:
     """Return the names of all federations by id, except those with a damaged roster."""
     names = dict[str, str]()
-    for each in await here.federations.ids():
-        with here.database.quarantine.skipping(f"federation {each}"):
-            names[each] = (await here.federations.roster(each)).name
+    for each in await here.federations.list_ids():
+        with here.database.quarantine.skip_errors(f"federation {each}"):
+            names[each] = (await here.federations.read_roster(each)).name
     return names
 
 
 async def federation_page(here: Coordinator, federation: str) -> FederationPage:
     """Read one federation; PeerFault(not-found)."""
-    newest = await here.federations.roster(federation)
+    newest = await here.federations.read_roster(federation)
     cohort_ids = select(cohorts.c.id).where(cohorts.c.federation == federation).order_by(cohorts.c.counter)
     count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-    ids = tuple(await here.database.values(cohort_ids))
-    return FederationPage(federation, newest, ids, await here.database.value(count))
+    ids = tuple(await here.database.read_values(cohort_ids))
+    return FederationPage(federation, newest, ids, await here.database.read_value(count))
 
 
-async def enrolled(here: Coordinator, federation: str, members: Collection[str]) -> Mapping[str, int]:
+async def count_enrolments(here: Coordinator, federation: str, members: Collection[str]) -> Mapping[str, int]:
     """Return, by member, in how many cohorts it enrolled; none for a member without any."""
     own = select(cards.c.member, func.count()).join(cohorts, cohorts.c.id == cards.c.cohort)
     named = cohorts.c.federation == federation, cards.c.member.in_(members)
-    return dict(await here.database.rows(own.where(*named).group_by(cards.c.member)))
+    return dict(await here.database.read_rows(own.where(*named).group_by(cards.c.member)))
 
 
-async def uploaded(here: Coordinator, federation: str) -> Mapping[str, tuple[str, float]]:
+async def newest_uploads(here: Coordinator, federation: str) -> Mapping[str, tuple[str, float]]:
     """Return, by member, the newest round that has its upload, and when that was opened in Unix time."""
     history = await here.summaries.read_history(federation)
     live = {
         member: (round_.id, round_.opened_s)
-        for round_ in here.catalogue.live(federation)
-        for member in round_.view().uploaded
+        for round_ in here.catalogue.live_rounds(federation)
+        for member in round_.current_view().uploaded
     }
     return {**history.uploaded, **live}
 
@@ -193,7 +195,7 @@ async def uploaded(here: Coordinator, federation: str) -> Mapping[str, tuple[str
 Answers = dict[str, frozenset[str]]
 """The sender of each kind of answer, by the phase that asks for it."""
 
-_ANSWERS = {
+_PHASE_OF_ANSWER = {
     Receipt.kind: "checking",
     Vote.kind: "freezing",
     RevealSummary.kind: "revealing",
@@ -225,53 +227,53 @@ def answers_of(round_: Round) -> Answers | None:
     """Read the answers from the transcript; None if it cannot be read."""
     if len(round_.attempt.members) > _READ_MEMBERS:
         return None
-    now = round_.now
+    now = round_.position
     if isinstance(now, Standing):
-        return _read(now.transcript.entries)
+        return _collect_answers(now.transcript.entries)
     try:
-        return _read(Transcript.from_json(round_.documents.transcript().decode()).entries)
+        return _collect_answers(Transcript.from_json(round_.documents.fetch_transcript().decode()).entries)
     except PeerFault:
         return None
 
 
-def _read(entries: Iterable[bytes]) -> Answers:
+def _collect_answers(entries: Iterable[bytes]) -> Answers:
     found: dict[str, set[str]] = defaultdict(set)
     for entry in entries:
-        if (phase := _ANSWERS.get(entry[1])) is not None:
-            found[phase].add(getattr(parse(entry), "member"))  # noqa: B009 - of four kinds, all with a member
+        if (phase := _PHASE_OF_ANSWER.get(entry[1])) is not None:
+            found[phase].add(getattr(parse_message(entry), "member"))  # noqa: B009 - of four kinds, all with a member
         elif entry[1] == Refusal.kind:
-            found["refused"].add(getattr(parse(entry), "member"))  # noqa: B009 - as above
+            found["refused"].add(getattr(parse_message(entry), "member"))  # noqa: B009 - as above
     return {phase: frozenset(members) for phase, members in found.items()}
 
 
-def columns(view: RoundView) -> tuple[str, ...]:
+def answer_columns(view: RoundView) -> tuple[str, ...]:
     """List the phases in which members answer."""
     asked = tuple(phase for phase in PHASES if phase not in {"recovered", "done"})
     return (*asked, "erasing") if view.state in {"erasing", "erased", "lost"} else asked
 
 
-def rows(
+def member_rows(
     round_: Round, view: RoundView, answers: Answers | None, members: Iterable[str], *, chunks: bool
 ) -> list[Row]:
     """Make a row for each of these members; `chunks` shows operators the progress of unfinished uploads."""
     askers = frozenset(round_.attempt.decryptors)
     found = answers or {}
-    return [_row(round_, view, found, askers, member, partly=chunks) for member in members]
+    return [_member_row(round_, view, found, askers, member, partly=chunks) for member in members]
 
 
-def _row(
+def _member_row(
     round_: Round, view: RoundView, answers: Answers, askers: frozenset[str], member: str, *, partly: bool
 ) -> Row:
     whole = member in view.uploaded
-    chunks = round_.attempt.chunks
+    chunks = round_.attempt.chunk_count
     marks = {"collecting": "done" if whole else "waiting" if view.state == "collecting" else "absent"}
-    for phase in columns(view)[1:]:
-        marks[phase] = _mark(view, answers, phase, member) if member in askers else "none"
-    stored = chunks if whole else _stored(round_, view, member, chunks) if partly else 0
-    return Row(member, stored, chunks, marks, _fate(view, member, whole=whole))
+    for phase in answer_columns(view)[1:]:
+        marks[phase] = _answer_mark(view, answers, phase, member) if member in askers else "none"
+    stored = chunks if whole else _stored_chunks(round_, view, member, chunks) if partly else 0
+    return Row(member, stored, chunks, marks, _member_fate(view, member, whole=whole))
 
 
-def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
+def _answer_mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
     if member in answers.get(phase, ()):
         return "done"
     # Only the transcript, at the end, shows refusals.
@@ -284,16 +286,16 @@ def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
     live = not view.ended and view.state in PHASES
     if phase not in view.phase_seconds and live and phase in PHASES[PHASES.index(view.state) :]:
         return "later"
-    return _missing(view, phase) if phase in view.phase_seconds and answers else "none"
+    return _missing_mark(view, phase) if phase in view.phase_seconds and answers else "none"
 
 
-def _missing(view: RoundView, phase: str) -> str:
+def _missing_mark(view: RoundView, phase: str) -> str:
     """Whether the round went on without an answer that never came."""
     after = PHASES[PHASES.index(phase) + 1 :] if phase in PHASES else ()
     return "unneeded" if view.state in after or not view.phase_seconds.keys().isdisjoint(after) else "absent"
 
 
-def _stored(round_: Round, view: RoundView, member: str, chunks: int) -> int:
+def _stored_chunks(round_: Round, view: RoundView, member: str, chunks: int) -> int:
     if view.state != "collecting":
         return 0
     try:
@@ -302,7 +304,7 @@ def _stored(round_: Round, view: RoundView, member: str, chunks: int) -> int:
         return 0
 
 
-def _fate(view: RoundView, member: str, *, whole: bool) -> str:
+def _member_fate(view: RoundView, member: str, *, whole: bool) -> str:
     if member in view.evicted:
         return "evicted"
     if member in view.survivors:

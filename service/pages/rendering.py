@@ -19,13 +19,13 @@ from service.access.guarded_route import GuardedRoute, Handler
 from service.access.guards import coordinator_of, gate_of
 from service.coordination.cache import Recent
 from service.pages.session import session_of
-from service.pages.wording import STATES
+from service.pages.wording import STATE_WORDS
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import fingerprint
 from veilsum.protocol.rest import PROBLEM_BASE, Problem
 from veilsum.system.intervals import PAGE_POLL_S
 
-HEADERS = {
+PAGE_HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -39,7 +39,7 @@ HEADERS = {
 }
 
 
-def page(request: Request, template: str, status: int = 200, /, **context: Any) -> HTMLResponse:
+def render_page(request: Request, template: str, status: int = 200, /, **context: Any) -> HTMLResponse:
     """Render a page for the caller."""
     values = {
         "here": request.url.path,
@@ -48,21 +48,21 @@ def page(request: Request, template: str, status: int = 200, /, **context: Any) 
         "now_s": request.app.state.coordinator.now(),
         **context,
     }
-    return HTMLResponse(environment().get_template(template).render(values), status, HEADERS)
+    return HTMLResponse(template_environment().get_template(template).render(values), status, PAGE_HEADERS)
 
 
 def problem_page(request: Request, problem: Problem) -> HTMLResponse | None:
     """Render a refusal for a browser; None for other clients, and for the REST routes."""
     if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
         return None
-    own = advice()[problem.cause]
-    return page(
+    own = cause_advice()[problem.cause]
+    return render_page(
         request, "refusal.html", problem.status, problem=problem, advice=own, cause=Cause(problem.cause)
     )
 
 
 @cache
-def advice() -> dict[str, Markup]:
+def cause_advice() -> dict[str, Markup]:
     """Return what causes.md says to do about each cause, as HTML."""
     text = (files(__package__) / "causes.md").read_text("utf-8")
     sections = re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
@@ -75,7 +75,7 @@ def advice() -> dict[str, Markup]:
 
 
 @cache
-def environment() -> Environment:
+def template_environment() -> Environment:
     made = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,
@@ -84,42 +84,47 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "utc": utc,
+        "utc": format_utc,
         "iso": lambda at_s: datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds"),
-        "ago": ago,
+        "ago": format_age,
         "groups": lambda key: fingerprint(bytes.fromhex(key)),
-        "seconds": seconds,
-        "figure": figure,
+        "seconds": format_duration,
+        "figure": format_figure,
         "count": lambda number: f"{number:,}",
-        "sentence": sentence,
-        "code": code,
+        "sentence": to_sentence,
+        "code": mark_code,
     }
-    made.globals |= {"STATES": STATES, "POLL_S": PAGE_POLL_S, "PROBLEM_BASE": PROBLEM_BASE, "asset": asset}
+    made.globals |= {
+        "STATES": STATE_WORDS,
+        "POLL_S": PAGE_POLL_S,
+        "PROBLEM_BASE": PROBLEM_BASE,
+        "asset": asset_address,
+    }
     return made
 
 
 @cache
-def asset(name: str) -> str:
+def asset_address(name: str) -> str:
     """Return a static file's address, which changes with its content."""
     digest = sha256((files(__package__) / "static" / name).read_bytes()).hexdigest()
     return f"/static/{name}?{digest[:12]}"
 
 
-def sentence(words: str) -> str:
+def to_sentence(words: str) -> str:
     # `capitalize` would lower the other capitals.
     return f"{words[0].upper()}{words[1:].rstrip('.')}."
 
 
-def code(words: str) -> Markup:
+def mark_code(words: str) -> Markup:
     """Mark what stands between backticks as code."""
     return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", escape(words)))  # noqa: S704 - escaped
 
 
-def utc(at_s: float) -> str:
+def format_utc(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def ago(at_s: float, now_s: float) -> str:
+def format_age(at_s: float, now_s: float) -> str:
     """Return how long ago a time was, in its largest unit."""
     past_s = max(0.0, now_s - at_s)
     for unit_s, name in ((86_400, "d"), (3600, "h"), (60, "min")):
@@ -128,7 +133,7 @@ def ago(at_s: float, now_s: float) -> str:
     return "just now"
 
 
-def seconds(duration_s: float) -> str:
+def format_duration(duration_s: float) -> str:
     if duration_s < 60:
         return f"{duration_s:.1f} s"
     minutes, rest = divmod(round(duration_s), 60)
@@ -136,22 +141,22 @@ def seconds(duration_s: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def figure(number: float | None) -> str:
+def format_figure(number: float | None) -> str:
     if number is None or not math.isfinite(number):
         return "–"
     return f"{number:.4g}"
 
 
-KEPT_S = 1.0
+PAGE_CACHED_S = 1.0
 """Longest time that a page is cached: by then it shows the changes of other processes, ages and counts."""
-KEPT_BYTES = 4 << 20
+PAGE_CACHE_BYTES = 4 << 20
 
 KeptPages = Recent[str, tuple[int, float, Response]]
 """By address: the change counter, the expiry in monotonic seconds, and the page."""
 
 
 class KeptRoute(GuardedRoute):
-    """A page's route: anonymous visitors get a cached page until this process changes something, and for at most `KEPT_S`."""
+    """A page's route: anonymous visitors get a cached page until this process changes something, and for at most `PAGE_CACHED_S`."""
 
     def wrap_handler(self, handler: Handler) -> Handler:
         async def answer(request: Request) -> Response:
@@ -159,13 +164,13 @@ class KeptRoute(GuardedRoute):
                 return await handler(request)
             pages: KeptPages = request.app.state.pages
             address, changes = str(request.url), coordinator_of(request).changes
-            found = pages.get(address)
+            found = pages.get_value(address)
             if found is not None and found[0] == changes and time.monotonic() < found[1]:
                 return found[2]
             response = await handler(request)
             if response.status_code == 200:
-                kept = changes, time.monotonic() + KEPT_S, response
-                pages.put(address, kept, len(address) + len(response.body))
+                kept = changes, time.monotonic() + PAGE_CACHED_S, response
+                pages.put_value(address, kept, len(address) + len(response.body))
             return response
 
         return answer

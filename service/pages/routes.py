@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from service.access.guarded_route import GuardedRoute
-from service.access.guards import EVERYONE
+from service.access.guards import EVERYONE_GUARD
 from service.coordination.combining import stored_record
 from service.coordination.coordinator import Coordinator
 from service.coordination.federations import names_of
@@ -22,35 +22,35 @@ from service.coordination.rounds import Round
 from service.http.metering import in_thread
 from service.http.problems import not_found
 from service.pages import reading
-from service.pages.rendering import KeptRoute, advice, page
+from service.pages.rendering import KeptRoute, cause_advice, render_page
 from service.pages.session import SIGNED_IN_OR_NOT, session_of
-from service.pages.wording import PHASES, STATES
+from service.pages.wording import PHASES, STATE_WORDS
 from service.routes.common import CombinationPath, Here, Hex32Path, TheRound
 from service.storage.blobs import in_blob_thread
-from service.telemetry.metrics import REFUSALS
+from service.telemetry.metrics import REFUSALS_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import SolutionView, record_digest
-from veilsum.protocol.rest import TRUST, RoundView, Scope, round_name
+from veilsum.protocol.rest import TRUST_SENTENCE, RoundView, Scope, round_name
 from veilsum.protocol.study import read_content
 from veilsum.study.progress import RunEnd
 
 router = APIRouter(
     include_in_schema=False,
     default_response_class=HTMLResponse,
-    route_class=KeptRoute.behind(EVERYONE),
+    route_class=KeptRoute.behind_guard(EVERYONE_GUARD),
     dependencies=SIGNED_IN_OR_NOT,
 )
-files = APIRouter(include_in_schema=False, route_class=GuardedRoute.behind(EVERYONE))
+files = APIRouter(include_in_schema=False, route_class=GuardedRoute.behind_guard(EVERYONE_GUARD))
 PAGE_ROUNDS, PAGE_RUNS, PAGE_MEMBERS = 50, 50, 100
-STARTED_S = time.time()
-FILES = StaticFiles(directory=FilePath(__file__).parent / "static")
-CRITERIA = {"gcv": "GCV", "given": "as asked for", "": "no new head"}
+PROCESS_START_S = time.time()
+STATIC_FILES = StaticFiles(directory=FilePath(__file__).parent / "static")
+CRITERION_WORDS = {"gcv": "GCV", "given": "as asked for", "": "no new head"}
 """How λ was chosen, in a word."""
 
 Number = Annotated[int, Query(alias="page", ge=1, le=1 << 32)]
 
 
-def turned(number: int, total: int, most: int) -> dict[str, int]:
+def page_numbers(number: int, total: int, most: int) -> dict[str, int]:
     """Number a page and count the pages, for `parts.turning`."""
     return {"number": number, "pages": -(-total // most)}
 
@@ -67,11 +67,15 @@ async def last_heard(
 def may_run(request: Request, federation: str) -> bool:
     """Whether the viewer may run this federation's rounds, and so sees more of its members, as in a preflight."""
     session = session_of(request)
-    return session is not None and session.may(Scope.ROUNDS) and session.caller.federation in {"", federation}
+    return (
+        session is not None
+        and session.has_scope(Scope.ROUNDS)
+        and session.caller.federation in {"", federation}
+    )
 
 
 @router.get("/")
-async def rounds(
+async def show_rounds(
     request: Request,
     here: Here,
     federation: Annotated[str, Query(pattern="^([0-9a-f]{64})?$")] = "",
@@ -81,47 +85,49 @@ async def rounds(
     """All rounds, running ones first."""
     chosen = reading.Filter(federation, state)
     listed = await reading.rounds_page(here, chosen, (number - 1) * PAGE_ROUNDS, PAGE_ROUNDS)
-    return page(
+    return render_page(
         request,
         "rounds.html",
         listed=listed,
         chosen=chosen,
-        enrolling=await reading.enrolling(here, federation) if number == 1 and not state else [],
-        states=[("live", "running"), *((name, words.title) for name, words in STATES.items())],
+        enrolling=await reading.enrolling_cohorts(here, federation) if number == 1 and not state else [],
+        states=[("live", "running"), *((name, words.title) for name, words in STATE_WORDS.items())],
         federations=await reading.federation_names(here),
-        **turned(number, listed.total, PAGE_ROUNDS),
+        **page_numbers(number, listed.total, PAGE_ROUNDS),
     )
 
 
 @files.api_route("/static/{name}", methods=["GET", "HEAD"])
-async def static(request: Request, name: str) -> Response:
+async def serve_static(request: Request, name: str) -> Response:
     """A style, a script or a picture; 304 if the browser has it."""
-    return await FILES.get_response(name, request.scope)
+    return await STATIC_FILES.get_response(name, request.scope)
 
 
 @router.get("/rounds/{round_id}")
-async def one_round(request: Request, here: Here, found: TheRound, number: Number = 1) -> HTMLResponse:
+async def show_round(request: Request, here: Here, found: TheRound, number: Number = 1) -> HTMLResponse:
     """One round: what each member has done, which members it waits for, and until when."""
-    view, first = found.view(), (number - 1) * PAGE_MEMBERS
+    view, first = found.current_view(), (number - 1) * PAGE_MEMBERS
     waited_for = frozenset(view.waiting_for)
-    newest = await here.federations.roster(view.federation)
+    newest = await here.federations.read_roster(view.federation)
     members = sorted(view.members, key=lambda member: (member not in waited_for, member))
     shown = members[first : first + PAGE_MEMBERS]
-    return page(
+    return render_page(
         request,
         "round.html",
         view=view,
-        words=STATES[view.state],
-        end=RunEnd.of(view),
+        words=STATE_WORDS[view.state],
+        end=RunEnd.of_round(view),
         phases=PHASES,
-        columns=reading.columns(view),
-        rows=reading.rows(found, view, await answers(found), shown, chunks=may_run(request, view.federation)),
-        **turned(number, len(members), PAGE_MEMBERS),
+        columns=reading.answer_columns(view),
+        rows=reading.member_rows(
+            found, view, await answers_by_phase(found), shown, chunks=may_run(request, view.federation)
+        ),
+        **page_numbers(number, len(members), PAGE_MEMBERS),
         **await last_heard(request, here, view.federation, waited_for.intersection(shown)),
-        spare=spare(found, view),
+        spare=spare_parties(found, view),
         opened_s=found.opened_s,
-        refused=dict((request.app.state.refused.get(found.id) or Counter()).most_common()),
-        advice=advice(),
+        refused=dict((request.app.state.refused.get_value(found.id) or Counter()).most_common()),
+        advice=cause_advice(),
         gone=sorted({*view.members}.difference(names_of(newest))),
         federation=newest,
         indicator=indicator_round(view),
@@ -130,95 +136,99 @@ async def one_round(request: Request, here: Here, found: TheRound, number: Numbe
 
 
 @router.get("/rounds/{round_id}/result")
-async def result(request: Request, here: Here, found: TheRound) -> HTMLResponse:
+async def show_result(request: Request, here: Here, found: TheRound) -> HTMLResponse:
     """A finished round's signed record, and how to check it."""
-    record, attempt, view = found.documents.result(), found.attempt, found.view()
-    return page(
+    record, attempt, view = found.documents.require_record(), found.attempt, found.current_view()
+    return render_page(
         request,
         "result.html",
         view=view,
         record=record,
-        **_choice(record.solution),
-        trust=TRUST,
+        **_ridge_choice(record.solution),
+        trust=TRUST_SENTENCE,
         indicator=indicator_round(view),
         members=len(attempt.members),
         classes=reading.class_names(attempt.content),
         floor=attempt.question.class_floor if record.holders else 0,
         question=attempt.question,
         public=attempt.content.after.readers == "anyone",
-        federation=await here.federations.roster(view.federation),
+        federation=await here.federations.read_roster(view.federation),
     )
 
 
 @router.get("/combinations/{combination}")
-async def combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
+async def show_combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
     """The signed record of combined periods, and how to check it."""
     record = await in_blob_thread(stored_record, combination, here.blobs)
-    study = await here.federations.study(record.federation, record.study)
-    return page(
+    study = await here.federations.read_study(record.federation, record.study)
+    return render_page(
         request,
         "combination.html",
         record=record,
         digest=record_digest(record).hex(),
         public=read_content(study.content).after.readers == "anyone",
-        federation=await here.federations.roster(record.federation),
-        **_choice(record.solution),
+        federation=await here.federations.read_roster(record.federation),
+        **_ridge_choice(record.solution),
     )
 
 
-def _choice(solution: SolutionView) -> dict[str, Any]:
+def _ridge_choice(solution: SolutionView) -> dict[str, Any]:
     """λ and its errors, for `curve.html`."""
     return {
         "curve": list(zip(solution.grid, solution.errors, strict=True)),
-        "criterion": CRITERIA.get(solution.chosen_by, solution.chosen_by),
+        "criterion": CRITERION_WORDS.get(solution.chosen_by, solution.chosen_by),
     }
 
 
 @router.get("/federations")
-async def federations(request: Request, here: Here) -> HTMLResponse:
+async def show_federations(request: Request, here: Here) -> HTMLResponse:
     """The federations and their members."""
     names = await reading.federation_names(here)
     found = list[reading.FederationPage]()
     for each in sorted(names, key=lambda id_: names[id_]):
-        with here.database.quarantine.skipping(f"federation {each}"):
+        with here.database.quarantine.skip_errors(f"federation {each}"):
             found.append(await reading.federation_page(here, each))
-    return page(request, "federations.html", federations=found)
+    return render_page(request, "federations.html", federations=found)
 
 
 @router.get("/federations/{federation}")
-async def federation(request: Request, federation: Hex32Path, here: Here, number: Number = 1) -> HTMLResponse:
+async def show_federation(
+    request: Request, federation: Hex32Path, here: Here, number: Number = 1
+) -> HTMLResponse:
     """One federation's members, studies and runs."""
     found, first = await reading.federation_page(here, federation), (number - 1) * PAGE_MEMBERS
     newest = found.cohorts[: -PAGE_RUNS - 1 : -1]
-    cohorts = [await here.catalogue.cohort(name) for name in newest]
+    cohorts = [await here.catalogue.find_cohort(name) for name in newest]
     shown = found.names[first : first + PAGE_MEMBERS]
-    return page(
+    return render_page(
         request,
         "federation.html",
         federation=found,
-        people=found.people(
-            shown, await reading.enrolled(here, federation, shown), await reading.uploaded(here, federation)
+        people=found.describe_people(
+            shown,
+            await reading.count_enrolments(here, federation, shown),
+            await reading.newest_uploads(here, federation),
         ),
         **await last_heard(request, here, federation, shown),
         cohorts=[
             (await here.cohort_view(cohort), cohort.rounds[-1] if cohort.rounds else None)
             for cohort in cohorts
         ],
-        studies=(await here.federations.studies(federation))[::-1],
-        combinations=await here.combinations(federation),
-        **turned(number, len(found.names), PAGE_MEMBERS),
+        studies=(await here.federations.study_views(federation))[::-1],
+        combinations=await here.list_combinations(federation),
+        **page_numbers(number, len(found.names), PAGE_MEMBERS),
     )
 
 
 @router.get("/cohorts/{cohort}")
-async def cohort(request: Request, cohort: Hex32Path, here: Here, number: Number = 1) -> HTMLResponse:
+async def show_cohort(request: Request, cohort: Hex32Path, here: Here, number: Number = 1) -> HTMLResponse:
     """One run of a study: the enrolled members, and its outcome."""
-    found, first = await here.catalogue.cohort(cohort), (number - 1) * PAGE_MEMBERS
+    found, first = await here.catalogue.find_cohort(cohort), (number - 1) * PAGE_MEMBERS
     view = await here.cohort_view(found)
     enrolled = frozenset(view.cards)
     members = sorted(view.members, key=lambda member: (member in enrolled, member))
     shown = members[first : first + PAGE_MEMBERS]
-    return page(
+    return render_page(
         request,
         "cohort.html",
         view=view,
@@ -227,51 +237,51 @@ async def cohort(request: Request, cohort: Hex32Path, here: Here, number: Number
         enrolled=enrolled,
         decryptors=found.manifest.decryptors if found.manifest else (),
         rounds=found.rounds[::-1],
-        **turned(number, len(members), PAGE_MEMBERS),
+        **page_numbers(number, len(members), PAGE_MEMBERS),
         **await last_heard(request, here, view.federation, shown),
     )
 
 
 @router.get("/health")
-async def health(request: Request, here: Here) -> HTMLResponse:
+async def show_health(request: Request, here: Here) -> HTMLResponse:
     """/readyz and /metrics for people."""
     readiness: Readiness = request.app.state.readiness
     counts = await here.summaries.count_states()
     refusals = Counter(
-        {cause: int(REFUSALS.labels(cause.value)._value.get()) for cause in Cause}  # noqa: SLF001
+        {cause: int(REFUSALS_COUNT.labels(cause.value)._value.get()) for cause in Cause}  # noqa: SLF001
     )
-    return page(
+    return render_page(
         request,
         "health.html",
-        missing=await readiness.missing(),
+        missing=await readiness.failed_checks(),
         checks=readiness.names,
         damaged=tuple(here.database.quarantine.names),
-        counted={name: counts[name] for name in STATES if counts[name]},
+        counted={name: counts[name] for name in STATE_WORDS if counts[name]},
         refusals=[(cause, count) for cause, count in refusals.most_common() if count],
         key=here.key.public.hex(),
-        up_s=time.time() - STARTED_S,
+        up_s=time.time() - PROCESS_START_S,
     )
 
 
 @router.get("/problems/{cause}")
-async def problem(request: Request, cause: str) -> HTMLResponse:
+async def show_problem(request: Request, cause: str) -> HTMLResponse:
     """The meaning of a cause, and what to do about it."""
     if cause not in set(Cause):
         raise not_found("cause; all of them are listed under /problems")
-    return page(request, "problem.html", cause=Cause(cause), advice=advice()[cause])
+    return render_page(request, "problem.html", cause=Cause(cause), advice=cause_advice()[cause])
 
 
 @router.get("/problems")
-async def problems(request: Request) -> HTMLResponse:
+async def show_problems(request: Request) -> HTMLResponse:
     """Every cause."""
-    return page(request, "problems.html", causes=list(Cause))
+    return render_page(request, "problems.html", causes=list(Cause))
 
 
 _answers = WeakKeyDictionary[Round, reading.Answers | None]()
 """Of ended rounds, which are read once, and forgotten with the round."""
 
 
-async def answers(found: Round) -> reading.Answers | None:
+async def answers_by_phase(found: Round) -> reading.Answers | None:
     """The answers of each member."""
     if found.end is None:
         return await in_thread(reading.answers_of, found)
@@ -280,7 +290,7 @@ async def answers(found: Round) -> reading.Answers | None:
     return _answers[found]
 
 
-def spare(found: Round, view: RoundView) -> tuple[int, str] | None:
+def spare_parties(found: Round, view: RoundView) -> tuple[int, str] | None:
     """How many more members or decryptors may drop out before the sum fails; None once that is decided."""
     match view.state:
         case "collecting":

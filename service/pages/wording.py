@@ -15,7 +15,7 @@ class Words:
     meaning: str = ""
 
 
-STATES: dict[str, Words] = {
+STATE_WORDS: dict[str, Words] = {
     "collecting": Words(
         "collecting uploads",
         "live",

@@ -7,18 +7,18 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from service.access.bodies import ENDING
+from service.access.bodies import ENDING_KEY
 from service.access.guarded_route import GuardedRoute
-from service.access.guards import EVERYONE, Guard, coordinator_of
+from service.access.guards import EVERYONE_GUARD, Guard, coordinator_of
 from service.coordination.coordinator import Coordinator
 from service.coordination.rounds import Round
 from service.http.callers import Caller, Limits
-from service.http.problems import declared
+from service.http.problems import declare_responses
 from service.storage.blobs import PIECE_BYTES, in_blob_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
-from veilsum.protocol.rest import MAX_WAIT_S, OCTETS, SAFETENSORS
+from veilsum.protocol.rest import MAX_WAIT_S, OCTETS_TYPE, SAFETENSORS_TYPE
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ class Routes:
         *causes: Cause,
         takes: str = "",
         gives: str = "",
-        kind: str = OCTETS,
+        kind: str = OCTETS_TYPE,
         answers: Mapping[int | str, dict[str, Any]] | None = None,
         needs: tuple[Callable[..., Any], ...] = (),
         **options: Any,
@@ -56,12 +56,15 @@ class Routes:
             needs: further dependencies.
             options: of FastAPI.
         """
-        responses = {**(answers or {}), **declared(*guard.causes, *causes)}
+        responses = {**(answers or {}), **declare_responses(*guard.causes, *causes)}
         extra = guard.openapi_security
         if takes:
-            extra["requestBody"] = {"required": True, "content": {OCTETS: {"schema": _bytes(takes)}}}
+            extra["requestBody"] = {
+                "required": True,
+                "content": {OCTETS_TYPE: {"schema": _binary_schema(takes)}},
+            }
         if gives:
-            schema = {"type": "object"} if kind.endswith("+json") else _bytes()
+            schema = {"type": "object"} if kind.endswith("+json") else _binary_schema()
             also = responses.get(200, {})
             responses[200] = {**also, "description": gives, "content": {kind: {"schema": schema}}}
             options.setdefault("response_class", Response)
@@ -74,22 +77,22 @@ class Routes:
                 dependencies=[Depends(each) for each in needs],
                 responses=responses,
                 openapi_extra=extra or None,
-                route_class_override=GuardedRoute.behind(guard),
+                route_class_override=GuardedRoute.behind_guard(guard),
                 **options,
             )
             return endpoint
 
         return declared_as
 
-    def published(
-        self, path: str, *causes: Cause, guard: Guard = EVERYONE, **options: Any
+    def serve_published(
+        self, path: str, *causes: Cause, guard: Guard = EVERYONE_GUARD, **options: Any
     ) -> Callable[[Endpoint], Endpoint]:
-        """Serve a document that `published` answers with."""
+        """Serve a document that `serve_published` answers with."""
         answers: dict[int | str, dict[str, Any]] = {304: {"description": "If-None-Match names this version"}}
         return self("GET", path, guard, *causes, answers=answers, **options)
 
 
-def _bytes(what: str = "") -> dict[str, str]:
+def _binary_schema(what: str = "") -> dict[str, str]:
     return {"type": "string", "format": "binary", **({"description": what} if what else {})}
 
 
@@ -114,14 +117,14 @@ async def made_by(request: Request) -> list[str]:
 async def one_stream(request: Request) -> None:
     """Count a stream of events until it ends; TooMany where its caller has enough."""
     limits: Limits = request.app.state.limits
-    request.scope[ENDING].enter_context(limits.streaming(request.state.caller, request))
+    request.scope[ENDING_KEY].enter_context(limits.count_stream(request.state.caller, request))
 
 
-async def octets(request: Request) -> bytes:
+async def read_octets(request: Request) -> bytes:
     """Return the raw body. Raises PeerFault(malformed-request) for another content type."""
-    kind = request.headers.get("content-type", OCTETS).partition(";")[0].strip().lower()
-    if kind != OCTETS:
-        raise PeerFault(Cause.MALFORMED_REQUEST, f"send this body as {OCTETS}, not {kind}")
+    kind = request.headers.get("content-type", OCTETS_TYPE).partition(";")[0].strip().lower()
+    if kind != OCTETS_TYPE:
+        raise PeerFault(Cause.MALFORMED_REQUEST, f"send this body as {OCTETS_TYPE}, not {kind}")
     return await request.body()
 
 
@@ -139,7 +142,7 @@ class Later(Response):
 
 async def in_pieces(
     read: Callable[[], tuple[int, Iterator[bytes]]],
-    kind: str = SAFETENSORS,
+    kind: str = SAFETENSORS_TYPE,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Answer with a stored document piece by piece, so that a slow client keeps only one piece in memory.
@@ -150,11 +153,11 @@ async def in_pieces(
         headers: further ones.
     """
 
-    def begun() -> tuple[int, bytes | Iterator[bytes]]:
+    def begin_answer() -> tuple[int, bytes | Iterator[bytes]]:
         size, pieces = read()
         return size, b"".join(pieces) if size <= PIECE_BYTES else pieces
 
-    size, content = await in_blob_thread(begun)
+    size, content = await in_blob_thread(begin_answer)
     named = {**(headers or {}), "content-length": str(size)}
     if isinstance(content, bytes):
         return Response(content, headers=named, media_type=kind)
@@ -167,12 +170,12 @@ RoundPath = Annotated[str, Path(pattern=ROUND_PATTERN)]
 
 async def round_of(round_id: RoundPath, request: Request) -> Round:
     """Return the path's round. Raises PeerFault(not-found) before a stream begins."""
-    return await coordinator_of(request).catalogue.round(round_id)
+    return await coordinator_of(request).catalogue.find_round(round_id)
 
 
 TheRound = Annotated[Round, Depends(round_of)]
 TheCaller = Annotated[Caller, Depends(caller_of)]
-Octets = Annotated[bytes, Depends(octets)]
+Octets = Annotated[bytes, Depends(read_octets)]
 Made = Annotated[list[str], Depends(made_by)]
 Hex32Path = Annotated[str, Path(pattern=HEX32_PATTERN)]
 MemberPath = Annotated[str, Path(pattern=MEMBER_PATTERN)]

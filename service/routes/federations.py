@@ -4,13 +4,21 @@ from functools import partial
 
 from fastapi import Request, Response
 
-from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
+from service.access.guards import (
+    CLOSING_GUARD,
+    EVERYONE_GUARD,
+    HEADS_GUARD,
+    MEMBER_GUARD,
+    PUBLISHING_GUARD,
+    ROUNDS_GUARD,
+    WAITING_GUARD,
+)
 from service.coordination import combining
 from service.coordination.cohorts import Cohort
 from service.coordination.coordinator import Coordinator
-from service.http.callers import STRANGER
+from service.http.callers import ANONYMOUS_CALLER
 from service.http.metering import in_thread
-from service.http.problems import DECODING
+from service.http.problems import DECODING_CAUSES
 from service.routes.common import (
     After,
     CombinationPath,
@@ -25,7 +33,7 @@ from service.routes.common import (
     Wait,
     in_pieces,
 )
-from service.routes.published import published, shown_as
+from service.routes.published import answer_published, shown_as
 from service.storage.blobs import in_blob_thread
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
@@ -39,10 +47,10 @@ serve, combinations = Routes("federations"), Routes("combinations")
 MAX_ROSTER_BYTES, MAX_STUDY_BYTES, MAX_CARD_BYTES = 16 << 20, MAX_CONTENT + 4096, 4096
 
 
-@serve("GET", rest.COORDINATOR, EVERYONE)
+@serve("GET", rest.COORDINATOR_PATH, EVERYONE_GUARD)
 async def coordinator(here: Here) -> rest.CoordinatorView:
     """The coordinator's public key, which rosters must name, and its federations."""
-    ids = await here.federations.ids()
+    ids = await here.federations.list_ids()
     return rest.CoordinatorView(
         public_key=here.key.public.hex(), protocol_version=PROTOCOL_VERSION, federations=tuple(ids)
     )
@@ -50,9 +58,9 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
 
 @serve(
     "PUT",
-    rest.ROSTER,
-    PUBLISHING,
-    *DECODING,
+    rest.ROSTER_PATH,
+    PUBLISHING_GUARD,
+    *DECODING_CAUSES,
     Cause.WRONG_FEDERATION,
     Cause.BAD_SIGNATURE,
     Cause.ROSTER_ROLLBACK,
@@ -67,35 +75,39 @@ async def put_roster(
     """Create a federation with its first roster (operator), or publish a roster with a higher number (admin, operator)."""
     roster = await in_thread(Roster.from_bytes, body)
     response.status_code = 201 if await here.federations.put_roster(federation, roster) else 200
-    return await here.federations.view(federation)
+    return await here.federations.federation_view(federation)
 
 
-@serve.published(rest.FEDERATION, Cause.NOT_FOUND, response_model=rest.FederationView)
+@serve.serve_published(rest.FEDERATION_PATH, Cause.NOT_FOUND, response_model=rest.FederationView)
 async def federation(federation: Hex32Path, here: Here, request: Request) -> Response:
     """A federation's members, cohorts and rounds."""
-    version = await here.federations.version(federation)
-    return await published(request, version, lambda: here.federations.view(federation))
+    version = await here.federations.read_version(federation)
+    return await answer_published(request, version, lambda: here.federations.federation_view(federation))
 
 
-@serve.published(rest.ROSTER, Cause.NOT_FOUND, gives="the newest Roster message")
+@serve.serve_published(rest.ROSTER_PATH, Cause.NOT_FOUND, gives="the newest Roster message")
 async def roster(federation: Hex32Path, here: Here, request: Request) -> Response:
     """The newest roster, as the admin signed it."""
-    version = await here.federations.version(federation)
-    return await published(request, version, lambda: here.federations.roster_body(federation), rest.OCTETS)
+    version = await here.federations.read_version(federation)
+    return await answer_published(
+        request, version, lambda: here.federations.roster_body(federation), rest.OCTETS_TYPE
+    )
 
 
-@serve.published(rest.CHAIN, Cause.NOT_FOUND, gives="the Chain message")
+@serve.serve_published(rest.CHAIN_PATH, Cause.NOT_FOUND, gives="the Chain message")
 async def chain(federation: Hex32Path, here: Here, request: Request) -> Response:
     """How every attempt of the federation ended, oldest first."""
-    version = await here.federations.version(federation)
-    return await published(request, version, lambda: here.federations.chain(federation), rest.OCTETS)
+    version = await here.federations.read_version(federation)
+    return await answer_published(
+        request, version, lambda: here.federations.chain_bytes(federation), rest.OCTETS_TYPE
+    )
 
 
 @serve(
     "POST",
     rest.LOST_CONTEXTS,
-    CLOSING,
-    *DECODING,
+    CLOSING_GUARD,
+    *DECODING_CAUSES,
     Cause.NOT_FOUND,
     Cause.BAD_SIGNATURE,
     Cause.CONFLICT,
@@ -112,9 +124,9 @@ async def put_lost(federation: Hex32Path, body: Octets, here: Here, made: Made) 
 
 @serve(
     "PUT",
-    rest.STUDY,
-    PUBLISHING,
-    *DECODING,
+    rest.STUDY_PATH,
+    PUBLISHING_GUARD,
+    *DECODING_CAUSES,
     Cause.NOT_FOUND,
     Cause.WRONG_FEDERATION,
     Cause.BAD_SIGNATURE,
@@ -133,23 +145,25 @@ async def put_study(
             Cause.MALFORMED_REQUEST, f"the path names another study than the body, {signed.hash.hex()}"
         )
     response.status_code = 201 if await here.federations.put_study(federation, signed, here.now()) else 200
-    return next(view for view in await here.federations.studies(federation) if view.study == study)
+    return next(view for view in await here.federations.study_views(federation) if view.study == study)
 
 
-@serve.published(rest.STUDY, Cause.NOT_FOUND, gives="the Study message")
+@serve.serve_published(rest.STUDY_PATH, Cause.NOT_FOUND, gives="the Study message")
 async def study(federation: Hex32Path, study: Hex32Path, here: Here, request: Request) -> Response:
     """A study, as the study key signed it."""
-    return await published(request, 0, lambda: here.federations.study_body(federation, study), rest.OCTETS)
+    return await answer_published(
+        request, 0, lambda: here.federations.study_body(federation, study), rest.OCTETS_TYPE
+    )
 
 
-@serve.published(rest.STUDIES, Cause.NOT_FOUND, response_model=tuple[rest.StudyView, ...])
+@serve.serve_published(rest.STUDIES_PATH, Cause.NOT_FOUND, response_model=tuple[rest.StudyView, ...])
 async def studies(federation: Hex32Path, here: Here, request: Request) -> Response:
     """All versions of all studies, in the order of their publication."""
-    version = await here.federations.version(federation)
-    return await published(request, version, lambda: here.federations.studies(federation))
+    version = await here.federations.read_version(federation)
+    return await answer_published(request, version, lambda: here.federations.study_views(federation))
 
 
-@serve.published(rest.RUNS, Cause.NOT_FOUND, response_model=rest.RunsView, guard=WAITING)
+@serve.serve_published(rest.RUNS_PATH, Cause.NOT_FOUND, response_model=rest.RunsView, guard=WAITING_GUARD)
 async def runs(
     federation: Hex32Path, here: Here, request: Request, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
@@ -157,19 +171,19 @@ async def runs(
 
     Members wait here for a run to join. A signed request counts as a sign of life.
     """
-    await here.federations.roster(federation)  # not-found for a stranger
-    watch = here.runs.watch(federation)
-    await here.runs.look(federation)
+    await here.federations.read_roster(federation)  # not-found for a stranger
+    watch = here.runs.watch_of(federation)
+    await here.runs.update_revision(federation)
     await here.polls.wait_change(watch, after, wait_s)
-    view = await here.runs.view(federation, here.now())
+    view = await here.runs.runs_view(federation, here.now())
     # Time only takes runs away.
-    return await published(request, (view.revision, len(view.runs)), lambda: view)
+    return await answer_published(request, (view.revision, len(view.runs)), lambda: view)
 
 
 @serve(
     "POST",
-    rest.COHORTS,
-    ROUNDS,
+    rest.COHORTS_PATH,
+    ROUNDS_GUARD,
     Cause.NOT_FOUND,
     Cause.STUDY_REFUSED,
     Cause.ALREADY_SUMMED,
@@ -188,7 +202,7 @@ async def open_cohort(
     return view
 
 
-@serve.published(rest.COHORT, Cause.NOT_FOUND, response_model=rest.CohortView, guard=WAITING)
+@serve.serve_published(rest.COHORT_PATH, Cause.NOT_FOUND, response_model=rest.CohortView, guard=WAITING_GUARD)
 async def cohort(
     cohort: Hex32Path, here: Here, request: Request, caller: TheCaller, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
@@ -196,20 +210,24 @@ async def cohort(
 
     A signed request counts as a sign of life, which the operator's preflight shows. An invalid signature is ignored.
     """
-    found = await here.catalogue.cohort(cohort)
-    if caller is STRANGER:
+    found = await here.catalogue.find_cohort(cohort)
+    if caller is ANONYMOUS_CALLER:
         await here.polls.wait_change(found.watch, after, wait_s, len(found.roster.members))
     else:
         await here.polls.wait_request(found.watch, after, wait_s)
-    return await published(request, await _version(found, here), lambda: here.cohort_view(found))
+    return await answer_published(
+        request, await _cohort_version(found, here), lambda: here.cohort_view(found)
+    )
 
 
-@serve.published(rest.INVITATION, Cause.NOT_FOUND, response_model=rest.InvitationView, guard=WAITING)
+@serve.serve_published(
+    rest.INVITATION_PATH, Cause.NOT_FOUND, response_model=rest.InvitationView, guard=WAITING_GUARD
+)
 async def invitation(cohort: Hex32Path, here: Here, request: Request) -> Response:
     """Everything that a member needs to send a card: the cohort, the newest roster and the study. A signed request counts as a sign of life."""
-    found = await here.catalogue.cohort(cohort)
+    found = await here.catalogue.find_cohort(cohort)
 
-    async def shown() -> rest.InvitationView:
+    async def build_invitation() -> rest.InvitationView:
         roster = await here.federations.roster_body(found.federation)
         return rest.InvitationView(
             cohort=await here.cohort_view(found),
@@ -217,22 +235,22 @@ async def invitation(cohort: Hex32Path, here: Here, request: Request) -> Respons
             study=found.enrolling.study.to_bytes().hex(),
         )
 
-    version = await _version(found, here), await here.federations.version(found.federation)
-    return await published(request, version, shown)
+    version = await _cohort_version(found, here), await here.federations.read_version(found.federation)
+    return await answer_published(request, version, build_invitation)
 
 
-async def _version(found: Cohort, here: Coordinator) -> tuple[int, int]:
+async def _cohort_version(found: Cohort, here: Coordinator) -> tuple[int, int]:
     """A version that changes with a cohort's view."""
-    return found.version, len(await here.federations.links(found.federation))
+    return found.version, len(await here.federations.read_links(found.federation))
 
 
 @serve(
     "PUT",
-    rest.CARD,
-    MEMBER,
+    rest.CARD_PATH,
+    MEMBER_GUARD,
     Cause.WRONG_PHASE,
     Cause.CARD_CONFLICT,
-    *DECODING,
+    *DECODING_CAUSES,
     Cause.BAD_SIGNATURE,
     Cause.UNKNOWN_MEMBER,
     Cause.WRONG_COHORT,
@@ -257,51 +275,55 @@ async def put_card(
     Answers with the member's Cards once the cohort is formed, and with the cohort before.
     """
     card = KeyCard.from_bytes(body)
-    found = await here.catalogue.cohort(cohort)
+    found = await here.catalogue.find_cohort(cohort)
     if card.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the card")
     await found.receive(card, here.now())
 
-    async def shown() -> Response:
+    async def show_cards() -> Response:
         await here.polls.wait_request(found.watch, after, wait_s)
         if found.manifest is not None:
-            return await _cards(found, member)
-        path, version = rest.COHORT.format(cohort=cohort), await _version(found, here)
+            return await _cards_response(found, member)
+        path, version = rest.COHORT_PATH.format(cohort=cohort), await _cohort_version(found, here)
         return await shown_as(request, path, version, lambda: here.cohort_view(found))
 
-    return Later(shown)
+    return Later(show_cards)
 
 
-@serve("POST", rest.CLOSE, ROUNDS, Cause.NOT_FOUND)
+@serve("POST", rest.CLOSE_PATH, ROUNDS_GUARD, Cause.NOT_FOUND)
 async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
     """End enrolment now, with the cards received so far (operator)."""
-    found = await here.catalogue.cohort(cohort)
-    await found.close()
+    found = await here.catalogue.find_cohort(cohort)
+    await found.close_enrolment()
     return await here.cohort_view(found)
 
 
-@serve.published(rest.MANIFEST, Cause.NOT_FOUND, Cause.WRONG_PHASE, gives="the Manifest message")
+@serve.serve_published(rest.MANIFEST_PATH, Cause.NOT_FOUND, Cause.WRONG_PHASE, gives="the Manifest message")
 async def manifest(cohort: Hex32Path, here: Here, request: Request) -> Response:
     """The cohort's members and numbers, once it is formed."""
-    found = await here.catalogue.cohort(cohort)
-    return await published(request, 0, lambda: in_thread(found.formed().to_bytes), rest.OCTETS)
+    found = await here.catalogue.find_cohort(cohort)
+    return await answer_published(
+        request, 0, lambda: in_thread(found.formed_manifest().to_bytes), rest.OCTETS_TYPE
+    )
 
 
-@serve("GET", rest.CARDS, MEMBER, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER, gives="the Cards message")
+@serve(
+    "GET", rest.CARDS_PATH, MEMBER_GUARD, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER, gives="the Cards message"
+)
 async def cards(cohort: Hex32Path, member: MemberPath, here: Here) -> Response:
     """The manifest with the cards that a member needs: all of them in a cohort of up to 200."""
-    return await _cards(await here.catalogue.cohort(cohort), member)
+    return await _cards_response(await here.catalogue.find_cohort(cohort), member)
 
 
-async def _cards(found: Cohort, member: str) -> Response:
+async def _cards_response(found: Cohort, member: str) -> Response:
     cards = await in_thread(found.cards_for, member)
-    return Response(cards.to_bytes(), media_type=rest.OCTETS)
+    return Response(cards.to_bytes(), media_type=rest.OCTETS_TYPE)
 
 
 @combinations(
     "POST",
-    rest.COMBINATIONS,
-    ROUNDS,
+    rest.COMBINATIONS_PATH,
+    ROUNDS_GUARD,
     Cause.NOT_FOUND,
     Cause.WRONG_PHASE,
     Cause.TERMS_REFUSED,
@@ -311,28 +333,35 @@ async def _cards(found: Cohort, member: str) -> Response:
 )
 async def combine(federation: Hex32Path, request: CombineRequest, here: Here) -> CombinedRecord:
     """Add up the exact sums of several periods of one question, and solve for one head (operator)."""
-    return await here.combine(federation, request)
+    return await here.combine_rounds(federation, request)
 
 
-@combinations("GET", rest.COMBINATIONS, EVERYONE, Cause.NOT_FOUND, name="combinations")
+@combinations("GET", rest.COMBINATIONS_PATH, EVERYONE_GUARD, Cause.NOT_FOUND, name="combinations")
 async def combined(federation: Hex32Path, here: Here) -> CombinationIds:
     """A federation's combinations, those with the newest rounds first."""
-    await here.federations.roster(federation)  # not-found for a stranger
-    return CombinationIds(tuple(each.combination for each in await here.combinations(federation)))
+    await here.federations.read_roster(federation)  # not-found for a stranger
+    return CombinationIds(tuple(each.combination for each in await here.list_combinations(federation)))
 
 
-@combinations.published(rest.COMBINATION, Cause.NOT_FOUND, response_model=CombinedRecord)
+@combinations.serve_published(rest.COMBINATION_PATH, Cause.NOT_FOUND, response_model=CombinedRecord)
 async def combination(combination: CombinationPath, here: Here, request: Request) -> Response:
     """The signed record of a combination."""
-    return await published(
+    return await answer_published(
         request, 0, lambda: in_blob_thread(combining.stored_record, combination, here.blobs)
     )
 
 
-WEIGHTS = "tensors `weights` (l, C) and, with a bias, `bias` (C,)"
+WEIGHTS_DESCRIPTION = "tensors `weights` (l, C) and, with a bias, `bias` (C,)"
 
 
-@combinations("GET", rest.COMBINED_WEIGHTS, HEADS, Cause.NOT_FOUND, gives=WEIGHTS, kind=rest.SAFETENSORS)
+@combinations(
+    "GET",
+    rest.COMBINED_WEIGHTS_PATH,
+    HEADS_GUARD,
+    Cause.NOT_FOUND,
+    gives=WEIGHTS_DESCRIPTION,
+    kind=rest.SAFETENSORS_TYPE,
+)
 async def weights(combination: CombinationPath, here: Here) -> Response:
     """The head's weights, float64, as safetensors."""
     return await in_pieces(partial(combining.stored_weights, combination, here.blobs))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import Depends, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from service.access.guards import ADMIN, AUDIT, EVERYONE, MACHINES
+from service.access.guards import ADMIN_GUARD, AUDIT_GUARD, EVERYONE_GUARD, MACHINES_GUARD
 from service.access.tokens import Tokens
 from service.coordination.readiness import Readiness
 from service.routes.common import Here, Made, Routes, TheCaller
@@ -28,29 +28,29 @@ async def tokens_of(request: Request) -> Tokens:
 TheTokens = Annotated[Tokens, Depends(tokens_of)]
 
 
-@tokens("POST", rest.TOKENS, ADMIN, status_code=201)
+@tokens("POST", rest.TOKENS_PATH, ADMIN_GUARD, status_code=201)
 async def create(request: TokenRequest, tokens: TheTokens, made: Made) -> NewToken:
     """Make a token (operator, admin). Only this answer holds its secret."""
-    token = await tokens.create(request)
+    token = await tokens.create_token(request)
     made.append(f"token={token.token}")
     return token
 
 
-@tokens("GET", rest.TOKENS, ADMIN)
+@tokens("GET", rest.TOKENS_PATH, ADMIN_GUARD)
 async def every(tokens: TheTokens) -> TokenList:
     """All tokens, revoked ones included, without their secrets (operator, admin)."""
-    return TokenList(tokens=await tokens.views())
+    return TokenList(tokens=await tokens.list_tokens())
 
 
-@tokens("POST", rest.REVOKE, ADMIN, Cause.NOT_FOUND, Cause.CONFLICT)
+@tokens("POST", rest.REVOKE_PATH, ADMIN_GUARD, Cause.NOT_FOUND, Cause.CONFLICT)
 async def revoke(
     token: Annotated[str, Path(pattern=SHORT_ID_PATTERN)], tokens: TheTokens, caller: TheCaller
 ) -> TokenView:
     """End a token now (operator, admin)."""
-    return await tokens.revoke(token, caller)
+    return await tokens.revoke_token(token, caller)
 
 
-@log("GET", rest.AUDIT, AUDIT)
+@log("GET", rest.AUDIT_PATH, AUDIT_GUARD)
 async def audit(
     request: Request,
     after: Annotated[int, Query(ge=0, le=1 << 53, description="the number of the last entry known")] = 0,
@@ -58,10 +58,10 @@ async def audit(
 ) -> AuditPage:
     """The audit log in order, with the signed head of the whole log (operator, audit)."""
     found: Audit = request.app.state.audit
-    return await found.page(after, limit)
+    return await found.read_page(after, limit)
 
 
-@health("GET", rest.HEALTH, MACHINES, name="health")
+@health("GET", rest.HEALTH_PATH, MACHINES_GUARD, name="health")
 async def alive() -> dict[str, str]:
     """Whether the process answers."""
     return {"status": "ok"}
@@ -82,11 +82,11 @@ class ReadyView(rest.View):
     damaged: tuple[str, ...]
 
 
-@health("GET", rest.READY, MACHINES, Cause.UNAVAILABLE)
+@health("GET", rest.READY_PATH, MACHINES_GUARD, Cause.UNAVAILABLE)
 async def ready(here: Here, request: Request) -> ReadyView:
     """Whether the process is ready; 503 with every reason if it is not."""
     readiness: Readiness = request.app.state.readiness
-    checks, clock = await readiness.check(), request.app.state.clock
+    checks, clock = await readiness.check_all(), request.app.state.clock
     return ReadyView(
         status="ready",
         checks=checks,
@@ -95,23 +95,23 @@ async def ready(here: Here, request: Request) -> ReadyView:
     )
 
 
-@health("GET", "/openapi.json", EVERYONE, include_in_schema=False)
+@health("GET", "/openapi.json", EVERYONE_GUARD, include_in_schema=False)
 async def document(request: Request) -> Response:
     """The API's document."""
-    return Response(request.app.document, media_type="application/json")
+    return Response(request.app.openapi_bytes, media_type="application/json")
 
 
 @health(
     "GET",
-    rest.METRICS,
-    MACHINES,
+    rest.METRICS_PATH,
+    MACHINES_GUARD,
     response_class=Response,
     answers={200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}},
 )
 async def exposition(here: Here, request: Request) -> Response:
     """This process's metrics, and the number of rounds of all processes."""
     readiness: Readiness = request.app.state.readiness
-    await readiness.missing()  # which sets a metric
+    await readiness.failed_checks()  # which sets a metric
     metrics.count_rounds(await here.summaries.count_states())
     text: metrics.Exposition = request.app.state.exposition
-    return Response(await text.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await text.render_text(), media_type=CONTENT_TYPE_LATEST)

@@ -24,31 +24,31 @@ class PublishedCache:
         self._built = Recent[str, tuple[Hashable, bytes, str]](CACHE_BYTES)
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
-    async def document(self, path: str, version: Hashable, build: Callable[[], Any]) -> tuple[bytes, str]:
+    async def get_document(self, path: str, version: Hashable, build: Callable[[], Any]) -> tuple[bytes, str]:
         """Return a document's bytes and entity tag. Callers that find a new version wait for the first one to build it."""
         async with self._locks.setdefault(path, asyncio.Lock()):
-            found = self._built.get(path)
+            found = self._built.get_value(path)
             if found is None or found[0] != version:
                 content = build()
                 content = await content if isawaitable(content) else content
-                body = content if isinstance(content, bytes) else await in_thread(_json, content)
+                body = content if isinstance(content, bytes) else await in_thread(_to_json, content)
                 found = version, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-                self._built.put(path, found, len(body) + len(path))
+                self._built.put_value(path, found, len(body) + len(path))
             return found[1:]
 
 
-def _json(content: Any) -> bytes:
+def _to_json(content: Any) -> bytes:
     return to_json(content, inf_nan_mode="null")
 
 
 async def shown_as(request: Request, path: str, version: Hashable, build: Callable[[], Any]) -> Response:
     """Answer with the public JSON document of another path."""
     cache: PublishedCache = request.app.state.published
-    body, _ = await cache.document(path, version, build)
+    body, _ = await cache.get_document(path, version, build)
     return Response(body, media_type="application/json")
 
 
-async def published(
+async def answer_published(
     request: Request, version: Hashable, build: Callable[[], Any], kind: str = "application/json"
 ) -> Response:
     """Answer with a public document, or 304.
@@ -60,7 +60,7 @@ async def published(
         kind: the media type.
     """
     cache: PublishedCache = request.app.state.published
-    body, tag = await cache.document(request.url.path, version, build)
+    body, tag = await cache.get_document(request.url.path, version, build)
     headers = {"etag": tag, "cache-control": "no-cache"}
     known = request.headers.get("if-none-match", "").split(",")
     if tag in {each.strip().removeprefix("W/") for each in known}:

@@ -8,15 +8,15 @@ from sqlalchemy import ColumnElement, Connection, Executable, func, insert, not_
 
 from service.storage.database import Batches, Database
 from service.storage.tables import audit, audit_head
-from veilsum.protocol.audit import PAGE_MAX, START, AuditEntry, AuditHead, AuditPage, End, chained
+from veilsum.protocol.audit import EMPTY_LOG_END, PAGE_MAX, AuditEntry, AuditHead, AuditPage, End, chain_entry
 from veilsum.protocol.identity import SigningKey
 
-COORDINATOR = "coordinator"
-DONE = "done"
+COORDINATOR_ACTOR = "coordinator"
+DONE_OUTCOME = "done"
 MAX_TEXT = 2000
 """The longest evidence of a chunk's conflict has less: its signer has no room to push the end out (service.access.gate)."""
-_HEAD, _APPEND = select(audit_head.c.number, audit_head.c.head), insert(audit)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_HEAD_SQL, _APPEND_SQL = select(audit_head.c.number, audit_head.c.head), insert(audit)
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,21 @@ class Deed:
     who: str
     action: str
     on: str = ""
-    outcome: str = DONE
+    outcome: str = DONE_OUTCOME
 
 
-def write(connection: Connection, database: Database, deeds: Sequence[Deed]) -> None:
+def append_deeds(connection: Connection, database: Database, deeds: Sequence[Deed]) -> None:
     """Append to the log, with what else the transaction does or not at all. The log is locked until it ends: lock nothing afterwards."""
-    database.alone(connection, "audit")
-    end = _end(connection)
+    database.lock_alone(connection, "audit")
+    end = _read_end(connection)
     rows = []
     for deed in deeds:
-        texts = (_bounded(text) for text in (deed.who, deed.action, deed.on, deed.outcome))
-        entry = chained(end, int(deed.at_s * 1000), *texts)
+        texts = (_bound_text(text) for text in (deed.who, deed.action, deed.on, deed.outcome))
+        entry = chain_entry(end, int(deed.at_s * 1000), *texts)
         rows.append(entry.model_dump())
         end = End(entry.number, entry.head)
-    connection.execute(_APPEND, rows)
-    database.put(connection, audit_head, {"id": 0, "number": end.number, "head": end.head})
+    connection.execute(_APPEND_SQL, rows)
+    database.put_row(connection, audit_head, {"id": 0, "number": end.number, "head": end.head})
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,15 @@ class Choice:
     outcome: str = ""
 
     @property
-    def conditions(self) -> tuple[ColumnElement[bool], ...]:
+    def row_conditions(self) -> tuple[ColumnElement[bool], ...]:
         """On the rows."""
         found: list[ColumnElement[bool]] = []
         if self.text:
             columns = (audit.c.who, audit.c.action, audit.c.on)
             found.append(or_(*(column.contains(self.text, autoescape=True) for column in columns)))
         if self.outcome:
-            done = audit.c.outcome == DONE
-            found.append(done if self.outcome == DONE else not_(done))
+            done = audit.c.outcome == DONE_OUTCOME
+            found.append(done if self.outcome == DONE_OUTCOME else not_(done))
         return tuple(found)
 
 
@@ -78,55 +78,59 @@ class Audit:
 
     def __init__(self, database: Database, key: SigningKey) -> None:
         self._database, self._key = database, key
-        self._batches = Batches(self._append)
+        self._batches = Batches(self._append_batch)
 
-    async def record(self, deed: Deed) -> None:
+    async def record_deed(self, deed: Deed) -> None:
         """Append durably; OSError or SQLAlchemyError if it fails; then the request must not be acknowledged."""
-        await self._batches.put(deed)
+        await self._batches.put_item(deed)
 
-    async def page(self, after: int, limit: int) -> AuditPage:
+    async def read_page(self, after: int, limit: int) -> AuditPage:
         """Entries after a number, and the head."""
         following = select(audit).where(audit.c.number > after).order_by(audit.c.number)
-        end = await self._database.read(_end)
-        entries = await self._entries(following.limit(min(limit, PAGE_MAX)))
+        end = await self._database.read(_read_end)
+        entries = await self._read_entries(following.limit(min(limit, PAGE_MAX)))
         return AuditPage(
             entries=tuple(entry for entry in entries if entry.number <= end.number),
-            head=AuditHead.make(self._key, end),
+            head=AuditHead.sign_end(self._key, end),
         )
 
-    async def matching(self, chosen: Choice, below: int, most: int) -> Sequence[AuditEntry]:
+    async def matching_entries(self, chosen: Choice, below: int, most: int) -> Sequence[AuditEntry]:
         """Entries that a choice admits, the newest first, with numbers below one."""
         newest = (
-            select(audit).where(audit.c.number < below, *chosen.conditions).order_by(audit.c.number.desc())
+            select(audit)
+            .where(audit.c.number < below, *chosen.row_conditions)
+            .order_by(audit.c.number.desc())
         )
-        return await self._entries(newest.limit(most))
+        return await self._read_entries(newest.limit(most))
 
-    async def count(self, chosen: Choice) -> int:
+    async def count_entries(self, chosen: Choice) -> int:
         """Count the entries that a choice admits."""
         return int(
-            await self._database.value(select(func.count()).select_from(audit).where(*chosen.conditions))
+            await self._database.read_value(
+                select(func.count()).select_from(audit).where(*chosen.row_conditions)
+            )
         )
 
-    async def place(self, chosen: Choice, index: int) -> int:
+    async def number_at(self, chosen: Choice, index: int) -> int:
         """Return the number of the entry that has so many newer ones; 0 if there is none."""
-        at = select(audit.c.number).where(*chosen.conditions).order_by(audit.c.number.desc())
-        return await self._database.value(at.offset(index).limit(1)) or 0
+        at = select(audit.c.number).where(*chosen.row_conditions).order_by(audit.c.number.desc())
+        return await self._database.read_value(at.offset(index).limit(1)) or 0
 
-    async def _append(self, deeds: list[Deed]) -> list[None]:
-        await self._database.write(lambda connection: write(connection, self._database, deeds))
+    async def _append_batch(self, deeds: list[Deed]) -> list[None]:
+        await self._database.write(lambda connection: append_deeds(connection, self._database, deeds))
         return [None] * len(deeds)
 
-    async def _entries(self, query: Executable) -> list[AuditEntry]:
-        rows = await self._database.rows(query)
+    async def _read_entries(self, query: Executable) -> list[AuditEntry]:
+        rows = await self._database.read_rows(query)
         return [AuditEntry.model_validate(row, from_attributes=True) for row in rows]
 
 
-def _end(connection: Connection) -> End:
-    row = connection.execute(_HEAD).first()
-    return End(row.number, row.head) if row else START
+def _read_end(connection: Connection) -> End:
+    row = connection.execute(_HEAD_SQL).first()
+    return End(row.number, row.head) if row else EMPTY_LOG_END
 
 
-def _bounded(text: str) -> str:
+def _bound_text(text: str) -> str:
     # PostgreSQL takes no NUL, and a refused row fails its whole batch.
-    plain = _CONTROL.sub("?", text[:MAX_TEXT])
+    plain = _CONTROL_CHARACTERS.sub("?", text[:MAX_TEXT])
     return plain.encode("ascii", "backslashreplace").decode("ascii")[:MAX_TEXT]

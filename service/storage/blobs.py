@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from service.http.metering import in_thread
-from service.telemetry.metrics import timed
+from service.telemetry.metrics import measure_operation
 from veilsum.protocol.errors import Misuse
 from veilsum.system.files import is_unfinished, make_folder, sync_folder, write_durably
 
-_PART = re.compile(r"[0-9A-Za-z-]{1,128}")
+_NAME_PART = re.compile(r"[0-9A-Za-z-]{1,128}")
 PIECE_BYTES = 1 << 20
 """Size of the pieces that `read` yields."""
-_THREADS = ThreadPoolExecutor(thread_name_prefix="veilsum-blobs")
+_BLOB_THREADS = ThreadPoolExecutor(thread_name_prefix="veilsum-blobs")
 """Apart from the event loop's own threads, so that a store that stalls blocks only what needs blobs."""
 T = TypeVar("T")
 
 
 async def in_blob_thread(work: Callable[..., T], *arguments: Any) -> T:
     """Run work that calls `Blobs` in a thread, and charge its time to the waiting request."""
-    return await in_thread(work, *arguments, threads=_THREADS)
+    return await in_thread(work, *arguments, threads=_BLOB_THREADS)
 
 
 class Blobs(ABC):
@@ -38,26 +38,26 @@ class Blobs(ABC):
 
     def put(self, name: str, data: bytes) -> None:
         """Store a blob durably, whole or not at all."""
-        with timed("put"):
-            self._put(checked(name), data)
+        with measure_operation("put"):
+            self._put(check_name(name), data)
 
     def get(self, name: str) -> bytes:
         """Read a blob."""
-        with timed("get"):
-            return self._get(checked(name))
+        with measure_operation("get"):
+            return self._get(check_name(name))
 
     def read(self, name: str) -> tuple[int, Iterator[bytes]]:
         """Return a blob's length, and its bytes piece by piece."""
-        return self._read(checked(name))
+        return self._read(check_name(name))
 
     def delete(self, name: str) -> None:
         """Remove a blob, or all blobs in a folder without writers; a missing one is fine."""
-        with timed("delete"):
-            self._delete(checked(name))
+        with measure_operation("delete"):
+            self._delete(check_name(name))
 
-    def names(self, folder: str) -> tuple[str, ...]:
+    def list_names(self, folder: str) -> tuple[str, ...]:
         """List what lies directly in a folder."""
-        return tuple(sorted(self._names(checked(folder))))
+        return tuple(sorted(self._names(check_name(folder))))
 
     def clear_up(self) -> None:  # noqa: B027 - a bucket has nothing to clear up
         """Remove what interrupted calls of `put` have left, and nothing that is being written."""
@@ -78,9 +78,9 @@ class Blobs(ABC):
     def _names(self, folder: str) -> Iterator[str]: ...
 
 
-def checked(name: str) -> str:
+def check_name(name: str) -> str:
     """Return a blob's name; Misuse for anything else."""
-    if not all(_PART.fullmatch(part) for part in name.split("/")):
+    if not all(_NAME_PART.fullmatch(part) for part in name.split("/")):
         raise Misuse(f"{name!r} is not the name of a blob")
     return name
 
@@ -116,7 +116,7 @@ class FileBlobs(Blobs):
 
     def _read(self, name: str) -> tuple[int, Iterator[bytes]]:
         path = self._folder / name
-        return path.stat().st_size, _pieces(path.open("rb"))
+        return path.stat().st_size, _read_pieces(path.open("rb"))
 
     def _delete(self, name: str) -> None:
         path = self._folder / name
@@ -151,7 +151,7 @@ class FileBlobs(Blobs):
         return shutil.disk_usage(self._folder).free
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _read_pieces(file: BinaryIO) -> Iterator[bytes]:
     with file:
         while piece := file.read(PIECE_BYTES):
             yield piece

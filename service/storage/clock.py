@@ -7,12 +7,12 @@ from collections.abc import Callable
 from sqlalchemy import select
 
 from service.storage.database import Database
-from service.storage.faults import tried
+from service.storage.faults import log_errors
 from service.telemetry.metrics import CLOCK_DIFFERENCE
 
-EVERY_S = 10.0
+CLOCK_READING_S = 10.0
 """Seconds between two readings of the database's clock."""
-APART_S = 30.0
+CLOCK_DIFFERENCE_MAX_S = 30.0
 """The largest tolerated difference between this machine's clock and the database's."""
 
 
@@ -35,14 +35,14 @@ class Clock:
     def __call__(self) -> float:
         return self._start_s + time.monotonic()
 
-    async def look(self, database: Database) -> None:
+    async def read_clock(self, database: Database) -> None:
         """Read the database's clock. The delay of the answer can make ours late, but never early."""
-        read_s = await database.value(select(database.clock))
+        read_s = await database.read_value(select(database.clock))
         self._start_s, self.difference_s = read_s - time.monotonic(), self._machine() - read_s
         CLOCK_DIFFERENCE.set(self.difference_s)
 
-    async def follow(self, database: Database) -> None:
+    async def follow_clock(self, database: Database) -> None:
         """Read it at intervals until cancelled."""
         while True:
-            await asyncio.sleep(EVERY_S)
-            await tried(self.look(database))
+            await asyncio.sleep(CLOCK_READING_S)
+            await log_errors(self.read_clock(database))

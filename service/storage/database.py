@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 import structlog
 from sqlalchemy import ColumnElement, Connection, Executable, Table
 
-from service.http.metering import charged
+from service.http.metering import charge_task
 from service.storage import migrating
 from service.storage.faults import Quarantine
 from service.telemetry.logs import LOGGER
-from service.telemetry.metrics import DAMAGED, timed
+from service.telemetry.metrics import DAMAGED_COUNT, measure_operation
 
 log = structlog.get_logger(LOGGER)
 
@@ -40,7 +40,7 @@ class Database(ABC):
     """The dialect's INSERT with ON CONFLICT."""
     answer_s: float | None = None
     damage: tuple[str, ...] = ()
-    """Findings of `check` at the start."""
+    """Findings of `find_damage` at the start."""
 
     async def start(self, claim: migrating.Change | None = None) -> None:
         """Upgrade the tables.
@@ -53,17 +53,17 @@ class Database(ABC):
         """
 
         def change(connection: Connection) -> None:
-            migrating.upgrade(connection)
+            migrating.upgrade_tables(connection)
             if claim is not None:
                 claim(connection)
 
-        self.damage = await self.check()
+        self.damage = await self.find_damage()
         if self.damage:
-            DAMAGED.labels("file").inc()
+            DAMAGED_COUNT.labels("file").inc()
             log.error("storage damaged", what="file", of=self.damage[0])
-        await self.migrate(change)
+        await self.migrate_tables(change)
 
-    async def check(self) -> tuple[str, ...]:
+    async def find_damage(self) -> tuple[str, ...]:
         """Check the database's own files, and return what is wrong. PostgreSQL has its own tools for that."""
         return ()
 
@@ -71,12 +71,12 @@ class Database(ABC):
     async def stop(self) -> None:
         """Finish what was begun, and close every connection."""
 
-    async def migrate(self, change: migrating.Change) -> None:
+    async def migrate_tables(self, change: migrating.Change) -> None:
         """Change the tables atomically, one process at a time."""
-        await self._write(lambda connection: self._migrated(connection, change))
+        await self._write(lambda connection: self._migrate_alone(connection, change))
 
-    def _migrated(self, connection: Connection, change: migrating.Change) -> None:
-        self.alone(connection, "migration")
+    def _migrate_alone(self, connection: Connection, change: migrating.Change) -> None:
+        self.lock_alone(connection, "migration")
         change(connection)
 
     async def write(self, work: Callable[[Connection], Result]) -> Result:
@@ -87,7 +87,7 @@ class Database(ABC):
         Raises:
             TimeoutError: it took longer than `answer_s`; it may have been committed.
         """
-        with timed("transaction"):
+        with measure_operation("transaction"):
             async with asyncio.timeout(self.answer_s):
                 return await self._write(work)
 
@@ -96,47 +96,47 @@ class Database(ABC):
         async with asyncio.timeout(self.answer_s):
             return await self._read(work)
 
-    async def rows(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
+    async def read_rows(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Read rows."""
         return await self.read(lambda connection: connection.execute(query, given).all())
 
-    async def row(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
+    async def read_row(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
         """Read a row, or None."""
         return await self.read(lambda connection: connection.execute(query, given).one_or_none())
 
-    async def values(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
+    async def read_values(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Read one column."""
         return await self.read(lambda connection: connection.execute(query, given).scalars().all())
 
-    async def value(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
+    async def read_value(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
         """Read one value; None if there is no row."""
         return await self.read(lambda connection: connection.execute(query, given).scalar_one_or_none())
 
-    def add(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    def add_row(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
         """Insert a row unless its primary key or a unique key exists, and return whether it was inserted."""
-        return bool(connection.execute(self._adding(table), row).rowcount)
+        return bool(connection.execute(self._insert_new(table), row).rowcount)
 
     def add_all(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> set[tuple[Any, ...]]:
-        """Insert the rows that `add` would, and return their primary keys."""
-        return {tuple(row) for row in connection.execute(self._adding(table, returning=True), rows)}
+        """Insert the rows that `add_row` would, and return their primary keys."""
+        return {tuple(row) for row in connection.execute(self._insert_new(table, returning=True), rows)}
 
-    def put(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
+    def put_row(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
         """Insert a row, or replace the one with its primary key."""
-        connection.execute(self._putting(table), row)
+        connection.execute(self._upsert(table), row)
 
     # Statements are made once: to make one takes longer than to carry it out.
 
     @classmethod
     @cache
-    def _adding(cls, table: Table, *, returning: bool = False) -> Any:
+    def _insert_new(cls, table: Table, *, returning: bool = False) -> Any:
         adding = cls.insert(table).on_conflict_do_nothing()
         return adding.returning(*table.primary_key.columns) if returning else adding
 
     @classmethod
     @cache
-    def _putting(cls, table: Table) -> Any:
+    def _upsert(cls, table: Table) -> Any:
         putting = cls.insert(table)
         new = {column.name: column for column in putting.excluded}
         return putting.on_conflict_do_update(index_elements=table.primary_key.columns, set_=new)
@@ -147,7 +147,7 @@ class Database(ABC):
         return Quarantine()
 
     @cached_property
-    def process(self) -> str:
+    def process_name(self) -> str:
         """This process's name among all processes of the database."""
         return secrets.token_hex(16)
 
@@ -160,19 +160,19 @@ class Database(ABC):
         """`read` without its limit."""
 
     @abstractmethod
-    def alone(self, connection: Connection, what: str) -> None:
+    def lock_alone(self, connection: Connection, what: str) -> None:
         """Wait for exclusive use of a thing, and keep it until this transaction ends."""
 
     @abstractmethod
-    def announce(self, connection: Connection, topic: str) -> None:
+    def announce_change(self, connection: Connection, topic: str) -> None:
         """Notify every process of a change once this transaction is committed."""
 
     @abstractmethod
-    async def listen(self, heard: Callable[[str], None]) -> None:
+    async def listen_for_changes(self, heard: Callable[[str], None]) -> None:
         """Receive notifications, and count as running, until cancelled. Raises OSError if the connection is lost."""
 
     @abstractmethod
-    def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
+    def process_gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
         """Whether a process is not listening. One that has just begun, or lost its connection, is not."""
 
     @property
@@ -181,7 +181,7 @@ class Database(ABC):
         """The database's own Unix time in seconds, which all processes agree on."""
 
     @abstractmethod
-    async def forget(self) -> None:
+    async def erase_deleted(self) -> None:
         """Erase deleted rows from the database's files. Raises OSError if a reader prevented it."""
 
 
@@ -198,11 +198,11 @@ class Batches(Generic[Item]):
         self._work, self._turn = work, asyncio.Lock()
         self._next: tuple[list[Item], asyncio.Task[Sequence[Exception | None]]] | None = None
 
-    async def put(self, item: Item) -> None:
+    async def put_item(self, item: Item) -> None:
         """Wait until this item's batch is done. Raises if the item is refused."""
         if self._next is None:
             items = list[Item]()
-            self._next = items, asyncio.create_task(charged(self._done(items)))
+            self._next = items, asyncio.create_task(charge_task(self._run_batch(items)))
         items, done = self._next
         place = len(items)
         items.append(item)
@@ -210,7 +210,7 @@ class Batches(Generic[Item]):
         if fault is not None:
             raise fault
 
-    async def _done(self, items: list[Item]) -> Sequence[Exception | None]:
+    async def _run_batch(self, items: list[Item]) -> Sequence[Exception | None]:
         async with self._turn:
             self._next = None  # what comes now waits for the next batch
             return await self._work(items)

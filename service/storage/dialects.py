@@ -42,24 +42,24 @@ PRAGMAS = {
     # An ended round's events hold shares: zeroed where they stood, not only unlinked. The rows are few.
     "secure_delete": "ON",
 }
-CONNECTIONS = 16
+CONNECTIONS_MAX = 16
 """Most connections of one process to PostgreSQL."""
 NO_DAMAGE = frozenset({SQLITE_CANTOPEN, SQLITE_FULL, SQLITE_IOERR_SHMSIZE, SQLITE_READONLY})
 """SQLite's errors of a full disk, or of a folder that another user owns."""
-READERS = 4
+READING_THREADS = 4
 """Threads that read SQLite's file side by side."""
-TOGETHER = 64
+WORKS_PER_TRANSACTION = 64
 """Most works in one of SQLite's transactions: the first one's caller waits for all of them."""
-CHANNEL = "veilsum"
-PATIENCE_S = 10
+NOTIFY_CHANNEL = "veilsum"
+CONNECTION_TIMEOUT_S = 10
 """How long a replica waits for a connection."""
-LOCK_S = 0.5
+VACUUM_LOCK_TIMEOUT_S = 0.5
 """How long `forget` waits for others' transactions, while all new ones wait behind it: a dump keeps the events for as long as it runs."""
-ANSWER_S = 30.0
+ANSWER_TIMEOUT_S = 30.0
 """How long a replica waits for an answer: a server, or the network to it, may fall silent and leave its connections open."""
-IDLE_S = 120.0
+COMMAND_TIMEOUT_S = 120.0
 """Longest time in which a replica does nothing in a transaction before the server ends it and frees its locks, and longest time that a
-replica waits for one command, such as the rollback that it sends when `ANSWER_S` is over."""
+replica waits for one command, such as the rollback that it sends when `ANSWER_TIMEOUT_S` is over."""
 
 
 class Sqlite(Database):
@@ -82,12 +82,12 @@ class Sqlite(Database):
             f"sqlite:///{path}",
             hide_parameters=True,
             connect_args={"cached_statements": 0, "isolation_level": None},
-            pool_size=READERS + 1,
+            pool_size=READING_THREADS + 1,
             max_overflow=0,
         )
-        event.listen(self._engine, "connect", _configure)
+        event.listen(self._engine, "connect", _set_pragmas)
         self._writing = ThreadPoolExecutor(1, "veilsum-writer")
-        self._reading = ThreadPoolExecutor(READERS, "veilsum-reader")
+        self._reading = ThreadPoolExecutor(READING_THREADS, "veilsum-reader")
         self._waiting = deque[tuple[Callable[[Connection], Any], Future[Any]]]()
 
     async def stop(self) -> None:
@@ -98,7 +98,7 @@ class Sqlite(Database):
     async def _write(self, work: Callable[[Connection], Result]) -> Result:
         done = Future[Result]()
         self._waiting.append((work, done))
-        self._writing.submit(self._commit)
+        self._writing.submit(self._commit_waiting)
         answer = asyncio.wrap_future(done)
         try:
             return await asyncio.shield(answer)
@@ -110,10 +110,10 @@ class Sqlite(Database):
                 answer.exception()  # mark it as retrieved
             raise
 
-    def _commit(self) -> None:
+    def _commit_waiting(self) -> None:
         """Run what waits in one transaction, and answer once that is on the disk."""
         batch = list[tuple[Callable[[Connection], Any], Future[Any]]]()
-        while self._waiting and len(batch) < TOGETHER:
+        while self._waiting and len(batch) < WORKS_PER_TRANSACTION:
             work, done = self._waiting.popleft()
             if done.set_running_or_notify_cancel():
                 batch.append((work, done))
@@ -123,20 +123,20 @@ class Sqlite(Database):
         try:
             with self._engine.begin() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-                outcomes = [_outcome(connection, work) for work, _ in batch]
+                outcomes = [_run_work(connection, work) for work, _ in batch]
         except BaseException as error:  # noqa: BLE001 - all of them hear it
             outcomes = [partial(Future.set_exception, exception=error)] * len(batch)
         for (_, done), answer in zip(batch, outcomes, strict=True):
             answer(done)
 
     async def _read(self, work: Callable[[Connection], Result]) -> Result:
-        def found() -> Result:
+        def read_now() -> Result:
             with self._engine.connect() as connection:
                 return work(connection)
 
-        return await asyncio.get_running_loop().run_in_executor(self._reading, found)
+        return await asyncio.get_running_loop().run_in_executor(self._reading, read_now)
 
-    async def check(self) -> tuple[str, ...]:
+    async def find_damage(self) -> tuple[str, ...]:
         try:
             found = await self.read(
                 lambda connection: connection.exec_driver_sql("PRAGMA quick_check(10)").scalars().all()
@@ -148,23 +148,23 @@ class Sqlite(Database):
             return (str(error.orig),)
         return tuple(words for words in found if words != "ok")
 
-    def alone(self, connection: Connection, what: str) -> None:
+    def lock_alone(self, connection: Connection, what: str) -> None:
         pass  # there is one writer
 
-    def announce(self, connection: Connection, topic: str) -> None:
+    def announce_change(self, connection: Connection, topic: str) -> None:
         pass  # there is one process
 
-    async def listen(self, heard: Callable[[str], None]) -> None:
+    async def listen_for_changes(self, heard: Callable[[str], None]) -> None:
         await asyncio.Event().wait()
 
-    def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
+    def process_gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
         return false()
 
     @property
     def clock(self) -> ColumnElement[float]:
         return literal_column("(julianday('now') - 2440587.5) * 86400.0", Float)
 
-    async def forget(self) -> None:
+    async def erase_deleted(self) -> None:
         def checkpoint() -> int:
             # The write-ahead log still holds the deleted rows.
             with self._engine.connect() as connection:
@@ -175,14 +175,14 @@ class Sqlite(Database):
             raise OSError("the write-ahead log is in use")
 
 
-def _configure(connection: Any, _record: object) -> None:
+def _set_pragmas(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     for name, value in PRAGMAS.items():
         cursor.execute(f"PRAGMA {name}={value}")
     cursor.close()
 
 
-def _outcome(connection: Connection, work: Callable[[Connection], Any]) -> Callable[[Future[Any]], None]:
+def _run_work(connection: Connection, work: Callable[[Connection], Any]) -> Callable[[Future[Any]], None]:
     """Run a work, and undo what it did if it raises; raise that only if SQLite has given up the whole transaction, as on a full disk."""
     driver: Any = connection.connection.driver_connection
     connection.exec_driver_sql("SAVEPOINT work")
@@ -211,26 +211,26 @@ class Postgres(Database):
     shared, insert = True, staticmethod(postgresql.insert)
 
     def __init__(self, url: str) -> None:
-        self.answer_s = ANSWER_S
+        self.answer_s = ANSWER_TIMEOUT_S
         self._url = postgres_url(url)
-        self._engine = self._connecting(
-            IDLE_S,
-            pool_size=CONNECTIONS,
+        self._engine = self._make_engine(
+            COMMAND_TIMEOUT_S,
+            pool_size=CONNECTIONS_MAX,
             max_overflow=0,
-            pool_timeout=PATIENCE_S,
+            pool_timeout=CONNECTION_TIMEOUT_S,
             pool_pre_ping=True,  # the server may have been restarted
         )
 
-    def _connecting(self, command_s: float, **pool: Any) -> AsyncEngine:
+    def _make_engine(self, command_s: float, **pool: Any) -> AsyncEngine:
         connecting = {
-            "timeout": PATIENCE_S,
+            "timeout": CONNECTION_TIMEOUT_S,
             "command_timeout": command_s,
             "target_session_attrs": "read-write",  # of several hosts the primary
             # Whatever the server's defaults, committed rows are on its disk.
             "server_settings": {
                 "application_name": "veilsum",
                 "synchronous_commit": "on",
-                "idle_in_transaction_session_timeout": f"{1000 * IDLE_S:.0f}",
+                "idle_in_transaction_session_timeout": f"{1000 * COMMAND_TIMEOUT_S:.0f}",
             },
         }
         return create_async_engine(self._url, hide_parameters=True, connect_args=connecting, **pool)
@@ -246,11 +246,11 @@ class Postgres(Database):
     async def stop(self) -> None:
         await self._engine.dispose()
 
-    async def migrate(self, change: Change) -> None:
+    async def migrate_tables(self, change: Change) -> None:
         # On a connection of its own: its commands may take longer.
-        engine = self._connecting(MIGRATION_S, poolclass=NullPool)
+        engine = self._make_engine(MIGRATION_S, poolclass=NullPool)
         async with asyncio.timeout(MIGRATION_S), engine.begin() as connection:
-            await connection.run_sync(self._migrated, change)
+            await connection.run_sync(self._migrate_alone, change)
 
     async def _write(self, work: Callable[[Connection], Result]) -> Result:
         # READ COMMITTED: code that relies on what it read says so by a condition, a key or a row lock.
@@ -261,50 +261,54 @@ class Postgres(Database):
         async with self._engine.connect() as connection:
             return await connection.run_sync(work)
 
-    def alone(self, connection: Connection, what: str) -> None:
+    def lock_alone(self, connection: Connection, what: str) -> None:
         connection.exec_driver_sql(
             "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"veilsum {what}",)
         )
 
-    def announce(self, connection: Connection, topic: str) -> None:
-        connection.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, topic))
+    def announce_change(self, connection: Connection, topic: str) -> None:
+        connection.exec_driver_sql("SELECT pg_notify($1, $2)", (NOTIFY_CHANNEL, topic))
 
-    async def listen(self, heard: Callable[[str], None]) -> None:
+    async def listen_for_changes(self, heard: Callable[[str], None]) -> None:
         # This connection holds an advisory lock, which the server frees as soon as the process is dead.
         lost = asyncio.Event()
         async with AsyncExitStack() as ending:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(CONNECTION_TIMEOUT_S):
                 connection = await ending.enter_async_context(self._engine.connect())
                 driver: Any = (await connection.get_raw_connection()).driver_connection
                 driver.add_termination_listener(lambda _: lost.set())
-                await connection.execute(select(func.pg_advisory_lock(_named(literal(self.process)))))
+                await connection.execute(
+                    select(func.pg_advisory_lock(_process_lock(literal(self.process_name))))
+                )
                 await connection.commit()
-                await driver.add_listener(CHANNEL, lambda _connection, _pid, _channel, topic: heard(topic))
+                await driver.add_listener(
+                    NOTIFY_CHANNEL, lambda _connection, _pid, _channel, topic: heard(topic)
+                )
             try:
                 while not lost.is_set():
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(PATIENCE_S):
+                        async with asyncio.timeout(CONNECTION_TIMEOUT_S):
                             await lost.wait()
                     # A connection may be gone without a word.
-                    await driver.execute("SELECT 1", timeout=PATIENCE_S)
+                    await driver.execute("SELECT 1", timeout=CONNECTION_TIMEOUT_S)
             except (DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 raise OSError("the connection to the database is lost") from error
             finally:
                 await connection.invalidate()
         raise OSError("the connection to the database is lost")
 
-    def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
-        return func.pg_try_advisory_xact_lock_shared(_named(process))
+    def process_gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
+        return func.pg_try_advisory_xact_lock_shared(_process_lock(process))
 
     @property
     def clock(self) -> ColumnElement[float]:
         return literal_column("extract(epoch from clock_timestamp())::float8", Float)
 
-    async def forget(self) -> None:
+    async def erase_deleted(self) -> None:
         # The old file, with shares in it, is unlinked. The server's write-ahead log and its archives keep copies until they are recycled.
-        async with asyncio.timeout(IDLE_S), self._engine.connect() as connection:
+        async with asyncio.timeout(COMMAND_TIMEOUT_S), self._engine.connect() as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
-            await connection.exec_driver_sql(f"SET lock_timeout = {1000 * LOCK_S:.0f}")
+            await connection.exec_driver_sql(f"SET lock_timeout = {1000 * VACUUM_LOCK_TIMEOUT_S:.0f}")
             try:
                 await connection.exec_driver_sql("VACUUM FULL events")
             except DBAPIError as error:
@@ -313,7 +317,7 @@ class Postgres(Database):
                 await connection.exec_driver_sql("RESET lock_timeout")
 
 
-def _named(process: ColumnElement[str]) -> ColumnElement[int]:
+def _process_lock(process: ColumnElement[str]) -> ColumnElement[int]:
     return func.hashtextextended("veilsum process " + process, 0)
 
 

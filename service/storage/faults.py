@@ -12,33 +12,33 @@ import asyncpg
 import structlog
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
-from service.telemetry.logs import LOGGER, where
-from service.telemetry.metrics import DAMAGED
+from service.telemetry.logs import LOGGER, describe_error
+from service.telemetry.metrics import DAMAGED_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 
 log = structlog.get_logger(LOGGER)
 
-_FULL = "finds its disk full: make room and start again"
+_FULL_ADVICE = "finds its disk full: make room and start again"
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-_DAMAGED = "is damaged: `veilsum operator db check` says where; restore a backup"
-_OTHERS = "can't be written to: run this as the user that owns its folder"
-_CODES = {
-    sqlite3.SQLITE_FULL: _FULL,
-    sqlite3.SQLITE_IOERR_SHMSIZE: _FULL,  # of the index beside the write-ahead log
-    sqlite3.SQLITE_CANTOPEN: _OTHERS,
-    sqlite3.SQLITE_READONLY: _OTHERS,
-    sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: _DAMAGED,
+_DAMAGED_ADVICE = "is damaged: `veilsum operator db check` says where; restore a backup"
+_PERMISSION_ADVICE = "can't be written to: run this as the user that owns its folder"
+_ADVICE_OF_CODE = {
+    sqlite3.SQLITE_FULL: _FULL_ADVICE,
+    sqlite3.SQLITE_IOERR_SHMSIZE: _FULL_ADVICE,  # of the index beside the write-ahead log
+    sqlite3.SQLITE_CANTOPEN: _PERMISSION_ADVICE,
+    sqlite3.SQLITE_READONLY: _PERMISSION_ADVICE,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED_ADVICE,
+    sqlite3.SQLITE_NOTADB: _DAMAGED_ADVICE,
 }
-_WHY: tuple[tuple[type[BaseException], str], ...] = (
+_ADVICE_OF_ERROR: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InvalidAuthorizationSpecificationError, "refuses this user, or the password"),
     (asyncpg.InvalidCatalogNameError, "is not there: make it, or name another"),
     (
         asyncpg.exceptions.ClientConfigurationError,
         "can't be connected to as its URL asks: is the certificate of sslmode there?",
     ),
-    (asyncpg.DiskFullError, _FULL),
+    (asyncpg.DiskFullError, _FULL_ADVICE),
     (
         asyncpg.exceptions.TargetServerAttributeNotMatched,
         "takes no writes: name the primary, or promote this standby",
@@ -48,8 +48,8 @@ _WHY: tuple[tuple[type[BaseException], str], ...] = (
     (TimeoutError, "does not answer"),
     (ConnectionError, "can't be reached, or not as sslmode asks: does it run, at this host and port?"),
 )
-_FAULTS = (
-    *(kind for kind, _ in _WHY),
+_DATABASE_ERRORS = (
+    *(kind for kind, _ in _ADVICE_OF_ERROR),
     SQLAlchemyError,
     sqlite3.DatabaseError,
     asyncpg.PostgresError,
@@ -58,26 +58,29 @@ _FAULTS = (
 
 
 @contextmanager
-def worded() -> Iterator[None]:
+def reword_errors() -> Iterator[None]:
     """Raise Misuse for an error of a database that is being opened, or for a full disk. It says what to look at and quotes nothing."""
     try:
         yield
-    except (*_FAULTS, OSError) as error:
+    except (*_DATABASE_ERRORS, OSError) as error:
         if getattr(error, "errno", None) in _NO_ROOM:
             raise Misuse("the disk of the data folder is full: make room and start again") from error
-        if not isinstance(error, _FAULTS):
+        if not isinstance(error, _DATABASE_ERRORS):
             raise
-        causes = list(_chain(error))
-        why = next((words for kind, words in _WHY if any(isinstance(each, kind) for each in causes)), None)
+        causes = list(_error_chain(error))
+        why = next(
+            (words for kind, words in _ADVICE_OF_ERROR if any(isinstance(each, kind) for each in causes)),
+            None,
+        )
         found = [getattr(each, "sqlite_errorcode", 0) for each in causes]
         codes = {*found, *(code & 0xFF for code in found)}  # as they are, and their classes
-        why = next((words for code, words in _CODES.items() if code in codes), why)
+        why = next((words for code, words in _ADVICE_OF_CODE.items() if code in codes), why)
         raise Misuse(
             f"the database {why or f'fails ({type(causes[-1]).__name__}): look at its log, or its file'}"
         ) from error
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yield SQLAlchemy's error, its adapter's, and the driver's."""
     while error is not None:
         yield error
@@ -94,15 +97,15 @@ def check_named(stored: str, found: str) -> None:
         raise PeerFault(Cause.STORAGE_DAMAGED, f"the row of {stored} holds {found}")
 
 
-def sealed(text: str) -> str:
+def seal_text(text: str) -> str:
     """Put a checksum before a text that nothing else verifies."""
     return f"{hashlib.sha256(text.encode()).hexdigest()} {text}"
 
 
-def unsealed(stored: str) -> str:
+def unseal_text(stored: str) -> str:
     """Return a sealed text. Raises PeerFault(storage-damaged) if it has changed."""
     _, _, text = stored.partition(" ")
-    if sealed(text) != stored:
+    if seal_text(text) != stored:
         raise PeerFault(Cause.STORAGE_DAMAGED, "the row's checksum does not match its text")
     return text
 
@@ -118,7 +121,7 @@ class Quarantine:
         self.names = dict[str, None]()
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[None]:
+    def quarantine_errors(self, name: str) -> Iterator[None]:
         """Raise DamagedRowError for any error in reading rows, and remember their name. Failures of the store itself are raised as they are."""
         try:
             yield
@@ -128,8 +131,8 @@ class Quarantine:
             if isinstance(error, SQLAlchemyError) and not isinstance(error, DatabaseError):
                 raise  # the server ends the connection, or none is free
             if name not in self.names:
-                DAMAGED.labels("row").inc()
-                log.error("storage damaged", what="row", of=name, **where(error))  # noqa: TRY400 - its words stay out
+                DAMAGED_COUNT.labels("row").inc()
+                log.error("storage damaged", what="row", of=name, **describe_error(error))  # noqa: TRY400 - its words stay out
             self.names[name] = None
             raise DamagedRowError(
                 Cause.STORAGE_DAMAGED,
@@ -139,15 +142,15 @@ class Quarantine:
             ) from error
 
     @contextmanager
-    def skipping(self, name: str) -> Iterator[None]:
+    def skip_errors(self, name: str) -> Iterator[None]:
         """Skip what can't be read."""
-        with suppress(DamagedRowError), self.reading(name):
+        with suppress(DamagedRowError), self.quarantine_errors(name):
             yield
 
 
-async def tried(work: Awaitable[None]) -> None:
+async def log_errors(work: Awaitable[None]) -> None:
     """Await a poll of other processes' changes. Errors are only logged, because another poll follows."""
     try:
         await work
     except Exception as error:  # noqa: BLE001 - a listener that stops never hears again
-        log.warning("others' changes are not read", **where(error))
+        log.warning("others' changes are not read", **describe_error(error))

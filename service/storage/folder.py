@@ -7,13 +7,13 @@ from typing import Self
 
 from veilsum.protocol.errors import Misuse
 
-DATABASE = "coordinator.sqlite3"
+DATABASE_FILE = "coordinator.sqlite3"
 
 
 def check_there(folder: Path) -> None:
     """Raise Misuse for a folder without a coordinator's database."""
-    if not (folder / DATABASE).is_file():
-        raise Misuse(f"{folder} is not a coordinator's data folder: it has no {DATABASE}")
+    if not (folder / DATABASE_FILE).is_file():
+        raise Misuse(f"{folder} is not a coordinator's data folder: it has no {DATABASE_FILE}")
 
 
 class DataFolderLock:

@@ -5,7 +5,7 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, select
 
 from service.settings import Settings
-from service.storage.folder import DATABASE
+from service.storage.folder import DATABASE_FILE
 from service.storage.tables import coordinator
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
@@ -32,15 +32,15 @@ def key_of(settings: Settings) -> SigningKey:
 def load_or_create_key(path: Path) -> SigningKey:
     """Load the coordinator's key; create it at the first start. Raises Misuse as `load_key`, or if only the database is there."""
     if not path.exists():
-        if path.with_name(DATABASE).exists():
+        if path.with_name(DATABASE_FILE).exists():
             raise Misuse(
-                f"{path} is missing, and {DATABASE} beside it is its coordinator's: restore the file"
+                f"{path} is missing, and {DATABASE_FILE} beside it is its coordinator's: restore the file"
             )
         create_key(path)  # never over another key: rosters will name this one
     return load_key(path)
 
 
-def claim(key: SigningKey, connection: Connection) -> None:
+def claim_database(key: SigningKey, connection: Connection) -> None:
     """Bind the database to this key, or check that it is bound to it.
 
     Raises:

@@ -21,25 +21,25 @@ Change = Callable[[Connection], None]
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
-def newest() -> str:
+def newest_format() -> str:
     """Return the format that this release works with."""
     head = ScriptDirectory(str(_SCRIPTS)).get_current_head()
     assert head is not None
     return head
 
 
-def current(connection: Connection) -> str | None:
+def current_format(connection: Connection) -> str | None:
     """Return a database's format; None without tables."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def upgrade(connection: Connection) -> None:
+def upgrade_tables(connection: Connection) -> None:
     """Make the tables, or bring them to the newest format.
 
     Raises:
         Misuse: this release does not read the format; nothing was changed.
     """
-    found = current(connection)
+    found = current_format(connection)
     known = {script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions()}
     if found not in {None, *known} or (found is None and inspect(connection).has_table("rounds")):
         raise Misuse(
@@ -53,5 +53,5 @@ def upgrade(connection: Connection) -> None:
     if found is None:
         metadata.create_all(connection)
         command.stamp(config, "head")
-    elif found != newest():
+    elif found != newest_format():
         command.upgrade(config, "head")

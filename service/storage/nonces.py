@@ -17,13 +17,13 @@ from service.storage.tables import nonces
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 
-FORGET_EVERY_S = 60.0
-CLOCKS_S = 60.0
+DELETE_EVERY_S = 60.0
+CLOCK_SKEW_MAX_S = 60.0
 """Time that a nonce outlives its request, because another process's clock may be behind."""
-_FORGOTTEN = ""
+_EXPIRY_MARK = ""
 """Marks the row with the expiry up to which a signer's nonces were deleted."""
-_UNTIL = select(nonces.c.signer, nonces.c.expires_s).where(
-    nonces.c.nonce == _FORGOTTEN, nonces.c.signer.in_(bindparam("signers", expanding=True))
+_EXPIRIES_SQL = select(nonces.c.signer, nonces.c.expires_s).where(
+    nonces.c.nonce == _EXPIRY_MARK, nonces.c.signer.in_(bindparam("signers", expanding=True))
 )
 
 
@@ -43,28 +43,28 @@ class Nonces:
         self, database: Database, now: Callable[[], float], steady: Callable[[], float] = time.monotonic
     ) -> None:
         self._database, self._now, self._steady = database, now, steady
-        self._batches = Batches(self._take)
+        self._batches = Batches(self._take_batch)
         self._looked_s = steady()
 
-    async def use(self, nonce: Nonce) -> None:
+    async def use_nonce(self, nonce: Nonce) -> None:
         """Take a nonce. Raises PeerFault: request-replayed if it was used, clock-skew if its record may have been deleted."""
-        await self._batches.put(nonce)
+        await self._batches.put_item(nonce)
 
-    async def _take(self, batch: list[Nonce]) -> list[PeerFault | None]:
+    async def _take_batch(self, batch: list[Nonce]) -> list[PeerFault | None]:
         """Return the refusal of each nonce; None for a new one."""
         first = {(each.signer, each.nonce): each for each in reversed(batch)}
         # In order, so that two processes with the same nonces never wait for each other.
         rows = [vars(each) for _, each in sorted(first.items())]
-        forget = self._steady() >= self._looked_s + FORGET_EVERY_S
+        forget = self._steady() >= self._looked_s + DELETE_EVERY_S
         if forget:
             self._looked_s = self._steady()
 
         def take(connection: Connection) -> tuple[set[tuple[str, ...]], dict[str, float]]:
             if forget:
-                self._forget(connection)
+                self._delete_expired(connection)
             fresh = self._database.add_all(connection, nonces, rows)
             # After the insert: another process may have deleted nonces meanwhile.
-            found = connection.execute(_UNTIL, {"signers": sorted({each.signer for each in batch})})
+            found = connection.execute(_EXPIRIES_SQL, {"signers": sorted({each.signer for each in batch})})
             return fresh, {row.signer: row.expires_s for row in found}
 
         fresh, until_s = await self._database.write(take)
@@ -72,25 +72,25 @@ class Nonces:
         for each in batch:
             late = each.expires_s <= until_s.get(each.signer, -math.inf)
             new = (each.signer, each.nonce) in fresh
-            faults.append(_late(each) if late else None if new else _replayed(each))
+            faults.append(_late_fault(each) if late else None if new else _replayed_fault(each))
             fresh.discard((each.signer, each.nonce))  # of a nonce twice in the batch, the first is taken
         return faults
 
-    def _forget(self, connection: Connection) -> None:
-        self._database.alone(connection, "nonces")
+    def _delete_expired(self, connection: Connection) -> None:
+        self._database.lock_alone(connection, "nonces")
         clock_s = connection.execute(select(self._database.clock)).scalar_one()
-        expired = nonces.c.expires_s < min(self._now(), clock_s) - CLOCKS_S
-        of = select(nonces.c.signer).where(expired, nonces.c.nonce != _FORGOTTEN)
+        expired = nonces.c.expires_s < min(self._now(), clock_s) - CLOCK_SKEW_MAX_S
+        of = select(nonces.c.signer).where(expired, nonces.c.nonce != _EXPIRY_MARK)
         gone = delete(nonces).where(expired, nonces.c.signer.in_(of))
         until_s = dict[str, float]()
         for row in connection.execute(gone.returning(nonces.c.signer, nonces.c.expires_s)):
             until_s[row.signer] = max(row.expires_s, until_s.get(row.signer, -math.inf))
         if until_s:
-            rows = [vars(Nonce(signer, _FORGOTTEN, expires_s)) for signer, expires_s in until_s.items()]
+            rows = [vars(Nonce(signer, _EXPIRY_MARK, expires_s)) for signer, expires_s in until_s.items()]
             self._database.add_all(connection, nonces, rows)
 
 
-def _replayed(nonce: Nonce) -> PeerFault:
+def _replayed_fault(nonce: Nonce) -> PeerFault:
     return PeerFault(
         Cause.REQUEST_REPLAYED,
         f"{nonce.signer} has sent a request with this nonce before: give each request its own nonce",
@@ -98,7 +98,7 @@ def _replayed(nonce: Nonce) -> PeerFault:
     )
 
 
-def _late(nonce: Nonce) -> PeerFault:
+def _late_fault(nonce: Nonce) -> PeerFault:
     return PeerFault(
         Cause.CLOCK_SKEW,
         f"requests of {nonce.signer} that were signed no earlier than this one have long expired and are forgotten, so this may be one of "

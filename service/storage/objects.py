@@ -1,6 +1,6 @@
 """Blobs in an S3-compatible bucket, which acknowledges only durable writes.
 
-A request and its transfer have `PATIENCE_S`. So large blobs are sent in parts and read in ranges, at the reader's pace. Calls block, and
+A request and its transfer have `BUCKET_TIMEOUT_S`. So large blobs are sent in parts and read in ranges, at the reader's pace. Calls block, and
 run in threads as those to files do: the library's asynchronous calls abort the process if it ends during one.
 """
 
@@ -16,7 +16,7 @@ from obstore.store import S3Store
 from service.storage.blobs import PIECE_BYTES, Blobs
 from veilsum.protocol.errors import Misuse
 
-PATIENCE_S = 30
+BUCKET_TIMEOUT_S = 30
 PART_BYTES = 8 << 20
 """Size of a part. Two are sent at a time, which takes 5 Mbit/s."""
 MULTIPART_BYTES = 16 << 20
@@ -47,9 +47,9 @@ class ObjectBlobs(Blobs):
             client_options={
                 "allow_http": (endpoint or "").startswith("http://"),
                 "connect_timeout": timedelta(seconds=5),
-                "timeout": timedelta(seconds=PATIENCE_S),
+                "timeout": timedelta(seconds=BUCKET_TIMEOUT_S),
             },
-            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=PATIENCE_S)},
+            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=BUCKET_TIMEOUT_S)},
         )
 
     def _put(self, name: str, data: bytes) -> None:
@@ -68,9 +68,9 @@ class ObjectBlobs(Blobs):
             meta = found.meta
             if meta["size"] <= step:  # this request is enough
                 return meta["size"], iter((bytes(found.bytes()),))
-        return meta["size"], self._ranges(meta, step)
+        return meta["size"], self._read_ranges(meta, step)
 
-    def _ranges(self, meta: "obstore.ObjectMeta", step: int) -> Iterator[bytes]:
+    def _read_ranges(self, meta: "obstore.ObjectMeta", step: int) -> Iterator[bytes]:
         """Yield one version of the object, even if it is replaced meanwhile."""
         for start in range(0, meta["size"], step):
             with _as_a_disk("read"):

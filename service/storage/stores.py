@@ -8,15 +8,15 @@ from service.storage import migrating
 from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database
 from service.storage.dialects import Postgres, Sqlite
-from service.storage.faults import worded
-from service.storage.folder import DATABASE, DataFolderLock, check_there
+from service.storage.faults import reword_errors
+from service.storage.folder import DATABASE_FILE, DataFolderLock, check_there
 from service.storage.objects import ObjectBlobs
 from veilsum.protocol.errors import Misuse
 from veilsum.system.exposure import refuse_loose_mode
 from veilsum.system.files import make_folder
 
 
-def prepare(settings: Settings) -> None:
+def prepare_folder(settings: Settings) -> None:
     """Make the data folder. Raises Misuse where others may enter it or read a secret, and for a misspelt setting."""
     check_given()
     make_folder(settings.data_dir)
@@ -27,7 +27,7 @@ def database_of(settings: Settings) -> Database:
     """Return PostgreSQL if the URL names it, or SQLite in the data folder without one. Raises Misuse for another URL."""
     if settings.database_url is not None:
         return Postgres(settings.database_url.get_secret_value())
-    return Sqlite(settings.data_dir / DATABASE)
+    return Sqlite(settings.data_dir / DATABASE_FILE)
 
 
 def blobs_of(settings: Settings) -> Blobs:
@@ -40,7 +40,7 @@ def blobs_of(settings: Settings) -> Blobs:
 
 
 @asynccontextmanager
-async def opened(
+async def open_stores(
     settings: Settings, claim: migrating.Change | None = None
 ) -> AsyncIterator[tuple[Database, Blobs]]:
     """Open both stores; closed when the block ends.
@@ -53,35 +53,35 @@ async def opened(
         Misuse: another process works on the data folder's SQLite; a URL is of no store we know; the database can't be reached; or
             as `Database.start`.
     """
-    async with connected(settings, new=True) as database:
-        with worded():
+    async with connect_database(settings, new=True) as database:
+        with reword_errors():
             await database.start(claim)
         yield database, blobs_of(settings)
 
 
-async def formats(settings: Settings, *, upgrade: bool = False) -> dict[str, str | None]:
+async def database_formats(settings: Settings, *, upgrade: bool = False) -> dict[str, str | None]:
     """Return the format of the database, None without tables, and the one that this release works with.
 
     Args:
         settings: of a coordinator.
-        upgrade: bring the database to that format first; Misuse as `migrating.upgrade`.
+        upgrade: bring the database to that format first; Misuse as `migrating.upgrade_tables`.
     """
-    async with connected(settings) as database:
-        with worded():
+    async with connect_database(settings) as database:
+        with reword_errors():
             if upgrade:
-                await database.migrate(migrating.upgrade)
-            found = await database.read(migrating.current)
-    return {"format": found, "newest": migrating.newest()}
+                await database.migrate_tables(migrating.upgrade_tables)
+            found = await database.read(migrating.current_format)
+    return {"format": found, "newest": migrating.newest_format()}
 
 
 @asynccontextmanager
-async def connected(settings: Settings, *, new: bool = False) -> AsyncIterator[Database]:
+async def connect_database(settings: Settings, *, new: bool = False) -> AsyncIterator[Database]:
     """Yield the database without upgrading it. A file's data folder is locked during the block; the file must exist unless it may be `new`."""
     async with AsyncExitStack() as ending:
-        with worded():
+        with reword_errors():
             if not new and settings.database_url is None:
                 check_there(settings.data_dir)
-            prepare(settings)
+            prepare_folder(settings)
             if settings.database_url is None:
                 ending.enter_context(DataFolderLock(settings.data_dir))
         database = database_of(settings)

@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-WIDE = BigInteger().with_variant(Integer, "sqlite")
+WIDE_INTEGER = BigInteger().with_variant(Integer, "sqlite")
 """64 bits: SQLite's integers have them anyway."""
 
 # One row: the coordinator that owns this database.
@@ -50,7 +50,7 @@ rosters = Table(
     "rosters",
     metadata,
     Column("federation", String(64), nullable=False),
-    Column("number", WIDE, nullable=False),
+    Column("number", WIDE_INTEGER, nullable=False),
     Column("body", LargeBinary, nullable=False),
     PrimaryKeyConstraint("federation", "number"),
 )
@@ -62,7 +62,7 @@ studies = Table(
     Column("federation", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
     Column("name", String(64), nullable=False),
-    Column("version", WIDE, nullable=False),
+    Column("version", WIDE_INTEGER, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("published_s", Float, nullable=False),
     PrimaryKeyConstraint("federation", "hash"),
@@ -74,7 +74,7 @@ cohorts = Table(
     metadata,
     Column("id", String(64), primary_key=True),
     Column("federation", String(64), nullable=False, index=True),
-    Column("roster_number", WIDE, nullable=False),
+    Column("roster_number", WIDE_INTEGER, nullable=False),
     Column("study", String(64), nullable=False),
     Column("period", String(64), nullable=False),
     # The context of the attempt that the run repeats.
@@ -108,7 +108,7 @@ rounds = Table(
     Column("attempt", Integer, nullable=False),
     Column("opening", LargeBinary, nullable=False),
     Column("opened_s", Float, nullable=False),
-    # Filled when the round ends; its events and chunks are deleted in the same breath. Texts have a checksum (`faults.sealed`).
+    # Filled when the round ends; its events and chunks are deleted in the same breath. Texts have a checksum (`faults.seal_text`).
     Column("final", Text),
     Column("closing", LargeBinary),
     Column("record", Text),
@@ -184,7 +184,7 @@ leases = Table(
 audit = Table(
     "audit",
     metadata,
-    Column("number", WIDE, primary_key=True, autoincrement=False),
+    Column("number", WIDE_INTEGER, primary_key=True, autoincrement=False),
     Column("at_ms", BigInteger, nullable=False),
     Column("who", Text, nullable=False),
     Column("action", Text, nullable=False),
@@ -198,7 +198,7 @@ audit_head = Table(
     "audit_head",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("number", WIDE, nullable=False),
+    Column("number", WIDE_INTEGER, nullable=False),
     Column("head", String(64), nullable=False),
 )
 

@@ -17,7 +17,7 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.types import Scope
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from service.telemetry.metrics import REQUESTS
+from service.telemetry.metrics import REQUEST_SECONDS
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import ROUND_PATTERN
 
@@ -25,7 +25,7 @@ LOGGER = "veilsum.service"
 _SERVER = ("uvicorn", "uvicorn.error", "uvicorn.asgi")
 
 
-def where(error: BaseException) -> dict[str, str]:
+def describe_error(error: BaseException) -> dict[str, str]:
     """Describe an unexpected error by type and place, without its message, which may quote anything."""
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     return {
@@ -34,7 +34,7 @@ def where(error: BaseException) -> dict[str, str]:
     }
 
 
-def configure(stream: TextIO | None = None, *, quiet: bool = False) -> None:
+def configure_logs(stream: TextIO | None = None, *, quiet: bool = False) -> None:
     """Send everything to one stream, standard output by default, one JSON object a line; with `quiet` only warnings and errors."""
     level = logging.WARNING if quiet else logging.INFO
     shared: list[Processor] = [
@@ -76,7 +76,7 @@ def _without_words(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     error = found[1] if isinstance(found, tuple) else found
     if isinstance(error, BaseException):
         event["event"] = str(event["event"]).splitlines()[0]
-        event.update(where(error))
+        event.update(describe_error(error))
     # uvicorn passes on the traceback that Starlette logs when a start fails.
     if str(event["event"]).startswith("Traceback"):
         event["event"] = "traceback omitted"
@@ -85,9 +85,9 @@ def _without_words(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
 
 log = structlog.get_logger(LOGGER)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
-_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+_QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 """Routes that probes request every few seconds."""
-_TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+_TRACING_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
@@ -97,24 +97,24 @@ def round_in(scope: Scope) -> dict[str, str]:
     return {"round": named} if re.match(ROUND_PATTERN, named) else {}
 
 
-def note(scope: Scope, status: int, seconds: float) -> None:
+def note_answer(scope: Scope, status: int, seconds: float) -> None:
     """Log and measure an answer."""
     route: Any = scope.get("route")
     template = getattr(route, "path_format", None) or getattr(route, "path", None) or "none"
     method = scope["method"] if scope["method"] in _METHODS else "other"
-    REQUESTS.labels(method, template, str(status)).observe(seconds)
-    if template not in _QUIET:
+    REQUEST_SECONDS.labels(method, template, str(status)).observe(seconds)
+    if template not in _QUIET_PATHS:
         about = {"status": status, "ms": round(1000 * seconds, 1), **round_in(scope)}
         log.info("request", method=method, route=template, **about)
 
 
-def tracing() -> TelemetryConfig:
+def configure_tracing() -> TelemetryConfig:
     """Trace requests by OpenTelemetry if its environment variables name an endpoint. Raises Misuse if its libraries are missing.
 
     FastAPI records the spans: method, route, path and status, without headers or bodies.
     """
     named = [name for name in ENDPOINTS if os.environ.get(name)]
-    if named and not all(map(_installed, _TRACING)):
+    if named and not all(map(_is_installed, _TRACING_MODULES)):
         raise Misuse(f"{named[0]} asks for traces, which need an extra: pip install 'veilsum[service,otel]'")
     return {
         "tracing": bool(named),
@@ -125,7 +125,7 @@ def tracing() -> TelemetryConfig:
     }
 
 
-def _installed(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:

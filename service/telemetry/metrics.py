@@ -20,15 +20,17 @@ REGISTRY = CollectorRegistry()
 STATES: tuple[str, ...] = get_args(RoundView.model_fields["state"].annotation)
 Operation = Literal["transaction", "put", "get", "delete"]
 
-REFUSALS = Counter("veilsum_refusals_total", "Requests refused, by cause.", ["cause"], registry=REGISTRY)
-REQUESTS = Histogram(
+REFUSALS_COUNT = Counter(
+    "veilsum_refusals_total", "Requests refused, by cause.", ["cause"], registry=REGISTRY
+)
+REQUEST_SECONDS = Histogram(
     "veilsum_request_seconds",
     "Seconds until a request was answered, by route template; long polls wait on purpose.",
     ["method", "route", "status"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
     registry=REGISTRY,
 )
-ROUNDS = Gauge(
+ROUNDS_GAUGE = Gauge(
     "veilsum_rounds", "Rounds that this coordinator keeps, by state.", ["state"], registry=REGISTRY
 )
 ROUNDS_ENDED = Counter(
@@ -38,7 +40,7 @@ UPLOAD_BYTES = Counter("veilsum_upload_bytes_total", "Bytes of chunks that were 
 JOB_FAILURES = Counter(
     "veilsum_job_failures_total", "Background jobs that failed and are retried.", registry=REGISTRY
 )
-DAMAGED = Counter(
+DAMAGED_COUNT = Counter(
     "veilsum_storage_damaged_total",
     "Chunks, ranges of sums, rows, and SQLite files that storage returned changed.",
     ["what"],
@@ -55,41 +57,41 @@ LOOP_LAG = Histogram(
     buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
     registry=REGISTRY,
 )
-STORAGE = Histogram(
+STORAGE_SECONDS = Histogram(
     "veilsum_storage_seconds",
     "Seconds of a database transaction, and of putting, getting or deleting a blob.",
     ["operation"],
     registry=REGISTRY,
 )
-READY = Gauge("veilsum_ready", "1 if the last readiness check passed.", registry=REGISTRY)
+READY_GAUGE = Gauge("veilsum_ready", "1 if the last readiness check passed.", registry=REGISTRY)
 
 # Counters start at 0 instead of being absent, so that rates work from the first event.
 for _cause in Cause:
-    REFUSALS.labels(_cause.value)
+    REFUSALS_COUNT.labels(_cause.value)
 for _state in STATES:
-    ROUNDS.labels(_state)
+    ROUNDS_GAUGE.labels(_state)
     ROUNDS_ENDED.labels(_state)
 for _what in ("chunk", "range", "row", "file"):
-    DAMAGED.labels(_what)
+    DAMAGED_COUNT.labels(_what)
 for _operation in get_args(Operation):
-    STORAGE.labels(_operation)
+    STORAGE_SECONDS.labels(_operation)
 
 _LAG_EVERY_S = 1.0
-KEPT_S = 1.0
+EXPOSITION_CACHED_S = 1.0
 """How long the rendered text is cached."""
 
 
 @contextmanager
-def timed(operation: Operation) -> Iterator[None]:
+def measure_operation(operation: Operation) -> Iterator[None]:
     """Measure one operation of storage, failed ones too."""
-    with STORAGE.labels(operation).time():
+    with STORAGE_SECONDS.labels(operation).time():
         yield
 
 
 def count_rounds(counts: Mapping[str, int]) -> None:
     """Set the number of rounds in each state."""
     for state in STATES:
-        ROUNDS.labels(state).set(counts.get(state, 0))
+        ROUNDS_GAUGE.labels(state).set(counts.get(state, 0))
 
 
 class Exposition:
@@ -98,12 +100,12 @@ class Exposition:
     def __init__(self) -> None:
         self._lock, self._text, self._until_s = asyncio.Lock(), b"", -math.inf
 
-    async def text(self) -> bytes:
+    async def render_text(self) -> bytes:
         """The text, at most a second old."""
         async with self._lock:
             if time.monotonic() >= self._until_s:
                 self._text = await asyncio.to_thread(generate_latest, REGISTRY)
-                self._until_s = time.monotonic() + KEPT_S
+                self._until_s = time.monotonic() + EXPOSITION_CACHED_S
             return self._text
 
 

@@ -8,7 +8,7 @@ from veilsum.calibration.ccvr_head import (
     TukeyHead,
     fit_logistic_sgd,
     positive_definite,
-    tukey,
+    tukey_transform,
     virtual_features,
 )
 from veilsum.calibration.errors import NonFinite, NoRecords
@@ -54,7 +54,7 @@ def test_real_digits_by_virtual_features_alone() -> None:
         head = solve_ccvr(found, np.random.default_rng(0), power=power, penalty=1e-3)
         assert hits(head, test) > 0.87
     features, drawn = virtual_features(found, 300, np.random.default_rng(0))
-    parameters = fit_logistic_sgd(tukey(features, 0.5), drawn, 10, np.random.default_rng(1))
+    parameters = fit_logistic_sgd(tukey_transform(features, 0.5), drawn, 10, np.random.default_rng(1))
     assert hits(TukeyHead(parameters[:-1], parameters[-1], (), 0.5), test) > 0.87
 
 

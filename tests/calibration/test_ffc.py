@@ -178,7 +178,7 @@ def test_no_encoded_entry_exceeds_the_bound_by_float_dust() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         statistics.update(np.outer(rng.uniform(0.1, 9, 97), [0.3, 0.0]), np.zeros(97, np.int64))
-    statistics._square[0, 0] = np.nextafter(statistics.records, np.inf)
+    statistics._square_sums[0, 0] = np.nextafter(statistics.records, np.inf)
     assert statistics.vector(SumsLattice(40)).max() == statistics.records * 2**40
 
 

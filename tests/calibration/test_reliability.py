@@ -6,7 +6,7 @@ from sklearn.metrics import confusion_matrix, log_loss
 
 from tests.calibration.records import digits, ffc
 from veilsum.calibration import Head, Reliability, solve_ffc, solve_lda
-from veilsum.calibration.reliability import BINS, LOSS_MAX, default_temperatures
+from veilsum.calibration.reliability import CONFIDENCE_BINS, LOSS_MAX, default_temperatures
 
 TRAIN, (TEST_ROWS, TEST_LABELS) = digits()
 STATISTICS = ffc(*TRAIN, 10, bias=True)
@@ -39,8 +39,10 @@ def test_the_calibration_error_is_that_of_its_definition() -> None:
     probabilities = HEAD.probabilities(HELD_OUT[0], temperature=0.08)
     confidence, hit = probabilities.max(axis=1), probabilities.argmax(axis=1) == HELD_OUT[1]
     expected = 0.0
-    for b in range(BINS):
-        inside = (confidence >= b / BINS) & ((confidence < (b + 1) / BINS) | (b == BINS - 1))
+    for b in range(CONFIDENCE_BINS):
+        inside = (confidence >= b / CONFIDENCE_BINS) & (
+            (confidence < (b + 1) / CONFIDENCE_BINS) | (b == CONFIDENCE_BINS - 1)
+        )
         if inside.any():
             expected += inside.mean() * abs(hit[inside].mean() - confidence[inside].mean())
         mean, accuracy, records = (column[b] for column in ours.diagram)

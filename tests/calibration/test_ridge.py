@@ -150,7 +150,7 @@ def test_no_ridge_needs_a_regular_matrix() -> None:
 
 def test_eigenvalues_below_zero_are_rounding() -> None:
     statistics = ffc(np.eye(3)[[0, 0, 1]], np.array([0, 1, 1]), 2)
-    statistics._square[2, 2] = -1e-10
+    statistics._square_sums[2, 2] = -1e-10
     solution = solve_ffc(statistics, 1e-3)
     assert solution.smallest_eigenvalue == -1e-10
     assert solution.condition == pytest.approx((2 + 1e-3) / 1e-3)
@@ -229,7 +229,7 @@ def test_what_has_no_posterior_is_refused() -> None:
     few = ffc(np.eye(2), np.arange(2), 2)
     with pytest.raises(NoRecords):
         ridge_posterior(few, solve_ffc(few, 0))
-    indefinite._square[0, 0] = -1.0
+    indefinite._square_sums[0, 0] = -1.0
     with pytest.raises(SingularSystem):
         ridge_posterior(indefinite, solution)
 

@@ -103,8 +103,8 @@ def test_the_bound_holds_for_sums_that_are_scaled() -> None:
 
 def test_ridges_that_hold_the_promise_grow_with_the_roundings() -> None:
     own = ffc(np.eye(4)[np.arange(60) % 4], np.arange(60) % 2, 2)
-    grid = Rounding(20, 3, promised=True).ridges(own, roundings=4.0)
+    grid = Rounding(20, 3, promised=True).ridges_for(own, roundings=4.0)
     assert grid is not None
     assert grid[0] >= smallest_ridge(4, 12, 20) > default_grid(60, 4)[0]
-    assert Rounding(1, 3, promised=True).ridges(own) == [smallest_ridge(4, 3, 1)]
-    assert Rounding(20, 3, promised=False).ridges(own) is None
+    assert Rounding(1, 3, promised=True).ridges_for(own) == [smallest_ridge(4, 3, 1)]
+    assert Rounding(20, 3, promised=False).ridges_for(own) is None

@@ -18,7 +18,7 @@ ROWS = 300
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every matrix as a large one."""
-    monkeypatch.setattr(spectrum, "LARGE", 1)
+    monkeypatch.setattr(spectrum, "LARGE_MATRIX_ROWS", 1)
 
 
 def sums(rank: int = 2 * ROWS) -> Any:
@@ -88,7 +88,7 @@ def test_a_large_head_is_that_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     statistics = ffc(features, rng.integers(0, 5, 900), 5, normalise=True)
     before = statistics.V.copy()
     expected = solve_ffc(statistics, 1e-7)
-    monkeypatch.setattr(spectrum, "LARGE", 1)
+    monkeypatch.setattr(spectrum, "LARGE_MATRIX_ROWS", 1)
     found = solve_ffc(statistics, 1e-7, in_place=True)
     assert np.array_equal(statistics.V, before)
     assert found.condition > 1e9

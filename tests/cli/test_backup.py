@@ -20,7 +20,7 @@ from service.storage.folder import DataFolderLock
 from tests.support.cli import Cli
 from tests.support.party import Party
 from tests.support.serving import Server, running
-from veilsum.cli.backup import FORMAT, create, restore
+from veilsum.cli.backup import BACKUP_FORMAT, create_backup, restore_backup
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 
@@ -42,12 +42,12 @@ async def test_a_restored_coordinator_goes_on(tmp_path: Path) -> None:
         await server.tidy(round_id)
         before = await shown(server, party, round_id)
         with pytest.raises(Misuse, match="another coordinator"):
-            create(data, archive)
-    made = create(data, archive)
+            create_backup(data, archive)
+    made = create_backup(data, archive)
     assert made["bytes"] == archive.stat().st_size
     assert archive.stat().st_mode & 0o777 == 0o600
     restored = tmp_path / "other" / "machine"
-    assert restore(archive, restored, bytes.fromhex(made["coordinator_key"]))["files"] == made["files"]
+    assert restore_backup(archive, restored, bytes.fromhex(made["coordinator_key"]))["files"] == made["files"]
     assert {path.stat().st_mode & 0o077 for path in restored.rglob("*")} == {0}
     async with running(restored) as server:
         assert await shown(server, party, round_id) == before
@@ -82,8 +82,8 @@ def rewritten(
             for name, content in contents.items()
             if content is not None and not name.startswith("manifest.")
         }
-        manifest = json.dumps({"format": FORMAT, "files": files}).encode()
-        signature = signer.sign(hashlib.sha256(FORMAT.encode() + b"\0" + manifest).digest())
+        manifest = json.dumps({"format": BACKUP_FORMAT, "files": files}).encode()
+        signature = signer.sign(hashlib.sha256(BACKUP_FORMAT.encode() + b"\0" + manifest).digest())
         contents |= {"manifest.json": manifest, "manifest.sig": signature}
     with ZipFile(into, "w") as new:
         for name, content in contents.items():
@@ -96,7 +96,7 @@ def refused(archive: Path, key: bytes | None, expected: str) -> None:
     """Check that a refused archive leaves nothing behind, and that the reason is one line."""
     before = set(archive.parent.rglob("*"))
     with pytest.raises(Misuse, match=expected) as caught:
-        restore(archive, archive.parent / "new", key)
+        restore_backup(archive, archive.parent / "new", key)
     assert "\n" not in str(caught.value)
     assert set(archive.parent.rglob("*")) == before
 
@@ -124,7 +124,7 @@ def test_a_damaged_backup_is_never_restored(
     change: dict[str, bytes | None], expected: str, tmp_path: Path
 ) -> None:
     archive = tmp_path / "a.zip"
-    create(small(tmp_path / "data"), archive)
+    create_backup(small(tmp_path / "data"), archive)
     changed = rewritten(archive, tmp_path / "b.zip", change)
     refused(changed, None, expected)
     if "manifest.json" in change and change["manifest.json"] is not None:
@@ -137,24 +137,24 @@ def test_a_damaged_backup_is_never_restored(
 )
 def test_no_name_leads_outside_whoever_signed_it(name: str, tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
-    create(small(tmp_path / "data"), archive)
+    create_backup(small(tmp_path / "data"), archive)
     refused(rewritten(archive, tmp_path / "b.zip", {name: b"x"}, KEY), KEY.public, "another form")
 
 
 def test_a_backup_is_its_coordinators_own(tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
-    assert create(small(tmp_path / "data"), archive)["coordinator_key"] == KEY.public.hex()
+    assert create_backup(small(tmp_path / "data"), archive)["coordinator_key"] == KEY.public.hex()
     forged = rewritten(archive, tmp_path / "b.zip", {"coordinator.key": STRANGER.seed}, STRANGER)
     refused(forged, KEY.public, "was not signed by the coordinator")
     refused(archive, STRANGER.public, "was not signed by the coordinator")
-    assert not restore(forged, tmp_path / "forged", None)["authenticated"]
-    assert restore(archive, tmp_path / "mine", KEY.public)["authenticated"]
+    assert not restore_backup(forged, tmp_path / "forged", None)["authenticated"]
+    assert restore_backup(archive, tmp_path / "mine", KEY.public)["authenticated"]
 
 
 def test_the_operators_token_stays_out(tmp_path: Path) -> None:
     data, archive = small(tmp_path / "data"), tmp_path / "a.zip"
     (data / "operator.token").write_text("veilsum_canary")
-    create(data, archive)
+    create_backup(data, archive)
     assert "operator.token" not in ZipFile(archive).namelist()
     assert b"veilsum_canary" not in archive.read_bytes()
 
@@ -163,7 +163,7 @@ def test_only_whole_plain_files_are_read(tmp_path: Path) -> None:
     data = small(tmp_path / "data")
     (data / "more").write_bytes(bytes(1 << 16))
     archive = tmp_path / "a.zip"
-    create(data, archive)
+    create_backup(data, archive)
     packed = tmp_path / "packed.zip"
     with ZipFile(archive) as old, ZipFile(packed, "w", compression=ZIP_DEFLATED) as new:
         for entry in old.infolist():
@@ -186,7 +186,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = tmp_path / "a.zip"
-    create(small(tmp_path / "data"), archive)
+    create_backup(small(tmp_path / "data"), archive)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
     refused(archive, KEY.public, "needs .* bytes, and .* has 100 left")
 
@@ -195,7 +195,7 @@ def test_a_backup_needs_the_key_that_signs_it(tmp_path: Path) -> None:
     data = small(tmp_path / "data")
     (data / "coordinator.key").unlink()
     with pytest.raises(Misuse, match="signed with the coordinator's key"):
-        create(data, tmp_path / "a.zip")
+        create_backup(data, tmp_path / "a.zip")
     assert not (data / "coordinator.key").exists()
 
 
@@ -213,14 +213,14 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(
     for name in ("listdir", "scandir"):  # root may read everything
         monkeypatch.setattr(os, name, partial(denied, getattr(os, name)))
     with pytest.raises(PermissionError):
-        create(data, tmp_path / "a.zip")
+        create_backup(data, tmp_path / "a.zip")
 
 
 def test_a_damaged_database_is_found_before_it_is_kept(tmp_path: Path) -> None:
     data = small(tmp_path / "data")
     (data / "coordinator.sqlite3").write_bytes(b"junk" * 1000)
     with pytest.raises(Misuse, match="the database is damaged"):
-        create(data, tmp_path / "a.zip")
+        create_backup(data, tmp_path / "a.zip")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     DataFolderLock(data).release()  # not locked by any process
 
@@ -230,26 +230,26 @@ def test_what_a_killed_command_left_goes_with_the_next(tmp_path: Path) -> None:
     kept.mkdir()
     if (child := os.fork()) == 0:
         shutil.copyfileobj = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-        create(data, kept / "monday.zip")
+        create_backup(data, kept / "monday.zip")
     os.waitpid(child, 0)
     [left] = kept.iterdir()
     assert left.name != "monday.zip"
-    create(data, kept / "tuesday.zip")
+    create_backup(data, kept / "tuesday.zip")
     assert [path.name for path in kept.iterdir()] == ["tuesday.zip"]
     if (child := os.fork()) == 0:
         shutil.copyfileobj = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-        restore(kept / "tuesday.zip", kept / "new", None)
+        restore_backup(kept / "tuesday.zip", kept / "new", None)
     os.waitpid(child, 0)
     assert len(list(kept.iterdir())) == 2
-    restore(kept / "tuesday.zip", kept / "new", None)
+    restore_backup(kept / "tuesday.zip", kept / "new", None)
     assert {path.name for path in kept.iterdir()} == {"tuesday.zip", "new"}
 
 
 def test_a_backup_never_holds_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(small(tmp_path / "data"))
     with pytest.raises(Misuse, match="would lie in the data folder"):
-        create(Path(), Path("monday.zip"))
-    create(Path(), Path("../monday.zip"))
+        create_backup(Path(), Path("monday.zip"))
+    create_backup(Path(), Path("../monday.zip"))
 
 
 def test_a_folder_that_is_a_link_is_not_left_out(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_folder_that_is_a_link_is_not_left_out(tmp_path: Path) -> None:
     (disk / "head").write_bytes(b"weights")
     (data / "blobs").symlink_to(disk)
     with pytest.raises(Misuse, match="blobs is a link"):
-        create(data, tmp_path / "a.zip")
+        create_backup(data, tmp_path / "a.zip")
     assert not (tmp_path / "a.zip").exists()
 
 

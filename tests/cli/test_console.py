@@ -12,8 +12,15 @@ import typer
 
 from client_sdk.progress import Progress, Step
 from tests.support.cli import Cli
-from veilsum.cli.commands.member import _teller
-from veilsum.cli.console import clock, fail, note, reported, say, table
+from veilsum.cli.commands.member import _progress_printer
+from veilsum.cli.console import (
+    end_with_error,
+    format_time,
+    print_note,
+    print_table,
+    print_values,
+    reporting_errors,
+)
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import RoundRequest
 
@@ -22,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_result_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     values = {"a_name": 1.23456789, "list": [1, None], "empty": (), "inner": {"x": 0.5}, "long": "z" * 200}
-    say(values, "Title")
+    print_values(values, "Title")
     assert capsys.readouterr().out.splitlines() == [
         "Title",
         "a name  1.23457",
@@ -31,14 +38,14 @@ def test_a_result_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "inner   x 0.5",
         f"long    {'z' * 200}",
     ]
-    say({})
+    print_values({})
     assert capsys.readouterr().out == ""
 
 
 def test_a_result_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
-    note("beside it")
-    with reported(as_json=True):
-        say({"a_name": [1]}, "Title")
+    print_note("beside it")
+    with reporting_errors(as_json=True):
+        print_values({"a_name": [1]}, "Title")
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"a_name": [1]}
     assert captured.err == "beside it\n"
@@ -46,7 +53,7 @@ def test_a_result_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_interrupted_command(capsys: pytest.CaptureFixture[str]) -> None:
     for as_json in (False, True):
-        with pytest.raises(typer.Exit) as ended, reported(as_json=as_json):
+        with pytest.raises(typer.Exit) as ended, reporting_errors(as_json=as_json):
             raise KeyboardInterrupt
         assert ended.value.exit_code == 130
     assert capsys.readouterr() == ('{"error": "stopped", "cause": null}\n', "veilsum: stopped\n")
@@ -57,12 +64,12 @@ HOSTILE = "a\x1b[2Jb\x9b1Ac\r\nveilsum: d\x00\x7f\u202e\ud800"
 
 def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     said = "a�[2Jb�1Ac  veilsum: d����"
-    note(HOSTILE)
-    _teller()(Progress(Step.WAITING, waiting_for=(HOSTILE,), detail=HOSTILE))
+    print_note(HOSTILE)
+    _progress_printer()(Progress(Step.WAITING, waiting_for=(HOSTILE,), detail=HOSTILE))
     with pytest.raises(typer.Exit):
-        fail(HOSTILE)
-    say({HOSTILE: [HOSTILE, {HOSTILE: 1}]})
-    table("Title", [{"name": HOSTILE}])
+        end_with_error(HOSTILE)
+    print_values({HOSTILE: [HOSTILE, {HOSTILE: 1}]})
+    print_table("Title", [{"name": HOSTILE}])
     captured = capsys.readouterr()
     assert captured.err.splitlines() == [said, f"waiting, waiting for {said}, {said}", f"veilsum: {said}"]
     shown, _, _, row = captured.out.splitlines()
@@ -71,7 +78,7 @@ def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture
 
 
 def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None:
-    tell, until_s = _teller(), time.time()
+    tell, until_s = _progress_printer(), time.time()
     waiting: dict[str, Any] = {"phase": "collecting", "total": 3, "until_s": until_s}
     for event in (
         Progress(Step.MASKING, done=1, total=2),
@@ -84,17 +91,17 @@ def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None
         tell(event)
     assert capsys.readouterr().err.splitlines() == [
         "masking, 2 of 2",
-        f"waiting (collecting), 1 of 3, waiting for a, b, until {clock(until_s)}",
-        f"waiting (collecting), 2 of 3, waiting for b, until {clock(until_s)}",
+        f"waiting (collecting), 1 of 3, waiting for a, b, until {format_time(until_s)}",
+        f"waiting (collecting), 2 of 3, waiting for b, until {format_time(until_s)}",
         "answering, vote",
     ]
 
 
 def test_a_validation_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), reported(as_json=False):
+    with pytest.raises(typer.Exit), reporting_errors(as_json=False):
         RoundRequest(lifetime_s=0)
     assert capsys.readouterr().err == "veilsum: lifetime_s: Input should be greater than 0\n"
-    with pytest.raises(typer.Exit), reported(as_json=False):
+    with pytest.raises(typer.Exit), reporting_errors(as_json=False):
         raise Misuse("said")
     assert capsys.readouterr().err == "veilsum: said\n"
 
@@ -113,7 +120,7 @@ def test_a_path_of_another_kind_is_told_with_what_to_do(
         (tmp_path / "none").read_bytes: f"{tmp_path / 'none'}: No such file or directory",
     }
     for act, said in expected.items():
-        with pytest.raises(typer.Exit), reported(as_json=False):
+        with pytest.raises(typer.Exit), reporting_errors(as_json=False):
             act()
         assert capsys.readouterr().err.startswith(f"veilsum: {said}")
 
@@ -123,7 +130,7 @@ def test_too_little_memory_is_told_in_a_line(capsys: pytest.CaptureFixture[str])
         (MemoryError(), "allocation failed"),
         (MemoryError("Unable to allocate 1 PiB"), "Unable to"),
     ):
-        with pytest.raises(typer.Exit), reported(as_json=False):
+        with pytest.raises(typer.Exit), reporting_errors(as_json=False):
             raise error
         assert f"out of memory ({said}" in capsys.readouterr().err
 

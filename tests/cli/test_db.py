@@ -12,7 +12,7 @@ from tests.support.cli import Cli
 
 
 def test_tables_are_made_when_nobody_else_works_on_them(cli: Cli, tmp_path: Path) -> None:
-    newest, folder = migrating.newest(), tmp_path / "veilsum-data"
+    newest, folder = migrating.newest_format(), tmp_path / "veilsum-data"
     for command in (
         "current",
         "upgrade",
@@ -71,7 +71,7 @@ def test_an_operator_is_told_what_is_damaged(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], said: list[str]
 ) -> None:
     folder = tmp_path / "data"
-    opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
     damage(folder)
     monkeypatch.setenv("VEILSUM_DATA_DIR", str(folder))
     outcome = cli("operator", "db", "check", "--json")

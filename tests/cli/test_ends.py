@@ -81,7 +81,7 @@ def test_a_result_that_a_killed_command_did_not_save_is_saved_by_the_next_and_a_
 ) -> None:
     c = consortium()
     record, _ = c.held()
-    assert Store(c.folder / "m0").unexported() == ()
+    assert Store(c.folder / "m0").unexported_folders() == ()
     shutil.rmtree(c.folder / "m0" / "results")  # as if it had been killed before it saved the result
     (c.folder / "m0" / "state" / "results" / record["round"] / "exported").unlink()
     other = c.write("other", [[1.0]], [0])

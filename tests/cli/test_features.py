@@ -375,7 +375,7 @@ def test_features_that_are_text_are_in_no_error(cli: Cli, form: str, options: li
         write_parquet(path, {"features": features, "label": [0, 1]})
     words = [str(cli.folder / each) if "." in each else each for each in options]
     if words:
-        Moments(np.zeros(2), np.ones(2)).save(Path(words[1]))
+        Moments(np.zeros(2), np.ones(2)).save_moments(Path(words[1]))
     refused = cli("calibrate", path, *words)
     assert "expected numbers" in refused.error
     assert "Jane" not in refused.err
@@ -417,23 +417,23 @@ def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
     features = np.column_stack([rng.normal(5, 2, 200), rng.normal(-1, 1000, 200), np.full(200, 0.1)])
     features[0] = np.nan
     moments = moments_in(tmp_path / "moments.safetensors", [features[:100], features[100:]])
-    found = moments.apply(features)[1:]
+    found = moments.standardise(features)[1:]
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(found.std(axis=0), [1, 1, 0], atol=1e-12)
     assert (moments.mean[2], moments.scale[2]) == (0.1, 1)
     again = moments_in(tmp_path / "moments.safetensors", [2 * features])
     np.testing.assert_array_equal(again.mean, moments.mean)
     with pytest.raises(Misuse, match="the moments are of 3 features"):
-        moments.apply(features[:, :2])
+        moments.standardise(features[:, :2])
     with pytest.raises(Misuse, match="the same number in each"):
         moments_in(tmp_path / "other", [features, features[:, :2]])
     with pytest.raises(Misuse, match="every row holds NaN"):
-        Moments.of(np.full((2, 2), np.nan))
+        Moments.of_features(np.full((2, 2), np.nan))
     save_file({"mean": np.zeros(2), "scale": np.array([1.0, 0.0])}, tmp_path / "moments.safetensors")
     with pytest.raises(Misuse, match="a scale above 0"):
-        Moments.load(tmp_path / "moments.safetensors")
+        Moments.load_moments(tmp_path / "moments.safetensors")
     with pytest.raises(Misuse, match="does not hold moments"):
-        Moments.load(tmp_path / "missing")
+        Moments.load_moments(tmp_path / "missing")
 
 
 def test_calibrate_standardises_tabular_features(cli: Cli, tmp_path: Path) -> None:
@@ -450,4 +450,4 @@ def test_calibrate_standardises_tabular_features(cli: Cli, tmp_path: Path) -> No
     plain = cli.json(*words)["accuracy"]
     standardised = cli.json(*words, "--standardise", tmp_path / "moments.safetensors")["accuracy"]
     assert standardised > max(plain, 0.95)
-    assert Moments.load(tmp_path / "moments.safetensors").mean.shape == (13,)
+    assert Moments.load_moments(tmp_path / "moments.safetensors").mean.shape == (13,)

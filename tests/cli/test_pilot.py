@@ -12,7 +12,7 @@ from tests.support.cli import Cli
 from veilsum.cli.commands import pilot
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.processes import DemoError
-from veilsum.cli.round_view import summary
+from veilsum.cli.round_view import record_values
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from veilsum.cli.round_view import summary
 def test_each_member_is_dealt_its_share_of_every_class(keys: np.ndarray, tmp_path: Path) -> None:
     labels = np.repeat(keys, (10, 7, 30))
     np.savez(tmp_path / "a.npz", features=np.arange(94.0).reshape(47, 2), labels=labels)
-    dealt = pilot._tables([tmp_path / "a.npz"], 3)
+    dealt = pilot._load_tables([tmp_path / "a.npz"], 3)
     assert sorted(row for table in dealt for row in table.features[:, 0]) == list(range(0, 94, 2))
     for key in keys.astype(str):
         held = [np.count_nonzero(table.labels.astype(str) == key) for table in dealt]
@@ -32,7 +32,7 @@ def test_an_id_is_dealt_to_one_member(tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 20, 90)
     table = np.column_stack([np.ones((90, 2), int), ids % 2, ids])
     np.savetxt(tmp_path / "a.csv", table, "%d", ",", header="f,g,label,patient", comments="")
-    found = pilot._tables([tmp_path / "a.csv"], 3, "patient")
+    found = pilot._load_tables([tmp_path / "a.csv"], 3, "patient")
     dealt = [{*map(int, table.ids)} for table in found if table.ids is not None]
     assert sorted(each for held in dealt for each in held) == sorted({*ids.tolist()})
     assert {table.features.shape[1] for table in found} == {2}
@@ -43,11 +43,11 @@ def test_a_pilot_that_fails_keeps_copies_of_the_records_only_if_asked(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, keep: bool
 ) -> None:
     def fails(folder: Folder, *_: object) -> None:
-        folder.member("m").mkdir(parents=True)
-        folder.features("m").touch()
+        folder.member_folder("m").mkdir(parents=True)
+        folder.features_file("m").touch()
         raise DemoError("a member has ended")
 
-    monkeypatch.setattr(pilot, "_run", fails)
+    monkeypatch.setattr(pilot, "_run_pilot", fails)
     words = ("pilot", "--members", 3, "--output", tmp_path / "pilot", *(["--keep"] if keep else []))
     assert cli(*words).error == "a member has ended"
     assert (tmp_path / "pilot/study.toml").exists()
@@ -67,9 +67,9 @@ def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) ->
     assert found["largest_difference_from_a_fit_in_the_clear"] < 1e-6
     result = Result.load(tmp_path / "pilot/result")
     result.verify()
-    assert summary(result.record)["ridge"].endswith(", chosen by GCV")
+    assert record_values(result.record)["ridge"].endswith(", chosen by GCV")
     given = result.record.solution.model_copy(update={"chosen_by": "given"})
-    assert summary(result.record.model_copy(update={"solution": given}))["ridge"].endswith(
+    assert record_values(result.record.model_copy(update={"solution": given}))["ridge"].endswith(
         ", given by the study"
     )
     assert result.judged is not None

@@ -24,8 +24,8 @@ FIGURES: dict[str, Callable[[], str]] = {
         np.linspace(0.05, 0.95, 10), RNG.random(10), RNG.integers(0, 9, 10)
     ),
     "recalls": lambda: plots.class_recalls(RNG.random(5), np.array([3, 0, 9, 1, 1])),
-    "eigenvalues": lambda: plots.eigenvalues(np.array([1e-14, 1.0, 30]), 0.1),
-    "eigenvalues alone": lambda: plots.eigenvalues(np.array([1.0, 30]), None),
+    "eigenvalues": lambda: plots.draw_eigenvalues(np.array([1e-14, 1.0, 30]), 0.1),
+    "eigenvalues alone": lambda: plots.draw_eigenvalues(np.array([1.0, 30]), None),
 }
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.support.authority import Authority
 from tests.support.cli import TOKEN, Cli
 from veilsum.cli import remote
-from veilsum.cli.console import CLIENT
+from veilsum.cli.console import CLIENT_CERTIFICATE
 from veilsum.cli.demo.coordinator import free_port
-from veilsum.cli.remote import changes, shown, trust
+from veilsum.cli.remote import shown_address, verify_argument, watch_changes
 from veilsum.protocol.rest import CohortView
 from veilsum.system.intervals import POLL_MIN_S
 
@@ -27,7 +27,7 @@ COHORT = "ab" * 32
     ],
 )
 def test_addresses(url: str, address: str) -> None:
-    assert shown(url) == address
+    assert shown_address(url) == address
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_what_is_no_address(url: str, cli: Cli) -> None:
 
 def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(remote, "COMMAND_RETRY_S", 0.05)
-    plain = remote.operator.__wrapped__  # type: ignore[attr-defined]  # contextmanager keeps it
+    plain = remote.open_operator.__wrapped__  # type: ignore[attr-defined]  # contextmanager keeps it
     monkeypatch.setattr(plain, "__kwdefaults__", {**plain.__kwdefaults__, "patience_s": 0.05})
     address = f"http://127.0.0.1:{free_port()}"
     said = cli("operator", "cohort", "status", COHORT, "--url", address)
@@ -53,7 +53,7 @@ def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_authorities(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert trust(None) is True
+    assert verify_argument(None) is True
     assert (
         "--ca nowhere.pem is not a readable PEM file"
         in cli("operator", "cohort", "status", COHORT, "--ca", "nowhere.pem").error
@@ -108,7 +108,7 @@ def test_changes_are_seen_once_and_without_hurry(monkeypatch: pytest.MonkeyPatch
         asked.append(after)
         return view(next(versions))
 
-    seen = changes(look)
+    seen = watch_changes(look)
     assert [next(seen).version for _ in range(3)] == [1, 2, 0]
     assert asked == [None, 1, 1, 1, 2]
     assert slept == [POLL_MIN_S] * 2
@@ -119,7 +119,7 @@ def test_a_long_poll_that_waited_is_followed_at_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     monkeypatch.setattr(time, "sleep", lambda _seconds: pytest.fail("nobody hurries"))
     versions = iter([1, 1, 2])
-    seen = changes(lambda _after: view(next(versions)))
+    seen = watch_changes(lambda _after: view(next(versions)))
     assert [next(seen).version for _ in range(2)] == [1, 2]
 
 
@@ -128,7 +128,7 @@ def test_changes_without_end_are_followed_once_a_second(monkeypatch: pytest.Monk
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
     versions = itertools.count()
-    seen = changes(lambda _after: view(next(versions)))
+    seen = watch_changes(lambda _after: view(next(versions)))
     assert [next(seen).version for _ in range(60)] == list(range(60))
     assert now_s[0] - 1000 > 45
 
@@ -139,10 +139,10 @@ def test_a_client_certificate_that_cannot_be_used(cli: Cli, tmp_path: Path) -> N
     assert "--client-cert c can't be used: " in cli("--client-cert", "c", *status).error
     certificate, key = Authority(tmp_path, "authority").issue("member")
     assert "can't be used" in cli("--client-cert", certificate, *status).error, "it lacks its key"
-    token = CLIENT.set((certificate, key))
-    assert remote.certificate() == (str(certificate), str(key))
+    token = CLIENT_CERTIFICATE.set((certificate, key))
+    assert remote.client_certificate() == (str(certificate), str(key))
     both = tmp_path / "both.pem"
     both.write_bytes(certificate.read_bytes() + key.read_bytes())
-    CLIENT.set((both, None))
-    assert remote.certificate() == str(both)
-    CLIENT.reset(token)
+    CLIENT_CERTIFICATE.set((both, None))
+    assert remote.client_certificate() == str(both)
+    CLIENT_CERTIFICATE.reset(token)

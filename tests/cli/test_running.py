@@ -9,8 +9,8 @@ from client_sdk.errors import Unreachable
 from service.coordination import solving
 from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium
 from veilsum.cli import running
-from veilsum.cli.remote import operator
-from veilsum.cli.round_view import line
+from veilsum.cli.remote import open_operator
+from veilsum.cli.round_view import progress_line
 from veilsum.cli.running import Following, find_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -29,7 +29,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make this many certified attempts at a step fail at the coordinator, one after the other."""
 
     def arm(step: str, times: int = 1) -> None:
-        name = {"indicator": "count", "sum": "solve"}[step]
+        name = {"indicator": "count_holders", "sum": "solve_sum"}[step]
         honest, left = getattr(solving, name), [times]
 
         def broken(*args: Any, **kwargs: Any) -> Any:
@@ -46,7 +46,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_step_that_never_has_a_result_ends_the_command(
     consortium: Make, failing: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "ATTEMPTS", 2)
+    monkeypatch.setattr(running, "ATTEMPTS_MAX", 2)
     c = consortium()
     failing("sum", times=2)
     run, joins = c.run(), [c.join(member) for member in c.members]
@@ -88,12 +88,12 @@ def test_an_answer_that_was_lost_is_not_looked_for_in_haste(
         happened.append("asked")
         raise Unreachable("HTTP 500") if len(happened) < 3 else Interrupted
 
-    with operator(remote.url, TOKEN) as client:
+    with open_operator(remote.url, TOKEN) as client:
         monkeypatch.setattr(client, "open_cohort", lost)
         study = find_study(client, c.admin, "digits")
         following = Following(client, happened.append, pause=lambda _: happened.append("paused"))
         with pytest.raises(Interrupted):
-            following.run(c.admin, study, PERIOD)
+            following.run_study(c.admin, study, PERIOD)
     assert happened == ["asked", "HTTP 500. Looking again.", "paused", "asked"]
 
 
@@ -106,21 +106,21 @@ def test_whoever_starts_the_command_again_finds_the_run_at_each_point(
     joins, seen = [c.join(member) for member in c.members], set[str]()
 
     def tell(news: CohortView | RoundView | str) -> None:
-        text = news if isinstance(news, str) else line(news)
+        text = news if isinstance(news, str) else progress_line(news)
         if text not in seen:
             seen.add(text)
             raise Interrupted
 
     result: RoundView | None = None
     while result is None:
-        with operator(remote.url, TOKEN) as client:
+        with open_operator(remote.url, TOKEN) as client:
             study = find_study(client, c.admin, "digits")
             try:
-                result = Following(client, tell).run(c.admin, study, PERIOD)
+                result = Following(client, tell).run_study(c.admin, study, PERIOD)
             except Interrupted:
                 continue
     assert result.state == "done"
     assert len(seen) > 12
     assert [each.result(PATIENCE_S).code for each in joins] == [0] * 5
-    with operator(remote.url) as client:
+    with open_operator(remote.url) as client:
         assert len(client.runs(c.admin).runs) == 2  # nothing was opened twice

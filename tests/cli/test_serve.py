@@ -20,8 +20,8 @@ from service.telemetry import logs
 from tests.support.authority import Authority
 from tests.support.cli import CLASSES, DIM, EXTRACTOR, PATIENCE_S, PERIOD, Cli, later, records
 from veilsum.cli import serving
-from veilsum.cli.console import CLIENT
-from veilsum.cli.remote import operator
+from veilsum.cli.console import CLIENT_CERTIFICATE
+from veilsum.cli.remote import open_operator
 from veilsum.protocol.errors import Misuse
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_of_what_nobody_foresaw_the_log_has_type_and_place(cli: Cli, monkeypatch
     async def broken(_coordinator: Coordinator, _resume_grace_s: float) -> None:
         raise LookupError("words")
 
-    monkeypatch.setattr(Coordinator, "load", broken)
+    monkeypatch.setattr(Coordinator, "load_open", broken)
     outcome = cli("serve", "--port", 0)
     assert outcome.error == "the coordinator did not start: see above"
     assert '"error": "LookupError"' in outcome.err
@@ -106,8 +106,8 @@ def test_one_of_several_says_itself_why_it_does_not_start(
     def refusing(*_: object) -> None:
         raise Misuse("the database is not there")
 
-    monkeypatch.setattr(serving, "_serve", refusing)
-    serving._replica(None)
+    monkeypatch.setattr(serving, "_serve_here", refusing)
+    serving._serve_replica(None)
     assert capsys.readouterr().err == "veilsum: the database is not there\n"
 
 
@@ -115,7 +115,7 @@ def test_traces_without_their_libraries_stop_the_start_in_words(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    monkeypatch.setattr(logs, "_TRACING", ("opentelemetry.no_such",))
+    monkeypatch.setattr(logs, "_TRACING_MODULES", ("opentelemetry.no_such",))
     assert "pip install 'veilsum[service,otel]'" in cli("serve", "--port", 0).error
 
 
@@ -206,8 +206,8 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     stranger = Authority(folder, "another").issue("stranger")
     tls = {"VEILSUM_CLIENT_CERT": str(certificate), "VEILSUM_CLIENT_KEY": str(key)}
     for named in ((None, None), stranger):
-        CLIENT.set(named)
-        with operator(url, ca=ca[1], patience_s=0.0) as nobody, pytest.raises(Unreachable):
+        CLIENT_CERTIFICATE.set(named)
+        with open_operator(url, ca=ca[1], patience_s=0.0) as nobody, pytest.raises(Unreachable):
             nobody.coordinator()
     for name, value in tls.items():
         monkeypatch.setenv(name, value)

@@ -10,7 +10,7 @@ from torch import distributed
 
 from tests.support.cli import Cli
 from training.experiments.config import Experiment
-from training.experiments.running import FinishedRun, run
+from training.experiments.running import FinishedRun, run_experiment
 from training.federated import DivergedError
 from training.results import Diverged, RunResult
 from veilsum.cli import training_run
@@ -30,7 +30,7 @@ def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
     folder = Path("made/t/seed-0")
     result = read_result(folder / "result.json")
     assert outcome.values["accuracy"] == result.accuracy
-    assert outcome.values["after ffc"] == result.after("ffc")
+    assert outcome.values["after ffc"] == result.accuracy_after("ffc")
     assert outcome.values["partitions"] == [result.deal.digest]
     assert result.scale.startswith("with training.rounds=1, training.local_epochs=1, ")
     with np.load(folder / "member-02.npz") as data:
@@ -38,7 +38,7 @@ def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
     said = cli.json(
         "calibrate", *(folder / f"member-{k:02}.npz" for k in range(12)), "--held-out", folder / "test.npz"
     )
-    assert said["accuracy"] == pytest.approx(result.after("ffc"), abs=0.01)
+    assert said["accuracy"] == pytest.approx(result.accuracy_after("ffc"), abs=0.01)
 
 
 def test_a_sweep_chooses_on_a_validation_split_and_trains_on_all_records(cli: Cli) -> None:
@@ -66,9 +66,9 @@ def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pyte
     def one_diverges(experiment: Experiment, seed: int, **options: Any) -> FinishedRun:
         if seed == 0:
             raise DivergedError(1, 0.1)
-        return run(experiment, seed, **options)
+        return run_experiment(experiment, seed, **options)
 
-    monkeypatch.setattr(training_run, "run", one_diverges)
+    monkeypatch.setattr(training_run, "run_experiment", one_diverges)
     outcome = cli("train", "digits-fedavg", *SMALLER, "--seed", 0, "--seed", 1)
     assert outcome.code == 1
     assert (
@@ -114,13 +114,13 @@ def test_what_cannot_be_trained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     assert "lower it" in cli("train", *SMALLER, "--set", "training.lr=1e30", "--output", "other").error
     assert json.loads(cli("train", "x", "--json").out)["error"].startswith("no experiment")
 
-    with training_run.alone(Path("made/seed-0")):
+    with training_run.lock_folder(Path("made/seed-0")):
         assert "another process trains in made/seed-0" in cli("train", *lower).error
 
     def killed(*_: object, **__: object) -> None:
         raise BrokenProcessPool
 
-    monkeypatch.setattr(training_run, "run", killed)
+    monkeypatch.setattr(training_run, "run_experiment", killed)
     assert "run the same command again, with fewer --workers" in cli("train", *SMALLER).error
 
 

@@ -15,7 +15,7 @@ from tests.support.cli import Cli, Consortium
 from tests.support.forging import again, false_dealers, other_secrets
 from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.messages import Message, Receipt, Refusal, Reveal, UploadHeader, Vote, parse
+from veilsum.protocol.messages import Message, Receipt, Refusal, Reveal, UploadHeader, Vote, parse_message
 from veilsum.protocol.replay import Finding
 from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES
 
@@ -128,7 +128,7 @@ def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
             return again(message, key, dealers=message.dealers[1:], complaints=message.dealers[:1])
         if sender in {"member-2", "member-3"} and isinstance(message, Vote) and key:
             cause = "policy-refused" if sender == "member-2" else "survivors-too-few"
-            return Refusal.make(key, context=message.context, member=sender, cause=cause)
+            return Refusal.make_signed(key, context=message.context, member=sender, cause=cause)
         return message
 
     federation.tamper = tamper
@@ -155,7 +155,7 @@ def test_an_upload_that_the_transcript_does_not_hold_is_not_counted(
 ) -> None:
     federation = played()
     [header] = [
-        parse(entry).header  # type: ignore[attr-defined]  # an upload's summary has one
+        parse_message(entry).header  # type: ignore[attr-defined]  # an upload's summary has one
         for entry in federation.transcript.entries[4:5]
     ]
     name, key = saved(federation), federation.keys[header.member]

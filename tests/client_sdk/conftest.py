@@ -54,7 +54,7 @@ def voided(done: tuple[Consortium, Result]) -> Result:
     consortium, result = done
     context = result.evidence.attempt.context
     votes = tuple(
-        Vote.make(
+        Vote.make_signed(
             Identity.load(consortium.folder / member).key,
             context=context,
             member=member,

@@ -46,7 +46,7 @@ def opening(consortium: Consortium, *periods: str) -> Callable[[], bool]:
 
 def next_of(consortium: Consortium, agents: dict[str, Agent], *periods: str) -> dict[str, Any]:
     return consortium.together(
-        {m: consortium.open[m].joined(agent) for m, agent in agents.items()},
+        {m: consortium.open[m].next_result(agent) for m, agent in agents.items()},
         stuck=opening(consortium, *periods),
     )
 
@@ -59,7 +59,7 @@ def test_agents_see_a_run_to_its_result(stage: Stage, tmp_path: Path, question: 
     assert {type(each) for each in results.values()} == {Result}, results
     assert {each.record.step for each in results.values()} == {"sum"}
     assert all(each.counted for each in results.values())
-    ends = consortium.together({m: consortium.open[m].joined(agent) for m, agent in agents.items()})
+    ends = consortium.together({m: consortium.open[m].next_result(agent) for m, agent in agents.items()})
     assert ends == dict.fromkeys(consortium.ids)
 
 
@@ -69,7 +69,7 @@ def test_agents_go_on_from_run_to_run(consortium: Consortium) -> None:
         m: np.concatenate([consortium.data(m, p)[1] for p in ("p1", "p2", "p3")]) for m in consortium.ids
     }
     agents = {
-        m: consortium.member(m).agent(Records(features[m], labels[m], list(range(len(labels[m])))))
+        m: consortium.member(m).make_agent(Records(features[m], labels[m], list(range(len(labels[m])))))
         for m in consortium.ids
     }
     for period, rows in (("p1", 40), ("p2", 20), ("p3", 0)):
@@ -99,7 +99,7 @@ def test_an_agent_takes_no_part_in_what_is_not_approved(consortium: Consortium) 
     )
     consortium.policy = Policy(consortium.admin.public, approved={approval})
     results = consortium.together(
-        {m: consortium.open[m].joined(a) for m, a in consortium.agents().items()},
+        {m: consortium.open[m].next_result(a) for m, a in consortium.agents().items()},
         stuck=consortium.leading_on(cohort),
     )
     assert {type(each) for each in results.values()} == {Result}, results
@@ -109,21 +109,21 @@ def test_a_coordinator_that_shows_no_runs_does_not_end_an_agent(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may come back: a proxy may have answered, or it was restored without this federation."""
-    agents, runs, refusals = consortium.agents(once=False), CoordinatorApi.runs, [1, 1]
+    agents, runs, refusals = consortium.agents(once=False), CoordinatorApi.fetch_runs, [1, 1]
 
     def refused(self: CoordinatorApi, *asked: Any) -> Any:
         if refusals and refusals.pop():
             raise PeerFault(Cause.MALFORMED, "a page of a proxy")
         return (yield from runs(self, *asked))
 
-    monkeypatch.setattr(CoordinatorApi, "runs", refused)
+    monkeypatch.setattr(CoordinatorApi, "fetch_runs", refused)
     results = next_of(consortium, agents, "p1")
     assert {type(each) for each in results.values()} == {Result}, results
     assert any("a page of a proxy). Still trying" in event.detail for _, event in consortium.events)
     refusals.append(1)
     agent = consortium.agents()["member-0"]
     with pytest.raises(PeerFault, match="a page of a proxy"):
-        consortium.alone(consortium.open["member-0"].joined(agent))
+        consortium.alone(consortium.open["member-0"].next_result(agent))
 
 
 def test_a_manifest_that_comes_damaged_is_asked_for_again(consortium: Consortium) -> None:
@@ -151,7 +151,7 @@ def test_a_cohort_that_failed_is_told_and_the_next_one_joined(stage: Stage, tmp_
             return False
         return True
 
-    flows = {m: consortium.open[m].joined(agents[m]) for m in consortium.ids[:2]}
+    flows = {m: consortium.open[m].next_result(agents[m]) for m in consortium.ids[:2]}
     assert consortium.together(flows, stuck=stuck) == {}
     said = [event.detail for member, event in consortium.events if member == "member-0"]
     assert len([each for each in said if "cohort-too-small" in each]) == 1
@@ -160,10 +160,10 @@ def test_a_cohort_that_failed_is_told_and_the_next_one_joined(stage: Stage, tmp_
 
 
 def test_once_raises_the_no(consortium: Consortium) -> None:
-    few = consortium.member("member-0").agent(Records(np.zeros((0, 3)), np.zeros(0, int)), once=True)
+    few = consortium.member("member-0").make_agent(Records(np.zeros((0, 3)), np.zeros(0, int)), once=True)
     consortium.open_cohort()
     with pytest.raises(Declined, match="0 are free"):
-        consortium.alone(consortium.open["member-0"].joined(few))
+        consortium.alone(consortium.open["member-0"].next_result(few))
 
 
 def test_records_that_do_not_fit_one_study_do_not_end_an_agent(consortium: Consortium) -> None:
@@ -179,7 +179,7 @@ def test_records_that_do_not_fit_one_study_do_not_end_an_agent(consortium: Conso
     consortium.open_cohort("p2")
     agent = consortium.agents()["member-0"]
     with pytest.raises(ShapeMismatch):
-        consortium.alone(consortium.open["member-0"].joined(agent))
+        consortium.alone(consortium.open["member-0"].next_result(agent))
 
 
 def test_a_voided_attempt_is_followed_by_the_next(consortium: Consortium) -> None:
@@ -192,7 +192,7 @@ def test_a_voided_attempt_is_followed_by_the_next(consortium: Consortium) -> Non
             consortium.operator.cancel(cancelled[0], "a test")
         return moved
 
-    flows = {m: consortium.open[m].joined(agent) for m, agent in consortium.agents().items()}
+    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
     results = consortium.together(flows, stuck=stuck)
     assert {type(each) for each in results.values()} == {Result}, results
     assert len(consortium.rounds) == 2
@@ -201,7 +201,7 @@ def test_a_voided_attempt_is_followed_by_the_next(consortium: Consortium) -> Non
 
 def failing(patch: pytest.MonkeyPatch, step: str = "sum") -> None:
     """Have the first certified attempt at a step fail its checks."""
-    name, failed = "count" if step == "indicator" else "solve", list[str]()
+    name, failed = "count_holders" if step == "indicator" else "solve_sum", list[str]()
     solve = getattr(solving, name)
 
     def broken(round_id: str, *given: Any, **named: Any) -> Publication:
@@ -235,7 +235,7 @@ def test_agents_take_part_in_the_repeat_of_a_step_that_failed(
 ) -> None:
     consortium = Consortium(stage, tmp_path, question=WITHHOLDING)
     failing(monkeypatch, step)
-    flows = {m: consortium.open[m].joined(agent) for m, agent in consortium.agents().items()}
+    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
     results = consortium.together(flows, stuck=repeating(consortium, "p1"))
     assert {type(each) for each in results.values()} == {Result}, results
     assert [consortium.round(each).attempt.repeats for each in consortium.rounds].count(True) == 1
@@ -245,17 +245,17 @@ def test_an_agent_that_missed_how_a_sum_failed_takes_part_in_its_repeat(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch)
-    flows = {m: consortium.open[m].joined(agent) for m, agent in consortium.agents().items()}
+    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
     stuck = opening(consortium, "p1")
     consortium.together(flows, stuck=stuck, vanish={"member-0": "chunks/1"})
     [round_id] = consortium.rounds
-    others = {m: consortium.member(m).agent(consortium.records(m)) for m in consortium.ids[1:]}
-    flows = {m: consortium.open[m].joined(agent) for m, agent in others.items()}
+    others = {m: consortium.member(m).make_agent(consortium.records(m)) for m in consortium.ids[1:]}
+    flows = {m: consortium.open[m].next_result(agent) for m, agent in others.items()}
     consortium.together(flows, stuck=consortium.expiring(round_id))
     failed = consortium.operator.round(round_id)
     assert failed.state == "failed"
     again = consortium.open_cohort("p1", failed.context)
-    flows = {m: consortium.open[m].joined(agent) for m, agent in consortium.agents().items()}
+    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
     results = consortium.together(flows, stuck=consortium.leading_on(again))
     assert {type(each) for each in results.values()} == {Result}, results
 
@@ -267,13 +267,17 @@ def test_a_fresh_agent_goes_on_where_the_last_one_was(stage: Stage, tmp_path: Pa
     consortium = Consortium(stage, tmp_path)
     agents = consortium.agents()
     stuck = opening(consortium, "p1")
-    flows = {m: consortium.open[m].joined(agent) for m, agent in agents.items()}
+    flows = {m: consortium.open[m].next_result(agent) for m, agent in agents.items()}
     consortium.together(flows, stuck=stuck, vanish={"member-0": part})
-    fresh = consortium.member("member-0").agent(Records(np.zeros((0, 3)), np.zeros(0, int)), once=True)
-    others = {m: consortium.member(m).agent(consortium.records(m), once=True) for m in consortium.ids[1:]}
+    fresh = consortium.member("member-0").make_agent(Records(np.zeros((0, 3)), np.zeros(0, int)), once=True)
+    others = {
+        m: consortium.member(m).make_agent(consortium.records(m), once=True) for m in consortium.ids[1:]
+    }
     done = consortium.rounds and all(consortium.operator.round(each).ended for each in consortium.rounds)
     running = {"member-0": fresh} if done else {"member-0": fresh, **others}
-    results = consortium.together({m: consortium.open[m].joined(a) for m, a in running.items()}, stuck=stuck)
+    results = consortium.together(
+        {m: consortium.open[m].next_result(a) for m, a in running.items()}, stuck=stuck
+    )
     assert isinstance(results["member-0"], Result), results
 
 
@@ -284,7 +288,7 @@ def test_an_agent_answers_no_other_period_than_the_one_it_chose(consortium: Cons
     shown = {**run.model_dump(mode="json"), "period": "p1"}
     consortium.shows("GET .*/runs", changed(runs=[shown]))
     with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
-        consortium.alone(consortium.open["member-0"].joined(agent))
+        consortium.alone(consortium.open["member-0"].next_result(agent))
     assert consortium.open["member-0"].ledger() == ()
 
 
@@ -294,9 +298,11 @@ def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(consortium: Co
     agents = {}
     for member, parts in data.items():
         features, labels = np.vstack([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
-        agents[member] = consortium.member(member).agent(Records(features, labels, list(range(len(labels)))))
+        agents[member] = consortium.member(member).make_agent(
+            Records(features, labels, list(range(len(labels))))
+        )
     first = consortium.open_cohort("p1")
-    flows = {m: consortium.steps(consortium.open[m].joined(a)) for m, a in agents.items()}
+    flows = {m: consortium.steps(consortium.open[m].next_result(a)) for m, a in agents.items()}
     silent = flows.pop("member-2")
     while consortium.operator.cohort(first).state == "enrolling":
         for steps in (*flows.values(), silent):
@@ -315,15 +321,15 @@ def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(consortium: Co
 def test_agents_help_to_end_an_overdue_round(consortium: Consortium) -> None:
     agents = consortium.agents()
     stuck = opening(consortium, "p1")
-    flows = {m: consortium.open[m].joined(agent) for m, agent in agents.items()}
+    flows = {m: consortium.open[m].next_result(agent) for m, agent in agents.items()}
     consortium.together(flows, stuck=stuck, vanish=dict.fromkeys(consortium.ids, "chunks/1"))
     [round_id] = consortium.rounds
     consortium.stage.pass_time(consortium.operator.round(round_id).spec.latest_end_s)
     assert consortium.operator.round(round_id).state == "erasing"
-    again = {m: consortium.member(m).agent(consortium.records(m), once=False) for m in consortium.ids}
+    again = {m: consortium.member(m).make_agent(consortium.records(m), once=False) for m in consortium.ids}
     [cohort] = consortium.cohorts
     results = consortium.together(
-        {m: consortium.open[m].joined(a) for m, a in again.items()}, stuck=consortium.leading_on(cohort)
+        {m: consortium.open[m].next_result(a) for m, a in again.items()}, stuck=consortium.leading_on(cohort)
     )
     assert consortium.operator.round(round_id).state == "erased"
     assert {type(each) for each in results.values()} == {Result}, results
@@ -337,7 +343,7 @@ def test_agents_that_were_away_help_to_end_a_round_after_its_study_has_expired(
     consortium.stage.pass_time(consortium.clock() + 100 * DAY_S)
     assert consortium.operator.round(round_id).state == "erasing"
     agents = consortium.agents(once=False)
-    consortium.together({m: consortium.open[m].joined(agent) for m, agent in agents.items()})
+    consortium.together({m: consortium.open[m].next_result(agent) for m, agent in agents.items()})
     assert consortium.operator.round(round_id).state == "erased"
     # Now nothing is left to show of the study.
     assert consortium.operator.runs(consortium.name).runs == ()
@@ -348,8 +354,10 @@ def test_a_newer_period_is_joined_where_the_operator_of_a_formed_cohort_has_left
 ) -> None:
     consortium.enrol("p1")
     newer = consortium.open_cohort("p2")
-    agents = {m: consortium.member(m).agent(consortium.records(m, "p2"), once=True) for m in consortium.ids}
-    flows = {m: consortium.open[m].joined(agent) for m, agent in agents.items()}
+    agents = {
+        m: consortium.member(m).make_agent(consortium.records(m, "p2"), once=True) for m in consortium.ids
+    }
+    flows = {m: consortium.open[m].next_result(agent) for m, agent in agents.items()}
     results = consortium.together(flows, stuck=consortium.leading_on(newer))
     assert {type(each) for each in results.values()} == {Result}, results
     assert {each.record.period for each in results.values()} == {"p2"}
@@ -362,7 +370,7 @@ def test_a_newer_period_is_joined_where_the_operator_of_a_formed_cohort_has_left
 def test_an_agent_says_that_it_waits_for_the_operator_of_a_formed_cohort(consortium: Consortium) -> None:
     consortium.enrol()
     agent = consortium.agents()["member-0"]
-    assert consortium.together({"member-0": consortium.open["member-0"].joined(agent)}) == {}
+    assert consortium.together({"member-0": consortium.open["member-0"].next_result(agent)}) == {}
     assert any("waiting for the operator" in event.detail for _, event in consortium.events)
 
 
@@ -376,7 +384,7 @@ def test_a_coordinator_that_never_asks_does_not_keep_secrets_alive(
     round_id = consortium.open_round(cohort)
     consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
     store = consortium.open["member-0"].session.store
-    held = store.held(bytes.fromhex(cohort))
+    held = store.load_phase(bytes.fromhex(cohort))
     assert held is not None
     keys = [bytes(pair.key) for pair in (*ready_of(held.phase).masks, *ready_of(held.phase).boxes)]
     consortium.holds = False
@@ -388,7 +396,7 @@ def test_a_coordinator_that_never_asks_does_not_keep_secrets_alive(
         consortium.shows("GET .*/runs", changed(runs=[]))
         consortium.shows("GET .*/requests/.*", lambda answer: httpx.Response(204, headers=answer.headers))
     agent = consortium.agents(once=once)["member-0"]
-    steps = consortium.steps(consortium.open["member-0"].joined(agent))
+    steps = consortium.steps(consortium.open["member-0"].next_result(agent))
     with suppress(PeerFault, Unreachable, StopIteration):
         for _ in range(20):
             next(steps)

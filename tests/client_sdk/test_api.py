@@ -33,7 +33,7 @@ def answered(flow: Flow[Any], response: Response) -> tuple[Request, Any]:
 
 def test_nothing_to_answer() -> None:
     headers = {VERSION_HEADER: "7", STATE_HEADER: "checking"}
-    request, outcome = answered(API.request("r", "m", 6), Response(204, headers))
+    request, outcome = answered(API.fetch_request("r", "m", 6), Response(204, headers))
     assert outcome == Asked(None, 7, "checking", 0)
     assert (request.params, request.wait_s) == ({"after": "6", "wait_s": "30"}, 30.0)
 
@@ -42,7 +42,7 @@ def test_nothing_to_answer() -> None:
 def test_a_request_without_a_version(version: str | None) -> None:
     headers = {} if version is None else {VERSION_HEADER: version}
     with pytest.raises(PeerFault, match="veilsum-version") as caught:
-        answered(API.request("r", "m"), Response(204, headers))
+        answered(API.fetch_request("r", "m"), Response(204, headers))
     assert caught.value.cause is Cause.MALFORMED
 
 
@@ -52,14 +52,14 @@ def test_a_request_without_a_version(version: str | None) -> None:
 )
 def test_a_body_that_is_no_model_names_the_field(body: bytes, where: str) -> None:
     with pytest.raises(PeerFault, match=f"RoundView: {where}: ") as caught:
-        answered(API.round("r"), Response(200, {}, body))
+        answered(API.fetch_round("r"), Response(200, {}, body))
     assert (caught.value.cause, caught.value.parties) == (Cause.MALFORMED, ("coordinator",))
 
 
 @pytest.mark.parametrize("body", [b"", b"\x01", b"\x01\x04", b"\x02\x04", b"\x01\xff"])
 def test_a_message_that_does_not_parse(body: bytes) -> None:
     with pytest.raises(PeerFault):
-        answered(API.request("r", "m"), Response(200, {VERSION_HEADER: "1"}, body))
+        answered(API.fetch_request("r", "m"), Response(200, {VERSION_HEADER: "1"}, body))
 
 
 # What an operator's requests are asked again for, and what not

@@ -14,8 +14,8 @@ from tests.support.consortium import DIM, Consortium
 from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import CombinedRecord, PartView, SolutionView, sign_record
-from veilsum.study.answers import answer, pooled
-from veilsum.study.result_files import files
+from veilsum.study.answers import compute_answer, read_pooled
+from veilsum.study.result_files import encode_files
 
 
 def made(consortium: Consortium, results: list[Result], **changes: Any) -> Combined:
@@ -23,8 +23,8 @@ def made(consortium: Consortium, results: list[Result], **changes: Any) -> Combi
     spec, records = results[-1].spec, [result.record for result in results]
     sums = [load(consortium.operator.sums(each.round))["sum"] for each in records]
     vectors = 3 * len(results)
-    found = answer(spec, pooled(spec, np.sum(sums, axis=0), vectors), vectors)
-    file = files(spec, found).head
+    found = compute_answer(spec, read_pooled(spec, np.sum(sums, axis=0), vectors), vectors)
+    file = encode_files(spec, found).head
     assert file is not None
     values = {
         "combination": "0" * 16,

@@ -39,7 +39,7 @@ def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(consor
         assert result.evaluate(*consortium.data(member)) > 0.4
         [run] = consortium.open[member].ledger()
         assert (run.state, run.summed) == (State.SPENT, result.evidence.attempt.context)
-        assert consortium.open[member].session.store.unexported() == ()
+        assert consortium.open[member].session.store.unexported_folders() == ()
     assert consortium.total(round_id) == consortium.expected(round_id)
 
 
@@ -48,17 +48,17 @@ def test_an_upload_that_nothing_interrupts_is_masked_once(
 ) -> None:
     question = {"statistics": [{"kind": "ffc", "bias": True}]}
     consortium, masked = Consortium(stage, tmp_path, question=question), list[int]()
-    packed = Sealing.packed
+    packed = Sealing.mask_chunk
 
     def noting(sealing: Sealing, index: int, values: Any) -> bytes:
         masked.append(index)
         return packed(sealing, index, values)
 
-    monkeypatch.setattr(Sealing, "packed", noting)
+    monkeypatch.setattr(Sealing, "mask_chunk", noting)
     round_id = consortium.open_round(consortium.enrol())
     results = consortium.together(consortium.contributions(round_id))
     assert all(isinstance(result, Result) and result.counted for result in results.values())
-    chunks = consortium.round(round_id).attempt.chunks
+    chunks = consortium.round(round_id).attempt.chunk_count
     assert chunks > 2  # lanes of a member here
     assert sorted(masked) == sorted([*range(chunks)] * len(results))
 

@@ -106,7 +106,7 @@ def test_an_overdue_round_ends_by_reports_and_frees_what_was_given_up(consortium
     assert caught.value.state == "erasing"
     consortium.alone(consortium.member("member-0").give_up("study", "p1"))
     ledger = consortium.open["member-0"].session.store.ledger
-    assert ledger.runs()[0].records == 20
+    assert ledger.list_runs()[0].records == 20
     for member in ("member-1", "member-2"):
         with pytest.raises(NoResult):
             consortium.alone(consortium.contributions(round_id, [member])[member])
@@ -115,7 +115,7 @@ def test_an_overdue_round_ends_by_reports_and_frees_what_was_given_up(consortium
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     assert caught.value.state == "erased"
     # The abandoned records are free once the end is known, and the others continue with the same records.
-    [run] = ledger.runs()
+    [run] = ledger.list_runs()
     assert (run.state, run.records, run.given_up) == (State.DECLINED, 0, True)
     following = consortium.open_round(cohort)
     results = consortium.together(consortium.contributions(following), stuck=consortium.expiring(following))
@@ -178,7 +178,7 @@ def test_keys_are_erased_when_the_latest_end_passes(consortium: Consortium) -> N
     consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
 
     def ready() -> Ready:
-        held = consortium.open["member-0"].session.store.held(bytes.fromhex(cohort))
+        held = consortium.open["member-0"].session.store.load_phase(bytes.fromhex(cohort))
         assert held is not None
         return ready_of(held.phase)
 
@@ -190,7 +190,7 @@ def test_keys_are_erased_when_the_latest_end_passes(consortium: Consortium) -> N
     assert ready().sequence == 1
     stored = b"".join(p.read_bytes() for p in (consortium.folder / "member-0").rglob("*") if p.is_file())
     assert not any(key in stored for key in keys)
-    assert consortium.open["member-0"].session.store.unsent(bytes.fromhex(cohort)) is None
+    assert consortium.open["member-0"].session.store.load_unsent(bytes.fromhex(cohort)) is None
 
 
 def test_an_opening_that_comes_after_its_latest_end_is_refused_and_leaves_no_trace(
@@ -233,16 +233,16 @@ def test_shares_of_a_saved_round_are_erased_though_the_machine_stopped_in_betwee
         raise RuntimeError("the machine stops")
 
     def held() -> Closed:
-        stored = consortium.member("member-0").session.store.held(bytes.fromhex(cohort))
+        stored = consortium.member("member-0").session.store.load_phase(bytes.fromhex(cohort))
         assert stored is not None
         assert isinstance(stored.phase, Closed)
         return stored.phase
 
     with monkeypatch.context() as patched:
-        patched.setattr(Closed, "settled", stop)
+        patched.setattr(Closed, "erase_shares", stop)
         consortium.together(flows)
     before = held()
-    assert before.held
+    assert before.vouched_shares
     assert before.reveals
     consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
-    assert held() == before.settled()
+    assert held() == before.erase_shares()

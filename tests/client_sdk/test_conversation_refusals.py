@@ -42,7 +42,7 @@ def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
     round_id = consortium.open_round(cohort)
     steps = consortium.steps(consortium.contributions(round_id, ["member-0"])["member-0"])
     store = consortium.open["member-0"].session.store
-    while (held := store.held(bytes.fromhex(cohort))) and not isinstance(held.phase, Opened):
+    while (held := store.load_phase(bytes.fromhex(cohort))) and not isinstance(held.phase, Opened):
         next(steps)
     steps.close()
     consortium.policy = replace(consortium.policy, **policy)
@@ -239,7 +239,7 @@ def test_a_request_to_erase_before_the_latest_end_opens_nothing(consortium: Cons
     consortium.policy = replace(consortium.policy, lifetime_max_s=60.0)  # what it would have refused
     with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased"):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
-    held = consortium.open["member-0"].session.store.held(bytes.fromhex(cohort))
+    held = consortium.open["member-0"].session.store.load_phase(bytes.fromhex(cohort))
     assert held is not None
     assert isinstance(held.phase, Ready)
 
@@ -250,7 +250,7 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(consortium: Consort
     consortium.run_until(consortium.contributions(abandoned, ["member-0"])["member-0"], "chunks/1")
     state = consortium.folder / "member-0/state"
     store = consortium.open["member-0"].session.store
-    held, unsent = store.held(bytes.fromhex(cohort)), store.unsent(bytes.fromhex(cohort))
+    held, unsent = store.load_phase(bytes.fromhex(cohort)), store.load_unsent(bytes.fromhex(cohort))
     assert held is not None
     assert unsent is not None
     ready = ready_of(held.phase)
@@ -321,7 +321,7 @@ def test_a_seed_that_masks_other_bytes_sends_none(consortium: Consortium) -> Non
     round_id = consortium.open_round(cohort)
     consortium.until(consortium.contributions(round_id, [member])[member], "chunks/0", "before").close()
     store, name = consortium.open[member].session.store, bytes.fromhex(cohort)
-    unsent = store.unsent(name)
+    unsent = store.load_unsent(name)
     assert unsent is not None
     store.keep_unsent(name, SecretBytes(32), sha256(unsent[1].tobytes()).digest())
     with pytest.raises(StateError, match="can't be completed"):
@@ -357,7 +357,7 @@ def test_what_is_not_allowed_is_not_opened(consortium: Consortium, policy: dict[
         consortium.policy = replace(consortium.policy, **policy)
     with pytest.raises(PeerFault, match=r"^policy-refused:"):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
-    held = consortium.open["member-0"].session.store.held(bytes.fromhex(cohort))
+    held = consortium.open["member-0"].session.store.load_phase(bytes.fromhex(cohort))
     assert held is not None
     assert isinstance(held.phase, Ready)
 

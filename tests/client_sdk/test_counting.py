@@ -25,7 +25,7 @@ from veilsum.calibration.head_file import Calibrated
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed
 from veilsum.protocol.record import sign_record
-from veilsum.protocol.rest import HEAD
+from veilsum.protocol.rest import HEAD_METADATA
 
 HOLD = ((0, 1), (0,), (0, 1))
 """The classes that each of three members holds: a class needs three holders, so the second is withheld."""
@@ -58,7 +58,7 @@ def counting(stage: Stage, tmp_path: Path) -> Counting:
 
 
 def counted(counting: Counting, member: str = "member-0") -> Any:
-    (found,) = Store(counting.folder / member).ledger.history().counted
+    (found,) = Store(counting.folder / member).ledger.load_history().counted
     return found
 
 
@@ -73,7 +73,7 @@ def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path:
 
     def join(*, once: bool = True) -> dict[str, Any]:
         agents = counting.agents("p2", once=once)
-        return counting.together({m: counting.open[m].joined(agent) for m, agent in agents.items()})
+        return counting.together({m: counting.open[m].next_result(agent) for m, agent in agents.items()})
 
     ends = join()
     assert {type(end) for end in ends.values()} == {NoResult}, ends
@@ -87,7 +87,7 @@ def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path:
     counting.publish(counting.make_study({"name": "other"}, withhold=None, thin_classes=True, loss=90))
     other = counting.open_cohort("p2")
     agents = counting.agents("p2")
-    flows = {m: counting.open[m].joined(agent) for m, agent in agents.items()}
+    flows = {m: counting.open[m].next_result(agent) for m, agent in agents.items()}
     results = counting.together(flows, stuck=counting.leading_on(other))
     assert {type(result) for result in results.values()} == {Result}, results
 
@@ -136,10 +136,10 @@ def test_the_shares_of_a_count_are_erased_once_it_is_made(counting: Counting) ->
     cohort = counting.enrol()
     indicator = counting.open_round(cohort)
     counting.together(counting.contributions(indicator))
-    held = Store(counting.folder / "member-1").held(bytes.fromhex(cohort))
+    held = Store(counting.folder / "member-1").load_phase(bytes.fromhex(cohort))
     assert held is not None
     assert isinstance(held.phase, Closed)
-    assert (held.phase.held, held.phase.reveals) == ((), ())
+    assert (held.phase.vouched_shares, held.phase.reveals) == ((), ())
     assert counted(counting, "member-1").holders == (3, 2)
 
 
@@ -147,7 +147,7 @@ def test_who_counted_late_counts_when_the_sum_asks_for_it(counting: Counting) ->
     cohort = counting.enrol()
     indicator = counting.open_round(cohort)
     counting.together(counting.contributions(indicator), vanish={"member-2": "result/evictions"})
-    assert Store(counting.folder / "member-2").ledger.history().counted == ()
+    assert Store(counting.folder / "member-2").ledger.load_history().counted == ()
     main = counting.open_round(cohort)
     results = counting.together(counting.contributions(main))
     assert {type(result) for result in results.values()} == {Result}, results
@@ -207,7 +207,7 @@ def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
         replace(result, record=record, head_file=file or result.head_file).verify(counting.admin.public)
 
     verified()
-    evidence = Evidence.load(Store(counting.folder / "member-0").results(indicator))
+    evidence = Evidence.load(Store(counting.folder / "member-0").result_folder(indicator))
     with pytest.raises(PeerFault, match="an indicator has no result"):
         replace(result, evidence=evidence).verify(counting.admin.public)
     for empty in (2, -1, 0):
@@ -215,7 +215,7 @@ def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
         with pytest.raises(PeerFault, match="that the head cannot answer, of 2"):
             verified(solution=solution)
     scored = Calibrated(replace(result.calibrated.head, weights=np.ones((DIM, 2))), (1,))
-    file = save(scored.arrays, {HEAD: json.dumps(scored.notes)})
+    file = save(scored.arrays, {HEAD_METADATA: json.dumps(scored.notes)})
     with pytest.raises(PeerFault, match=r"the head scores classes \[1\], but the sum holds no rows"):
         verified(file)
     plain = save({"weights": result.weights})

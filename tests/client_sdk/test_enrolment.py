@@ -21,12 +21,12 @@ def test_the_private_keys_are_gone_once_the_manifest_stands(consortium: Consorti
     cohort = bytes.fromhex(consortium.open_cohort())
     flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
     consortium.run_until(flows.pop("member-0"), "PUT")
-    enrolled = consortium.open["member-0"].session.store.held(cohort)
+    enrolled = consortium.open["member-0"].session.store.load_phase(cohort)
     assert enrolled is not None
     assert isinstance(enrolled.phase, Enrolled)
     assert repr(enrolled) == "<StoredPhase Enrolled >"
     consortium.together({**flows, "member-0": consortium.member("member-0").enrol(cohort)})
-    held = consortium.open["member-0"].session.store.held(cohort)
+    held = consortium.open["member-0"].session.store.load_phase(cohort)
     assert held is not None
     assert isinstance(held.phase, Ready)
     stored = b"".join(p.read_bytes() for p in (consortium.folder / "member-0").rglob("*") if p.is_file())

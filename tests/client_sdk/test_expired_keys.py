@@ -41,7 +41,7 @@ def run_another(consortium: Consortium) -> None:
 
 def join(consortium: Consortium, *, once: bool) -> None:
     agent = consortium.agents(once=once)["member-4"]
-    results = consortium.together({"member-4": consortium.open["member-4"].joined(agent)})
+    results = consortium.together({"member-4": consortium.open["member-4"].next_result(agent)})
     assert isinstance(results["member-4"], Result)
 
 
@@ -91,7 +91,7 @@ def test_a_machine_may_stop_at_any_write_on_the_way(
         with machine.on(monkeypatch):
             result = restarted(consortium, round_id)
         stops += machine.stops
-        counts = consortium.open["member-4"].session.store.ledger.history().counted
+        counts = consortium.open["member-4"].session.store.ledger.load_history().counted
         assert (result is None or result.counted, bool(counts)) == (True, bool(question)), number
         consortium.close()
         shutil.rmtree(consortium.folder / "member-4")
@@ -131,7 +131,7 @@ def test_the_latest_end_may_pass_before_an_upload_is_masked(stage: Stage, tmp_pa
     consortium.run(cohort)
     round_id = consortium.open_round(cohort)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("client_sdk.conversation.mask", stop)
+        patched.setattr("client_sdk.conversation.mask_upload", stop)
         with pytest.raises(Stopped):
             finish(consortium, "member-0", round_id)
     # The process that goes on has to fetch the material again.

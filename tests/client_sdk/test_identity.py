@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.database import DATABASE
+from client_sdk.database import DATABASE_FILE
 from client_sdk.errors import IdentityError, Misuse, StateError
 from client_sdk.identity import Identity
 from client_sdk.session import ready_of
@@ -140,24 +140,24 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(consortium: Consorti
     with Identity.load(old).lock(), pytest.raises(IdentityError, match="another process"):
         Identity.create(new, "member-0", ledger=old)
     kept = shutil.copytree(old, tmp_path / "kept")
-    with closing(sqlite3.connect(old / "state" / DATABASE)) as damaged, damaged:
+    with closing(sqlite3.connect(old / "state" / DATABASE_FILE)) as damaged, damaged:
         damaged.execute("DELETE FROM sealed WHERE name GLOB 'phase/*'")
     with pytest.raises(StateError, match="is damaged"):
-        Store(old).roster()
+        Store(old).newest_roster()
     (old / "identity.json").unlink()  # lost too
     Identity.create(new, "member-0", ledger=old)
     before, after = Store(kept).ledger, Store(new).ledger
-    keys = [bytes(pair.key) for _, held in Store(kept).cohorts() for pair in ready_of(held.phase).masks]
+    keys = [bytes(pair.key) for _, held in Store(kept).stored_phases() for pair in ready_of(held.phase).masks]
     assert keys
-    assert after.runs() == before.runs()
-    assert after.secret == before.secret
-    assert after.history() == before.history()
-    for run in after.runs():
-        assert np.array_equal(after.rows(run)[0], before.rows(run)[0])
-    assert after.vector(after.runs()[0], "sum") is not None
+    assert after.list_runs() == before.list_runs()
+    assert after.installation_secret == before.installation_secret
+    assert after.load_history() == before.load_history()
+    for run in after.list_runs():
+        assert np.array_equal(after.load_rows(run)[0], before.load_rows(run)[0])
+    assert after.load_vector(after.list_runs()[0], "sum") is not None
     assert {path.stat().st_mode & 0o777 for path in new.rglob("*") if path.is_file()} == {0o600}
     carried = b"".join(path.read_bytes() for path in new.rglob("*") if path.is_file())
-    assert not list(Store(new).database.names("phase"))
+    assert not list(Store(new).database.sealed_names("phase"))
     assert not [key for key in keys if key in carried]
     with pytest.raises(StateError, match=r"state.sqlite is missing"):
         Store(old).database.open()
@@ -176,7 +176,7 @@ def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     Identity.create(old, "m")
-    secret, renames, rename = Store(old).ledger.secret, [], Path.rename
+    secret, renames, rename = Store(old).ledger.installation_secret, [], Path.rename
 
     def interrupted(*_: object) -> bytes:
         raise OSError("No space left on device")
@@ -187,7 +187,7 @@ def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
 
     with monkeypatch.context() as patched:
         if step == "copy":
-            patched.setattr("client_sdk.database._seal", interrupted)
+            patched.setattr("client_sdk.database._seal_of", interrupted)
         elif step == "key":
             patched.setattr("client_sdk.identity.write_durably", interrupted)
         else:
@@ -195,6 +195,6 @@ def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
         with pytest.raises(OSError, match="No space"):
             Identity.create(new, "m", ledger=old)
     Identity.create(new, "m", ledger=old)
-    assert Store(new).ledger.secret == secret
+    assert Store(new).ledger.installation_secret == secret
     with pytest.raises(StateError, match=r"state.sqlite is missing"):
         Store(old).database.open()

@@ -52,7 +52,9 @@ class Restored:
 
     def close(self) -> None:
         """Have the admin close the round."""
-        self.made.operator.close_unknown(self.made.name, Lost.make(self.made.admin, context=self.context))
+        self.made.operator.close_unknown(
+            self.made.name, Lost.make_signed(self.made.admin, context=self.context)
+        )
 
 
 @pytest.fixture
@@ -150,6 +152,6 @@ def test_an_agent_goes_on_past_a_cohort_that_the_coordinator_forgot(tmp_path: Pa
     with restored.after() as made:
         cohort = made.open_cohort("p2")
         for expected in (Cause.OUTCOME_MISSING, Result):
-            flows = {m: made.open[m].joined(agent) for m, agent in made.agents("p2").items()}
+            flows = {m: made.open[m].next_result(agent) for m, agent in made.agents("p2").items()}
             assert causes(made.together(flows, stuck=made.leading_on(cohort))) == {expected}
             restored.close()

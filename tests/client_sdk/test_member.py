@@ -81,7 +81,7 @@ def test_of_threads_that_begin_together_one_has_the_conversation(
         busy[0] = value
 
     monkeypatch.setattr(Conversations, "_busy", property(slowly, kept), raising=False)
-    monkeypatch.setattr("client_sdk.member.enrol", flow)
+    monkeypatch.setattr("client_sdk.member.enrol_in_cohort", flow)
     conversations = consortium.member("member-0")
 
     def begin(_: int) -> str:
@@ -277,7 +277,7 @@ def test_agents_and_the_service_over_http(tmp_path: Path, served: Stage, questio
         assert operator.close_cohort(other).state == "failed"
     assert all(result.counted for result in results)
     for member in consortium.ids:  # the caller has it: `veilsum member join` shows it no more
-        left = {path.name for path in Store(consortium.folder / member).unexported()}
+        left = {path.name for path in Store(consortium.folder / member).unexported_folders()}
         assert results[0].record.round not in left
     results[0].verify(consortium.admin.public)
 

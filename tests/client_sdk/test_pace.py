@@ -71,8 +71,8 @@ def erasing(consortium: Consortium) -> Flow[Any]:
 
 def idle(consortium: Consortium) -> Flow[Any]:
     consortium.shows(".*/runs", rewritten(lambda shown: {**shown, "revision": next(LIVELY)}))
-    agent = consortium.member("member-0").agent(consortium.records("member-0"))
-    return consortium.open["member-0"].joined(agent)
+    agent = consortium.member("member-0").make_agent(consortium.records("member-0"))
+    return consortium.open["member-0"].next_result(agent)
 
 
 @pytest.mark.parametrize("flow", [enrolling, waiting, asked_again, erasing, idle])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import Misuse
-from client_sdk.records import Marks, Records, Selection, select, select_again, unsummed
+from client_sdk.records import Marks, Records, Selection, select_again, select_rows, unsummed_rows
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.calibration.errors import ShapeMismatch, WrongDtype
 from veilsum.protocol.study import Question
@@ -42,7 +42,7 @@ def chosen(
     question = asked(rows_per_id, most, least)
     if noisy:
         question = question.model_copy(update={"noise": object()})
-    return select(given, question, Marks(secret, federation), lambda keys: set(keys) - taken)
+    return select_rows(given, question, Marks(secret, federation), lambda keys: set(keys) - taken)
 
 
 def rows_of(given: Records, found: Selection) -> list[int]:
@@ -131,7 +131,7 @@ def test_whole_ids_are_held_out_and_the_rest_of_the_selection_stays() -> None:
     )
     assert len(rows_of(fewer, chosen(fewer, rows_per_id=2, noisy=True))) == len(rows) - 2
     # What judges are the rows of the ids that were held out, or left out by a limit.
-    features, labels = unsummed(given, "abcd", marks, taken.ranks)
+    features, labels = unsummed_rows(given, "abcd", marks, taken.ranks)
     assert sorted(features[:, 0]) == sorted(given.features[sorted(out), 0])
     assert labels.tolist() == given.labels[sorted(out)].tolist()
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from client_sdk import database
-from client_sdk.database import DATABASE, StateDatabase
+from client_sdk.database import DATABASE_FILE, StateDatabase
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.records import WHOLE, Selection
+from client_sdk.records import NO_IDS_MARK, Selection
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.simulator import Federation, simulated_content, simulated_question
 from veilsum.calibration.privacy.accountant import gdp_epsilon
@@ -73,7 +73,7 @@ def reserve(
     **more: Any,
 ) -> Run:
     found = selection(*(records or (A, B)), rows=rows)
-    return ledger.answer(content or study(least=rows), period, found, **more)
+    return ledger.answer_run(content or study(least=rows), period, found, **more)
 
 
 class Chain:
@@ -102,7 +102,7 @@ class Chain:
         )
 
     def learn(self, history: History, left_out: Sequence[bytes] = ()) -> None:
-        self.ledger.remember(history, self.history, left_out)
+        self.ledger.store_history(history, self.history, left_out)
         self.history = history
 
 
@@ -123,8 +123,8 @@ class _Attempt:
 def _histories_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Don't store histories: stand-ins can't be encoded."""
     monkeypatch.setattr(History, "encode", lambda _history: b"history")
-    monkeypatch.setattr(Reservations, "history", lambda _ledger: KNOWN[-1])
-    true = Reservations.remember
+    monkeypatch.setattr(Reservations, "load_history", lambda _ledger: KNOWN[-1])
+    true = Reservations.store_history
 
     def remember(
         self: Reservations, history: History, since: History, left_out: Collection[bytes] = ()
@@ -132,7 +132,7 @@ def _histories_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         KNOWN.append(since)
         true(self, history, since, left_out)
 
-    monkeypatch.setattr(Reservations, "remember", remember)
+    monkeypatch.setattr(Reservations, "store_history", remember)
 
 
 KNOWN = [History()]
@@ -150,10 +150,10 @@ def test_a_commit_is_on_the_disk_and_leaves_no_earlier_page(
 
 
 def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path) -> None:
-    assert ledger.run(study().question.digest, "p1") is None
+    assert ledger.find_run(study().question.digest, "p1") is None
     run = reserve(ledger)
     again = ledger_in(tmp_path / "ledger")
-    assert again.run(study().question.digest, "p1") == run
+    assert again.find_run(study().question.digest, "p1") == run
     assert (run.state, run.records, run.rows, run.noisy, run.summed, run.given_up) == (
         State.RESERVED,
         2,
@@ -170,7 +170,7 @@ def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path)
         2,
         3,
     )
-    features, labels, ranks = again.rows(run)
+    features, labels, ranks = again.load_rows(run)
     assert features.dtype == np.float32
     assert np.array_equal(features, FEATURES)
     assert np.array_equal(labels, LABELS)
@@ -180,49 +180,49 @@ def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path)
 
 
 def test_the_secret_is_drawn_once(ledger: Reservations, tmp_path: Path) -> None:
-    assert len(ledger.secret) == 32
-    assert ledger.secret == ledger_in(tmp_path / "ledger").secret
-    assert repr(ledger.secret) == "<SecretBytes 32 B>"
-    assert ledger.secret != ledger_in(tmp_path / "other").secret
+    assert len(ledger.installation_secret) == 32
+    assert ledger.installation_secret == ledger_in(tmp_path / "ledger").installation_secret
+    assert repr(ledger.installation_secret) == "<SecretBytes 32 B>"
+    assert ledger.installation_secret != ledger_in(tmp_path / "other").installation_secret
     for harm in ("UPDATE sealed SET value = x'00'", "DELETE FROM sealed"):
-        with closing(sqlite3.connect(tmp_path / "ledger" / DATABASE)) as opened, opened:
+        with closing(sqlite3.connect(tmp_path / "ledger" / DATABASE_FILE)) as opened, opened:
             opened.execute(harm)
         with pytest.raises(StateError, match="is damaged"):
-            _ = ledger_in(tmp_path / "ledger").secret
+            _ = ledger_in(tmp_path / "ledger").installation_secret
 
 
 def test_an_answer_is_final(ledger: Reservations) -> None:
-    few = ledger.answer(study(least=4), "p1", selection(A))
+    few = ledger.answer_run(study(least=4), "p1", selection(A))
     assert (few.state, few.records, few.rows, few.least) == (State.DECLINED, 0, 3, 4)
     with pytest.raises(Misuse, match="final"):
         reserve(ledger)
     with pytest.raises(Misuse, match="holds no reservation"):
-        ledger.rows(few)
+        ledger.load_rows(few)
     reserve(ledger, period="p2")
     with pytest.raises(Misuse, match="final"):
         reserve(ledger, C, period="p2")
-    assert [(run.period, run.state) for run in ledger.runs()] == [("p1", "declined"), ("p2", "reserved")]
+    assert [(run.period, run.state) for run in ledger.list_runs()] == [("p1", "declined"), ("p2", "reserved")]
 
 
 def test_a_noisy_study_is_answered_yes_however_few_rows_there_are(ledger: Reservations) -> None:
-    run = ledger.answer(study(least=4, mu=1.0), "p1", selection(rows=0))
+    run = ledger.answer_run(study(least=4, mu=1.0), "p1", selection(rows=0))
     assert (run.state, run.rows, run.records) == (State.RESERVED, 0, 0)
-    assert ledger.rows(run)[0].shape == (0, 2)
+    assert ledger.load_rows(run)[0].shape == (0, 2)
 
 
 def test_a_held_record_is_free_for_no_other_exact_run(ledger: Reservations) -> None:
     reserve(ledger)
-    assert ledger.free([A, B, C], EXACT) == {C}
+    assert ledger.free_records([A, B, C], EXACT) == {C}
     with pytest.raises(Misuse, match="1 of the records are held"):
         reserve(ledger, B, C, content=study("other"))
-    assert len(ledger.runs()) == 1
-    assert ledger.free([A, B, C], EXACT) == {C}
+    assert len(ledger.list_runs()) == 1
+    assert ledger.free_records([A, B, C], EXACT) == {C}
 
 
 def test_what_one_holds_without_ids_may_be_any_record(ledger: Reservations) -> None:
-    reserve(ledger, WHOLE)
-    assert ledger.free([A], EXACT) == set()
-    assert ledger.free([A], study("noisy", mu=1.0).question) == set()
+    reserve(ledger, NO_IDS_MARK)
+    assert ledger.free_records([A], EXACT) == set()
+    assert ledger.free_records([A], study("noisy", mu=1.0).question) == set()
 
 
 def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reservations) -> None:
@@ -232,7 +232,7 @@ def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reserv
     chain.end(C, "none", left_out=True)
     other = replace(chain.history.settled[-1], survivors=bytes([8] * 32))
     chain.learn(replace(chain.history, settled=(other,)))
-    assert [each.state for each in ledger.runs()] == [State.RESERVED]
+    assert [each.state for each in ledger.list_runs()] == [State.RESERVED]
 
 
 @pytest.mark.parametrize("reason", ["none", "lost"])
@@ -241,11 +241,11 @@ def test_a_certified_or_lost_attempt_spends_for_ever(ledger: Reservations, reaso
     chain = Chain(ledger, run.question)
     chain.enter(C)
     chain.end(C, reason)
-    [run] = ledger.runs()
+    [run] = ledger.list_runs()
     assert (run.state, run.summed) == (State.SPENT, C)
     ledger.give_up(run)
-    assert ledger.free([A, B], EXACT) == set()
-    assert np.array_equal(ledger.rows(run)[0], FEATURES)
+    assert ledger.free_records([A, B], EXACT) == set()
+    assert np.array_equal(ledger.load_rows(run)[0], FEATURES)
 
 
 @pytest.mark.parametrize(
@@ -259,11 +259,11 @@ def test_who_was_left_out_or_whose_certificate_was_erased_spends_nothing(
     chain = Chain(ledger, run.question)
     chain.enter(C)
     chain.end(C, "none", left_out=left_out)
-    assert ledger.runs()[0].state is (State.RESERVED if left_out else State.SPENT)
+    assert ledger.list_runs()[0].state is (State.RESERVED if left_out else State.SPENT)
     ledger.give_up(run)
     chain.end(C, reason)
-    assert ledger.runs()[0].state is State.DECLINED
-    assert ledger.free([A, B], EXACT) == {A, B}
+    assert ledger.list_runs()[0].state is State.DECLINED
+    assert ledger.free_records([A, B], EXACT) == {A, B}
 
 
 def test_an_indicator_spends_and_is_no_sum(ledger: Reservations) -> None:
@@ -271,12 +271,12 @@ def test_an_indicator_spends_and_is_no_sum(ledger: Reservations) -> None:
     chain = Chain(ledger, run.question)
     chain.enter(C, "indicator")
     chain.end(C, "none", "indicator")
-    [run] = ledger.runs()
+    [run] = ledger.list_runs()
     assert (run.state, run.summed) == (State.SPENT, None)
     for context in (A, B):
         chain.enter(context)
         chain.end(context, "none")
-    assert ledger.runs()[0].summed == A
+    assert ledger.list_runs()[0].summed == A
 
 
 def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservations, tmp_path: Path) -> None:
@@ -285,12 +285,12 @@ def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservat
     chain = Chain(ledger, run.question)
     chain.enter(C, "indicator")
     ledger.give_up(run)
-    assert ledger.free([A], EXACT) == set()
+    assert ledger.free_records([A], EXACT) == set()
     with pytest.raises(PeerFault, match="gave up") as caught:
-        ledger.check(attempt(run))
+        ledger.check_attempt(attempt(run))
     assert caught.value.cause is Cause.POLICY_REFUSED
     chain.end(C, "survivors-too-few", "indicator")
-    assert ledger.free([A], EXACT) == {A}
+    assert ledger.free_records([A], EXACT) == {A}
     assert list((tmp_path / "ledger/arrays").iterdir()) == []
     with pytest.raises(Misuse, match="final"):
         reserve(ledger)
@@ -312,24 +312,27 @@ def test_rows_and_vectors_that_a_crash_left_are_removed(
     for left in ("ab" * 32, f".{'cd' * 32}.0f0f"):
         (arrays / left).write_bytes(b"left")
     with monkeypatch.context() as patched:
-        patched.setattr(StateDatabase, "_sweep", lambda *_: None)
+        patched.setattr(StateDatabase, "_remove_unnamed_arrays", lambda *_: None)
         ledger.give_up(run)
     again = StateDatabase(tmp_path / "ledger")
     again.open()
     again.close()
     assert {path.name for path in arrays.iterdir()} == kept
-    assert np.array_equal(ledger.rows(other)[0], FEATURES[:2])
+    assert np.array_equal(ledger.load_rows(other)[0], FEATURES[:2])
 
 
 def test_runs_of_expired_studies_are_given_up(ledger: Reservations) -> None:
     reserve(ledger)
     later = reserve(ledger, C, period="p2")
-    ledger.renew(later, EXPIRES + 10)
-    ledger.renew(later, EXPIRES - 10)
+    ledger.renew_run(later, EXPIRES + 10)
+    ledger.renew_run(later, EXPIRES - 10)
     ledger.give_up_expired(EXPIRES - 1)
-    assert {run.state for run in ledger.runs()} == {State.RESERVED}
+    assert {run.state for run in ledger.list_runs()} == {State.RESERVED}
     ledger.give_up_expired(EXPIRES)
-    assert [(run.state, run.given_up) for run in ledger.runs()] == [("declined", True), ("reserved", False)]
+    assert [(run.state, run.given_up) for run in ledger.list_runs()] == [
+        ("declined", True),
+        ("reserved", False),
+    ]
 
 
 def attempt(run: Run, step: str = "sum", repeats: bytes = NO_CONTEXT) -> Attempt:
@@ -339,23 +342,23 @@ def attempt(run: Run, step: str = "sum", repeats: bytes = NO_CONTEXT) -> Attempt
 def test_each_step_is_opened_once_and_a_sum_is_repeated_as_it_was(ledger: Reservations) -> None:
     run = reserve(ledger)
     chain = Chain(ledger, run.question)
-    assert ledger.check(attempt(run)) == run
+    assert ledger.check_attempt(attempt(run)) == run
     with pytest.raises(PeerFault, match="another attempt"):
-        ledger.check(attempt(run, repeats=C))
+        ledger.check_attempt(attempt(run, repeats=C))
     for context, reason in ((A, "void"), (B, "none")):
         chain.enter(context)
         chain.end(context, reason)
     with pytest.raises(PeerFault, match="step sum of study, period p1 was certified before") as caught:
-        ledger.check(attempt(run))
+        ledger.check_attempt(attempt(run))
     assert caught.value.cause is Cause.ALREADY_SUMMED
-    assert ledger.check(attempt(run, repeats=B)).state is State.SPENT
+    assert ledger.check_attempt(attempt(run, repeats=B)).state is State.SPENT
     chain.enter(C)
     chain.end(C, "none")
     for other in (A, C):
         with pytest.raises(PeerFault, match=r"^repeat-mismatch:"):
-            ledger.check(attempt(run, repeats=other))
+            ledger.check_attempt(attempt(run, repeats=other))
     with pytest.raises(PeerFault, match="holds no reservation"):
-        ledger.check(attempt(replace(run, period="p9")))
+        ledger.check_attempt(attempt(replace(run, period="p9")))
 
 
 def test_one_reservation_has_one_question_for_each_extractor(ledger: Reservations) -> None:
@@ -363,25 +366,25 @@ def test_one_reservation_has_one_question_for_each_extractor(ledger: Reservation
     chain = Chain(ledger, run.question)
     chain.enter(C)
     chain.end(C, "none")
-    base = ledger.under(C)
+    base = ledger.run_of_attempt(C)
     assert base is not None
     assert base.number == run.number
     other = study("other", extractor="ab" * 32)
-    derived = ledger.answer(other, "p1", selection(), base=base)
+    derived = ledger.answer_run(other, "p1", selection(), base=base)
     assert (derived.base, derived.state, derived.records, derived.summed) == (run.number, State.SPENT, 2, C)
     for again in (study("third", extractor="ab" * 32), study("fourth")):
         with pytest.raises(Misuse, match="summed under this extractor before"):
-            ledger.answer(again, "p1", selection(), base=base)
-    assert ledger.under(D) is None
-    assert ledger.free([A, B, C], EXACT) == {C}
+            ledger.answer_run(again, "p1", selection(), base=base)
+    assert ledger.run_of_attempt(D) is None
+    assert ledger.free_records([A, B, C], EXACT) == {C}
 
 
 def test_a_reservation_has_one_vector_of_a_name(ledger: Reservations) -> None:
     run = reserve(ledger)
-    assert ledger.vector(run, "sum") is None
+    assert ledger.load_vector(run, "sum") is None
     ledger.keep_vector(run, "sum", np.array([1, -2, 3]))
     ledger.keep_vector(run, "sum", np.array([1, -2, 3]))
-    kept = ledger.vector(run, "sum")
+    kept = ledger.load_vector(run, "sum")
     assert kept is not None
     assert kept.tolist() == [1, -2, 3]
     with pytest.raises(Misuse, match="one vector sum"):
@@ -399,19 +402,19 @@ def remove_rows(folder: Path) -> None:
 
 
 def damage_ledger(folder: Path) -> None:
-    (folder / DATABASE).write_bytes(b"not a database" * 100)
+    (folder / DATABASE_FILE).write_bytes(b"not a database" * 100)
 
 
 def flip_a_bit_of_a_record(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / DATABASE)) as opened:
+    with closing(sqlite3.connect(folder / DATABASE_FILE)) as opened:
         [record] = opened.execute("SELECT record FROM held LIMIT 1").fetchone()
-    content = bytearray((folder / DATABASE).read_bytes())
+    content = bytearray((folder / DATABASE_FILE).read_bytes())
     content[content.index(record) + 31] ^= 1
-    (folder / DATABASE).write_bytes(content)
+    (folder / DATABASE_FILE).write_bytes(content)
 
 
 def age_ledger(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / DATABASE)) as opened:
+    with closing(sqlite3.connect(folder / DATABASE_FILE)) as opened:
         opened.execute("PRAGMA user_version = 99")
 
 
@@ -431,7 +434,7 @@ def test_damage_is_refused_and_never_guessed_at(
     run = reserve(ledger)
     harm(tmp_path / "ledger")
     with pytest.raises(StateError, match=said):
-        ledger.rows(run)
+        ledger.load_rows(run)
 
 
 class Crash(BaseException):
@@ -446,8 +449,8 @@ def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
     written, transaction = write_durably, StateDatabase.write
 
     def life(ledger: Reservations) -> None:
-        run = ledger.run(study().question.digest, "p1") or reserve(ledger)
-        if ledger.vector(run, "sum") is None:
+        run = ledger.find_run(study().question.digest, "p1") or reserve(ledger)
+        if ledger.load_vector(run, "sum") is None:
             ledger.keep_vector(run, "sum", np.array([1, 2]))
         chain = Chain(ledger, run.question)
         chain.enter(C)
@@ -480,13 +483,13 @@ def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
                 life(ledger_in(folder))
         again = ledger_in(folder)
         # Nothing is half there: a run in the ledger has its rows, a vector in the ledger its file.
-        for run in again.runs():
-            again.rows(run)
-            again.vector(run, "sum")
+        for run in again.list_runs():
+            again.load_rows(run)
+            again.load_vector(run, "sum")
         life(again)
-        [run] = again.runs()
+        [run] = again.list_runs()
         assert (run.state, run.records, run.summed) == (State.SPENT, 2, D)
-        assert again.free([A, B, C, D], EXACT) == {C, D}
+        assert again.free_records([A, B, C, D], EXACT) == {C, D}
         point += 1
     assert point > 8
 

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.evidence import Evidence
 from client_sdk.identity import Identity
-from client_sdk.member import judge
+from client_sdk.member import judge_result
 from client_sdk.records import Records
 from client_sdk.result import Result
 from tests.support.consortium import CLASSES, NOISY, Consortium
@@ -27,7 +27,7 @@ from veilsum.protocol.messages import Evictions, Proof, Survivor, UploadHeader
 from veilsum.protocol.record import DisputeView, DocumentView, sign_record
 from veilsum.protocol.rest import NoiseView
 from veilsum.protocol.transcript import Transcript
-from veilsum.study.answers import refusal
+from veilsum.study.answers import refusal_document
 from veilsum.study.result_files import document_file
 
 
@@ -294,13 +294,13 @@ def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(
     with pytest.warns(UserWarning, match="no temperature"):
         before = result.probabilities(np.eye(3))
     everything = consortium.records("member-0")
-    assert judge(session, result, everything, None) is result  # each row was summed
+    assert judge_result(session, result, everything, None) is result  # each row was summed
     features, labels = map(
         np.concatenate, zip(consortium.data("member-0"), consortium.data("member-1"), strict=True)
     )
     ids = [f"p1-{row}" for row in range(len(consortium.data("member-0")[1]))]
     more = Records(features, labels, ids + [f"new-{row}" for row in range(len(labels) - len(ids))])
-    judged = judge(session, result, more, None)
+    judged = judge_result(session, result, more, None)
     assert judged.judged is not None
     assert judged.judged.records == len(labels) - len(ids)
     assert judged.judged.accuracy == result.evaluate(*consortium.data("member-1"))
@@ -308,7 +308,7 @@ def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(
     assert judged.judged.own_accuracy == pytest.approx(
         (own.predict(consortium.data("member-1")[0], normalise=True) == consortium.data("member-1")[1]).mean()
     )
-    assert judge(session, result, everything, more).judged is not None  # of a file
+    assert judge_result(session, result, everything, more).judged is not None  # of a file
     # The temperature goes with the result, on disk too.
     judged.save(tmp_path / "out")
     loaded = Result.load(tmp_path / "out")
@@ -375,7 +375,7 @@ def test_a_member_makes_its_own_head_of_pooled_sums(stage: Stage, tmp_path: Path
     assert result.notes("pooled") == {"bias": False}
     with pytest.raises(Misuse, match="publishes no lda beside its head, but pooled, posterior"):
         result.arrays("lda")
-    refused = document_file(refusal(CalibrationError("too few rows")))
+    refused = document_file(refusal_document(CalibrationError("too few rows")))
     with pytest.raises(Misuse, match="no lda follows from the round's sums: CalibrationError: too few rows"):
         replace(result, document_files={"lda": refused}).arrays("lda")
     solution = result.record.solution.model_copy(update={"ridge": None})

@@ -42,7 +42,7 @@ def exchange(
         Reporter(events.append),
     )
     supply: Iterator[Response | Unreached] = iter(answers)
-    flow = caller.call(request)
+    flow = caller.send_with_retries(request)
     effect = next(flow)
     try:
         while True:

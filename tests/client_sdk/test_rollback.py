@@ -17,7 +17,7 @@ QUESTION = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 6}
 def known(consortium: Consortium) -> set[Any]:
     """Return every member's ledger."""
     stores = (Store(consortium.folder / member) for member in consortium.ids)
-    return {store.ledger.history() for store in stores}
+    return {store.ledger.load_history() for store in stores}
 
 
 def causes(results: dict[str, Any]) -> set[Any]:

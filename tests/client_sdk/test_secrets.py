@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from client_sdk import database
-from client_sdk.database import DATABASE
+from client_sdk.database import DATABASE_FILE
 from client_sdk.effects import Flow
 from client_sdk.identity import Identity
 from client_sdk.member import Member
@@ -39,14 +39,14 @@ class Witness:
     def look(self) -> None:
         conversations = self.federation.open["member-0"]
         session = conversations.session
-        for cohort, held in session.store.cohorts():
+        for cohort, held in session.store.stored_phases():
             things = (held, held.phase, session, session.store, session.key, conversations)
             self.shown.extend(map(repr, things))
             self.secrets |= secrets_of(held.phase)
-            if (unsent := session.store.unsent(cohort)) is not None:
+            if (unsent := session.store.load_unsent(cohort)) is not None:
                 self.shown.append(repr(unsent))
                 self.seeds.add(bytes(unsent[0]))
-        self.shown.append(repr(session.store.ledger.secret))
+        self.shown.append(repr(session.store.ledger.installation_secret))
 
 
 def secrets_of(value: object) -> set[bytes]:
@@ -91,7 +91,7 @@ def test_no_repr_no_log_and_no_other_file_holds_a_secret(
     witness.secrets |= witness.seeds
     text = "\n".join([*witness.shown, *map(repr, (results, consortium.events)), caplog.text])
     assert [form for secret in witness.secrets for form in forms(secret) if form in text] == []
-    state = witness.home / "state" / DATABASE
+    state = witness.home / "state" / DATABASE_FILE
     allowed = {witness.home / "identity.key", state}
     assert CANARY in state.read_bytes()
     for path in witness.home.rglob("*"):

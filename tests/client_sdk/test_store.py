@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from client_sdk.database import DATABASE, StateDatabase
+from client_sdk.database import DATABASE_FILE, StateDatabase
 from client_sdk.errors import StateError
 from client_sdk.store import Store
 from tests.support.consortium import Consortium
@@ -26,7 +26,7 @@ def test_a_member_does_not_begin_without_its_state(consortium: Consortium) -> No
     """Otherwise it would treat every record as free."""
     consortium.enrol()
     consortium.close()
-    (consortium.folder / "member-0/state" / DATABASE).unlink()
+    (consortium.folder / "member-0/state" / DATABASE_FILE).unlink()
     with pytest.raises(StateError, match="is missing"):
         consortium.member("member-0")
 
@@ -35,12 +35,17 @@ def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(consortium: 
     cohort = bytes.fromhex(consortium.enrol())
     consortium.close()
     folder = consortium.folder / "member-0"
-    path = folder / "state" / DATABASE
+    path = folder / "state" / DATABASE_FILE
 
     def known() -> object:
         store = Store(folder)
         try:
-            return store.held(cohort), store.roster(), store.study("study"), store.ledger.secret
+            return (
+                store.load_phase(cohort),
+                store.newest_roster(),
+                store.newest_study("study"),
+                store.ledger.installation_secret,
+            )
         except StateError as error:
             return str(error)
 
@@ -61,10 +66,10 @@ def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(consortium: 
 
 NAME = b"\xab" * 32
 READERS: dict[str, Callable[[Store], object]] = {
-    "roster": Store.roster,
-    "study/study": lambda store: store.study("study"),
-    f"phase/{NAME.hex()}": lambda store: store.held(NAME),
-    "history": lambda store: store.ledger.history(),
+    "roster": Store.newest_roster,
+    "study/study": lambda store: store.newest_study("study"),
+    f"phase/{NAME.hex()}": lambda store: store.load_phase(NAME),
+    "history": lambda store: store.ledger.load_history(),
 }
 
 
@@ -76,19 +81,19 @@ READERS: dict[str, Callable[[Store], object]] = {
 def test_what_is_no_state_is_the_folders_fault_and_the_file_is_named(
     store: Store, tmp_path: Path, name: str, content: bytes
 ) -> None:
-    StateDatabase(tmp_path / "state").keep(name, None, content)
+    StateDatabase(tmp_path / "state").store_sealed(name, None, content)
     with pytest.raises(StateError, match=f"^{tmp_path}/state/.*make one with Identity.create"):
         READERS[name](store)
-    with closing(sqlite3.connect(tmp_path / "state" / DATABASE)) as database, database:
+    with closing(sqlite3.connect(tmp_path / "state" / DATABASE_FILE)) as database, database:
         database.execute("UPDATE sealed SET value = CAST(value || x'00' AS BLOB) WHERE name = ?", (name,))
-    with pytest.raises(StateError, match=f"^{tmp_path}/state/{DATABASE} is damaged .{name}"):
+    with pytest.raises(StateError, match=f"^{tmp_path}/state/{DATABASE_FILE} is damaged .{name}"):
         READERS[name](Store(tmp_path))
 
 
 def test_a_history_with_more_behind_it_is_refused(store: Store, tmp_path: Path) -> None:
-    StateDatabase(tmp_path / "state").keep("history", None, History().encode() + b"\0")
+    StateDatabase(tmp_path / "state").store_sealed("history", None, History().encode() + b"\0")
     with pytest.raises(StateError, match="by another release"):
-        store.ledger.history()
+        store.ledger.load_history()
 
 
 def test_nothing_that_was_replaced_or_erased_is_left_in_the_database(tmp_path: Path, store: Store) -> None:
@@ -102,11 +107,11 @@ def test_nothing_that_was_replaced_or_erased_is_left_in_the_database(tmp_path: P
             name = random.choice([*now, fresh]) if random.random() < 0.6 else fresh
             erased += [now.pop(name)] if name in now else []
             if random.random() < 0.1:
-                database.drop(name)
+                database.erase_sealed(name)
                 continue
             now[name] = random.randbytes(32)
             around = (random.randbytes(random.choice([0, 40, 900, 9000])) for _ in range(2))
-            database.keep(name, None, now[name].join(around))
+            database.store_sealed(name, None, now[name].join(around))
     raw = b"".join(path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file())
     assert all(secret in raw for secret in now.values())
     assert len(erased) > 300
@@ -124,13 +129,13 @@ def test_a_full_disk_is_no_damage(store: Store, tmp_path: Path, consortium: Cons
         def too_much() -> None:
             learned = History(head=b"h" * 32, length=2)
             with database.write():
-                store.ledger.remember(learned, History())
-                assert store.ledger.history() == learned
-                database.keep("phase/00", None, bytes(50_000))
+                store.ledger.store_history(learned, History())
+                assert store.ledger.load_history() == learned
+                database.store_sealed("phase/00", None, bytes(50_000))
 
         with pytest.raises(OSError, match="full"):
             too_much()
-        assert store.ledger.history() == History()
+        assert store.ledger.load_history() == History()
         store.see_roster(consortium.roster)
 
 
@@ -155,27 +160,29 @@ def test_a_kept_result_that_was_changed_is_the_folders_fault_and_can_be_fetched_
 
 
 def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:
-    assert store.ledger.history() == History()
+    assert store.ledger.load_history() == History()
     learned = History(head=b"h" * 32, length=2)
-    store.ledger.remember(learned, History())
-    assert store.ledger.history() == learned
+    store.ledger.store_history(learned, History())
+    assert store.ledger.load_history() == learned
     for other in (History(), History(head=b"i" * 32, length=3)):
         with pytest.raises(StateError, match="the history has grown since this step began"):
-            store.ledger.remember(other, History())
-    assert store.ledger.history() == learned
+            store.ledger.store_history(other, History())
+    assert store.ledger.load_history() == learned
 
 
 def test_a_phase_is_stored_with_what_it_learned_or_not_at_all(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cohort, session = bytes.fromhex(consortium.enrol()), consortium.open["member-0"].session
-    held = session.store.held(cohort)
+    held = session.store.load_phase(cohort)
     assert held is not None
-    monkeypatch.setattr(Store, "hold", stop)
+    monkeypatch.setattr(Store, "store_phase", stop)
     with pytest.raises(KeyboardInterrupt):
-        session.hold(cohort, held.phase, held.phase.knowing(History(head=b"h" * 32, length=2)), "")
-    assert session.store.ledger.history() == History()
-    assert session.store.held(cohort) == held
+        session.store_phase(
+            cohort, held.phase, held.phase.with_history(History(head=b"h" * 32, length=2)), ""
+        )
+    assert session.store.ledger.load_history() == History()
+    assert session.store.load_phase(cohort) == held
 
 
 def stop(*_: object) -> None:

@@ -54,7 +54,7 @@ def test_revoked_expired_and_far_studies_are_refused(
     assert "revokes" in enrolling(consortium, cohort).detail
     consortium.operator.publish_roster(consortium.make_roster(3))
     now_s = int(consortium.clock())
-    monkeypatch.setattr(federations, "LIFETIME_MAX_S", 100 * DAY_S)
+    monkeypatch.setattr(federations, "ROUND_LIFETIME_MAX_S", 100 * DAY_S)
     far = opened(consortium, consortium.make_study({"name": "far", "expires": now_s + 91 * DAY_S}))
     assert "expires in 91 days" in enrolling(consortium, far).detail
     expired = opened(consortium, consortium.make_study({"name": "short", "expires": now_s + 5}))
@@ -68,7 +68,7 @@ def test_a_study_signed_by_the_rosters_study_key_alone(consortium: Consortium) -
     consortium.operator.publish_roster(consortium.make_roster(2, study_key=lead.public))
     assert enrolling(consortium, cohort).cause is Cause.BAD_SIGNATURE
     content = consortium.content({"version": 2}).to_bytes()
-    study = Study.make(lead, federation=consortium.admin.public, content=content)
+    study = Study.make_signed(lead, federation=consortium.admin.public, content=content)
     assert enrolling(consortium, opened(consortium, study)) is None
 
 

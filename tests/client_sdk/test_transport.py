@@ -17,7 +17,7 @@ from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreache
 from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from client_sdk.signing import Signer
-from client_sdk.transport import AsyncDriver, BlockingDriver, _tls
+from client_sdk.transport import AsyncDriver, BlockingDriver, _tls_context
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.request_signature import RequestSignature, Target, content_digest
@@ -212,7 +212,7 @@ def test_an_encoded_answer_is_refused_unread(run: Runner, encoding: str) -> None
 
 
 def test_an_answer_that_drips_is_given_up(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "READ_S", 0.05)
+    monkeypatch.setattr(transport, "READ_TIMEOUT_S", 0.05)
 
     class Drops(httpx.SyncByteStream, httpx.AsyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
@@ -283,14 +283,14 @@ def test_an_address_has_a_scheme_and_a_host(url: str) -> None:
 
 def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
     url = "https://sum.example.org"
-    checked, unchecked = _tls(url, True, None), _tls(url, False, None)
+    checked, unchecked = _tls_context(url, True, None), _tls_context(url, False, None)
     assert (checked.verify_mode, checked.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert (unchecked.verify_mode, unchecked.check_hostname) == (ssl.CERT_NONE, False)
     with pytest.raises(Misuse, match=r"^verify: .*none.pem is not a readable PEM file"):
-        _tls(url, str(tmp_path / "none.pem"), None)
+        _tls_context(url, str(tmp_path / "none.pem"), None)
     for cert in (str(tmp_path / "none.pem"), (str(tmp_path / "a"), str(tmp_path / "b"))):
         with pytest.raises(Misuse, match=r"^cert: can't use"):
-            _tls(url, True, cert)
+            _tls_context(url, True, cert)
 
 
 async def test_a_flows_own_steps_leave_the_event_loop_free() -> None:

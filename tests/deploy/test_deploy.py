@@ -15,7 +15,7 @@ from typer.main import get_command
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from docs.hooks import commands
-from service.coordination.readiness import PATIENCE_S
+from service.coordination.readiness import CHECK_TIMEOUT_S
 from service.settings import SECRETS_DIR
 from tests.deploy.services import settings_of
 from veilsum.cli.app import app
@@ -175,7 +175,7 @@ def test_the_chart_without_its_conditions_is_what_kubernetes_reads() -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    assert container["readinessProbe"]["timeoutSeconds"] > PATIENCE_S
+    assert container["readinessProbe"]["timeoutSeconds"] > CHECK_TIMEOUT_S
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["livenessProbe"]["timeoutSeconds"] >= 5
     selector = kinds["Deployment"]["spec"]["selector"]["matchLabels"]

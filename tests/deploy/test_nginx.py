@@ -28,7 +28,7 @@ from service.settings import Settings
 from tests.support.authority import Authority
 from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, records
 from tests.support.servers import lacking
-from veilsum.cli.admin import create_admin, revised
+from veilsum.cli.admin import create_admin, revise_draft
 from veilsum.cli.demo.consortium import demo_study
 from veilsum.cli.demo.coordinator import free_port
 from veilsum.cli.demo.plan import DemoPlan
@@ -171,14 +171,14 @@ def test_a_signed_run(door: Door, tmp_path: Path) -> None:
             return next(iter(live.join(own, once=True))).counted
 
     with Operator(door.url, "the operator's own token", **shown) as operator, ThreadPoolExecutor(4) as pool:
-        draft = revised(
+        draft = revise_draft(
             None,
             coordinator=operator.coordinator().public_key,
             members=[f"{each.member}={each.public.hex()}" for each in identities],
         )
-        operator.publish_roster(draft.sign(admin))
-        study = operator.publish_study(study_signed.sign(content, admin.public, admin, time.time()))
-        run = pool.submit(Following(operator, lambda _: None).run, admin.public.hex(), study, PERIOD)
+        operator.publish_roster(draft.sign_roster(admin))
+        study = operator.publish_study(study_signed.sign_study(content, admin.public, admin, time.time()))
+        run = pool.submit(Following(operator, lambda _: None).run_study, admin.public.hex(), study, PERIOD)
         assert list(pool.map(contributed, identities)) == [True] * 3
         assert run.result().state == "done"
     # Under another host name, the signatures are for another address, and are refused.
@@ -188,5 +188,5 @@ def test_a_signed_run(door: Door, tmp_path: Path) -> None:
         ) as astray,
         pytest.raises(PeerFault) as refused,
     ):
-        astray.publish_roster(revised(draft, name="other").sign(admin))
+        astray.publish_roster(revise_draft(draft, name="other").sign_roster(admin))
     assert refused.value.cause is Cause.REQUEST_FORGED

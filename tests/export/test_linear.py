@@ -15,7 +15,7 @@ from veilsum.calibration.random_features import KernelHead
 from veilsum.export.linear import layer_of, linear_head
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.record import CombinedRecord, SolutionView
-from veilsum.protocol.rest import HEAD
+from veilsum.protocol.rest import HEAD_METADATA
 
 
 def test_a_head_is_the_same_from_a_result_its_file_and_its_parts(result: Result, tmp_path: Path) -> None:
@@ -62,6 +62,6 @@ def test_what_is_no_linear_head_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Misuse):
         linear_head(kernel)
     away = Calibrated(Head(np.eye(3), None, (), centre=np.zeros(3)))
-    save_file(away.arrays, missing, {HEAD: json.dumps(away.notes)})
+    save_file(away.arrays, missing, {HEAD_METADATA: json.dumps(away.notes)})
     with pytest.raises(Misuse):
         linear_head(missing)

@@ -80,7 +80,7 @@ def test_fit_takes_part_in_a_run(consortium: Callable[..., Consortium]) -> None:
         assert run.result(PATIENCE_S).code == 0
     assert classifier.result_ is not None
     classifier.result_.verify(bytes.fromhex(c.admin))
-    assert Store(c.folder / "m0").unexported() == ()
+    assert Store(c.folder / "m0").unexported_folders() == ()
     assert classifier.result_.counted
     test = dict(np.load(c.test))
     assert classifier.score(test["features"], names[test["labels"]]) > 0.9

@@ -21,7 +21,7 @@ from veilsum.calibration.head_file import Calibrated
 from veilsum.export import to_torch
 from veilsum.export.torch import CalibratedHead, classifier_name, head_inputs, replace_head
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.rest import HEAD
+from veilsum.protocol.rest import HEAD_METADATA
 
 PIXELS, DIM = 12, 6
 pytestmark = pytest.mark.filterwarnings("ignore:this head has no temperature")
@@ -187,7 +187,7 @@ def test_a_verified_round_s_result_with_a_temperature_in_half_precision(result: 
 def test_softmax_of_the_model_s_logits_is_the_result_s_probabilities(result: Result, tmp_path: Path) -> None:
     calibrated = replace(result.calibrated, temperature=0.1)  # as records held out have found it
     path = tmp_path / "head.safetensors"
-    save_file(calibrated.arrays, path, {HEAD: json.dumps(calibrated.notes)})
+    save_file(calibrated.arrays, path, {HEAD_METADATA: json.dumps(calibrated.notes)})
     z = 3 * torch.randn(9, DIM)
     expected = result.probabilities(z.numpy(), temperature=0.1)
     for source in (calibrated, path):

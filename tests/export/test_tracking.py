@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Result
-from veilsum.export.tracking import facts, figures, log_to_mlflow, log_to_tensorboard
+from veilsum.export.tracking import log_to_mlflow, log_to_tensorboard, result_figures, run_facts
 
 
 def test_a_result_in_an_mlflow_run(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +45,10 @@ def test_a_result_on_a_tensorboard(result: Result, tmp_path: Path) -> None:
         with tensorboard.SummaryWriter(str(tmp_path)) as writer:
             log_to_tensorboard(result, writer, 7, accuracy=0.875)
         events = EventAccumulator(str(tmp_path)).Reload()
-    assert {f"veilsum/{name}" for name in (*figures(result), "accuracy")} == set(events.Tags()["scalars"])
+    assert {f"veilsum/{name}" for name in (*result_figures(result), "accuracy")} == set(
+        events.Tags()["scalars"]
+    )
     [event] = events.Scalars("veilsum/rows")
     assert (event.step, event.value) == (7, result.record.rows)
     [text] = events.Tensors("veilsum/round/text_summary")
-    assert facts(result)["round"].encode() in text.tensor_proto.string_val[0]
+    assert run_facts(result)["round"].encode() in text.tensor_proto.string_val[0]

@@ -25,11 +25,11 @@ def sparse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Federation]:
 
     Real rings start at about 700 members. A member that doesn't decrypt is shown only the cards that it needs.
     """
-    sized = sizing.size
+    sized = sizing.size_cohort
 
     def ring(*args: Any, **kwargs: Any) -> Sizes:
         return replace(sized(*args, **kwargs), degree=4, window_dropped_max=1)
 
-    monkeypatch.setattr(attempt, "size", ring)
+    monkeypatch.setattr(attempt, "size_cohort", ring)
     monkeypatch.setattr(enrolling, "ALL_CARDS_MAX", 5)
     return lambda **changes: Federation(12, **{"decryptors": (0, 3, 6, 9), **changes})

@@ -22,7 +22,7 @@ from veilsum.protocol.messages import (
     VoidRequest,
     Vote,
     cards_tree,
-    parse,
+    parse_message,
 )
 
 
@@ -33,7 +33,7 @@ def without_a_card(message: Cards) -> Cards:
 def in_part(message: Cards) -> Cards:
     """Show the cards as to a member of a large cohort: all are bound by the root, but not all are included."""
     tree = cards_tree(each.card for each in message.shown)
-    shown = tuple(replace(each, path=tuple(tree.path(place))) for place, each in enumerate(message.shown))
+    shown = tuple(replace(each, path=tuple(tree.path_to(place))) for place, each in enumerate(message.shown))
     return replace(message, shown=shown[1:])
 
 
@@ -169,7 +169,7 @@ DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
     "the end cut off": (lambda e: e.__delitem__(slice(find(e, Certificate), None)), Cause.OUTCOME_MISSING),
     "an upload twice": (repeat(UploadSummary), Cause.DUPLICATE),
     "an upload twice, with another path": (
-        lambda e: e.insert(5, replace(parse(e[4]), path=()).to_bytes()),  # type: ignore[call-arg]  # an upload
+        lambda e: e.insert(5, replace(parse_message(e[4]), path=()).to_bytes()),  # type: ignore[call-arg]  # an upload
         Cause.DUPLICATE,
     ),
     "a certificate twice": (repeat(Certificate), Cause.DUPLICATE),
@@ -179,7 +179,7 @@ DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
         lambda e: rewritten(
             e,
             4,
-            header=replace(parse(e[4]).header, member="stranger"),  # type: ignore[attr-defined]  # an upload
+            header=replace(parse_message(e[4]).header, member="stranger"),  # type: ignore[attr-defined]  # an upload
         ),
         Cause.UNKNOWN_MEMBER,
     ),
@@ -187,7 +187,7 @@ DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
         lambda e: rewritten(
             e,
             4,
-            header=replace(parse(e[4]).header, salt=bytes(32)),  # type: ignore[attr-defined]  # an upload
+            header=replace(parse_message(e[4]).header, salt=bytes(32)),  # type: ignore[attr-defined]  # an upload
         ),
         Cause.BAD_SIGNATURE,
     ),
@@ -207,7 +207,7 @@ DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
         lambda e: rewritten(
             e,
             find(e, Freeze),
-            headers=parse(e[find(e, Freeze)]).headers[1:],  # type: ignore[attr-defined]  # a proposal
+            headers=parse_message(e[find(e, Freeze)]).headers[1:],  # type: ignore[attr-defined]  # a proposal
         ),
         Cause.SURVIVORS_INVALID,
     ),
@@ -216,16 +216,16 @@ DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
         lambda e: rewritten(
             e,
             find(e, Certificate),
-            votes=parse(e[find(e, Certificate)]).votes[1:],  # type: ignore[attr-defined]  # a certificate
+            votes=parse_message(e[find(e, Certificate)]).votes[1:],  # type: ignore[attr-defined]  # a certificate
         ),
         Cause.CERTIFICATE_INVALID,
     ),
     "a void request after the certificate": (
-        lambda e: e.append(VoidRequest(parse(e[-1]).context, "cancelled").to_bytes()),  # type: ignore[attr-defined]  # a reveal
+        lambda e: e.append(VoidRequest(parse_message(e[-1]).context, "cancelled").to_bytes()),  # type: ignore[attr-defined]  # a reveal
         Cause.WRONG_PHASE,
     ),
     "evictions of nobody": (
-        lambda e: e.append(Evictions(parse(e[-1]).context, ()).to_bytes()),  # type: ignore[attr-defined]  # a reveal
+        lambda e: e.append(Evictions(parse_message(e[-1]).context, ()).to_bytes()),  # type: ignore[attr-defined]  # a reveal
         Cause.EVICTION_INVALID,
     ),
 }

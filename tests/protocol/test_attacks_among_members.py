@@ -57,7 +57,7 @@ def test_one_false_complaint_stops_no_exact_round_over_the_same_records() -> Non
         assert outcome.survivors == federation.ids
         assert outcome.phase.disputes == ()
         found = verdict(federation)
-        assert found.kept
+        assert found.is_faultless
         assert {(each.cause, "member-01" in each.parties) for each in found.findings} == {
             (Cause.BOX_REFUSED, True)
         }
@@ -102,7 +102,7 @@ def test_colluders_who_complain_and_do_not_upload_cost_nobody_else_where_the_sum
     assert set(outcome.survivors) == set(honest)
     assert federation.phase.attempt.quorum.survivors_min <= len(honest)
     found = verdict(federation)
-    assert found.kept
+    assert found.is_faultless
     assert all({*each.parties} & {*liars} for each in found.findings)
 
 

@@ -98,7 +98,7 @@ def certificate(
 ) -> Certificate:
     outcome = outcome or survivors_hash(attempt.context, survivors)
     votes = tuple(
-        Vote.make(federation.keys[m], context=attempt.context, member=m, outcome=outcome)
+        Vote.make_signed(federation.keys[m], context=attempt.context, member=m, outcome=outcome)
         for m in (federation.ids[v] for v in voters)
     )
     return Certificate(attempt.context, survivors, "none", votes)

@@ -2,7 +2,7 @@ import pytest
 
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.cost import cost_in_words, cost_of, estimate, in_bytes
+from veilsum.protocol.cost import cost_in_words, cost_of, estimate_cost, in_bytes
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.messages import Cards, Message, Upload
 from veilsum.protocol.sizing import Quorum
@@ -21,7 +21,7 @@ def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
         for member in federation.ids:
             chunks = sum(len(packed) for (owner, _), packed in federation.spool.items() if owner == member)
             # All but the announcement's framing, and a box more: a decryptor sends itself none.
-            foreseen = cost_of(attempt).upload_bytes + 32 * attempt.chunks
+            foreseen = cost_of(attempt).upload_bytes + 32 * attempt.chunk_count
             assert abs(announced[member] + chunks - foreseen) < 512
 
 
@@ -77,7 +77,7 @@ def test_measured_rounds_cost_once_to_twice_the_estimate(
     members: int, lost: int, ring_bits: int, member_ms: int, upload_mb: float, coordinator_ms: int
 ) -> None:
     """As in the README's table: all members decrypt, on the complete graph."""
-    cost = estimate(Quorum.derive(members, members), members - 1, lost, ELEMENTS, ring_bits)
+    cost = estimate_cost(Quorum.derive_quorum(members, members), members - 1, lost, ELEMENTS, ring_bits)
     assert 1 < member_ms / (cost.decryptor_cpu_ns / 1e6) < 2
     assert 1 < coordinator_ms / (cost.coordinator_cpu_ns / 1e6) < 2
     assert cost.upload_bytes / 1e6 == pytest.approx(upload_mb, abs=0.1)
@@ -98,4 +98,4 @@ def test_measured_rounds_cost_once_to_twice_the_estimate(
 )
 def test_impossible_rounds_are_a_misuse(degree: int, lost: int, elements: int, ring_bits: int) -> None:
     with pytest.raises(Misuse):
-        estimate(Quorum.derive(9, 9), degree, lost, elements, ring_bits)
+        estimate_cost(Quorum.derive_quorum(9, 9), degree, lost, elements, ring_bits)

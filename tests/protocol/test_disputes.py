@@ -108,7 +108,7 @@ def test_a_quarter_of_two_hundred_that_lie_at_their_worst_cost_a_quarter() -> No
 def test_what_takes_too_many_branchings_drops_both_ends_of_a_matching(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disputes, "WORK_MAX", limit)
+    monkeypatch.setattr(disputes, "SEARCH_WORK_MAX", limit)
     disputed = bipartite(50, 4)
     dropped = vertex_cover(CONTEXT, disputed)
     assert covers(dropped, disputed)
@@ -135,7 +135,7 @@ def test_a_component_is_allowed_fewer_branchings_the_more_disputes_it_has(
 ) -> None:
     ring = [edge(BY_RANK[i], BY_RANK[(i + 1) % 5]) for i in range(5)]
     for limit, dropped in ((5, 3), (4, 4)):
-        monkeypatch.setattr(disputes, "WORK_MAX", limit)
+        monkeypatch.setattr(disputes, "SEARCH_WORK_MAX", limit)
         assert len(vertex_cover(CONTEXT, ring)) == dropped
 
 
@@ -181,7 +181,7 @@ def test_the_best_result_stands_where_the_search_is_cut_off(liars: int) -> None:
 
 
 def test_hundreds_of_liars_do_not_keep_the_coordinator_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disputes, "WORK_MAX", 100_000)  # a tenth of it, as quick a machine
+    monkeypatch.setattr(disputes, "SEARCH_WORK_MAX", 100_000)  # a tenth of it, as quick a machine
     disputed = bipartite(600, 4)
     dropped = vertex_cover(CONTEXT, disputed)
     assert covers(dropped, disputed)

@@ -33,9 +33,9 @@ from veilsum.protocol.messages import (
     Upload,
     UploadSummary,
     Vote,
-    parse,
+    parse_message,
 )
-from veilsum.protocol.replay import Verdict, follows, replay
+from veilsum.protocol.replay import Verdict, refusal_follows, replay_transcript
 from veilsum.protocol.sealing import commitment_tree
 from veilsum.protocol.shelf import Trees
 
@@ -59,7 +59,7 @@ def framing(federation: Federation, made: BadRun) -> set[tuple[tuple[str, ...], 
 def test_evidence_changed_names_the_coordinator() -> None:
     federation = bad()
     held = evidence(federation)
-    reveals = [m for m in federation.transcript.messages() if isinstance(m, RevealSummary)]
+    reveals = [m for m in federation.transcript.decode_messages() if isinstance(m, RevealSummary)]
     honest = next(each for each in reveals if each.member != "member-1")
     for changes in (
         {"run": bytes(36)},
@@ -92,7 +92,7 @@ def test_a_dealer_that_signs_two_uploads_frames_no_decryptor() -> None:
     row = bytes(len(held.row))
     tree = commitment_tree([held.row], [row] * 5)
     forged = again(held.header, federation.keys[dealer], commitment_root=tree.root)
-    framed = replace(held, header=forged, row=row, row_path=tuple(tree.path(2)))
+    framed = replace(held, header=forged, row=row, row_path=tuple(tree.path_to(2)))
     assert framing(federation, framed) == {(COORDINATOR, "share-invalid")}
 
 
@@ -112,7 +112,7 @@ def test_a_reveal_that_its_decryptor_did_not_sign_is_none_and_accuses_nobody() -
 
     def edit(entries: Entries) -> None:
         at = find(entries, RevealSummary, "member-2")
-        reveal = of(RevealSummary, parse(entries[at]))
+        reveal = of(RevealSummary, parse_message(entries[at]))
         entries[at] = again(reveal, federation.coordinator, outcome=bytes(32)).to_bytes()
 
     assert named(doctored(federation, edit)) == {
@@ -127,14 +127,14 @@ def test_a_commitment_too_many_is_the_coordinators_fault_even_if_its_dealer_sign
 
     def edit(entries: Entries) -> None:
         at = find(entries, UploadSummary, "member-1")
-        summary = of(UploadSummary, parse(entries[at]))
+        summary = of(UploadSummary, parse_message(entries[at]))
         commitments = (*summary.secret_commitments, bytes(16))
         tree = commitment_tree(commitments, [bytes(16 * 6)] * 5)
         header = again(summary.header, federation.keys["member-1"], commitment_root=tree.root)
         changes: dict[str, Any] = {
             "header": header,
             "secret_commitments": commitments,
-            "path": tuple(tree.path(0)),
+            "path": tuple(tree.path_to(0)),
         }
         entries[at] = replace(summary, **changes).to_bytes()
 
@@ -162,20 +162,20 @@ def test_a_run_that_is_not_of_this_dealers_shares_frames_no_decryptor(
     shelf = federation.run_until(Revealing).setting.shelf
     attempt = federation.run_until(Recovered).attempt
     entries, key = federation.transcript.entries, federation.keys["member-3"]
-    certificate = of(Certificate, parse(entries[find(entries, Certificate)]))
-    receipt = of(Receipt, parse(entries[find(entries, Receipt, "member-3")]))
+    certificate = of(Certificate, parse_message(entries[find(entries, Certificate)]))
+    receipt = of(Receipt, parse_message(entries[find(entries, Receipt, "member-3")]))
     dealers = tuple(each for each in receipt.dealers if each not in complaints)
-    reveal = Reveal.make(
+    reveal = Reveal.make_signed(
         key, context=attempt.context, member="member-3", outcome=certificate.outcome, evicted=(), runs=runs
     )
-    delivery = Delivery.from_bytes(shelf.delivery("member-2", 3))
+    delivery = Delivery.from_bytes(shelf.read_delivery("member-2", 3))
     made = BadRun(
         reveal=reveal.summary,
         header=delivery.header,
         place=place,
         count=len(runs),
         run=runs[place],
-        run_path=tuple(Tree(runs).path(place)),
+        run_path=tuple(Tree(runs).path_to(place)),
         row=delivery.row,
         row_path=delivery.row_path,
     )
@@ -191,7 +191,7 @@ def test_evictions_that_do_not_hold_name_the_coordinator() -> None:
     def proof_changed(**changes: Any) -> Callable[[Entries], None]:
         def edit(entries: Entries) -> None:
             at = find(entries, Evictions)
-            evictions = of(Evictions, parse(entries[at]))
+            evictions = of(Evictions, parse_message(entries[at]))
             entries[at] = replace(evictions, proofs=(replace(evictions.proofs[0], **changes),)).to_bytes()
 
         return edit
@@ -236,22 +236,24 @@ class Case:
 
     def shares(self, decryptor: str, dealer: str) -> bytes:
         phase: Any = self.voted[decryptor]
-        held = {dealt.member: dealt.shares for dealt in phase.held()} | {decryptor: phase.own_shares}
+        held = {dealt.member: dealt.shares for dealt in phase.vouched_shares()} | {
+            decryptor: phase.own_shares
+        }
         shares: bytes = held[dealer]
         return shares
 
     def proof(self, dealer: str, index: int = 0, holders: tuple[str, ...] = ()) -> Proof:
         """Make a proof from the dealer's own shares of one secret, as a coordinator with those holders' help can."""
         upload = self.uploads[dealer]
-        trees = Trees.of(upload)
+        trees = Trees.from_upload(upload)
         shown = []
         for member in holders or tuple(m for m in self.attempt.decryptors if m != "member-5")[:4]:
             place = self.attempt.decryptor_place[member]
             share = self.shares(member, dealer)[36 * index : 36 * index + 36]
-            path = tuple(trees.commitments.path(1 + place))
+            path = tuple(trees.commitments.path_to(1 + place))
             shown.append(Holder(member, share, upload.share_rows[place], path))
         commitments = b"".join(upload.secret_commitments)
-        return Proof(upload.header, commitments, tuple(trees.commitments.path(0)), index, tuple(shown))
+        return Proof(upload.header, commitments, tuple(trees.commitments.path_to(0)), index, tuple(shown))
 
     def refused(self, proof: Proof, certified: Certificate | None = None) -> str:
         with pytest.raises(PeerFault, match=r"^eviction-invalid: against .*\[coordinator\]$") as caught:
@@ -330,12 +332,12 @@ def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:
     def tamper(sender: str, message: Message) -> Message:
         if sender == member and isinstance(message, Vote):
             values = {"context": message.context, "member": member, **fields}
-            return Refusal.make(federation.keys[member], cause=cause, **values)
+            return Refusal.make_signed(federation.keys[member], cause=cause, **values)
         return message
 
     federation.tamper = tamper
     federation.run_round()
-    return replay(federation.transcript, federation.admin.public)
+    return replay_transcript(federation.transcript, federation.admin.public)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +355,7 @@ def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:
 def test_a_cause_that_the_proposal_does_not_show_is_a_dispute_with_the_coordinator(cause: str) -> None:
     found = refusing(cause)
     assert named(found) == {(("member-1", "coordinator"), cause)}
-    assert found.kept
+    assert found.is_faultless
     assert found.refusals == ()
 
 
@@ -370,7 +372,7 @@ def test_who_refuses_what_should_be_refused_is_not_named() -> None:
 
     def own_up(entries: Entries) -> None:
         at = find(entries, Freeze)
-        proposed = of(Freeze, parse(entries[at]))
+        proposed = of(Freeze, parse_message(entries[at]))
         entries[at] = replace(proposed, headers=proposed.headers[2:]).to_bytes()
 
     found = doctored(federation, own_up)
@@ -389,21 +391,21 @@ def test_what_follows_from_the_proposal_accuses_nobody() -> None:
     proposal, uploads, receipts = phase.survivors, phase.uploads, phase.receipts
     member = proposal[0].member
     known = attempt, proposal, uploads, receipts
-    assert follows(Cause.SURVIVORS_TOO_FEW, member, *known) is False
+    assert refusal_follows(Cause.SURVIVORS_TOO_FEW, member, *known) is False
     least = attempt.quorum.survivors_min
     enough, few = ((attempt, proposal[:count], uploads, receipts) for count in (least, least - 1))
-    assert follows(Cause.SURVIVORS_TOO_FEW, member, *enough) is False
-    assert follows(Cause.SURVIVORS_TOO_FEW, member, *few) is True
+    assert refusal_follows(Cause.SURVIVORS_TOO_FEW, member, *enough) is False
+    assert refusal_follows(Cause.SURVIVORS_TOO_FEW, member, *few) is True
     other = (replace(proposal[0], digest=bytes(32)), *proposal[1:])
     changed = attempt, other, uploads, receipts
-    assert follows(Cause.OWN_UPLOAD_CHANGED, member, *changed) is True
-    assert follows(Cause.OWN_UPLOAD_CHANGED, proposal[1].member, *changed) is False
-    assert follows(Cause.SURVIVORS_INVALID, member, *changed) is True
+    assert refusal_follows(Cause.OWN_UPLOAD_CHANGED, member, *changed) is True
+    assert refusal_follows(Cause.OWN_UPLOAD_CHANGED, proposal[1].member, *changed) is False
+    assert refusal_follows(Cause.SURVIVORS_INVALID, member, *changed) is True
     disordered = attempt, proposal[::-1], uploads, receipts
-    assert follows(Cause.SURVIVORS_INVALID, member, *disordered) is True
+    assert refusal_follows(Cause.SURVIVORS_INVALID, member, *disordered) is True
     twice = attempt, (*proposal, proposal[-1]), uploads, receipts
-    assert follows(Cause.SURVIVORS_INVALID, member, *twice) is True
-    assert follows(Cause.SURVIVORS_INVALID, member, *known) is False
+    assert refusal_follows(Cause.SURVIVORS_INVALID, member, *twice) is True
+    assert refusal_follows(Cause.SURVIVORS_INVALID, member, *known) is False
 
 
 def test_who_signed_no_receipt_may_not_have_been_delivered_an_upload() -> None:
@@ -411,11 +413,12 @@ def test_who_signed_no_receipt_may_not_have_been_delivered_an_upload() -> None:
     known = attempt, phase.survivors, phase.uploads
     member = phase.survivors[0].member
     others = {name: receipt for name, receipt in phase.receipts.items() if name != member}
-    assert follows(Cause.SURVIVORS_INVALID, member, *known, others) is None
+    assert refusal_follows(Cause.SURVIVORS_INVALID, member, *known, others) is None
     # Its receipt is for other uploads than those that were announced.
     fewer = {name: upload for name, upload in phase.uploads.items() if name != phase.survivors[-1].member}
     assert (
-        follows(Cause.SURVIVORS_INVALID, member, attempt, phase.survivors[:-1], fewer, phase.receipts) is True
+        refusal_follows(Cause.SURVIVORS_INVALID, member, attempt, phase.survivors[:-1], fewer, phase.receipts)
+        is True
     )
 
 
@@ -426,13 +429,13 @@ def test_a_window_that_is_exceeded_is_one() -> None:
     ring = sparse.manifest.graph.ring
     gone = {*ring[:2]}
     left = tuple(each for each in phase.survivors if each.member not in gone)
-    assert follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, left, {}, {}) is True
-    assert follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, phase.survivors, {}, {}) is False
+    assert refusal_follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, left, {}, {}) is True
+    assert refusal_follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, phase.survivors, {}, {}) is False
 
 
 def test_a_set_shown_for_no_reason_is_one() -> None:
     phase, attempt = frozen()
     shown = (SurvivorSet(phase.survivors),)
     for cause in (Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.INDICATOR_MISMATCH):
-        assert follows(cause, "member-0", attempt, phase.survivors, {}, {}, shown) is True
-        assert follows(cause, "member-0", attempt, phase.survivors, {}, {}) is False
+        assert refusal_follows(cause, "member-0", attempt, phase.survivors, {}, {}, shown) is True
+        assert refusal_follows(cause, "member-0", attempt, phase.survivors, {}, {}) is False

@@ -3,13 +3,13 @@ import pytest
 from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Collecting, Freezing
-from veilsum.protocol.coordinator.base import extended
+from veilsum.protocol.coordinator.base import check_extension
 from veilsum.protocol.errors import PeerFault
 
 
 def test_a_deadline_moves_later_and_the_same_again_changes_nothing() -> None:
-    assert extended("collecting", 100.0, 160.5, 1000) == 160.5
-    assert extended("collecting", 100.0, 100.0, 1000) == 100.0
+    assert check_extension("collecting", 100.0, 160.5, 1000) == 160.5
+    assert check_extension("collecting", 100.0, 100.0, 1000) == 100.0
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_what_members_were_told_and_signed_stands(
     deadline_s: float | None, wanted_s: float, cause: Cause
 ) -> None:
     with pytest.raises(PeerFault, match=f"^{cause.value}:"):
-        extended("collecting", deadline_s, wanted_s, 1000)
+        check_extension("collecting", deadline_s, wanted_s, 1000)
 
 
 @pytest.mark.parametrize("stage", [Collecting, Checking, Freezing])
@@ -34,8 +34,8 @@ def test_a_phase_with_more_time_is_the_same_but_for_its_deadline(stage: type) ->
     federation.begin()
     phase = federation.run_until(stage)
     assert phase.deadline_s is not None
-    later = phase.extend(phase.deadline_s + 60)
+    later = phase.extend_deadline(phase.deadline_s + 60)
     assert (type(later), later.deadline_s) == (stage, phase.deadline_s + 60)
-    assert later.extend(phase.deadline_s + 60) == later
+    assert later.extend_deadline(phase.deadline_s + 60) == later
     with pytest.raises(PeerFault, match=r"^terms-refused:"):
-        phase.extend(float(phase.attempt.opening.terms.latest_end_s))
+        phase.extend_deadline(float(phase.attempt.opening.terms.latest_end_s))

@@ -20,7 +20,7 @@ def ids(count: int) -> tuple[str, ...]:
 def edges(graph: Graph) -> nx.Graph:
     joined: nx.Graph = nx.Graph()
     joined.add_nodes_from(graph.members)
-    joined.add_edges_from((u, v) for u in graph.members for v in graph.neighbours(u))
+    joined.add_edges_from((u, v) for u in graph.members for v in graph.neighbours_of(u))
     return joined
 
 
@@ -38,14 +38,14 @@ def sparse_graphs(draw: st.DrawFn, most: int = 40) -> Graph:
 def test_the_complete_graph_joins_everybody_and_has_no_ring(degree: int) -> None:
     graph = Graph(ids(5), degree)
     assert (graph.degree, graph.ring) == (4, ())
-    assert graph.neighbours("m-00002") == ("m-00000", "m-00001", "m-00003", "m-00004")
+    assert graph.neighbours_of("m-00002") == ("m-00000", "m-00001", "m-00003", "m-00004")
     assert graph.window_excess(graph.members, 0) is None
 
 
 @pytest.mark.parametrize("graph", [Graph(ids(9), 8), Graph(ids(9), 4, BEACON)])
 def test_strangers_are_a_misuse(graph: Graph) -> None:
     with pytest.raises(Misuse, match=r"^eve is not in the graph$"):
-        graph.neighbours("eve")
+        graph.neighbours_of("eve")
     with pytest.raises(Misuse, match=r"^eve is not in the graph$"):
         graph.window_excess(["eve"], 9)
 
@@ -87,7 +87,7 @@ def test_honest_survivors_that_the_rule_lets_pass_hang_together(
     honest = set(graph.members) - set(random.sample(graph.members, colluders))
     # around a victim first, then anywhere
     victim = random.choice(sorted(honest))
-    targets = [*graph.neighbours(victim), *random.sample(graph.members, n)]
+    targets = [*graph.neighbours_of(victim), *random.sample(graph.members, n)]
     lost: set[str] = set()
     for target in targets:
         if target in honest - {victim} and graph.window_excess(lost | {target}, dropped_max) is None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.sizing import quantile, size_committee, size_graph
+from veilsum.protocol.sizing import hypergeometric_bound, size_committee, size_graph
 
 
 @cache
@@ -33,15 +33,18 @@ def samples(draw: st.DrawFn, most: int = 60) -> tuple[int, int, int]:
 def test_a_quantile_is_the_least_that_the_exact_tail_allows(
     sample: tuple[int, int, int], bits: int, draws: int
 ) -> None:
-    x = quantile(*sample, bits=bits, draws=draws)
+    x = hypergeometric_bound(*sample, bits=bits, draws=draws)
     assert draws * exceeding(*sample, x) <= Fraction(1, 2**bits)
     assert draws * exceeding(*sample, x - 1) > Fraction(1, 2**bits)
 
 
 def test_chances_that_are_met_exactly_are_met() -> None:
     assert exceeding(4, 1, 1, 0) == Fraction(1, 4)
-    assert (quantile(4, 1, 1, bits=2), quantile(4, 1, 1, bits=3)) == (0, 1)
-    assert (quantile(8, 1, 1, bits=2, draws=2), quantile(8, 1, 1, bits=2, draws=3)) == (0, 1)
+    assert (hypergeometric_bound(4, 1, 1, bits=2), hypergeometric_bound(4, 1, 1, bits=3)) == (0, 1)
+    assert (
+        hypergeometric_bound(8, 1, 1, bits=2, draws=2),
+        hypergeometric_bound(8, 1, 1, bits=2, draws=3),
+    ) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +55,7 @@ def test_impossible_samples_are_a_misuse(
     population: int, marked: int, drawn: int, bits: int, draws: int
 ) -> None:
     with pytest.raises(Misuse, match=rf"no tail for N=5, K={marked}, w={drawn}, {bits} bits and {draws} dr"):
-        quantile(population, marked, drawn, bits=bits, draws=draws)
+        hypergeometric_bound(population, marked, drawn, bits=bits, draws=draws)
 
 
 # --- Sparse graphs -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.keys import AgreementKey, PairKey, canonical, check_order
+from veilsum.protocol.keys import AgreementKey, PairKey, canonical_public, check_order
 from veilsum.protocol.tags import PROTOCOL_VERSION, Tag
 
 P = 2**255 - 19
@@ -29,8 +29,8 @@ COHORT, MANIFEST, CONTEXT, SALT = b"\xcc" * 32, b"\x3a" * 32, b"\xc7" * 32, b"\x
 def both_ends(tag: Tag = Tag.PAIR_MASK, manifest: bytes = MANIFEST) -> tuple[PairKey, PairKey]:
     ann, bob = AgreementKey(b"\x01" * 32), AgreementKey(b"\x03" * 32)
     return (
-        PairKey.establish(tag, "ann", "bob", ann.agree(bob.public, "bob"), COHORT, manifest),
-        PairKey.establish(tag, "bob", "ann", bob.agree(ann.public, "ann"), COHORT, manifest),
+        PairKey.from_shared_secret(tag, "ann", "bob", ann.agree_secret(bob.public, "bob"), COHORT, manifest),
+        PairKey.from_shared_secret(tag, "bob", "ann", bob.agree_secret(ann.public, "ann"), COHORT, manifest),
     )
 
 
@@ -38,14 +38,14 @@ def both_ends(tag: Tag = Tag.PAIR_MASK, manifest: bytes = MANIFEST) -> tuple[Pai
 @pytest.mark.parametrize("u", LOW_ORDER)
 def test_low_order_points_are_refused_and_their_owner_named(u: int, high_bit: int) -> None:
     public = (u | high_bit).to_bytes(32, "little")
-    for refuse in (check_order, AgreementKey(b"\x01" * 32).agree):
+    for refuse in (check_order, AgreementKey(b"\x01" * 32).agree_secret):
         with pytest.raises(PeerFault, match=r"^low-order-point: a key of eve is of low order \[eve\]$"):
             refuse(public, "eve")
 
 
 @given(st.binary(min_size=32, max_size=32))
 def test_the_table_refuses_exactly_what_makes_no_secret(public: bytes) -> None:
-    assert refuses(check_order, public) == refuses(AgreementKey(b"\x01" * 32).agree, public)
+    assert refuses(check_order, public) == refuses(AgreementKey(b"\x01" * 32).agree_secret, public)
 
 
 def refuses(check: Callable[[bytes, str], object], public: bytes) -> bool:
@@ -67,7 +67,7 @@ def test_every_secret_is_for_one_purpose() -> None:
         ann.box_key("bob", "ann", CONTEXT, SALT),
         ann.box_key("ann", "bob", bytes(32), SALT),
         ann.box_key("ann", "bob", CONTEXT, bytes(32)),
-        ann.ratcheted(COHORT, 1).key,
+        ann.ratchet_to(COHORT, 1).key,
         both_ends(manifest=bytes(32))[0].key,
     ]
     assert len(set(derived)) == len(derived)
@@ -75,9 +75,9 @@ def test_every_secret_is_for_one_purpose() -> None:
 
 def test_a_keys_canonical_encoding_ignores_the_top_bit_and_reduces() -> None:
     key = AgreementKey(bytes(32)).public
-    assert canonical(key) == key
-    assert canonical(key[:31] + bytes([key[31] | 0x80])) == key
-    assert canonical((P + 9).to_bytes(32, "little")) == (9).to_bytes(32, "little")
+    assert canonical_public(key) == key
+    assert canonical_public(key[:31] + bytes([key[31] | 0x80])) == key
+    assert canonical_public((P + 9).to_bytes(32, "little")) == (9).to_bytes(32, "little")
 
 
 def test_keys_hide_what_they_hold() -> None:

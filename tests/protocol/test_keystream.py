@@ -27,7 +27,7 @@ def reference(seed: bytes, ring: Ring, elements: int) -> Words:
 
 def keystream_of(seed: bytes, ring: Ring, elements: int) -> Words:
     words = np.zeros(elements, ring.dtype)
-    Masks(ring, added=[seed]).apply(words)
+    Masks(ring, added=[seed]).apply_to_chunk(words)
     return words
 
 
@@ -54,7 +54,7 @@ def test_long_chunks_give_the_same_masks_in_any_order(ring: Ring, order: tuple[i
     whole = reference(SEEDS[0], ring, 3 * elements)
     for chunk in order:
         words = np.zeros(elements, ring.dtype)
-        masks.apply(words, chunk * elements)
+        masks.apply_to_chunk(words, chunk * elements)
         assert (words == whole[chunk * elements : (chunk + 1) * elements]).all()
 
 
@@ -72,21 +72,21 @@ def test_a_long_vector_takes_its_first_blocks_alone_from_ctr_where_gcm_is_wide(
     masks = Masks(Ring(32), added=SEEDS[:2])
     elements = keystream._BLOCK_BYTES // 4
     for start in range(0, 3 * elements, elements):
-        masks.apply(np.zeros(elements, np.uint32), start)
+        masks.apply_to_chunk(np.zeros(elements, np.uint32), start)
     assert opened == (["CTR", "CTR", "GCM", "GCM"] if gcm else ["CTR", "CTR"])
 
 
 @given(ring=st.sampled_from(RINGS), cuts=st.lists(st.integers(0, 125), max_size=6), sequential=st.booleans())
 def test_any_split_into_chunks_gives_the_same_masks(ring: Ring, cuts: list[int], sequential: bool) -> None:  # noqa: FBT001
     whole = np.zeros(1001, ring.dtype)
-    Masks(ring, added=SEEDS[:3], subtracted=SEEDS[3:5]).apply(whole)
+    Masks(ring, added=SEEDS[:3], subtracted=SEEDS[3:5]).apply_to_chunk(whole)
 
     parts = np.zeros(1001, ring.dtype)
     masks = Masks(ring, added=SEEDS[:3], subtracted=SEEDS[3:5])
     bounds = [0, *sorted(8 * cut for cut in cuts), 1001]
     chunks = list(pairwise(bounds))
     for start, stop in chunks if sequential else reversed(chunks):
-        masks.apply(parts[start:stop], offset_elements=start)
+        masks.apply_to_chunk(parts[start:stop], offset_elements=start)
     assert parts.tolist() == whole.tolist()
 
 
@@ -95,18 +95,18 @@ def test_an_interrupted_chunk_starts_anew() -> None:
     frozen = np.zeros(64, np.uint32)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
-        masks.apply(frozen)
+        masks.apply_to_chunk(frozen)
     words = np.zeros(64, np.uint32)
-    masks.apply(words)
+    masks.apply_to_chunk(words)
     expected = np.zeros(64, np.uint32)
-    Masks(Ring(32), added=SEEDS).apply(expected)
+    Masks(Ring(32), added=SEEDS).apply_to_chunk(expected)
     assert words.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("ring", RINGS)
 def test_added_and_subtracted_seeds_have_their_signs(ring: Ring) -> None:
     words = np.arange(100, dtype=ring.dtype)
-    Masks(ring, added=SEEDS[:4], subtracted=SEEDS[4:]).apply(words)
+    Masks(ring, added=SEEDS[:4], subtracted=SEEDS[4:]).apply_to_chunk(words)
     expected = np.arange(100, dtype=ring.dtype)
     for seed in SEEDS[:4]:
         expected += reference(seed, ring, 100)
@@ -122,14 +122,14 @@ def test_repr_shows_no_seed() -> None:
 @pytest.mark.parametrize("offset", [-8, -1, 1, 4, 12])
 def test_refuses_an_offset_at_which_no_chunk_begins(offset: int) -> None:
     with pytest.raises(Misuse, match=f"not at {offset}"):
-        Masks(Ring(32), added=SEEDS).apply(np.zeros(8, np.uint32), offset)
+        Masks(Ring(32), added=SEEDS).apply_to_chunk(np.zeros(8, np.uint32), offset)
 
 
 def test_refuses_to_go_on_inside_a_group_of_8() -> None:
     masks = Masks(Ring(32), added=SEEDS)
-    masks.apply(np.zeros(12, np.uint32))
+    masks.apply_to_chunk(np.zeros(12, np.uint32))
     with pytest.raises(Misuse, match="not at 12"):
-        masks.apply(np.zeros(8, np.uint32), 12)
+        masks.apply_to_chunk(np.zeros(8, np.uint32), 12)
 
 
 @pytest.mark.parametrize("length", [0, 16, 31, 33])
@@ -141,4 +141,4 @@ def test_refuses_a_seed_of_another_length(length: int) -> None:
 
 def test_refuses_words_of_another_ring() -> None:
     with pytest.raises(Misuse, match="takes a uint64 vector"):
-        Masks(Ring(48), added=SEEDS).apply(np.zeros(8, np.uint32))
+        Masks(Ring(48), added=SEEDS).apply_to_chunk(np.zeros(8, np.uint32))

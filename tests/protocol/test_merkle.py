@@ -3,7 +3,7 @@
 import pytest
 
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.merkle import Tree, leaf_hash, verify
+from veilsum.protocol.merkle import Tree, leaf_hash, verify_path
 
 SIZES = range(1, 34)
 
@@ -17,13 +17,13 @@ def test_a_path_shows_its_leaf_at_its_index_and_nothing_else(count: int) -> None
     leaves = leaves_of(count)
     tree = Tree(iter(leaves))
     for index, leaf in enumerate(leaves):
-        path = tree.path(index)
-        accepted = [i for i in range(-1, count + 2) if verify(tree.root, leaf, i, count, path)]
+        path = tree.path_to(index)
+        accepted = [i for i in range(-1, count + 2) if verify_path(tree.root, leaf, i, count, path)]
         assert accepted == [index]
-        accepted = [n for n in range(40) if verify(tree.root, leaf, index, n, path)]
+        accepted = [n for n in range(40) if verify_path(tree.root, leaf, index, n, path)]
         assert accepted == [count]
-        assert not verify(tree.root, leaf + b"!", index, count, path)
-        assert not verify(bytes(32), leaf, index, count, path)
+        assert not verify_path(tree.root, leaf + b"!", index, count, path)
+        assert not verify_path(bytes(32), leaf, index, count, path)
 
 
 @pytest.mark.parametrize("count", SIZES)
@@ -31,7 +31,7 @@ def test_a_changed_path_is_refused(count: int) -> None:
     leaves = leaves_of(count)
     tree = Tree(leaves)
     for index, leaf in enumerate(leaves):
-        path = tree.path(index)
+        path = tree.path_to(index)
         changed = [[*path, bytes(32)], [bytes(32), *path], [*path, tree.root]]
         for i in range(len(path)):
             changed += [
@@ -40,7 +40,7 @@ def test_a_changed_path_is_refused(count: int) -> None:
                 [*path[:i], b"", *path[i + 1 :]],
             ]
         changed += [path[::-1]] if len(path) > 1 else []
-        assert not any(verify(tree.root, leaf, index, count, other) for other in changed)
+        assert not any(verify_path(tree.root, leaf, index, count, other) for other in changed)
 
 
 @pytest.mark.parametrize("count", range(2, 34))
@@ -52,13 +52,13 @@ def test_a_node_never_passes_for_a_leaf(count: int) -> None:
     assert Tree(pairs).root != tree.root
     for index, pair in enumerate(pairs):
         for n in range(1, count + 1):
-            assert not verify(tree.root, pair, index, n, tree.path(2 * index)[1:])
+            assert not verify_path(tree.root, pair, index, n, tree.path_to(2 * index)[1:])
 
 
 @pytest.mark.parametrize("count", [2**64, 2**64 + 1, 2**200])
 def test_a_count_beyond_its_field_is_refused_and_raises_nothing(count: int) -> None:
-    assert not verify(bytes(32), b"", 0, count, [bytes(32)] * 300)
-    assert not verify(bytes(32), b"", count - 1, count, [bytes(32)] * 300)
+    assert not verify_path(bytes(32), b"", 0, count, [bytes(32)] * 300)
+    assert not verify_path(bytes(32), b"", count - 1, count, [bytes(32)] * 300)
 
 
 def test_the_tree_of_no_leaves_is_that_of_one_leaf_of_no_bytes() -> None:
@@ -68,4 +68,4 @@ def test_the_tree_of_no_leaves_is_that_of_one_leaf_of_no_bytes() -> None:
 @pytest.mark.parametrize("index", [-1, 3, 4])
 def test_refuses_the_path_of_no_leaf(index: int) -> None:
     with pytest.raises(Misuse, match=f"no leaf {index}"):
-        Tree(leaves_of(3)).path(index)
+        Tree(leaves_of(3)).path_to(index)

@@ -60,7 +60,7 @@ class Case:
 
     def knows(self, ended: Link) -> None:
         history = self.phase.history
-        self.phase = self.phase.knowing(replace(history, settled=(*history.settled, ended)))
+        self.phase = self.phase.with_history(replace(history, settled=(*history.settled, ended)))
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def _unsettled(case: Case, federation: Federation) -> None:
     open_elsewhere = Attempt(
         federation.roster, federation.study, federation.manifest, replace(case.opening, sequence=77)
     )
-    case.phase = case.phase.knowing(case.phase.history.entered(open_elsewhere))
+    case.phase = case.phase.with_history(case.phase.history.enter_attempt(open_elsewhere))
 
 
 def _chain(case: Case, federation: Federation) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from veilsum.protocol import packing
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.packing import PackingError, add_packed, pack, unpack
+from veilsum.protocol.packing import PackingError, add_packed, pack_words, unpack_words
 from veilsum.protocol.ring import Ring, Words
 
 WIDTHS = (8, 9, 12, 15, 16, 24, 31, 32, 33, 40, 42, 48, 57, 63, 64)
@@ -35,9 +35,9 @@ def low_bits(words: Words, bits: int) -> list[int]:
 def test_every_width_and_short_length_agrees_with_the_definition(bits: int) -> None:
     for elements in range(41):
         words = random_words(bits, elements)
-        packed = pack(words, bits)
+        packed = pack_words(words, bits)
         assert bytes(packed) == reference(words, bits)
-        unpacked = unpack(packed, bits, elements)
+        unpacked = unpack_words(packed, bits, elements)
         assert unpacked.dtype == words.dtype
         assert unpacked.tolist() == low_bits(words, bits)
 
@@ -46,9 +46,9 @@ def test_every_width_and_short_length_agrees_with_the_definition(bits: int) -> N
 def test_blocks_join_without_a_seam(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "_BLOCK_BYTES", 1024)
     words = random_words(bits, 777)
-    packed = pack(words, bits)
+    packed = pack_words(words, bits)
     assert bytes(packed) == reference(words, bits)
-    assert unpack(packed, bits, 777).tolist() == low_bits(words, bits)
+    assert unpack_words(packed, bits, 777).tolist() == low_bits(words, bits)
 
 
 @given(
@@ -61,25 +61,25 @@ def test_chunks_of_a_multiple_of_8_elements_join_to_the_whole(
     bits: int, elements: int, cut: int, seed: int
 ) -> None:
     words = random_words(bits, elements, seed)
-    chunks = bytes(pack(words[: 8 * cut], bits)) + bytes(pack(words[8 * cut :], bits))
-    assert chunks == bytes(pack(words, bits)) == reference(words, bits)
-    assert unpack(chunks, bits, elements).tolist() == low_bits(words, bits)
+    chunks = bytes(pack_words(words[: 8 * cut], bits)) + bytes(pack_words(words[8 * cut :], bits))
+    assert chunks == bytes(pack_words(words, bits)) == reference(words, bits)
+    assert unpack_words(chunks, bits, elements).tolist() == low_bits(words, bits)
 
 
 @given(bits=st.sampled_from(WIDTHS), data=st.binary(max_size=200))
 def test_what_the_decoder_takes_the_encoder_writes(bits: int, data: bytes) -> None:
     elements = len(data) * 8 // bits
     try:
-        words = unpack(data, bits, elements)
+        words = unpack_words(data, bits, elements)
     except PackingError:
         return
-    assert bytes(pack(words, bits)) == data
+    assert bytes(pack_words(words, bits)) == data
 
 
 @pytest.mark.parametrize("bits", [32, 42])
 def test_packed_bytes_never_alias_the_words(bits: int) -> None:
     words = np.zeros(8, Ring(bits).dtype)
-    packed = pack(words, bits)
+    packed = pack_words(words, bits)
     words += 1
     assert not any(packed)
 
@@ -89,52 +89,52 @@ def test_writes_into_the_outputs_it_is_given(bits: int) -> None:
     words = random_words(bits, 13)
     size = Ring(bits).packed_bytes(13)
     buffer = bytearray(b"\xff" * (size + 2))
-    packed = pack(words, bits, out=buffer)
+    packed = pack_words(words, bits, out=buffer)
     assert buffer == bytes(packed) + b"\xff\xff"
     assert bytes(packed) == reference(words, bits)
     out = np.empty_like(words)
-    assert unpack(packed, bits, 13, out=out) is out
+    assert unpack_words(packed, bits, 13, out=out) is out
     assert out.tolist() == low_bits(words, bits)
 
 
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_refuses_missing_and_left_over_bytes(bits: int) -> None:
-    packed = bytes(pack(random_words(bits, 11), bits))
+    packed = bytes(pack_words(random_words(bits, 11), bits))
     with pytest.raises(PackingError, match=f"take {len(packed)} bytes, not {len(packed) - 1}"):
-        unpack(packed[:-1], bits, 11)
+        unpack_words(packed[:-1], bits, 11)
     with pytest.raises(PackingError, match=f"take {len(packed)} bytes, not {len(packed) + 1}"):
-        unpack(packed + b"\0", bits, 11)
+        unpack_words(packed + b"\0", bits, 11)
     with pytest.raises(PackingError, match="take 0 bytes, not 1"):
-        unpack(b"\0", bits, 0)
+        unpack_words(b"\0", bits, 0)
 
 
 @pytest.mark.parametrize("bits", [width for width in WIDTHS if width % 8])
 def test_refuses_any_set_padding_bit(bits: int) -> None:
     for elements in range(1, 8):
-        packed = bytes(pack(random_words(bits, elements), bits))
+        packed = bytes(pack_words(random_words(bits, elements), bits))
         for bit in range(bits * elements % 8 or 8, 8):
             with pytest.raises(PackingError, match="must be zero"):
-                unpack(packed[:-1] + bytes([packed[-1] | 1 << bit]), bits, elements)
+                unpack_words(packed[:-1] + bytes([packed[-1] | 1 << bit]), bits, elements)
 
 
 def test_refuses_wrong_use() -> None:
     words = random_words(42, 8)
     with pytest.raises(Misuse, match="8 to 64 bits"):
-        pack(words, 7)
+        pack_words(words, 7)
     with pytest.raises(Misuse, match="takes a uint32 vector"):
-        pack(words, 32)
+        pack_words(words, 32)
     with pytest.raises(Misuse, match="takes a uint64 vector"):
-        pack(words.reshape(2, 4), 42)
+        pack_words(words.reshape(2, 4), 42)
     with pytest.raises(Misuse, match="42 writable bytes"):
-        pack(words, 42, out=bytearray(41))
+        pack_words(words, 42, out=bytearray(41))
     with pytest.raises(Misuse, match="42 writable bytes"):
-        pack(words, 42, out=memoryview(bytes(42)))
+        pack_words(words, 42, out=memoryview(bytes(42)))
     with pytest.raises(Misuse, match="no -1 elements"):
-        unpack(b"", 42, -1)
+        unpack_words(b"", 42, -1)
     with pytest.raises(Misuse, match="takes a uint64 vector"):
-        unpack(bytes(42), 42, 8, out=np.empty(8, np.uint32))
+        unpack_words(bytes(42), 42, 8, out=np.empty(8, np.uint32))
     with pytest.raises(Misuse, match="don't fit an output of 9"):
-        unpack(bytes(42), 42, 8, out=np.empty(9, np.uint64))
+        unpack_words(bytes(42), 42, 8, out=np.empty(9, np.uint64))
 
 
 @pytest.mark.parametrize("elements", [1, 2, 9])
@@ -143,6 +143,6 @@ def test_adding_what_is_packed_is_adding_what_was(bits: int, elements: int) -> N
     ring, rng = Ring(bits), np.random.default_rng(bits)
     words = rng.integers(0, (1 << bits) - 1, elements, np.uint64, endpoint=True).astype(ring.dtype)
     total = np.arange(elements).astype(ring.dtype)
-    add_packed(total, pack(words, bits), bits)
+    add_packed(total, pack_words(words, bits), bits)
     expected = (words.astype(object) + np.arange(elements)) % (1 << bits)
     assert [int(word) % (1 << bits) for word in total] == expected.tolist()

@@ -13,7 +13,7 @@ from veilsum.protocol import sealing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import verify_signature
-from veilsum.protocol.keys import AgreementKey, canonical, derive
+from veilsum.protocol.keys import AgreementKey, canonical_public, derive_key
 from veilsum.protocol.keystream import Masks
 from veilsum.protocol.ring import Ring
 
@@ -73,7 +73,7 @@ def stream(key: bytes, counter: int, blocks: int, bits: int) -> bytes:
     per_block = BLOCK_BYTES // ring.itemsize
     lead = counter % (8 // per_block)
     words = np.zeros(per_block * (lead + blocks), ring.dtype)
-    Masks(ring, added=[key]).apply(words, per_block * (counter - lead))
+    Masks(ring, added=[key]).apply_to_chunk(words, per_block * (counter - lead))
     return words.astype(ring.dtype.newbyteorder("<")).tobytes()[BLOCK_BYTES * lead :]
 
 
@@ -118,10 +118,10 @@ def test_boxes_are_aes_gcm(boxes: list[Vector], monkeypatch: pytest.MonkeyPatch)
             bytes.fromhex(vector[name]) for name in ("key", "iv", "aad", "msg", "ct", "tag")
         )
         monkeypatch.setattr(sealing, "_NONCE", nonce)
-        sealed = sealing.seal(key, shares, context)
+        sealed = sealing.seal_box(key, shares, context)
         opened: object
         try:
-            opened = sealing.unseal(key, ciphertext + tag, context, "eve")
+            opened = sealing.unseal_box(key, ciphertext + tag, context, "eve")
         except PeerFault as fault:
             opened = fault.cause, fault.parties
         valid = vector["result"] == "valid"
@@ -139,7 +139,7 @@ def test_a_box_has_no_other_tag_length(boxes: list[Vector], monkeypatch: pytest.
         monkeypatch.setattr(sealing, "_NONCE", nonce)
         for length in (0, 4, 8, 12, 15):
             with pytest.raises(PeerFault, match=r"^box-refused: "):
-                sealing.unseal(key, ciphertext + tag[:length], context, "eve")
+                sealing.unseal_box(key, ciphertext + tag[:length], context, "eve")
 
 
 # Ed25519
@@ -207,7 +207,7 @@ def test_derivation_is_hkdf() -> None:
             bytes.fromhex(vector[name]) for name in ("ikm", "salt", "info", "okm")
         )
         length = min(32, vector["size"])
-        if derive(secret, salt=salt, context=context)[:length] != output[:length]:
+        if derive_key(secret, salt=salt, context=context)[:length] != output[:length]:
             wrong.append(vector["tcId"])
         compared += 1
     assert wrong == []
@@ -240,7 +240,7 @@ NEUTRAL = {
 
 def agreed(vector: Vector, public: bytes) -> bytes | tuple[Cause, tuple[str, ...]]:
     try:
-        return AgreementKey(bytes.fromhex(vector["private"])).agree(public, "eve")
+        return AgreementKey(bytes.fromhex(vector["private"])).agree_secret(public, "eve")
     except PeerFault as fault:
         return fault.cause, fault.parties
 
@@ -264,7 +264,7 @@ def test_the_canonical_encoding_means_the_same_point() -> None:
     changed = 0
     for vector in wycheproof(X25519):
         public = bytes.fromhex(vector["public"])
-        changed += canonical(public) != public
-        assert agreed(vector, canonical(public)) == agreed(vector, public)
-        assert canonical(public) != public or "NonCanonicalPublic" not in vector["flags"]
+        changed += canonical_public(public) != public
+        assert agreed(vector, canonical_public(public)) == agreed(vector, public)
+        assert canonical_public(public) != public or "NonCanonicalPublic" not in vector["flags"]
     assert changed > 10

@@ -13,11 +13,17 @@ from tests.support.simulator import Federation, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Freezing
-from veilsum.protocol.coordinator.base import GRACE_S
+from veilsum.protocol.coordinator.base import RECEIPT_GRACE_S
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
 from veilsum.protocol.messages import Receipt, Survivor, SurvivorSet
-from veilsum.protocol.proposal import check_proposal, contested, covers, disputes_among, settle
+from veilsum.protocol.proposal import (
+    check_proposal,
+    choose_survivors,
+    contested_disputes,
+    covers_uploads,
+    disputes_among,
+)
 from veilsum.protocol.shelf import Announced
 
 
@@ -30,7 +36,7 @@ def frozen(members: int = 6, **settings: object) -> tuple[Federation, Freezing]:
 def test_an_honest_attempt_has_no_disputes_and_everybody_survives() -> None:
     _, phase = frozen()
     assert disputes_among(phase.attempt, phase.uploads, phase.receipts) == ()
-    assert settle(phase.attempt, phase.uploads, phase.receipts, (), ()) == (phase.uploads, ())
+    assert choose_survivors(phase.attempt, phase.uploads, phase.receipts, (), ()) == (phase.uploads, ())
 
 
 # Complaints that need no cover
@@ -39,18 +45,18 @@ def test_an_honest_attempt_has_no_disputes_and_everybody_survives() -> None:
 def test_a_receipt_covers_what_was_delivered_and_nothing_else() -> None:
     federation, phase = frozen()
     receipt, key = phase.receipts["member-1"], federation.keys["member-1"]
-    assert covers(receipt, phase.uploads)
+    assert covers_uploads(receipt, phase.uploads)
     complaining = again(receipt, key, dealers=receipt.dealers[1:], complaints=receipt.dealers[:1])
-    assert covers(complaining, phase.uploads)
-    assert not covers(again(receipt, key, dealers=receipt.dealers[1:]), phase.uploads)
-    assert not covers(again(receipt, key, complaints=receipt.dealers[:1]), phase.uploads)
-    assert not covers(again(receipt, key, uploads=bytes(32)), phase.uploads)
+    assert covers_uploads(complaining, phase.uploads)
+    assert not covers_uploads(again(receipt, key, dealers=receipt.dealers[1:]), phase.uploads)
+    assert not covers_uploads(again(receipt, key, complaints=receipt.dealers[:1]), phase.uploads)
+    assert not covers_uploads(again(receipt, key, uploads=bytes(32)), phase.uploads)
     # the same names, and a second upload of one of them
     other = replace(
         phase.uploads["member-0"], header=replace(phase.uploads["member-0"].header, salt=bytes(32))
     )
-    assert not covers(receipt, {**phase.uploads, "member-0": other})
-    assert not covers(receipt, {m: upload for m, upload in phase.uploads.items() if m != "member-0"})
+    assert not covers_uploads(receipt, {**phase.uploads, "member-0": other})
+    assert not covers_uploads(receipt, {m: upload for m, upload in phase.uploads.items() if m != "member-0"})
 
 
 # Checks without secrets
@@ -146,8 +152,8 @@ def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_wa
     phase = phase.receive(false, federation.now_s)
     for member in honest[: threshold - 1]:
         phase = phase.receive(receipts[member], federation.now_s)
-    assert phase.deadline_s == federation.now_s + min(GRACE_S, phase.setting.windows.answer)
-    waiting = of(Checking, phase.expire(phase.deadline_s))
+    assert phase.deadline_s == federation.now_s + min(RECEIPT_GRACE_S, phase.setting.windows.answer)
+    waiting = of(Checking, phase.pass_deadline(phase.deadline_s))
     assert waiting.deadline_s == phase.latest_s
     # receipts that arrive 20 seconds later show that nothing was wrong with these boxes
     late: Any = waiting
@@ -157,7 +163,7 @@ def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_wa
     assert tuple(each.member for each in late.survivors) == federation.ids
     # if they never arrive, no other member holds shares of the three
     assert waiting.deadline_s is not None
-    alone = of(Freezing, waiting.expire(waiting.deadline_s))
+    alone = of(Freezing, waiting.pass_deadline(waiting.deadline_s))
     assert tuple(each.member for each in alone.survivors) == tuple(honest[3:])
 
 
@@ -225,10 +231,10 @@ def test_as_many_as_collude_leave_a_set_and_its_honest_dealers_their_holders(mem
     threshold, colluders = attempt.quorum.threshold, attempt.quorum.decryptor_colluders
     for _ in range(ROUNDS):
         played = Liars(rng, attempt, phase.uploads)
-        disputes = contested(
+        disputes = contested_disputes(
             attempt, played.receipts, disputes_among(attempt, played.uploads, played.receipts)
         )
-        survivors, heard = settle(attempt, played.uploads, played.receipts, disputes, ())
+        survivors, heard = choose_survivors(attempt, played.uploads, played.receipts, disputes, ())
         assert len(survivors) >= attempt.quorum.survivors_min
         assert all({*each.parties} & {*played.liars} for each in disputes)
         assert all(played.honest_holders(each) >= threshold for each in survivors if each in played.honest)

@@ -19,7 +19,7 @@ def test_what_every_quorum_promises(data: st.DataObject, n: int, h: int) -> None
     a = data.draw(st.none() | st.integers(0, n))
     a_d = data.draw(st.none() | st.integers(0, min(n // 4 if a is None else a, decryptors)))
     try:
-        q = Quorum.derive(n, decryptors, colluders=a, decryptor_colluders=a_d, honest_min=h)
+        q = Quorum.derive_quorum(n, decryptors, colluders=a, decryptor_colluders=a_d, honest_min=h)
     except PeerFault as fault:
         if fault.cause is not Cause.COHORT_TOO_SMALL:
             raise
@@ -39,7 +39,7 @@ def test_what_every_quorum_promises(data: st.DataObject, n: int, h: int) -> None
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_fewer_than_three_members_are_refused(n: int) -> None:
     with pytest.raises(PeerFault, match=rf"^cohort-too-small: {n} members: a sum needs at least 3"):
-        Quorum.derive(n, n)
+        Quorum.derive_quorum(n, n)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_quorum_that_cannot_be_met_is_refused_with_its_numbers(
     with pytest.raises(
         PeerFault, match=rf"^cohort-too-small: with n={members} members, L={decryptors} .* a={colluders}"
     ):
-        Quorum.derive(members, decryptors, colluders=colluders)
+        Quorum.derive_quorum(members, decryptors, colluders=colluders)
 
 
 @pytest.mark.parametrize(
@@ -60,22 +60,22 @@ def test_a_quorum_that_cannot_be_met_is_refused_with_its_numbers(
 )
 def test_our_own_nonsense_is_a_misuse(decryptors: int, colluders: int, honest_min: int) -> None:
     with pytest.raises(Misuse, match="no quorum for n=5"):
-        Quorum.derive(5, decryptors, colluders=colluders, honest_min=honest_min)
+        Quorum.derive_quorum(5, decryptors, colluders=colluders, honest_min=honest_min)
 
 
 @pytest.mark.parametrize("colluding", [-1, 4, 8])
 def test_decryptors_colluding_are_at_most_those_there_and_those_in_all(colluding: int) -> None:
     with pytest.raises(Misuse, match=f"no quorum for L=7, a=3, a_D={colluding}"):
-        Quorum.derive(12, 7, colluders=3, decryptor_colluders=colluding)
+        Quorum.derive_quorum(12, 7, colluders=3, decryptor_colluders=colluding)
 
 
 def test_very_small_cohorts_come_with_a_caution() -> None:
-    assert "one member that colludes" in (Quorum.derive(3, 3).caution() or "")
-    assert "none may be missing" in (Quorum.derive(4, 4).caution() or "")
-    assert Quorum.derive(5, 5).caution() is None
+    assert "one member that colludes" in (Quorum.derive_quorum(3, 3).caution() or "")
+    assert "none may be missing" in (Quorum.derive_quorum(4, 4).caution() or "")
+    assert Quorum.derive_quorum(5, 5).caution() is None
 
 
 def test_few_decryptors_come_with_a_caution() -> None:
-    few = Quorum.derive(12, 4, colluders=3, decryptor_colluders=1).caution() or ""
+    few = Quorum.derive_quorum(12, 4, colluders=3, decryptor_colluders=1).caution() or ""
     assert few.startswith("3 members may collude, but of the 4 decryptors only 1: one more of these")
-    assert Quorum.derive(12, 10, colluders=3, decryptor_colluders=3).caution() is None
+    assert Quorum.derive_quorum(12, 10, colluders=3, decryptor_colluders=3).caution() is None

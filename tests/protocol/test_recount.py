@@ -15,7 +15,7 @@ from veilsum.protocol.coordinator import Recovered, Voided
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
 from veilsum.protocol.messages import Disclosure, Upload
-from veilsum.protocol.recount import recount
+from veilsum.protocol.recount import recount_indicator
 
 # Counting
 
@@ -92,7 +92,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_honest_disclosure_passes(round_: tuple[Federation, Disclosure]) -> None:
     federation, shown = round_
     phase = closed(federation)
-    assert recount(phase.attempt, phase.staying, shown).tolist() == [6] * 12
+    assert recount_indicator(phase.attempt, phase.staying_survivors, shown).tolist() == [6] * 12
 
 
 @pytest.mark.parametrize("chunks", [(b"",) * 3, (bytes(32), bytes(15)), (bytes(31), bytes(16))])
@@ -104,8 +104,10 @@ def test_chunks_of_another_number_or_length_are_refused_before_they_are_hashed(
     monkeypatch.setattr("veilsum.protocol.recount.sha256", None)
     first, *others = shown.entries
     with pytest.raises(PeerFault, match=r"^disclosure-invalid: member-0: the chunks are not those"):
-        recount(
-            phase.attempt, phase.staying, replace(shown, entries=(replace(first, chunks=chunks), *others))
+        recount_indicator(
+            phase.attempt,
+            phase.staying_survivors,
+            replace(shown, entries=(replace(first, chunks=chunks), *others)),
         )
 
 
@@ -119,7 +121,7 @@ def test_other_chunks_under_their_own_digests_are_not_what_was_signed(
     digests = tuple(sha256(chunk).digest() for chunk in chunks)
     false = replace(first, chunks=chunks, chunk_digests=digests)
     with pytest.raises(PeerFault, match=r"^disclosure-invalid: member-0: the chunks are not those"):
-        recount(phase.attempt, phase.staying, replace(shown, entries=(false, *others)))
+        recount_indicator(phase.attempt, phase.staying_survivors, replace(shown, entries=(false, *others)))
 
 
 def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_lost(
@@ -131,12 +133,12 @@ def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_los
     )
     federation.run_round(indicators(federation))
     shown, phase, asked = disclosure(federation), closed(federation), list[str]()
-    look_up = Graph.neighbours
+    look_up = Graph.neighbours_of
 
     def neighbours(graph: Graph, member: str) -> tuple[str, ...]:
         asked.append(member)
         return look_up(graph, member)
 
-    monkeypatch.setattr(Graph, "neighbours", neighbours)
-    recount(phase.attempt, phase.staying, shown)
-    assert asked == [survivor.member for survivor in phase.staying]
+    monkeypatch.setattr(Graph, "neighbours_of", neighbours)
+    recount_indicator(phase.attempt, phase.staying_survivors, shown)
+    assert asked == [survivor.member for survivor in phase.staying_survivors]

@@ -26,10 +26,10 @@ from veilsum.protocol.messages import (
     Upload,
     UploadSummary,
     Vote,
-    parse,
+    parse_message,
     survivors_hash,
 )
-from veilsum.protocol.replay import replay
+from veilsum.protocol.replay import replay_transcript
 from veilsum.protocol.transcript import Transcript
 
 COORDINATOR = ("coordinator",)
@@ -50,7 +50,7 @@ def test_nothing_is_replayed_without_a_beginning() -> None:
     entries = federation.transcript.entries
     for broken in ((), entries[:3], (*entries[:2], entries[3], entries[2]), (b"",) * 4):
         with pytest.raises(PeerFault) as caught:
-            replay(Transcript(broken))
+            replay_transcript(Transcript(broken))
         assert caught.value.parties == COORDINATOR
         assert caught.value.cause in {Cause.MALFORMED, Cause.TRUNCATED}
 
@@ -67,9 +67,9 @@ def test_swapped_reveals_tell_nothing_else() -> None:
 
 def test_the_roster_may_speak_for_itself() -> None:
     federation = played(4)
-    assert replay(federation.transcript).kept
+    assert replay_transcript(federation.transcript).is_faultless
     with pytest.raises(PeerFault, match=r"^wrong-federation: .*\[coordinator\]$"):
-        replay(federation.transcript, federation.coordinator.public)
+        replay_transcript(federation.transcript, federation.coordinator.public)
 
 
 @pytest.mark.parametrize("proposed", [True, False])
@@ -81,7 +81,7 @@ def test_receipts_that_cover_different_uploads_name_the_coordinator(*, proposed:
 
     def edit(entries: Entries) -> None:
         at = find(entries, Receipt, "member-1")
-        receipt = of(Receipt, parse(entries[at]))
+        receipt = of(Receipt, parse_message(entries[at]))
         entries[at] = again(receipt, federation.keys["member-1"], dealers=receipt.dealers[1:]).to_bytes()
 
     assert named(doctored(federation, edit)) == {(COORDINATOR, "survivors-invalid")}
@@ -108,12 +108,12 @@ def certifying(federation: Federation, survivors: slice, earlier: tuple[Survivor
 
     def edit(entries: Entries) -> None:
         del entries[find(entries, Freeze) :]
-        messages = [parse(entry) for entry in entries]
+        messages = [parse_message(entry) for entry in entries]
         headers = tuple(m.header for m in messages if isinstance(m, UploadSummary))[survivors]
-        named_, context = tuple(map(Survivor.of, headers)), headers[0].context
+        named_, context = tuple(map(Survivor.from_header, headers)), headers[0].context
         outcome = survivors_hash(context, named_)
         votes = tuple(
-            Vote.make(federation.keys[m], context=context, member=m, outcome=outcome)
+            Vote.make_signed(federation.keys[m], context=context, member=m, outcome=outcome)
             for m in federation.ids[:5]
         )
         said = (Freeze(context, headers, earlier), *votes, Certificate(context, named_, "none", votes))
@@ -129,7 +129,7 @@ def test_the_set_that_an_attempt_rests_on_is_checked_against_the_links(*, repeat
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     found = verdict(federation)
-    assert (found.findings, found.kept) == ((), True)
+    assert (found.findings, found.is_faultless) == ((), True)
     assert doctored(federation, certifying(federation, slice(None), (true,))).findings == ()
     forged = replace(true, survivors=true.survivors[:5])
     for survivors, earlier in (
@@ -173,7 +173,7 @@ def test_a_void_where_survivors_were_asked_for_names_the_coordinator() -> None:
     attempt = other.phase.attempt
     unvoted = Certificate(attempt.context, (), "cancelled", ())
     votes = tuple(
-        Vote.make(other.keys[m], context=attempt.context, member=m, outcome=unvoted.outcome)
+        Vote.make_signed(other.keys[m], context=attempt.context, member=m, outcome=unvoted.outcome)
         for m in other.ids
     )
 
@@ -190,7 +190,7 @@ def test_a_report_that_its_decryptor_did_not_sign_names_the_coordinator() -> Non
 
     def edit(entries: Entries) -> None:
         at = find(entries, Erased, "member-2")
-        report = of(Erased, parse(entries[at]))
+        report = of(Erased, parse_message(entries[at]))
         entries[at] = again(report, federation.coordinator).to_bytes()
 
     assert named(doctored(federation, edit)) == {
@@ -210,7 +210,7 @@ def test_a_refusal_that_its_decryptor_did_not_sign_names_the_coordinator() -> No
 
     def edit(entries: Entries) -> None:
         at = find(entries, Refusal, "member-0")
-        refusal = of(Refusal, parse(entries[at]))
+        refusal = of(Refusal, parse_message(entries[at]))
         entries[at] = again(refusal, federation.coordinator, cause="indicator-mismatch").to_bytes()
 
     found = doctored(federation, edit)
@@ -227,7 +227,7 @@ def test_evictions_of_another_context_name_the_coordinator() -> None:
 
 def test_an_erasure_that_is_not_valid_names_the_coordinator() -> None:
     federation = played(**ERASED)
-    closed = of(Erasure, parse(federation.transcript.entries[-1]))
+    closed = of(Erasure, parse_message(federation.transcript.entries[-1]))
 
     def edit(entries: Entries) -> None:
         entries[-1] = replace(closed, reports=closed.reports[1:]).to_bytes()

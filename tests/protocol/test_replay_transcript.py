@@ -21,10 +21,10 @@ from veilsum.protocol.messages import (
     RevealSummary,
     Roster,
     Survivor,
-    parse,
+    parse_message,
 )
 from veilsum.protocol.proposal import disputes_among
-from veilsum.protocol.replay import Finding, follows, replay
+from veilsum.protocol.replay import Finding, refusal_follows, replay_transcript
 from veilsum.protocol.transcript import Transcript
 
 COORDINATOR = ("coordinator",)
@@ -45,7 +45,7 @@ def test_a_second_refusal_by_one_member_is_the_coordinators_fault() -> None:
 
     def repeat(entries: Entries) -> None:
         index = find(entries, Refusal, "member-1")
-        refusal = of(Refusal, parse(entries[index]))
+        refusal = of(Refusal, parse_message(entries[index]))
         other = again(refusal, federation.keys["member-1"], cause="policy-refused")
         entries.insert(index + 1, other.to_bytes())
 
@@ -73,9 +73,9 @@ def test_disputes_over_an_edge_name_both() -> None:
     federation.tamper = false_edge(federation, "member-2")
     outcome = federation.run_round()
     assert "member-2" not in outcome.survivors
-    assert verdict(federation).kept
+    assert verdict(federation).is_faultless
     assert ["member-2" in each.parties for each in verdict(federation).disputes] == [True]
-    assert [finding.dispute for finding in verdict(federation).findings] == [True]
+    assert [finding.is_dispute for finding in verdict(federation).findings] == [True]
 
 
 def test_evictions_in_two_steps_name_each_dealer_once() -> None:
@@ -87,7 +87,7 @@ def test_evictions_in_two_steps_name_each_dealer_once() -> None:
     }
     false_dealers(federation, deal)
     assert isinstance(federation.run_round().phase, Recovered)
-    assert [type(m) for m in federation.transcript.messages()].count(Evictions) == 2
+    assert [type(m) for m in federation.transcript.decode_messages()].count(Evictions) == 2
     found = verdict(federation)
     assert [finding.parties for finding in found.findings] == [("member-7",), ("member-8",)]
 
@@ -111,11 +111,11 @@ def test_a_decryptor_that_revealed_and_denies_it_is_named() -> None:
 
 
 def test_a_finding_is_a_dispute_where_nobody_can_tell() -> None:
-    assert Finding(("a", "b"), Cause.EDGE_DISAGREEMENT, "").dispute
-    assert Finding(("a", "b"), Cause.BOX_REFUSED, "", 7).dispute
-    assert not Finding(("a",), Cause.SHARE_INVALID, "").dispute
-    assert isinstance(played(3).transcript.messages()[0], Roster)
-    assert not any(isinstance(message, Lost) for message in played(3).transcript.messages())
+    assert Finding(("a", "b"), Cause.EDGE_DISAGREEMENT, "").is_dispute
+    assert Finding(("a", "b"), Cause.BOX_REFUSED, "", 7).is_dispute
+    assert not Finding(("a",), Cause.SHARE_INVALID, "").is_dispute
+    assert isinstance(played(3).transcript.decode_messages()[0], Roster)
+    assert not any(isinstance(message, Lost) for message in played(3).transcript.decode_messages())
 
 
 # What a forged file may cost an auditor (protocol §11).
@@ -127,14 +127,14 @@ def test_edges_are_looked_at_of_those_who_uploaded(monkeypatch: pytest.MonkeyPat
     federation.run_round()
     attempt: Any = federation.phase.attempt
     asked: list[str] = []
-    neighbours: Callable[..., Any] = type(attempt).neighbours
+    neighbours: Callable[..., Any] = type(attempt).neighbours_of
 
     def counted(self: Any, member: str) -> Any:
         asked.append(member)
         return neighbours(self, member)
 
-    monkeypatch.setattr(type(attempt), "neighbours", counted)
-    uploads = replay(federation.transcript).uploads
+    monkeypatch.setattr(type(attempt), "neighbours_of", counted)
+    uploads = replay_transcript(federation.transcript).uploads
     asked.clear()
     assert disputes_among(attempt, uploads, {}) == ()
     assert asked == list(federation.ids[:6])
@@ -152,17 +152,17 @@ def test_a_refusal_is_judged_without_all_uploads(monkeypatch: pytest.MonkeyPatch
 
     class Looked(Survivor):
         @classmethod
-        def of(cls, header: Any) -> Survivor:
+        def from_header(cls, header: Any) -> Survivor:
             looked.append(header.member)
-            return Survivor.of(header)
+            return Survivor.from_header(header)
 
     monkeypatch.setattr(veilsum.protocol.replay, "Survivor", Looked)
     for cause, expected in (("x", None), (Cause.CHAIN_BROKEN, None), (Cause.OWN_UPLOAD_CHANGED, False)):
-        said = follows(cause, "member-3", found.attempt, proposal, found.uploads, {})
+        said = refusal_follows(cause, "member-3", found.attempt, proposal, found.uploads, {})
         assert said is expected
     assert looked == ["member-3"]
     without = {member: upload for member, upload in found.uploads.items() if member != "member-3"}
-    assert follows(Cause.OWN_UPLOAD_CHANGED, "member-3", found.attempt, proposal, without, {})
+    assert refusal_follows(Cause.OWN_UPLOAD_CHANGED, "member-3", found.attempt, proposal, without, {})
 
 
 def test_evictions_that_the_coordinator_leaves_out_show_in_what_was_revealed_after_them() -> None:
@@ -175,7 +175,7 @@ def test_evictions_that_the_coordinator_leaves_out_show_in_what_was_revealed_aft
     assert named(found) == {(COORDINATOR, Cause.EVICTION_INVALID)}
     again = [
         index
-        for index, message in enumerate(federation.transcript.messages())
+        for index, message in enumerate(federation.transcript.decode_messages())
         if isinstance(message, RevealSummary) and message.evicted
     ]
     assert [finding.entry for finding in found.findings] == [index - 1 for index in again]

@@ -19,9 +19,9 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey, verify_signature
 from veilsum.protocol.request_signature import (
-    ADMIN,
+    ADMIN_KEYID,
     MAX_TARGET,
-    TAG,
+    SIGNATURE_TAG,
     RequestSignature,
     Target,
     content_digest,
@@ -135,7 +135,7 @@ def test_another_implementation_takes_our_signatures(target: Target) -> None:
     message = Sent(target, signed(target, body, created_s=now), body)
     verifier = HTTPMessageVerifier(signature_algorithm=algorithms.ED25519, key_resolver=Resolver())
     [verified] = verifier.verify(message, max_age=None, body=body if target.has_body else None)
-    assert verified.parameters["tag"] == TAG
+    assert verified.parameters["tag"] == SIGNATURE_TAG
     message.url += "x"
     with pytest.raises(InvalidSignature):
         verifier.verify(message, max_age=None, body=body if target.has_body else None)
@@ -153,7 +153,7 @@ def test_we_take_another_implementation_s(target: Target) -> None:
         created=created,
         expires=datetime.fromtimestamp(NOW + 60, UTC),
         nonce="n" * 22,
-        tag=TAG,
+        tag=SIGNATURE_TAG,
         covered_component_ids=covered,
         body=body if target.has_body else None,
     )
@@ -220,7 +220,7 @@ INPUT = signed()["signature-input"]
         INPUT.replace("created=1700000000", "created=17000000000000"),
         INPUT.replace("created=", "created= "),
         INPUT.replace("ed25519", "rsa-pss-sha512"),
-        INPUT.replace(TAG, "other"),
+        INPUT.replace(SIGNATURE_TAG, "other"),
         INPUT.replace('keyid="ann"', 'keyid="Ann"'),
         INPUT.replace('keyid="ann"', 'keyid=""'),
         INPUT.replace("AAECAwQFBgcICQoLDA0ODw", "short"),
@@ -268,7 +268,7 @@ def test_what_cannot_be_signed_is_our_own_mistake() -> None:
         with pytest.raises(Misuse, match="can't be signed"):
             sign_request(KEY, keyid, target, b"", created_s=NOW, nonce=NONCE)
     with pytest.raises(Misuse, match="can't be signed"):
-        sign_request(KEY, ADMIN, PUT, b"", created_s=NOW, nonce=b"short")
+        sign_request(KEY, ADMIN_KEYID, PUT, b"", created_s=NOW, nonce=b"short")
 
 
 def test_a_problem_never_quotes_the_signature() -> None:

@@ -22,7 +22,7 @@ FIELDS: dict[str, tuple[Any, str]] = {
 def test_paths_are_different_and_versioned() -> None:
     assert len(set(PATHS.values())) == len(PATHS)
     unversioned = {name for name, path in PATHS.items() if not path.startswith("/v1/")}
-    assert unversioned == {"HEALTH", "READY", "METRICS", "PROBLEM_BASE"}
+    assert unversioned == {"HEALTH_PATH", "READY_PATH", "METRICS_PATH", "PROBLEM_BASE"}
     placeholders = {f for path in PATHS.values() for _, f, _, _ in string.Formatter().parse(path) if f}
     assert placeholders == {
         *(

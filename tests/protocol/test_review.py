@@ -13,7 +13,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Freezing, Recovered, Revealing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Evictions, Message, Refusal, Reveal, Vote
-from veilsum.protocol.replay import Standing, replay
+from veilsum.protocol.replay import Standing, replay_transcript
 from veilsum.protocol.transcript import Accusation, Transcript
 
 # What a hostile review of transcripts broke, each as it was done, and how it ends now.
@@ -70,7 +70,7 @@ def test_a_vote_signed_anew_hides_no_vote_for_another_outcome() -> None:
 
 def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
     values = {"context": federation.phase.attempt.context, "cause": "policy-refused"}
-    return Refusal.make(federation.keys[member], **{**values, "member": member, **changes})
+    return Refusal.make_signed(federation.keys[member], **{**values, "member": member, **changes})
 
 
 def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
@@ -80,8 +80,8 @@ def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
     other = refusal(federation, "member-1", cause="chain-broken")
     with pytest.raises(PeerFault, match=r"^conflict: .*\[member-1\]$") as caught:
         phase.receive(other, federation.now_s)
-    assert Accusation.of(other, caught.value) is None
-    assert federation.transcript.refused(other, caught.value) is federation.transcript
+    assert Accusation.from_refusal(other, caught.value) is None
+    assert federation.transcript.note_refused(other, caught.value) is federation.transcript
 
 
 # A few members filled the file until it was too large to fetch: a reveal may name 10,000 members
@@ -91,7 +91,7 @@ def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
     federation = Federation(6)
     phase = federation.reach(Revealing)
     many = tuple(f"m-{number:04}" for number in range(2))
-    said = Reveal.make(
+    said = Reveal.make_signed(
         federation.keys["member-1"],
         context=phase.attempt.context,
         member="member-1",
@@ -101,11 +101,11 @@ def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
     )
     with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-1\]$") as caught:
         phase.receive(said, federation.now_s)
-    assert Accusation.of(said, caught.value) is None
+    assert Accusation.from_refusal(said, caught.value) is None
     less = again(said, federation.keys["member-1"], evicted=many[:1])
     with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-1\]$") as caught:
         phase.receive(less, federation.now_s)
-    assert Accusation.of(less, caught.value) is not None
+    assert Accusation.from_refusal(less, caught.value) is not None
 
 
 # `veilsum verify` said "counted" of what was not
@@ -118,9 +118,9 @@ def test_who_was_certified_and_never_summed_is_not_counted() -> None:
     federation.finish()
     assert isinstance(federation.phase, Failed)
     found = verdict(federation)
-    assert (found.signed, found.kept, found.revealed) == (True, True, False)
-    assert {found.standing(member) for member in federation.ids} == {Standing.UNREVEALED}
-    assert not any(map(found.counted, federation.ids))
+    assert (found.signed, found.is_faultless, found.revealed) == (True, True, False)
+    assert {found.upload_standing(member) for member in federation.ids} == {Standing.UNREVEALED}
+    assert not any(map(found.counts_upload, federation.ids))
 
 
 def test_reveals_without_the_evicted_are_what_makes_a_sum() -> None:
@@ -130,9 +130,9 @@ def test_reveals_without_the_evicted_are_what_makes_a_sum() -> None:
     assert verdict(federation).revealed
     entries = federation.transcript.entries
     cut = Transcript(entries[: find(entries, Evictions) + 1])
-    found = replay(cut.signed(federation.coordinator, federation.phase.attempt.context))
+    found = replay_transcript(cut.sign(federation.coordinator, federation.phase.attempt.context))
     assert (found.evicted, found.revealed) == (("member-7",), False)
-    assert found.standing("member-1") is Standing.UNREVEALED
+    assert found.upload_standing("member-1") is Standing.UNREVEALED
 
 
 def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
@@ -142,13 +142,18 @@ def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
     whole = federation.transcript
     place = find(whole.entries, Evictions)
     cut = replace(whole, entries=whole.entries[:place])
-    found = replay(cut, federation.admin.public)
+    found = replay_transcript(cut, federation.admin.public)
     assert not found.signed
-    assert {found.standing(member) for member in ("member-1", "member-7", "stranger")} == {Standing.UNSIGNED}
-    assert not found.counted("member-7")
+    assert {found.upload_standing(member) for member in ("member-1", "member-7", "stranger")} == {
+        Standing.UNSIGNED
+    }
+    assert not found.counts_upload("member-7")
     # What the proof shows needs no testimony.
-    shown = replay(replace(whole, signature=b""), federation.admin.public)
-    assert (shown.standing("member-7"), shown.standing("member-1")) == (Standing.EVICTED, Standing.UNSIGNED)
+    shown = replay_transcript(replace(whole, signature=b""), federation.admin.public)
+    assert (shown.upload_standing("member-7"), shown.upload_standing("member-1")) == (
+        Standing.EVICTED,
+        Standing.UNSIGNED,
+    )
 
 
 def test_what_a_file_says_in_the_versions_place_reaches_no_terminal() -> None:

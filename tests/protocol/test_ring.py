@@ -26,7 +26,7 @@ def test_refuses_a_negative_number_of_elements() -> None:
 def test_the_whole_centred_range_returns_from_the_ring(bits: int) -> None:
     ring, half = Ring(bits), 2 ** (bits - 1)
     vector = np.array([-half, -half + 1, -1, 0, 1, half - 1], np.int64)
-    assert ring.lift(ring.to_ring(vector)).tolist() == vector.tolist()
+    assert ring.lift_signed(ring.to_ring(vector)).tolist() == vector.tolist()
 
 
 @pytest.mark.parametrize("bits", [b for b in WIDTHS if b < 64])
@@ -46,9 +46,9 @@ def test_lift_ignores_the_bits_above_the_ring(bits: int) -> None:
     rng = np.random.default_rng(bits)
     words: Words = rng.integers(0, np.iinfo(ring.dtype).max, 100, dtype=ring.dtype, endpoint=True)
     low = words & ring.dtype.type(ring.mask)
-    lifted = ring.lift(words)
+    lifted = ring.lift_signed(words)
     assert lifted.dtype == np.int64
-    assert lifted.tolist() == ring.lift(low).tolist()
+    assert lifted.tolist() == ring.lift_signed(low).tolist()
     assert lifted.tolist() == [int(w) - (int(w) >> (bits - 1) << bits) for w in low]
 
 
@@ -59,7 +59,7 @@ def test_sums_of_words_are_sums_of_integers(bits: int, data: st.DataObject) -> N
     total = np.zeros(1, ring.dtype)
     for value in values:
         total += ring.to_ring(np.array([value], np.int64))
-    assert ring.lift(total).tolist() == [(sum(values) + half) % 2**bits - half]
+    assert ring.lift_signed(total).tolist() == [(sum(values) + half) % 2**bits - half]
 
 
 def test_writes_into_the_output_it_is_given() -> None:
@@ -84,4 +84,4 @@ def test_refuses_an_output_of_another_dtype_or_shape(out: Words) -> None:
 @pytest.mark.parametrize("words", [np.zeros(3, np.uint64), np.zeros((1, 3), np.uint32)])
 def test_lifts_nothing_but_its_own_words(words: Words) -> None:
     with pytest.raises(Misuse, match="takes a uint32 vector"):
-        Ring(32).lift(words)
+        Ring(32).lift_signed(words)

@@ -36,8 +36,8 @@ def assert_sum(federation: Federation, outcome: Outcome, bits: int = 32) -> None
     assert outcome.fault is None
     assert outcome.total is not None
     vectors, phase = dict(federation.vectors_now), outcome.phase
-    assert phase.summed == tuple(m for m in outcome.survivors if m not in phase.evicted)
-    assert np.array_equal(outcome.total, exact(vectors, phase.summed, bits))
+    assert phase.summed_members == tuple(m for m in outcome.survivors if m not in phase.evicted)
+    assert np.array_equal(outcome.total, exact(vectors, phase.summed_members, bits))
 
 
 # Who may vanish
@@ -146,7 +146,7 @@ def assert_repeated(federation: Federation, outcome: Outcome, context: bytes) ->
     assert federation.links[-1].repeats == context
     assert federation.next_step() is None
     found = verdict(federation)
-    assert (found.findings, found.kept) == ((), True)
+    assert (found.findings, found.is_faultless) == ((), True)
 
 
 def test_another_extractor_sums_the_same_records_as_often_as_there_are_extractors() -> None:
@@ -210,7 +210,7 @@ def test_as_many_as_collude_fall_silent_and_the_late_carry_the_sum(
     assert order.index("Freeze") < max(index for index, kind in enumerate(order) if kind == "Receipt")
     judged = verdict(federation)
     assert judged.findings == ()
-    assert judged.counted(LATE[0])
+    assert judged.counts_upload(LATE[0])
 
 
 def test_a_late_receipt_that_covers_other_uploads_names_the_coordinator_that_noted_it() -> None:

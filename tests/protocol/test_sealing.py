@@ -11,7 +11,7 @@ from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Checking, Recovered
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.member import Opened, Uploaded
-from veilsum.protocol.merkle import verify
+from veilsum.protocol.merkle import verify_path
 from veilsum.protocol.messages import Delivery, Upload
 from veilsum.protocol.shelf import MemoryShelf, Shelf, Trees
 
@@ -29,8 +29,11 @@ def federation() -> Federation:
 
 
 def sealed(phase: Opened, federation: Federation, seed: int = 1) -> tuple[list[bytes], Upload, bytes]:
-    sealing = phase.seal(SeededRandom(seed))
-    chunks = [bytes(sealing.chunk(np.arange(64))), bytes(sealing.chunk(np.arange(64, 99)))]
+    sealing = phase.begin_sealing(SeededRandom(seed))
+    chunks = [
+        bytes(sealing.mask_next_chunk(np.arange(64))),
+        bytes(sealing.mask_next_chunk(np.arange(64, 99))),
+    ]
     upload, own = sealing.finish(federation.keys[phase.member])
     return chunks, upload, own
 
@@ -38,20 +41,20 @@ def sealed(phase: Opened, federation: Federation, seed: int = 1) -> tuple[list[b
 def test_a_stored_upload_has_the_same_chunks_again_in_any_order(federation: Federation) -> None:
     phase = opened(federation, "member-2")
     chunks, upload, own = sealed(phase, federation)
-    stored, _ = phase.uploaded(upload, SecretBytes(own))
+    stored, _ = phase.store_upload(upload, SecretBytes(own))
     assert isinstance(stored, Uploaded)
     again = stored.sealed_again(SecretBytes(SeededRandom(1)(32)))
-    assert bytes(again.packed(1, np.arange(64, 99))) == chunks[1]
-    assert bytes(again.packed(0, np.arange(64))) == chunks[0]
+    assert bytes(again.mask_chunk(1, np.arange(64, 99))) == chunks[1]
+    assert bytes(again.mask_chunk(0, np.arange(64))) == chunks[0]
 
 
 def test_no_commitment_depends_on_the_vector(federation: Federation) -> None:
     phase = opened(federation, "member-2")
     uploads = []
     for values in (np.zeros(99, np.int64), np.full(99, 2**47 - 1)):
-        sealing = phase.seal(SeededRandom(1))
-        sealing.chunk(values[:64])
-        sealing.chunk(values[64:])
+        sealing = phase.begin_sealing(SeededRandom(1))
+        sealing.mask_next_chunk(values[:64])
+        sealing.mask_next_chunk(values[64:])
         upload, _ = sealing.finish(federation.keys["member-2"])
         uploads.append(upload)
     one, two = uploads
@@ -65,31 +68,31 @@ def test_no_commitment_depends_on_the_vector(federation: Federation) -> None:
 
 @pytest.mark.parametrize("elements", [0, 63, 65])
 def test_a_chunk_of_another_length_is_a_misuse(federation: Federation, elements: int) -> None:
-    sealing = opened(federation, "member-0").seal(SeededRandom(1))
+    sealing = opened(federation, "member-0").begin_sealing(SeededRandom(1))
     with pytest.raises(Misuse, match=f"chunk 0 of 2 does not have {elements} elements"):
-        sealing.chunk(np.zeros(elements, np.int64))
+        sealing.mask_next_chunk(np.zeros(elements, np.int64))
 
 
 def test_a_chunk_too_many_is_a_misuse(federation: Federation) -> None:
-    sealing = opened(federation, "member-0").seal(SeededRandom(1))
-    sealing.chunk(np.zeros(64, np.int64))
-    sealing.chunk(np.zeros(35, np.int64))
+    sealing = opened(federation, "member-0").begin_sealing(SeededRandom(1))
+    sealing.mask_next_chunk(np.zeros(64, np.int64))
+    sealing.mask_next_chunk(np.zeros(35, np.int64))
     with pytest.raises(Misuse, match="chunk 2 of 2"):
-        sealing.chunk(np.zeros(35, np.int64))
+        sealing.mask_next_chunk(np.zeros(35, np.int64))
 
 
 def test_a_value_outside_the_ring_is_a_misuse_that_does_not_show_it(federation: Federation) -> None:
-    sealing = opened(federation, "member-0").seal(SeededRandom(1))
+    sealing = opened(federation, "member-0").begin_sealing(SeededRandom(1))
     values = np.zeros(64, np.int64)
     values[3] = 2**47
     with pytest.raises(Misuse, match="element 3 is outside") as caught:
-        sealing.chunk(values)
+        sealing.mask_next_chunk(values)
     assert str(2**47) not in str(caught.value)
 
 
 def test_an_upload_without_all_its_chunks_is_a_misuse(federation: Federation) -> None:
-    sealing = opened(federation, "member-0").seal(SeededRandom(1))
-    sealing.chunk(np.zeros(64, np.int64))
+    sealing = opened(federation, "member-0").begin_sealing(SeededRandom(1))
+    sealing.mask_next_chunk(np.zeros(64, np.int64))
     with pytest.raises(Misuse, match="1 of 2 chunks are masked"):
         sealing.finish(federation.keys["member-0"])
 
@@ -101,7 +104,7 @@ def recovered() -> tuple[Federation, Recovered]:
         federation = Federation(6, drop={2: After.CARD, 5: After.OPENING})
         federation.begin()
         phase = of(Recovered, federation.run_until())
-        assert phase.attempt.chunks == 2
+        assert phase.attempt.chunk_count == 2
         return federation, phase
 
 
@@ -111,11 +114,11 @@ def packed(federation: Federation, index: int, members: tuple[str, ...]) -> list
 
 def test_chunks_in_any_order_give_the_sum(recovered: tuple[Federation, Recovered]) -> None:
     federation, phase = recovered
-    unmasking = phase.unmasking()
+    unmasking = phase.prepare_unmasking()
     assert unmasking.survivors == ("member-0", "member-1", "member-3", "member-4")
     total = sum(federation.vectors_now[member] for member in unmasking.survivors)
     for index in (1, 0, 1):
-        chunk = unmasking.chunk(index, packed(federation, index, unmasking.survivors[::-1]))
+        chunk = unmasking.sum_chunk(index, packed(federation, index, unmasking.survivors[::-1]))
         assert np.array_equal(chunk, np.asarray(total)[64 * index : 64 * index + 64])
 
 
@@ -128,7 +131,7 @@ def test_any_others_than_the_survivors_are_a_misuse(
     federation, phase = recovered
     chunk = federation.spool["member-0", 0]
     with pytest.raises(Misuse, match="one chunk of each survivor and no other"):
-        phase.unmasking().chunk(0, [(member, chunk) for member in members])
+        phase.prepare_unmasking().sum_chunk(0, [(member, chunk) for member in members])
 
 
 @pytest.mark.parametrize("bad", [b"", bytes(139), bytes(141)], ids=["empty", "short", "long"])
@@ -137,7 +140,7 @@ def test_a_chunk_that_is_not_packed_as_it_should_be_names_its_member(
 ) -> None:
     _, phase = recovered
     with pytest.raises(PeerFault, match=r"^chunk-mismatch: member-3's chunk 1: .*\[member-3\]$"):
-        phase.unmasking().chunk(1, [("member-3", bad)])
+        phase.prepare_unmasking().sum_chunk(1, [("member-3", bad)])
 
 
 # Where announcements are kept, and what is read of them again
@@ -152,7 +155,7 @@ def uploads() -> dict[str, Upload]:
         federation.reach(Checking)
     found = {}
     for member, phase in federation.phases.items():
-        (upload,) = phase.outbox()
+        (upload,) = phase.messages_to_resend()
         assert isinstance(upload, Upload)
         found[member] = upload
     return found
@@ -164,13 +167,13 @@ def test_a_shelf_gives_each_decryptor_its_part_with_paths_to_what_was_signed(
 ) -> None:
     shelf = make(tmp_path)
     for upload in (replace(uploads["member-1"], boxes=(b"",) * 4), *uploads.values()):
-        shelf.put(upload, Trees.of(upload))  # a dealer's last announcement counts
+        shelf.store_announcement(upload, Trees.from_upload(upload))  # a dealer's last announcement counts
     for member, upload in uploads.items():
         for place in range(4):
-            delivery = Delivery.from_bytes(shelf.delivery(member, place))
+            delivery = Delivery.from_bytes(shelf.read_delivery(member, place))
             assert delivery.header == upload.header
             assert (delivery.box, delivery.row) == (upload.boxes[place], upload.share_rows[place])
-            assert verify(upload.header.box_root, delivery.box, place, 4, delivery.box_path)
-            assert verify(upload.header.commitment_root, delivery.row, 1 + place, 5, delivery.row_path)
-            assert shelf.row(member, place) == delivery.row
-            assert delivery == Trees.of(upload).delivery(upload, place)
+            assert verify_path(upload.header.box_root, delivery.box, place, 4, delivery.box_path)
+            assert verify_path(upload.header.commitment_root, delivery.row, 1 + place, 5, delivery.row_path)
+            assert shelf.read_row(member, place) == delivery.row
+            assert delivery == Trees.from_upload(upload).delivery_to(upload, place)

@@ -34,12 +34,12 @@ class Watched(Federation):
             self.shown += (*ready.masks, *ready.boxes)
         if isinstance(phase, Attempting):
             own = [phase.own_shares] if phase.own_shares else []
-            for shares in (*own, *(dealt.shares for dealt in phase.held())):
+            for shares in (*own, *(dealt.shares for dealt in phase.vouched_shares())):
                 self.secrets |= {bytes(shares[i : i + 36]) for i in range(0, len(shares), 36)}
             self.secrets |= {
                 bytes(pair.mask_seed(phase.member, phase.attempt.context)) for pair in phase.ready.masks
             }
-            self.shown += phase.held()
+            self.shown += phase.vouched_shares()
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
         self.note(self.phases[member])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.sizing import Committee, Quorum, Sizes, dropouts, size
+from veilsum.protocol.sizing import Committee, Quorum, Sizes, count_dropouts, size_cohort
 
 BEACON = bytes(range(32))
 
@@ -17,7 +17,7 @@ def ids(count: int) -> tuple[str, ...]:
 
 def sized(members: int, nominated: int | None = None, **numbers: int) -> Sizes:
     """Return the sizes of a cohort of a whole roster, a quarter of which may collude."""
-    return size(members, nominated, **{"roster": members, "colluders": members // 4, **numbers})
+    return size_cohort(members, nominated, **{"roster": members, "colluders": members // 4, **numbers})
 
 
 # --- Who decrypts ------------------------------------------------------------------------------------------
@@ -26,15 +26,15 @@ def sized(members: int, nominated: int | None = None, **numbers: int) -> Sizes:
 @pytest.mark.parametrize("members", [3, 12, 50, 200])
 def test_up_to_200_members_everyone_decrypts(members: int) -> None:
     sizes = sized(members)
-    assert sizes == Sizes(Quorum.derive(members, members), Committee.EVERYONE, members - 1, 0)
-    assert sizes.decryptors(ids(members), (), BEACON) == ids(members)
+    assert sizes == Sizes(Quorum.derive_quorum(members, members), Committee.EVERYONE, members - 1, 0)
+    assert sizes.choose_decryptors(ids(members), (), BEACON) == ids(members)
 
 
 def test_nominees_that_stay_away_take_no_colluder_with_them() -> None:
     sizes = sized(100, 31, present=25)
     assert (sizes.quorum.decryptors, sizes.quorum.decryptor_colluders, sizes.quorum.threshold) == (25, 10, 18)
     nominees = (*ids(100)[:25], "x-1", "x-2", "x-3", "x-4", "x-5", "x-6")
-    assert sizes.decryptors(ids(100), nominees, BEACON) == ids(100)[:25]
+    assert sizes.choose_decryptors(ids(100), nominees, BEACON) == ids(100)[:25]
 
 
 @pytest.mark.parametrize(("came", "threshold"), [(10, 11), (1, 2), (0, 1)])
@@ -74,7 +74,7 @@ def test_what_every_size_promises(n: int, colluding: int, loss: int, nominated: 
         return
     q = sizes.quorum
     assert 2 * q.threshold > q.decryptors + q.decryptor_colluders
-    assert n - dropouts(n, loss) >= q.survivors_min or q.survivors_min == q.colluders + q.honest_min
+    assert n - count_dropouts(n, loss) >= q.survivors_min or q.survivors_min == q.colluders + q.honest_min
     if nominated is not None:
         # colluders who answer nothing can't stall the rest
         assert q.decryptors - q.decryptor_colluders >= q.threshold
@@ -120,9 +120,9 @@ def test_members_other_than_those_sized_for_are_a_misuse() -> None:
     sizes = sized(60, 7)
     for count in (59, 61):
         with pytest.raises(Misuse, match=rf"^{count} members, sized for 60$"):
-            sizes.decryptors(ids(count), ids(7), BEACON)
+            sizes.choose_decryptors(ids(count), ids(7), BEACON)
     with pytest.raises(Misuse, match=r"^6 decryptors, sized for 7$"):
-        sizes.decryptors(ids(60), ids(6), BEACON)
+        sizes.choose_decryptors(ids(60), ids(6), BEACON)
 
 
 def test_a_sum_is_sized_for_the_whole_roster() -> None:

@@ -20,7 +20,7 @@ from veilsum.protocol.messages import (
     RevealSummary,
     Upload,
     Vote,
-    parse,
+    parse_message,
 )
 from veilsum.protocol.transcript import MAX_ENTRIES, Transcript
 
@@ -53,7 +53,7 @@ def test_proofs_against_more_dealers_than_may_collude_are_noted_too() -> None:
     false_dealers(federation, deal)
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Failed)
-    shown = of(Evictions, parse(federation.transcript.entries[-1]))
+    shown = of(Evictions, parse_message(federation.transcript.entries[-1]))
     assert shown.evicted == ("member-0", "member-1")
 
 
@@ -106,13 +106,15 @@ def test_what_is_refused_is_noted_where_it_proves_something(
 def test_a_refused_message_is_noted_once_for_each_cause_and_sender() -> None:
     transcript = Transcript((b"",))
     federation = Federation(4)
-    vote = Vote.make(federation.keys["member-0"], context=bytes(32), member="member-0", outcome=bytes(32))
+    vote = Vote.make_signed(
+        federation.keys["member-0"], context=bytes(32), member="member-0", outcome=bytes(32)
+    )
     fault = PeerFault(Cause.ALREADY_VOTED, "", ["member-0"])
-    once = transcript.refused(vote, fault)
+    once = transcript.note_refused(vote, fault)
     assert once.entries == (b"", vote.to_bytes())
-    assert once.refused(again(vote, federation.keys["member-0"], outcome=b"\x01" * 32), fault) is once
-    assert once.refused(vote, PeerFault(Cause.CONFLICT, "", ["member-0"])).entries == once.entries
-    assert transcript.refused(vote, PeerFault(Cause.BAD_SIGNATURE, "", ["member-0"])) is transcript
+    assert once.note_refused(again(vote, federation.keys["member-0"], outcome=b"\x01" * 32), fault) is once
+    assert once.note_refused(vote, PeerFault(Cause.CONFLICT, "", ["member-0"])).entries == once.entries
+    assert transcript.note_refused(vote, PeerFault(Cause.BAD_SIGNATURE, "", ["member-0"])) is transcript
 
 
 def test_what_changes_nothing_is_not_noted() -> None:
@@ -130,7 +132,7 @@ def test_votes_that_a_spent_decryptor_repeats_do_not_fill_the_file() -> None:
     federation.begin()
     federation.phase = federation._moved(federation.phase.cancel(federation.now_s))
     context, key = of(Voiding, federation.phase).attempt.context, federation.keys["member-0"]
-    vote = Vote.make(key, context=context, member="member-0", outcome=bytes(32))
+    vote = Vote.make_signed(key, context=context, member="member-0", outcome=bytes(32))
     for outcome in range(3):
         other = again(vote, key, outcome=bytes([outcome]) * 32)
         federation.phase = federation._answer(federation.phase, "member-0", other)
@@ -143,7 +145,7 @@ def test_the_file_is_read_as_it_was_written() -> None:
     text = federation.transcript.to_json()
     assert Transcript.from_json(text) == replace(federation.transcript, accused=frozenset())
     assert json.loads(text)["veilsum-transcript"] == 3
-    forms = [type(message) for message in federation.transcript.messages()]
+    forms = [type(message) for message in federation.transcript.decode_messages()]
     assert forms[-1] is RevealSummary
     assert BadRun not in forms
 

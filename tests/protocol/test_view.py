@@ -34,8 +34,8 @@ class Shifted(Masks):
         super().__init__(ring, added=added, subtracted=subtracted)
         self.sign = int(self.seed in added) - int(self.seed in subtracted)
 
-    def apply(self, chunk: Words, offset_elements: int = 0) -> None:
-        super().apply(chunk, offset_elements)
+    def apply_to_chunk(self, chunk: Words, offset_elements: int = 0) -> None:
+        super().apply_to_chunk(chunk, offset_elements)
         delta = self.delta[offset_elements : offset_elements + chunk.size].astype(chunk.dtype)
         if self.sign > 0:
             chunk += delta
@@ -79,7 +79,7 @@ def moved(x: Vector, delta: npt.NDArray[np.uint64], sign: int, bits: int) -> Vec
     """Return X + sign·δ in the ring's centred range."""
     ring = Ring(bits)
     words = x.astype(np.uint64) + (delta if sign > 0 else np.uint64(0) - delta)
-    return ring.lift(words.astype(ring.dtype))
+    return ring.lift_signed(words.astype(ring.dtype))
 
 
 @settings(max_examples=8, deadline=None)

@@ -178,7 +178,7 @@ def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
         assert isinstance(outcome.phase, Recovered)
         assert outcome.survivors == federation.ids[:6]
         found = verdict(federation)
-        standing = [found.standing(member) for member in federation.ids]
+        standing = [found.upload_standing(member) for member in federation.ids]
         assert standing == [Standing.COUNTED] * 6 + [Standing.LEFT_OUT]
 
 
@@ -219,7 +219,7 @@ def test_a_dealer_evicted_from_the_indicator_is_left_out_of_the_sum_alone(evicti
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == evicting.ids[1:]
     found = verdict(evicting)
-    assert (found.findings, found.kept) == ((), True)
+    assert (found.findings, found.is_faultless) == ((), True)
 
 
 def test_a_forged_link_before_the_true_one_hides_no_missing_member() -> None:

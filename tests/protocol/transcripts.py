@@ -7,9 +7,9 @@ from typing import Any
 from tests.support.forging import again, resign
 from tests.support.simulator import Federation, Tamper, of
 from veilsum.protocol.coordinator import CoordinatorPhase
-from veilsum.protocol.messages import BadRun, Freeze, Message, Reveal, Upload, parse
+from veilsum.protocol.messages import BadRun, Freeze, Message, Reveal, Upload, parse_message
 from veilsum.protocol.messages.base import Signed
-from veilsum.protocol.replay import Verdict, replay
+from veilsum.protocol.replay import Verdict, replay_transcript
 from veilsum.protocol.shamir import PRIME
 from veilsum.protocol.transcript import Transcript
 
@@ -18,18 +18,18 @@ Entries = list[bytes]
 
 def verdict(federation: Federation) -> Verdict:
     """Return an auditor's verdict on the last attempt."""
-    return replay(Transcript.from_json(federation.transcript.to_json()), federation.admin.public)
+    return replay_transcript(Transcript.from_json(federation.transcript.to_json()), federation.admin.public)
 
 
 def kinds(transcript: Transcript) -> list[str]:
     """Return each entry's kind."""
-    return [type(parse(entry)).__name__ for entry in transcript.entries]
+    return [type(parse_message(entry)).__name__ for entry in transcript.entries]
 
 
 def find(entries: Entries | tuple[bytes, ...], form: type[Message], member: str = "") -> int:
     """Return the index of the first message of this type, by this member if given."""
     for index, entry in enumerate(entries):
-        message = parse(entry)
+        message = parse_message(entry)
         header = getattr(message, "header", message)
         if isinstance(message, form) and member in {"", getattr(header, "member", "")}:
             return index
@@ -41,8 +41,8 @@ def doctored(federation: Federation, edit: Callable[[Entries], object]) -> Verdi
     entries = list(federation.transcript.entries)
     edit(entries)
     context = federation.phase.attempt.context
-    made = Transcript(tuple(entries)).signed(federation.coordinator, context)
-    return replay(made, federation.admin.public)
+    made = Transcript(tuple(entries)).sign(federation.coordinator, context)
+    return replay_transcript(made, federation.admin.public)
 
 
 def named(verdict: Verdict) -> set[tuple[tuple[str, ...], str]]:
@@ -105,12 +105,14 @@ def equivocating(liar: str, form: type[Message], **changes: Any) -> Insistent:
 
 def evidence(federation: Federation) -> BadRun:
     """Return the transcript's findings against a decryptor."""
-    return of(BadRun, parse(federation.transcript.entries[find(federation.transcript.entries, BadRun)]))
+    return of(
+        BadRun, parse_message(federation.transcript.entries[find(federation.transcript.entries, BadRun)])
+    )
 
 
 def rewritten(entries: Entries, index: int, **changes: Any) -> None:
     """Change fields of an entry, which may invalidate its signature."""
-    entries[index] = replace(parse(entries[index]), **changes).to_bytes()
+    entries[index] = replace(parse_message(entries[index]), **changes).to_bytes()
 
 
 def refused_by_two() -> Federation:

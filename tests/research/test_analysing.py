@@ -7,7 +7,7 @@ import pytest
 from research.analyse import analysed, main
 from research.results import AnalysedResult, read_result
 from training.experiments.config import Experiment, load_experiment
-from training.experiments.running import run
+from training.experiments.running import run_experiment
 
 SMALL: dict[str, Any] = {
     "training": {"rounds": 1, "local_epochs": 1},
@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {
 
 
 def looked_at(experiment: Experiment) -> AnalysedResult:
-    return analysed(experiment, run(experiment, 0))
+    return analysed(experiment, run_experiment(experiment, 0))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_a_run_s_analyses_are_of_its_members_and_its_heads(spherefed: AnalysedRe
     best = max(spherefed.calibrations, key=lambda each: each.accuracy)
     assert list(found.predicted) == ["none", best.kind]
     for kind, answers in found.predicted.items():  # all 450 test records are shown
-        assert np.mean(np.equal(answers, found.labels)) == pytest.approx(spherefed.after(kind))
+        assert np.mean(np.equal(answers, found.labels)) == pytest.approx(spherefed.accuracy_after(kind))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from research.analysis import (
     sliced_wasserstein,
     sweep,
 )
-from training.calibrating import MemberFeatures, calibrate
+from training.calibrating import MemberFeatures, fit_calibration
 
 RNG = np.random.default_rng(0)
 
@@ -76,5 +76,5 @@ def test_a_sweep_is_the_calibration_at_each_value(
     found = sweep(kind, own, z, labels, parameter, values, **others)
     assert (found.kind, found.parameter, list(found.values)) == (kind, parameter, values)
     for value, accuracy in zip(values, found.accuracies, strict=True):
-        alone = calibrate(kind, own, **{parameter: value}, **others)
+        alone = fit_calibration(kind, own, **{parameter: value}, **others)
         assert accuracy == float((alone.predict(z) == labels).mean()) > 0.6

@@ -30,7 +30,7 @@ def test_every_shipped_experiment_holds_choices_that_there_are(name: str) -> Non
     assert small.data.stands_in_for
     assert small.data.name in {"cifar-10-jpeg", "tinyimagenet-100", "pacs-32", "spoken-digits"}
     assert small.model.architecture in {"moon_cnn", "mlp"}
-    recipe = small.recipe(data(classes=10 if "cifar-10" in small.data.name else 100), 0)
+    recipe = small.make_recipe(data(classes=10 if "cifar-10" in small.data.name else 100), 0)
     assert recipe.rounds <= 100
 
 
@@ -89,25 +89,25 @@ def test_methods_are_composed_as_their_files_say() -> None:
     ours = paper_experiment(
         "spherefed-fednova-vgg13-ours", "alpha-05", {"model": {"architecture": "moon_cnn"}}
     )
-    recipe = ours.recipe(data(), 7)
+    recipe = ours.make_recipe(data(), 7)
     assert (recipe.head, recipe.loss, recipe.normalise) == (orthonormal_head, mean_squared_error, True)
     assert recipe.algorithm.aggregation == FedNova()
     assert (recipe.lr, recipe.rounds, recipe.local_epochs, recipe.seed) == (0.1, 100, 10, 7)
-    etf = paper_experiment("fedetf-etf-gmv", "small").recipe(data(classes=10), 0)
+    etf = paper_experiment("fedetf-etf-gmv", "small").make_recipe(data(classes=10), 0)
     assert etf.head == Simplex()
     assert [vars(term) for term in etf.algorithm.terms] == [{"alpha": 1.0, "warmup": 90}]
     uv = paper_experiment("feduv-stl10-feduv", "variance-only").training.algorithm
     assert uv == {"name": "feduv", "uniformity": 0.0}
-    both = paper_experiment("fedetf-scaffold-fedrs", "small").recipe(data(classes=10), 0)
+    both = paper_experiment("fedetf-scaffold-fedrs", "small").make_recipe(data(classes=10), 0)
     assert both.algorithm.terms == (ControlVariates(), RestrictedSoftmax())
     assert both.algorithm.aggregation == FedAvg(uniform=True)
-    aws = paper_experiment("fedetf-fedaws", "small").recipe(data(classes=10), 0)
+    aws = paper_experiment("fedetf-fedaws", "small").make_recipe(data(classes=10), 0)
     assert aws.algorithm.aggregation == Spreading(steps=30)
     steps = paper_experiment(
         "spherefed-fedavg-mobilenetv2", "multi-step", {"model": {"architecture": "moon_cnn"}}
     )
-    assert steps.recipe(data(), 0).schedule == MultiStep(milestones=(25, 50, 75), gamma=0.1)
-    with_uv = paper_experiment("ccvr-fedprox", "small", {"training": {"also": ["feduv"]}}).recipe(
+    assert steps.make_recipe(data(), 0).schedule == MultiStep(milestones=(25, 50, 75), gamma=0.1)
+    with_uv = paper_experiment("ccvr-fedprox", "small", {"training": {"also": ["feduv"]}}).make_recipe(
         data(classes=10), 0
     )
     assert with_uv.algorithm.terms[:2] == (Proximal(0.001), ClassVariance())

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
         history=(Line(round=1, lr=0.1, local_loss=1, test_loss=1, accuracy=0.5, seconds=1),),
         accuracy=0.5,
         cost=RunCost(wall_s=1),
-        environment=Machine.here(),
+        environment=Machine.describe_machine(),
     )
     write_result(result, tmp_path / "results" / "one.json")
     return tmp_path

@@ -28,7 +28,7 @@ def check_kept(cell: Cell) -> None:
         mean=tuple(kept.recipe["model"]["mean"]),
         std=tuple(kept.recipe["model"]["std"]),
     )
-    recipe = experiment.recipe(like_it, cell.seed).describe()
+    recipe = experiment.make_recipe(like_it, cell.seed).describe()
     choice, deal = experiment.data, experiment.deal
     assert isinstance(deal, dict)
     asked = kept.model_copy(

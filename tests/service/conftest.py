@@ -22,7 +22,7 @@ CHUNK_ELEMENTS = 16
 @pytest.fixture(scope="session", autouse=True)
 def quiet() -> None:
     """Turn off logging, which takes a tenth of a request's time: tests of the log turn it on again."""
-    logs.configure(quiet=True)
+    logs.configure_logs(quiet=True)
 
 
 @pytest.fixture(autouse=True)

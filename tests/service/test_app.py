@@ -59,7 +59,7 @@ def test_an_app_is_made_when_a_server_asks_for_it(monkeypatch: pytest.MonkeyPatc
     assert spec.loader is not None
     fresh: Any = module_from_spec(spec)
     with monkeypatch.context() as patch:
-        patch.setattr(logs, "_TRACING", ("opentelemetry.no_such",))
+        patch.setattr(logs, "_TRACING_MODULES", ("opentelemetry.no_such",))
         spec.loader.exec_module(fresh)  # who asks for no app needs nothing for one
         with pytest.raises(Misuse, match="otel"):
             _ = fresh.app

@@ -8,24 +8,24 @@ from safetensors.numpy import load, save
 
 from tests.study.specs import clouds, noisy, spec_of
 from veilsum.calibration import FFCStatistics, Head, solve_ffc, solve_lda
-from veilsum.calibration.answer import REFUSED
+from veilsum.calibration.answer import REFUSED_NOTE
 from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.random_features import KernelHead
 from veilsum.protocol import study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.study import FFC, RECIPES, CCVRHead, RandomFeaturesFFC
-from veilsum.study.answers import alone, answer, pooled
+from veilsum.study.answers import compute_answer, read_pooled, solve_alone
 from veilsum.study.result_files import (
     Files,
     calibrated_in,
     check_answer,
     check_head,
     document_in,
-    files,
+    encode_files,
     read_material,
 )
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 DIM, NAMES = 8, ["a", "b", "c", "d"]
 LINEAR: dict[str, Any] = {"kind": "ffc", "bias": True}
@@ -43,11 +43,11 @@ def members(rows: int = 60) -> list[Any]:
 
 def summed(spec: Any, material: Any = None, rows: int = 60) -> Any:
     drawn = np.random.default_rng(4).bytes
-    return np.sum([vector(spec, x, y, material, drawn) for x, y in members(rows)], axis=0)
+    return np.sum([compute_vector(spec, x, y, material, drawn) for x, y in members(rows)], axis=0)
 
 
 def answered(spec: Any, material: Any = None, rows: int = 60) -> Any:
-    return answer(spec, pooled(spec, summed(spec, material, rows), 12), 12, material)
+    return compute_answer(spec, read_pooled(spec, summed(spec, material, rows), 12), 12, material)
 
 
 def everybody(rows: int = 60) -> Any:
@@ -85,7 +85,7 @@ def test_what_the_study_publishes_follows_from_its_first_statistic(statistics: A
     spec = exact(*statistics, after={"publish": publish})
     found = answered(spec)
     assert {*found.heads, *found.documents} >= set(publish)
-    assert not any(document.notes.get(REFUSED) for document in found.documents.values())
+    assert not any(document.notes.get(REFUSED_NOTE) for document in found.documents.values())
     features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
     assert (found.heads["lda"].predict(features, normalise=True) == labels).mean() > 0.8
     assert found.documents["pooled"].arrays["counts"].sum() == 720
@@ -102,7 +102,7 @@ def test_what_the_study_publishes_follows_from_its_first_statistic(statistics: A
 
 def test_the_same_sums_give_the_same_files() -> None:
     spec = exact(LINEAR, KERNEL, CCVR, after={"publish": ["lda", "pooled"]}, withheld=(2,))
-    one, other = (files(spec, answered(spec)) for _ in range(2))
+    one, other = (encode_files(spec, answered(spec)) for _ in range(2))
     assert (one.head, dict(one.documents), one.material) == (other.head, dict(other.documents), None)
     assert set(one.documents) == {"random-features", "ccvr", "lda", "pooled"}
     assert one.head is not None
@@ -117,8 +117,8 @@ def test_the_same_sums_give_the_same_files() -> None:
 def test_who_has_the_sums_can_check_that_a_result_follows_from_them(statistics: Any) -> None:
     spec = exact(*statistics)
     total = summed(spec)
-    found = answer(spec, pooled(spec, total, 12), 12)
-    published = files(spec, found)
+    found = compute_answer(spec, read_pooled(spec, total, 12), 12)
+    published = encode_files(spec, found)
     facts: Any = {"rows": 720, "ridge": found.ridge}
     check_answer(spec, total, 12, published, **facts)
     assert published.head is not None
@@ -138,9 +138,9 @@ def test_who_has_the_sums_can_check_that_a_result_follows_from_them(statistics: 
     refuses(total=spoiled)
     assert found.head is not None
     moved = replace(found.head, weights=found.head.weights * (1 + 1e-5))
-    refuses(published=replace(published, head=files(spec, replace(found, head=moved, heads={})).head))
+    refuses(published=replace(published, head=encode_files(spec, replace(found, head=moved, heads={})).head))
     if len(statistics) > 1:
-        first = {"ccvr": files(spec, replace(found, heads={"ccvr": found.head})).documents["ccvr"]}
+        first = {"ccvr": encode_files(spec, replace(found, heads={"ccvr": found.head})).documents["ccvr"]}
         refuses(published=replace(published, documents={**published.documents, **first}), said="ccvr")
 
 
@@ -149,7 +149,7 @@ def test_a_head_that_the_study_does_not_have_is_refused() -> None:
     found = answered(spec)
 
     def refuses(spec: Any, said: str) -> None:
-        content = files(spec_published, replace(found, heads={})).head
+        content = encode_files(spec_published, replace(found, heads={})).head
         assert content is not None
         with pytest.raises(PeerFault, match=said):
             check_head(spec, calibrated_in(content))
@@ -175,8 +175,8 @@ def chain(
         spec = noisy(recipe, step, statistic, dim=DIM, classes=NAMES, noise={"epsilon": epsilon}, after=after)
         material = read_material(spec, content)
         total = summed(spec, material, 300)
-        result = answer(spec, pooled(spec, total, 12), 12, material)
-        published = files(spec, result)
+        result = compute_answer(spec, read_pooled(spec, total, 12), 12, material)
+        published = encode_files(spec, result)
         found.append((spec, material, total, result, published))
         content = published.material
     assert (content is None) == (len(found) == len(RECIPES[recipe]))
@@ -228,10 +228,10 @@ def test_a_noisy_sum_publishes_what_it_can() -> None:
     assert (result.heads["lda"].predict(features, normalise=True) == labels).mean() > 0.8
     assert (result.heads["ncm"].predict(features, normalise=True) == labels).mean() > 0.6
     assert set(result.documents["posterior"].arrays) == {"whitening", "variances"}
-    assert "exact ones" in result.documents["pooled"].notes[REFUSED]
+    assert "exact ones" in result.documents["pooled"].notes[REFUSED_NOTE]
     [(_, _, _, result, published)] = chain("sum", {"kind": "ffc", "bias": False}, after=publish)
     assert result.heads == {}
-    assert "ffc with a bias" in document_in(published.documents["lda"]).notes[REFUSED]
+    assert "ffc with a bias" in document_in(published.documents["lda"]).notes[REFUSED_NOTE]
 
 
 def test_a_noisy_ridge_can_be_given() -> None:
@@ -242,7 +242,7 @@ def test_a_noisy_ridge_can_be_given() -> None:
 
 def test_noise_that_drowns_the_records_leaves_a_centre_of_zeros() -> None:
     spec = noisy("mean+sum", "mean", LINEAR, dim=DIM, classes=NAMES)
-    found = answer(spec, pooled(spec, np.full(DIM + 1, -5), 12), 12)
+    found = compute_answer(spec, read_pooled(spec, np.full(DIM + 1, -5), 12), 12)
     assert found.records == 0
     assert not found.material["centre"].any()
 
@@ -286,18 +286,20 @@ def test_material_of_another_shape_or_size_is_refused(name: str, spoil: Any) -> 
 def test_a_head_of_one_s_own_files_is_the_plain_solution() -> None:
     features, labels = everybody()
     batches = [(features[:400], labels[:400]), (features[400:], labels[400:])]
-    found = alone(DIM, 4, FFC(bias=True), batches, normalise=True, publish=("lda",))
+    found = solve_alone(DIM, 4, FFC(bias=True), batches, normalise=True, publish=("lda",))
     plain = FFCStatistics(DIM, 4, bias=True, normalise=True)
     plain.update(features, labels)
     assert found.answer.head is not None
     assert found.answer.head.weights == pytest.approx(solve_ffc(plain).weights, abs=1e-9)
     assert found.answer.error_bound is None
     assert isinstance(found.answer.heads["lda"], Head)
-    kernel = alone(DIM, 4, RandomFeaturesFFC(size=16, bandwidth=0.7), batches, normalise=True, ridge=0.5)
+    kernel = solve_alone(
+        DIM, 4, RandomFeaturesFFC(size=16, bandwidth=0.7), batches, normalise=True, ridge=0.5
+    )
     assert isinstance(kernel.answer.head, KernelHead)
     assert kernel.answer.ridge == 0.5
     drawn = CCVRHead(samples_per_class=50, power=0.5)
-    ccvr = alone(DIM, 4, study.CCVR(), batches, normalise=True, ccvr=drawn)
+    ccvr = solve_alone(DIM, 4, study.CCVR(), batches, normalise=True, ccvr=drawn)
     assert isinstance(ccvr.answer.head, TukeyHead)
     with pytest.raises(ValueError, match="normalise"):
-        alone(DIM, 4, FFC(bias=True), batches)
+        solve_alone(DIM, 4, FFC(bias=True), batches)

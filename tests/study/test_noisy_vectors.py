@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.study.specs import RECORDS, noisy
 from veilsum.study.promise import mechanism_of
-from veilsum.study.vectors import Material, vector
+from veilsum.study.vectors import Material, compute_vector
 
 DIM, CLASSES = 4, 3
 FFC: dict[str, Any] = {"kind": "ffc", "bias": False}
@@ -37,7 +37,7 @@ def asked(recipe: str, step: str, statistic: dict[str, Any], **more: Any) -> Any
 def material_of(spec: Any) -> Material:
     rng = np.random.default_rng(5)
     (statistic,) = spec.question.statistics
-    width = statistic.width(DIM)
+    width = statistic.width_for(DIM)
     centre = rng.standard_normal(DIM)
     found = {"centre": 0.4 * centre / np.linalg.norm(centre)} if "mean" in spec.question.steps else {}
     if "-" in spec.step:
@@ -53,8 +53,8 @@ def plain(spec: Any, features: Any, labels: Any) -> Any:
         return np.random.default_rng(1).bytes
 
     material = material_of(spec)
-    noise = vector(spec, features[:0], labels[:0], material, drawn())
-    return vector(spec, features, labels, material, drawn()) - noise
+    noise = compute_vector(spec, features[:0], labels[:0], material, drawn())
+    return compute_vector(spec, features, labels, material, drawn()) - noise
 
 
 def test_an_example_by_hand() -> None:
@@ -67,7 +67,7 @@ def test_an_example_by_hand() -> None:
 
 def distance(spec: Any, one: Any, other: Any) -> float:
     mechanism = mechanism_of(spec)
-    apart = (one - other) * mechanism.release.weights(mechanism.lattice)
+    apart = (one - other) * mechanism.release.element_weights(mechanism.lattice)
     return float(np.linalg.norm(apart)) / mechanism.sensitivity
 
 

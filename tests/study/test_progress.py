@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.simulator import Federation
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
-from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, SPENDING
+from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, SPENDING_REASONS
 from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.rest import NoiseView, Problem, RoundView, SpecView
 from veilsum.study.progress import Cost, RunAction, RunEnd, next_action, reason_of, run_over
@@ -110,7 +110,7 @@ def shown(state: str, *, noisy: bool = False, **values: Any) -> RoundView:
 def test_each_state_of_a_round_is_on_its_way_or_has_its_advice() -> None:
     states = get_args(RoundView.model_fields["state"].annotation)
     without = {"collecting", "checking", "freezing", "revealing", "recovered", "done"}
-    assert {state for state in states if RunEnd.of(shown(state)) is None} == without
+    assert {state for state in states if RunEnd.of_round(shown(state)) is None} == without
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_each_state_of_a_round_is_on_its_way_or_has_its_advice() -> None:
     ],
 )
 def test_an_end_depends_on_the_noise_and_on_what_is_certified(view: RoundView, end: RunEnd) -> None:
-    assert RunEnd.of(view) is end
+    assert RunEnd.of_round(view) is end
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,9 @@ def test_what_is_said_of_an_end_is_what_the_chain_allows(end: RunEnd, reason: st
     _, [link] = links(("sum", A, NO_CONTEXT, reason))
     chain = [replace(link, question=question.digest)]
     action = next_action(question, "p", chain, lambda _: False)
-    assert (end.cost is Cost.SPENT) == (reason in SPENDING) == (next_step(question, "p", chain) is None)
+    assert (
+        (end.cost is Cost.SPENT) == (reason in SPENDING_REASONS) == (next_step(question, "p", chain) is None)
+    )
     assert end.ends_run == (action.step is None)
     assert end.repeatable == (action.repeats is not None)
 
@@ -153,7 +155,7 @@ def test_what_is_said_of_an_end_is_what_the_chain_allows(end: RunEnd, reason: st
 @pytest.mark.parametrize("survivors", [(), ("m-0",)])
 def test_an_operator_is_told_what_to_run(state: str, survivors: tuple[str, ...]) -> None:
     view = shown(state, survivors=survivors)
-    end = RunEnd.of(view)
+    end = RunEnd.of_round(view)
     assert end is not None
     told = end.next_for_operator(view)
     assert not {*"{}"} & {*told}
@@ -165,7 +167,7 @@ def test_an_operator_is_told_what_to_run(state: str, survivors: tuple[str, ...])
 
 @pytest.mark.parametrize("end", RunEnd)
 def test_an_end_is_explained_with_its_reason_its_cost_and_the_next_step(end: RunEnd) -> None:
-    said = end.explain("a reason", end.member)
+    said = end.explain_end("a reason", end.member)
     assert said.split(". ")[0] == f"{end.summary}: a reason"
     assert end.cost in said
     assert said.endswith(f"Next: {end.member}")

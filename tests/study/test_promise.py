@@ -10,9 +10,9 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.study import RECIPES, Noise
-from veilsum.study.explain import explain
-from veilsum.study.promise import check_cohort, mechanism_of, promise, study_mu
-from veilsum.study.signed import sign
+from veilsum.study.explain import explain_study
+from veilsum.study.promise import check_cohort, mechanism_of, promise_noise, study_mu
+from veilsum.study.signed import sign_study
 
 FFC = {"kind": "ffc", "bias": False}
 
@@ -26,7 +26,7 @@ def test_mu_is_the_largest_multiple_of_its_step_within_delta() -> None:
 def test_a_chain_spends_what_the_study_says() -> None:
     specs = [noisy("mean+sum+gradients", step, FFC) for step, _ in RECIPES["mean+sum+gradients"]]
     mu = study_mu(specs[0].question.noise)
-    said = [each for each in map(promise, specs) if each]
+    said = [each for each in map(promise_noise, specs) if each]
     assert math.hypot(*(each.mu for each in said)) == pytest.approx(mu)
     assert said[0].mu == pytest.approx(mu * math.sqrt(0.05))
     assert said[0].epsilon == said[0].spent_epsilon
@@ -53,12 +53,12 @@ def test_noise_that_fits_no_cohort_is_refused(more: dict[str, Any], said: str) -
 def test_noise_that_fits_no_cohort_is_not_signed() -> None:
     content = noisy("sum", "sum", FFC, noise={"unit": "member"}).content
     with pytest.raises(Misuse, match="more than can be drawn"):
-        sign(content, bytes(32), SigningKey(bytes(32)), NOW_S)
-    said = [sentence for section in explain(content) for sentence in section.sentences]
+        sign_study(content, bytes(32), SigningKey(bytes(32)), NOW_S)
+    said = [sentence for section in explain_study(content) for sentence in section.sentences]
     assert any("No cohort can run this study" in sentence for sentence in said)
 
 
 def test_what_noise_keeps_from_being_published_is_said_before() -> None:
     content = noisy("sum", "sum", FFC, after={"publish": ["lda", "pooled"]}).content
-    said = [sentence for section in explain(content) for sentence in section.sentences]
+    said = [sentence for section in explain_study(content) for sentence in section.sentences]
     assert "Noisy sums of this kind give no lda and no pooled: these documents will say so." in said

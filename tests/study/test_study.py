@@ -11,10 +11,10 @@ from veilsum.cli.admin import read_study_draft
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Roster, Study, parse
+from veilsum.protocol.messages import Roster, Study, parse_message
 from veilsum.protocol.study import DAY_S, RECIPES, Content
 from veilsum.study import draft, signed
-from veilsum.study.explain import explain
+from veilsum.study.explain import explain_study
 
 ADMIN, OTHER = SigningKey(bytes(32)), SigningKey(b"\1" * 32)
 NOISE = {"epsilon": 2.0, "delta": 1e-7, "unit": "record", "recipe": "mean+sum"}
@@ -99,7 +99,9 @@ def test_publishing_every_class_takes_a_word_on_thin_ones() -> None:
     values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
     assert "thin_classes = true" in refusal(values)
     values["question"]["thin_classes"] = True
-    words = " ".join(sentence for section in explain(content_of(values)) for sentence in section.sentences)
+    words = " ".join(
+        sentence for section in explain_study(content_of(values)) for sentence in section.sentences
+    )
     assert "A class that one record has shows that record" in words
     assert "can reveal these rows" in words
 
@@ -133,20 +135,20 @@ def test_steps() -> None:
 
 def test_sign_and_read() -> None:
     content = content_of(whole())
-    study = signed.sign(content, ADMIN.public, ADMIN, NOW_S)
-    assert parse(study.to_bytes()) == study
+    study = signed.sign_study(content, ADMIN.public, ADMIN, NOW_S)
+    assert parse_message(study.to_bytes()) == study
     keys = dict.fromkeys(("federation", "coordinator", "study_key"), ADMIN.public)
     lists: dict[str, Any] = dict.fromkeys(("members", "decryptors", "readers", "revoked"), ())
-    roster = Roster.make(ADMIN, number=1, name="f", **keys, **lists)
+    roster = Roster.make_signed(ADMIN, number=1, name="f", **keys, **lists)
 
     def version(number: int) -> Study:
         notes = content.notes.model_copy(update={"version": number, "purpose": "another"})
-        return signed.sign(content.model_copy(update={"notes": notes}), ADMIN.public, ADMIN, NOW_S)
+        return signed.sign_study(content.model_copy(update={"notes": notes}), ADMIN.public, ADMIN, NOW_S)
 
     def read(
         shown: Study = study, now_s: float = NOW_S, seen: Study | None = None, **changed: Any
     ) -> Content:
-        return signed.read(shown, replace(roster, **changed), now_s, {"ct-2026": seen}.get)
+        return signed.read_study(shown, replace(roster, **changed), now_s, {"ct-2026": seen}.get)
 
     assert read() == read(seen=study) == content
     assert read(version(2), seen=study).notes.version == 2
@@ -164,15 +166,15 @@ def test_sign_and_read() -> None:
     assert "version 1 of ct-2026" in cause(seen=version(2))[1]
     assert "other bytes" in cause(seen=version(1))[1]
     with pytest.raises(Misuse, match="has expired"):
-        signed.sign(content, ADMIN.public, ADMIN, content.notes.expires)
-    forged = Study.make(ADMIN, federation=ADMIN.public, content=b"{}")
+        signed.sign_study(content, ADMIN.public, ADMIN, content.notes.expires)
+    forged = Study.make_signed(ADMIN, federation=ADMIN.public, content=b"{}")
     assert cause(forged)[0] == Cause.STUDY_REFUSED
 
 
 @pytest.mark.parametrize("members", [3, 4, 5, 6, 8, 12, 50, 201, 1000])
 def test_the_template_is_a_valid_study(members: int) -> None:
     day = date(2026, 11, 23)
-    text = draft.template(
+    text = draft.draft_template(
         "study.toml",
         name="ct-2026",
         extractor="ab" * 32,
@@ -185,12 +187,12 @@ def test_the_template_is_a_valid_study(members: int) -> None:
     assert content.question.members_max == members
     assert content.question.least_rows(content.question.smallest.quorum) >= 128
     noon_s = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
-    assert signed.sign(content, ADMIN.public, ADMIN, noon_s).content == content.to_bytes()
-    assert len(explain(content)) == 5
+    assert signed.sign_study(content, ADMIN.public, ADMIN, noon_s).content == content.to_bytes()
+    assert len(explain_study(content)) == 5
 
 
 def test_a_draft_with_noise() -> None:
-    text = draft.template(
+    text = draft.draft_template(
         "study.toml",
         name="n",
         extractor="ab" * 32,
@@ -203,7 +205,7 @@ def test_a_draft_with_noise() -> None:
     noise = '[question.noise]\nepsilon = 2\ndelta = 1e-7\nunit = "record"\nrecipe = "mean+sum"\n'
     text = head + noise + "[question.windows]" + rest.partition("[question.windows]")[2]
     content = draft.parse_draft(text, "study.toml")
-    words = " ".join(sentence for section in explain(content) for sentence in section.sentences)
+    words = " ".join(sentence for section in explain_study(content) for sentence in section.sentences)
     assert "ε = 2 at δ = 1e-07, over 2 steps" in words
     text = text.replace('recipe = "mean+sum"\n', "")
     assert len(draft.parse_draft(text, "study.toml").question.steps) == 32
@@ -214,7 +216,9 @@ def test_a_draft_with_noise() -> None:
 
 def test_few_rows_and_several_rows_of_a_record_are_pointed_out() -> None:
     records = {"least": 10, "most": 20_000, "least_per_class": 5, "rows_per_id": 4}
-    words = " ".join(s for section in explain(content_of(whole(records=records))) for s in section.sentences)
+    words = " ".join(
+        s for section in explain_study(content_of(whole(records=records))) for s in section.sentences
+    )
     assert "10 rows may come from 3 records" in words
     assert "may read single members' numbers" in words
     assert "how well heads fit it" in words  # the public record holds the error of each λ
@@ -226,7 +230,7 @@ def test_members_are_told_when_what_is_published_shows_the_sums(publish: list[st
     values = whole()
     values["after"] |= {"publish": publish, "readers": "anyone"}
     content = content_of(values)
-    words = " ".join(s for section in explain(content) for s in section.sentences)
+    words = " ".join(s for section in explain_study(content) for s in section.sentences)
     assert ("every member learns them" in words) == bool({"pooled", "posterior"} & set(publish))
     assert f"Every member may read {', '.join(publish)}." in words or not publish
 
@@ -239,7 +243,7 @@ def test_a_test_for_a_known_record_is_weak_from_four_rows_a_number_on() -> None:
             170,
             5 * least,
         )
-        return " ".join(s for section in explain(content) for s in section.sentences)
+        return " ".join(s for section in explain_study(content) for s in section.sentences)
 
     assert "The test is weak only from 680 rows on" in explained(135)
     assert "can test" not in explained(136)

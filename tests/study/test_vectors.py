@@ -8,8 +8,8 @@ from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.study import check_enough_rows
-from veilsum.study.answers import pooled
-from veilsum.study.vectors import vector
+from veilsum.study.answers import read_pooled
+from veilsum.study.vectors import compute_vector
 
 THREE = [
     {"kind": "ffc", "bias": True},
@@ -31,9 +31,9 @@ def member(seed: int, rows: int = 60) -> tuple[Any, Any]:
 def test_the_sum_of_vectors_is_the_pooled_statistics() -> None:
     spec = asked(statistics=THREE)
     members = [member(seed) for seed in range(12)]
-    total = np.sum([vector(spec, *each) for each in members], axis=0)
+    total = np.sum([compute_vector(spec, *each) for each in members], axis=0)
     features, labels = (np.concatenate(parts) for parts in zip(*members, strict=True))
-    found: Any = pooled(spec, total, 12)
+    found: Any = read_pooled(spec, total, 12)
     assert list(found) == ["ffc", "random-features", "ccvr"]
     plain = FFCStatistics(4, 3, bias=True, normalise=True)
     plain.update(features, labels)
@@ -55,20 +55,20 @@ def test_the_sum_of_vectors_is_the_pooled_statistics() -> None:
 
 def test_a_sum_that_no_honest_members_have_is_refused() -> None:
     spec = asked(statistics=THREE)
-    total = np.sum([vector(spec, *member(seed)) for seed in range(12)], axis=0)
+    total = np.sum([compute_vector(spec, *member(seed)) for seed in range(12)], axis=0)
     for element in (0, len(total) // 2, len(total) - 1):
         spoiled = total.copy()
         spoiled[element] += 1 << spec.ring_bits - 3
         with pytest.raises(PeerFault, match=r"identity broken: [a-z ]+$") as refused:
-            pooled(spec, spoiled, 12)
+            read_pooled(spec, spoiled, 12)
         assert refused.value.cause is Cause.SUM_CHECK_FAILED
 
 
 def test_a_member_without_rows_sends_zeros() -> None:
     features, labels = member(0)
-    assert not vector(asked(statistics=THREE), features[:0], labels[:0]).any()
-    assert not vector(asked(statistics=THREE, withheld=(0, 1, 2)), features, labels).any()
-    assert not vector(asked("indicator"), features[:0], labels[:0]).any()
+    assert not compute_vector(asked(statistics=THREE), features[:0], labels[:0]).any()
+    assert not compute_vector(asked(statistics=THREE, withheld=(0, 1, 2)), features, labels).any()
+    assert not compute_vector(asked("indicator"), features[:0], labels[:0]).any()
 
 
 def test_a_row_that_can_t_be_used_adds_nothing() -> None:
@@ -79,12 +79,12 @@ def test_a_row_that_can_t_be_used_adds_nothing() -> None:
     named[7], named[8] = 3, -1
     kept = np.setdiff1d(np.arange(len(labels)), [3, 5, 7, 8])
     spec = asked(statistics=THREE)
-    assert (vector(spec, spoiled, named) == vector(spec, features[kept], labels[kept])).all()
+    assert (compute_vector(spec, spoiled, named) == compute_vector(spec, features[kept], labels[kept])).all()
 
 
 def test_a_class_is_held_from_so_many_rows_on() -> None:
     labels = np.array([0] * 4 + [1] * 5 + [2] * 6)
-    assert vector(asked("indicator"), np.zeros((15, 4)), labels).tolist() == [0, 1, 1]
+    assert compute_vector(asked("indicator"), np.zeros((15, 4)), labels).tolist() == [0, 1, 1]
 
 
 def test_published_classes_hold_enough_rows_or_the_sum_is_refused() -> None:

@@ -20,7 +20,7 @@ from typer.main import get_command
 from client_sdk import Identity, Member, Policy
 from veilsum.cli.app import app
 from veilsum.cli.features import read_records
-from veilsum.cli.remote import operator
+from veilsum.cli.remote import open_operator
 from veilsum.protocol.rest import CohortView, RoundView
 
 EXTRACTOR = "ab" * 32
@@ -269,7 +269,7 @@ def threaded(work: Callable[[], T]) -> "Future[T]":
 
 def until(url: str, federation: str, met: Callable[[CohortView, list[RoundView]], bool]) -> CohortView:
     """Wait until a condition on the federation's newest cohort and its rounds is met; return the cohort."""
-    with operator(url) as client:
+    with open_operator(url) as client:
         end_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < end_s:
             for run in client.runs(federation).runs[-1:]:

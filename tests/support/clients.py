@@ -14,7 +14,7 @@ from service.settings import Settings
 from veilsum.protocol import rest
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import parse
+from veilsum.protocol.messages import parse_message
 from veilsum.protocol.request_signature import Target, sign_request
 
 KEYS: dict[str, SigningKey] = {}
@@ -66,7 +66,7 @@ def sender_of(request: httpx.Request) -> str:
     """Return the request's sender, from its path or from the answer in its body."""
     if request.url.path.endswith("/answers"):
         with suppress(PeerFault):
-            return str(getattr(parse(request.content), "member", "m-0"))
+            return str(getattr(parse_message(request.content), "member", "m-0"))
         return "m-0"
     found = _SENDER.search(request.url.path)
     return found[1] if found else ""
@@ -105,7 +105,7 @@ class Checking:
         await self.app(scope, receive, sent)
         route = getattr(scope.get("route"), "path", "")
         if status >= 400:
-            assert kind == rest.PROBLEM, f"{scope['method']} {scope['path']}: {status} {kind}"
+            assert kind == rest.PROBLEM_TYPE, f"{scope['method']} {scope['path']}: {status} {kind}"
             problem = rest.Problem.model_validate_json(body)
             assert problem.status == status
             assert problem.type == rest.PROBLEM_BASE + problem.cause

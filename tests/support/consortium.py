@@ -26,7 +26,7 @@ from safetensors.numpy import load
 
 from client_sdk import upload
 from client_sdk.agent import Agent
-from client_sdk.database import DATABASE
+from client_sdk.database import DATABASE_FILE
 from client_sdk.effects import Effect, Flow, Request, Together
 from client_sdk.environment import Environment
 from client_sdk.errors import NoResult
@@ -52,10 +52,10 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Certificate, Link, Lost, Roster, Study, Terms
 from veilsum.protocol.record import ResultRecord, sign_record
 from veilsum.protocol.request_signature import SIGNATURE, SIGNATURE_INPUT, RequestSignature
-from veilsum.protocol.rest import OCTETS, RoundView, round_name
+from veilsum.protocol.rest import OCTETS_TYPE, RoundView, round_name
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import DAY_S, SUM_STEP, Content
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 T = TypeVar("T")
 RECORDS = "GET .*/result|POST .*/answers"
@@ -178,7 +178,7 @@ class Consortium:
         """Make a signed study that members approve from now on."""
         content = self.content(notes, **question)
         self.policy = replace(self.policy, approved={*self.policy.approved, content.approval})
-        return Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
+        return Study.make_signed(self.admin, federation=self.admin.public, content=content.to_bytes())
 
     def publish(self, study: Study) -> None:
         """Publish the study, and sum it in cohorts that are opened from now on."""
@@ -244,7 +244,7 @@ class Consortium:
 
     def lose(self, round_id: str) -> None:
         """Have the admin close an erasing round."""
-        lost = Lost.make(self.admin, context=self.round(round_id).attempt.context)
+        lost = Lost.make_signed(self.admin, context=self.round(round_id).attempt.context)
         self.operator.close_lost(round_id, lost)
 
     @property
@@ -257,7 +257,7 @@ class Consortium:
 
     def round(self, round_id: str) -> Round:
         """Return the coordinator's object of a round."""
-        return self.stage.portal.call(self.stage.server.coordinator.catalogue.round, round_id)
+        return self.stage.portal.call(self.stage.server.coordinator.catalogue.find_round, round_id)
 
     def live(self, round_id: str) -> LiveRound:
         """Return the coordinator's object of a round that has not ended."""
@@ -270,7 +270,7 @@ class Consortium:
     def expected(self, round_id: str, members: Sequence[str] | None = None, period: str = "p1") -> list[int]:
         """Return the sum of the vectors that honest members send."""
         spec = self.round(round_id).attempt.spec
-        vectors = [vector(spec, *self.data(m, period)) for m in members or self.ids]
+        vectors = [compute_vector(spec, *self.data(m, period)) for m in members or self.ids]
         values: list[int] = np.sum(vectors, axis=0).tolist()
         return values
 
@@ -302,7 +302,9 @@ class Consortium:
         if path.endswith("/answers"):
             method, path = "GET", path.replace("/answers", f"/requests/{member}")
         client = self.stage.server.signing(member, Identity.load(self.folder / member).key)
-        asking = partial(client.request, method, path, content=sent.body, headers={"content-type": OCTETS})
+        asking = partial(
+            client.request, method, path, content=sent.body, headers={"content-type": OCTETS_TYPE}
+        )
         answer = self.stage.portal.call(asking)
         content = answer.content.replace(other.encode(), round_id.encode())
         return httpx.Response(answer.status_code, headers=answer.headers, content=content)
@@ -345,7 +347,7 @@ class Consortium:
     def agents(self, of: str = "p1", **changes: Any) -> dict[str, Agent]:
         """Return all members' agents, ready to run once."""
         values: dict[str, Any] = {"once": True, **changes}
-        return {m: self.member(m).agent(self.records(m, of), **values) for m in self.ids}
+        return {m: self.member(m).make_agent(self.records(m, of), **values) for m in self.ids}
 
     def run(self, cohort: str) -> dict[str, Any]:
         """Open a round of a cohort and let all members take part until it ends."""
@@ -400,7 +402,9 @@ class Consortium:
             return False
         kind, name = effect.path.split("/")[2:4]
         here = self.stage.server.coordinator
-        watch = here.runs.watch(name) if kind == "federations" else getattr(here.catalogue, kind)[name].watch
+        watch = (
+            here.runs.watch_of(name) if kind == "federations" else getattr(here.catalogue, kind)[name].watch
+        )
         return watch._urgent.version() <= int(effect.params["after"])
 
     def alone(self, flow: Flow[T]) -> T:
@@ -591,10 +595,10 @@ class Consortium:
 def stored_in(folder: Path) -> dict[str, Any]:
     """Return all that a member has stored in its folder: the rows of each table, and the bytes of each other file."""
     state = folder / "state"
-    with closing(sqlite3.connect(state / DATABASE)) as db:
+    with closing(sqlite3.connect(state / DATABASE_FILE)) as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         rows = {name: db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables}
-    files = (path for path in state.rglob("*") if path.is_file() and not path.name.startswith(DATABASE))
+    files = (path for path in state.rglob("*") if path.is_file() and not path.name.startswith(DATABASE_FILE))
     return rows | {str(path.relative_to(state)): path.read_bytes() for path in files}
 
 
@@ -669,7 +673,7 @@ def hostile(
         over: cohorts whose runs count as over; None for all cohorts with an ended attempt.
         changes: to the terms.
     """
-    honest_terms, honest_links = Service._terms, Federations.links
+    honest_terms, honest_links = Service._make_terms, Federations.read_links
     over = {link.cohort for link in consortium.links()} if over is None else over
 
     async def check_new(service: Any, _federation: str, _study: Any, _period: str, repeats: bytes) -> Any:
@@ -691,9 +695,9 @@ def hostile(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Service, "_check_new", check_new)
-        patched.setattr(Service, "_check", no_check)
-        patched.setattr(Service, "_terms", terms)
-        patched.setattr(Federations, "links", shown)
+        patched.setattr(Service, "_check_attempt", no_check)
+        patched.setattr(Service, "_make_terms", terms)
+        patched.setattr(Federations, "read_links", shown)
         patched.setattr("service.coordination.coordinator.check_possible", nothing)
         patched.setattr("service.coordination.runs.next_step", next_step)
         patched.setattr("service.coordination.coordinator.next_step", next_step)

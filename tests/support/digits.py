@@ -10,7 +10,7 @@ from training.federated import train
 from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition, iid_partition
 from training.recipe import fedavg
-from training.results import Calibration, Data, Deal, Machine, RunCost, RunResult, lines, per_class
+from training.results import Calibration, Data, Deal, Machine, RunCost, RunResult, history_lines, per_class
 from training.resume import RoundRecord
 
 DIGITS = load_digits_dataset()
@@ -42,12 +42,12 @@ def result(seed: int = 0, experiment: str = "digits") -> RunResult:
         method="FedAvg",
         seed=seed,
         recipe=recipe.describe(),
-        data=Data.of(data, partition, stands_in_for="CIFAR-10"),
-        deal=Deal.of(partition, "iid"),
-        history=lines(trained.history),
+        data=Data.describe_split(data, partition, stands_in_for="CIFAR-10"),
+        deal=Deal.describe_partition(partition, "iid"),
+        history=history_lines(trained.history),
         accuracy=trained.history[-1].accuracy,
         per_class=per_class(np.array([0.5, np.nan])),
         calibrations=(Calibration(kind="ffc", accuracy=0.75, options={"ridge": 0.1}),),
         cost=RunCost(wall_s=1.5),
-        environment=Machine.here(),
+        environment=Machine.describe_machine(),
     )

@@ -27,7 +27,7 @@ from veilsum.protocol.messages import (
     Vote,
 )
 from veilsum.protocol.messages.base import Signed
-from veilsum.protocol.sealing import commit_row, commitment_tree, seal, unseal
+from veilsum.protocol.sealing import commit_row, commitment_tree, seal_box, unseal_box
 from veilsum.protocol.shamir import share_secrets
 
 SignedMessage = TypeVar("SignedMessage", bound=Signed | UploadHeader)
@@ -78,7 +78,7 @@ def unsigned(message: Struct) -> dict[str, Any]:
 def again(message: SignedMessage, key: SigningKey, **changes: Any) -> SignedMessage:
     """Change some fields of a message, and sign it with `key`."""
     form: Any = type(message)
-    made: SignedMessage = form.make(key, **{**unsigned(message), **changes})
+    made: SignedMessage = form.make_signed(key, **{**unsigned(message), **changes})
     return made
 
 
@@ -105,7 +105,7 @@ def resign(federation: Dealers, upload: Upload, **changes: Any) -> Upload:
         "box_root": Tree(upload.boxes).root,
     }
     values |= {name: value for name, value in changes.items() if name in values}
-    return replace(upload, header=UploadHeader.make(federation.keys[upload.header.member], **values))
+    return replace(upload, header=UploadHeader.make_signed(federation.keys[upload.header.member], **values))
 
 
 def reupload(federation: Federation, upload: Upload, **changes: Any) -> Upload:
@@ -132,8 +132,8 @@ def redeal(federation: Dealers, upload: Upload, edit: Edit, *, commit: bool = Tr
             shares = own = edit(decryptor, own)
         else:
             key = pairs[decryptor].box_key(dealer, decryptor, attempt.context, header.salt)
-            shares = edit(decryptor, unseal(key, boxes[place], attempt.context, dealer))
-            boxes[place] = seal(key, shares, attempt.context)
+            shares = edit(decryptor, unseal_box(key, boxes[place], attempt.context, dealer))
+            boxes[place] = seal_box(key, shares, attempt.context)
         if commit:
             rows[place] = commit_row(attempt.context, dealer, decryptor, shares)
     dealt = resign(federation, upload, share_rows=tuple(rows), boxes=tuple(boxes))
@@ -174,7 +174,7 @@ def certificate(federation: Federation, survivors: tuple[Survivor, ...]) -> Cert
     attempt = federation.phase.attempt
     unvoted = Certificate(attempt.context, survivors, "none", ())
     votes = tuple(
-        Vote.make(federation.keys[m], context=attempt.context, member=m, outcome=unvoted.outcome)
+        Vote.make_signed(federation.keys[m], context=attempt.context, member=m, outcome=unvoted.outcome)
         for m in attempt.decryptors
     )
     return replace(unvoted, votes=votes)
@@ -188,7 +188,7 @@ def erased(federation: Federation, member: str, **changes: Any) -> Erased:
         "revealed": NOTHING_REVEALED,
         **changes,
     }
-    return Erased.make(federation.keys[member], **values)
+    return Erased.make_signed(federation.keys[member], **values)
 
 
 def erasure(federation: Federation, *members: str) -> Erasure:
@@ -199,7 +199,7 @@ def erasure(federation: Federation, *members: str) -> Erasure:
 
 def lost(federation: Federation, **changes: Any) -> Lost:
     """Make the admin's Lost message."""
-    return Lost.make(federation.admin, **{"context": federation.phase.attempt.context, **changes})
+    return Lost.make_signed(federation.admin, **{"context": federation.phase.attempt.context, **changes})
 
 
 def receipts_of(federation: Federation, phase: Checking) -> dict[str, Receipt]:

@@ -43,7 +43,7 @@ from veilsum.protocol.messages import (
     Receipt,
     Roster,
     Study,
-    parse,
+    parse_message,
 )
 from veilsum.protocol.record import ResultRecord, verify_record
 from veilsum.protocol.round_spec import RoundSpec
@@ -51,7 +51,7 @@ from veilsum.protocol.shamir import share_secrets
 from veilsum.protocol.study import DAY_S, Content
 from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.study.result_files import read_material
-from veilsum.study.vectors import vector
+from veilsum.study.vectors import compute_vector
 
 SIX = tuple(f"m-{index}" for index in range(6))
 HOLD = ((0, 1, 2, 3), (0, 1, 2), (0, 1, 3), (0, 1), (0, 1), (0, 1, 2))
@@ -165,7 +165,7 @@ class Party:
 
     def make_study(self, now_s: float, **notes: Any) -> Study:
         content = self.make_content(now_s, **notes).to_bytes()
-        return Study.make(self.admin, federation=self.admin.public, content=content)
+        return Study.make_signed(self.admin, federation=self.admin.public, content=content)
 
     def false_dealer(self, member: str, threshold: int = 4) -> None:
         """Have a member deal shares of other secrets than it commits to."""
@@ -188,7 +188,7 @@ class Party:
 
     async def found(self, server: Server) -> None:
         """Create the federation and publish its study."""
-        answer = (await server.client.get(rest.COORDINATOR)).json()
+        answer = (await server.client.get(rest.COORDINATOR_PATH)).json()
         assert answer["protocol_version"] == PROTOCOL_VERSION
         self.roster = self.make_roster(bytes.fromhex(answer["public_key"]))
         await self.publish_roster(server, self.roster)
@@ -246,7 +246,7 @@ class Party:
     # The members' part
 
     def card_of(self, member: str) -> Message:
-        phase, (card,) = Enrolled.start(
+        phase, (card,) = Enrolled.begin_enrolment(
             member,
             self.roster,
             self.study,
@@ -328,7 +328,7 @@ class Party:
 
     def vector(self, member: str, spec: RoundSpec, material: Mapping[str, Any]) -> Vector:
         features, labels = self.records(member)
-        return vector(spec, features, labels, material, self.random)
+        return compute_vector(spec, features, labels, material, self.random)
 
     def statistics(self, members: list[str], withheld: tuple[int, ...] = ()) -> FFCStatistics:
         """Pool members' statistics without masks, for the study's first statistic."""
@@ -362,7 +362,7 @@ class Party:
     async def lose(self, server: Server, round_id: str) -> dict[str, Any]:
         """Have the admin close an erasing round, and tell all members."""
         context = bytes.fromhex((await server.view(round_id))["context"])
-        signed = Lost.make(self.admin, context=context)
+        signed = Lost.make_signed(self.admin, context=context)
         closed = await server.client.post(
             f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS
         )
@@ -392,7 +392,7 @@ class Party:
         assert answer.status_code in {200, 204}, answer.text
         if answer.status_code == 204:
             return False
-        message = parse(answer.content)
+        message = parse_message(answer.content)
         if isinstance(message, Opening):
             return await self._upload(server, round_id, member, message)
         ends = ("Certificate", "Evictions", "Erasure", "ErasureRequest", "Lost")
@@ -441,12 +441,13 @@ class Party:
             if member in self.spoil:
                 own = self.spoil[member](own)
             self.vectors.setdefault(attempt.context.hex(), {})[member] = own
-            sealing, step = opened.seal(self.random), attempt.spec.chunk_elements
+            sealing, step = opened.begin_sealing(self.random), attempt.spec.chunk_elements
             self.chunks[member] = [
-                bytes(sealing.chunk(own[i * step : (i + 1) * step])) for i in range(attempt.chunks)
+                bytes(sealing.mask_next_chunk(own[i * step : (i + 1) * step]))
+                for i in range(attempt.chunk_count)
             ]
             upload, shares = sealing.finish(self.keys[member])
-            self.phases[member], _ = opened.uploaded(upload, shares)
+            self.phases[member], _ = opened.store_upload(upload, shares)
             if member in self.deal:
                 redeal(self, upload, self.deal[member])
 

@@ -105,7 +105,7 @@ class Replica:
         async with asyncio.timeout(START_S), httpx.AsyncClient() as client:
             while True:
                 with suppress(httpx.TransportError):
-                    await client.get(f"http://127.0.0.1:{self.port}{rest.HEALTH}")
+                    await client.get(f"http://127.0.0.1:{self.port}{rest.HEALTH_PATH}")
                     return
                 assert self.process.is_alive(), "it does not start"
                 await asyncio.sleep(0.05)

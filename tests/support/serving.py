@@ -34,7 +34,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Opening
 
 TOKEN = "the operator's own token"
-OCTETS = {"content-type": rest.OCTETS}
+OCTETS = {"content-type": rest.OCTETS_TYPE}
 
 ROUTES: list[Any] = []
 """Routes shared by all apps: they hold no state, and building them takes longer than starting an app."""
@@ -117,7 +117,7 @@ class Server:
         """Move the clock to the phase's deadline, and wait for the change that follows."""
         if view["deadline_s"] is not None:
             self.clock.ahead_s += max(0.0, view["deadline_s"] - self.clock())
-            self.coordinator.scheduler.wake()
+            self.coordinator.scheduler.wake_up()
         await self.client.get(f"/v1/rounds/{view['round']}", params={"after": view["version"], "wait_s": 5.0})
 
     async def tidy(self, round_id: str) -> None:

@@ -27,7 +27,7 @@ from veilsum.protocol.coordinator import (
     Erasing,
     Recovered,
     Voided,
-    disclose,
+    disclose_vectors,
 )
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
@@ -57,7 +57,7 @@ from veilsum.protocol.messages import (
     Terms,
     Upload,
     VoidRequest,
-    parse,
+    parse_message,
 )
 from veilsum.protocol.messages.opening import LOST_REASON, MAX_ATTEMPTS
 from veilsum.protocol.opening_rules import earlier_context, link_of
@@ -150,8 +150,10 @@ class Outcome:
 
 def total_of(phase: Recovered, spool: Mapping[tuple[str, int], bytes]) -> Vector:
     """Add up packed chunks, given by member and index."""
-    unmasking, chunks = phase.unmasking(), range(phase.attempt.chunks)
-    return np.concatenate([unmasking.chunk(i, ((m, spool[m, i]) for m in phase.summed)) for i in chunks])
+    unmasking, chunks = phase.prepare_unmasking(), range(phase.attempt.chunk_count)
+    return np.concatenate(
+        [unmasking.sum_chunk(i, ((m, spool[m, i]) for m in phase.summed_members)) for i in chunks]
+    )
 
 
 def simulated_question(
@@ -199,7 +201,7 @@ def simulated_roster(
         "readers": (),
         "revoked": (),
     }
-    return Roster.make(admin, **{**values, **changes})
+    return Roster.make_signed(admin, **{**values, **changes})
 
 
 def simulated_content(
@@ -249,7 +251,7 @@ class Chain:
 
     def ended(self, phase: Ended, total: Vector | None) -> tuple[int, int]:
         """Record an ended attempt with its sum; return the place of the cohort's next attempt."""
-        attempt, (sequence, number) = phase.attempt, phase.attempt.opening.place
+        attempt, (sequence, number) = phase.attempt, phase.attempt.opening.sequence_and_attempt
         self.links = (*self.links, phase.link)
         if isinstance(phase, Certified):
             self.sets[attempt.context], self.summed[attempt.context] = (
@@ -257,7 +259,9 @@ class Chain:
                 attempt.terms,
             )
         if isinstance(phase, Recovered) and attempt.spec.indicator and total is not None:
-            staying = tuple(each for each in phase.certificate.survivors if each.member in phase.summed)
+            staying = tuple(
+                each for each in phase.certificate.survivors if each.member in phase.summed_members
+            )
             holders = tuple(int(count) for count in total)
             self.counted[attempt.context] = Counted(attempt.context, holders, staying, phase.evicted)
         retry = isinstance(phase, Voided) and number + 1 < MAX_ATTEMPTS
@@ -269,7 +273,7 @@ class Chain:
         spent = [
             link
             for link in self.links
-            if (link.question, link.period) == run and link.repeats == repeats and link.spends
+            if (link.question, link.period) == run and link.repeats == repeats and link.spends_records
         ]
         if any(link.reason == LOST_REASON for link in spent):
             return None
@@ -368,7 +372,7 @@ class Federation(Chain):
         """Make a study with these fields in its question, on top of the federation's own."""
         own = simulated_question(self.members, colluders=self.colluders, margin=self.margin)
         content = simulated_content({**own, **self.question, **changes}, int(self.now_s) + 80 * DAY_S)
-        return Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
+        return Study.make_signed(self.admin, federation=self.admin.public, content=content.to_bytes())
 
     def use(self, study: Study) -> None:
         """Use this study for the cohorts that are formed from now on."""
@@ -385,8 +389,8 @@ class Federation(Chain):
         enrolling = Enrolling(
             self.roster, self.study, self.counter, period, repeats, self.sets.get(repeats, ())
         )
-        for member in enrolling.invited:
-            phase, cards = Enrolled.start(
+        for member in enrolling.invited_members:
+            phase, cards = Enrolled.begin_enrolment(
                 member,
                 self.roster,
                 self.study,
@@ -402,7 +406,7 @@ class Federation(Chain):
                 sent = self.tamper(member, card)
                 if isinstance(sent, KeyCard):
                     enrolling = enrolling.receive(sent, self.now_s)
-        self.manifest = enrolling.manifest()
+        self.manifest = enrolling.make_manifest()
         kept = () if self.storage else self.manifest.members
         self.cards = Cards(self.manifest, tuple(Shown(enrolling.cards[member], ()) for member in kept))
         self.place, self.faults = (0, 0), []
@@ -444,7 +448,7 @@ class Federation(Chain):
     def opening(self, terms: Terms) -> Opening:
         """Sign the next opening."""
         sequence, attempt = self.place
-        return Opening.make(
+        return Opening.make_signed(
             self.coordinator,
             cohort=self.manifest.cohort,
             sequence=sequence,
@@ -508,7 +512,7 @@ class Federation(Chain):
             if self.phase.deadline_s is None:
                 break
             self.now_s = self.phase.deadline_s
-            self.phase = self._moved(self.phase.expire(self.now_s))
+            self.phase = self._moved(self.phase.pass_deadline(self.now_s))
         return self.phase
 
     def reach(self, stage: type[P]) -> P:
@@ -531,7 +535,7 @@ class Federation(Chain):
         """Let every member that knows the end of the last attempt, an indicator, recount it."""
         recovered = self.phase
         assert isinstance(recovered, Recovered)
-        shown = disclose(recovered, lambda member, index: self.spool[member, index])
+        shown = disclose_vectors(recovered, lambda member, index: self.spool[member, index])
         for member in recovered.attempt.members:
             for message in filter(None, (recovered.evictions, shown)):
                 sent = self.tamper(f"coordinator>{member}", message)
@@ -539,14 +543,14 @@ class Federation(Chain):
                     self._tell(member, sent)
 
     def _lose(self, phase: Erasing) -> CoordinatorPhase:
-        lost = Lost.make(self.admin, context=phase.attempt.context)
-        after = phase.receive(parse(lost.to_bytes()), self.now_s)
-        self.transcript = self.transcript.received(lost, phase, after)
+        lost = Lost.make_signed(self.admin, context=phase.attempt.context)
+        after = phase.receive(parse_message(lost.to_bytes()), self.now_s)
+        self.transcript = self.transcript.note_accepted(lost, phase, after)
         return after
 
     def _outcome(self, phase: CoordinatorPhase) -> Outcome:
         assert isinstance(phase, Ended)
-        self.transcript = self.transcript.signed(self.coordinator, phase.attempt.context)
+        self.transcript = self.transcript.sign(self.coordinator, phase.attempt.context)
         self.ending = phase.closing
         total = self._total(phase) if isinstance(phase, Recovered) else None
         self.place = self.ended(phase, total)
@@ -616,14 +620,16 @@ class Federation(Chain):
 
     def _tell_late(self, member: str, opening: Opening, message: Message | None) -> tuple[Message, ...]:
         """Give a member that never opened the attempt the opening and a request: it may still help to end the attempt."""
-        phase = self.phases[member].lapse(self.now_s)  # as every driver does once a latest end has passed
+        phase = self.phases[member].erase_expired(
+            self.now_s
+        )  # as every driver does once a latest end has passed
         if isinstance(message, ErasureRequest) and isinstance(phase, Ready | Closed):
             return self._erase_unopened(member, opening, message)
         self._tell(member, opening)
         return self._tell(member, message) if message is not None else ()
 
     def _erase_unopened(self, member: str, opening: Opening, request: ErasureRequest) -> tuple[Message, ...]:
-        phase = self.phases[member].lapse(self.now_s)
+        phase = self.phases[member].erase_expired(self.now_s)
         ready = phase if isinstance(phase, Ready) else of(Closed, phase).ready
         try:
             self.phases[member], replies = ready.erase_unopened(
@@ -637,19 +643,19 @@ class Federation(Chain):
     def _carried(self, message: Message) -> Message:
         """Return the message as a member reads it."""
         alike = self.storage is not None and isinstance(message, Cards | Opening | Certificate)
-        return message if alike else parse(message.to_bytes())
+        return message if alike else parse_message(message.to_bytes())
 
     def _upload(self, member: str, opened: Opened) -> tuple[Message, ...]:
         if self._gone(member, After.ANNOUNCEMENT):
             return ()
-        sealing, vector = opened.seal(self.random), self.vectors_now[member]
+        sealing, vector = opened.begin_sealing(self.random), self.vectors_now[member]
         step = opened.attempt.spec.chunk_elements
-        for index in range(opened.attempt.chunks):
-            packed = sealing.chunk(vector[index * step : (index + 1) * step])
+        for index in range(opened.attempt.chunk_count):
+            packed = sealing.mask_next_chunk(vector[index * step : (index + 1) * step])
             self.spool[member, index] = bytes(packed)
         upload, own = sealing.finish(self.keys[member])
         try:
-            self.phases[member], announcements = opened.uploaded(upload, own)
+            self.phases[member], announcements = opened.store_upload(upload, own)
         except PeerFault as fault:
             self.faults.append((member, fault))
             return ()
@@ -660,18 +666,18 @@ class Federation(Chain):
         if sent is None:
             return phase
         try:
-            before, phase = phase, phase.receive(parse(sent.to_bytes()), self.now_s)
-            self.transcript = self.transcript.received(sent, before, phase)
+            before, phase = phase, phase.receive(parse_message(sent.to_bytes()), self.now_s)
+            self.transcript = self.transcript.note_accepted(sent, before, phase)
             if isinstance(sent, Upload) and not self._gone(member, After.UPLOAD):
-                for index in range(phase.attempt.chunks):
+                for index in range(phase.attempt.chunk_count):
                     phase = self._store(phase, member, index)
         except PeerFault as fault:
-            self.transcript = self.transcript.refused(sent, fault)
+            self.transcript = self.transcript.note_refused(sent, fault)
             self.faults.append(("coordinator", fault))
         return phase
 
     def _moved(self, phase: CoordinatorPhase) -> CoordinatorPhase:
-        self.transcript = self.transcript.moved(self.phase, phase)
+        self.transcript = self.transcript.note_phase_change(self.phase, phase)
         return phase
 
     def _store(self, phase: CoordinatorPhase, member: str, index: int) -> CoordinatorPhase:
@@ -679,5 +685,5 @@ class Federation(Chain):
         packed = self.spool[member, index]
         phase.check_chunk(member, index, hashlib.sha256(packed).digest(), packed)
         after = phase.chunk_stored(member, index, self.now_s)
-        self.transcript = self.transcript.moved(phase, after)
+        self.transcript = self.transcript.note_phase_change(phase, after)
         return after

@@ -18,8 +18,8 @@ from service.storage.dialects import PRAGMAS
 from service.storage.tables import metadata
 from service.telemetry import logs
 from tests.support.serving import Clock, Server, running, served
-from veilsum.protocol.messages import parse
-from veilsum.protocol.rest import OCTETS
+from veilsum.protocol.messages import parse_message
+from veilsum.protocol.rest import OCTETS_TYPE
 
 DIARIES = {"audit", "audit_head", "last_heard", "leases", "nonces"}
 """Tables that record who asked, rather than any content."""
@@ -44,7 +44,7 @@ class Stage:
     def pass_time(self, until_s: float) -> None:
         """Move the clock of the coordinator and all members to `until_s`."""
         self.server.clock.ahead_s += max(0.0, until_s - self.server.clock())
-        self.portal.call(self.server.coordinator.scheduler.wake)
+        self.portal.call(self.server.coordinator.scheduler.wake_up)
         self.portal.call(self.rest)
 
     async def rest(self) -> None:
@@ -106,12 +106,12 @@ class Sent:
 
 def kind_of(headers: Mapping[str, str], body: bytes) -> str:
     """Return a message's type name; empty for other contents."""
-    return type(parse(body)).__name__ if body and headers.get("content-type") == OCTETS else ""
+    return type(parse_message(body)).__name__ if body and headers.get("content-type") == OCTETS_TYPE else ""
 
 
 @contextmanager
 def coordinator(folder: Path, max_wait_s: float = 2.0, clock: Clock | None = None) -> Iterator[Stage]:
-    logs.configure(quiet=True)
+    logs.configure_logs(quiet=True)
     app = running(folder, clock, max_wait_s=max_wait_s, limits=Limits(UNLIMITED, UNLIMITED))
     with (
         start_blocking_portal(backend_options={"use_uvloop": True}) as portal,

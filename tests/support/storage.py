@@ -68,14 +68,14 @@ class Generated(Mapping[str, Vector]):
 class Unwritten(Transcript):
     """A transcript that records nothing, because one of thousands of members would take as much memory as all else."""
 
-    def received(self, *_: object) -> Self:
+    def note_accepted(self, *_: object) -> Self:
         return self
 
-    def refused(self, *_: object) -> Self:
+    def note_refused(self, *_: object) -> Self:
         return self
 
-    def moved(self, *_: object) -> Self:
+    def note_phase_change(self, *_: object) -> Self:
         return self
 
-    def signed(self, *_: object) -> Self:
+    def sign(self, *_: object) -> Self:
         return self

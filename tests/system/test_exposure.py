@@ -14,7 +14,7 @@ from client_sdk.transport import PlainHttpWarning
 from service.settings import Settings, check_given
 from tests.support.authority import Authority
 from tests.support.cli import Cli
-from veilsum.cli.remote import naming
+from veilsum.cli.remote import name_address
 from veilsum.system.exposure import in_the_clear, refuse_loose_mode
 
 
@@ -73,7 +73,7 @@ def test_the_sdk_and_commands_warn_of_plain_http(capsys: pytest.CaptureFixture[s
     url, words = "http://user:secret@sum.example.org", "http://sum.example.org is plain HTTP on a network"
     with pytest.warns(PlainHttpWarning, match=words), Operator(url):
         pass
-    with naming(url), Operator(url):
+    with name_address(url), Operator(url):
         pass
     said = capsys.readouterr().err
     assert said.startswith(f"WARNING: {words}")

@@ -60,7 +60,7 @@ def test_a_long_file_is_the_same_however_the_file_system_takes_it(
         case "refused at once":
             monkeypatch.setattr(fcntl, "fcntl", lambda *given: refused() if given[-1] & os.O_DIRECT else 0)
         case "unknown":
-            monkeypatch.setattr(files, "_DIRECT", 0)
+            monkeypatch.setattr(files, "_DIRECT_FLAG", 0)
     content = np.random.default_rng(size).bytes(size)
     write_durably(tmp_path / "file", memoryview(content))
     assert (tmp_path / "file").read_bytes() == content

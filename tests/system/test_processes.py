@@ -59,7 +59,7 @@ def test_who_dies_is_replaced_until_the_end(tmp_path: Path, monkeypatch: pytest.
         told.append("started")
         breaking.start()
 
-    assert processes.keep(2, partial(noting, tmp_path), started)
+    assert processes.keep_workers(2, partial(noting, tmp_path), started)
     breaking.join()
     assert told == ["started"]
     assert {path.name for path in tmp_path.iterdir()} == set(map(str, seen))
@@ -75,7 +75,7 @@ def test_a_second_signal_leaves_nobody_at_work(tmp_path: Path, monkeypatch: pyte
         true(process)
 
     monkeypatch.setattr(SpawnProcess, "terminate", impatient)
-    assert processes.keep(2, partial(noting, tmp_path), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert processes.keep_workers(2, partial(noting, tmp_path), lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert children(os.getpid()) == []
     assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
 

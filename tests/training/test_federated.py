@@ -21,7 +21,7 @@ from training.federated import DivergedError, Trained, train
 from training.heads import LearnedHead, orthonormal_head
 from training.partition import Partition
 from training.recipe import Constant, Cosine, Recipe, fedavg, spherefed
-from training.results import lines
+from training.results import history_lines
 from training.resume import RoundRecord
 from veilsum.calibration import solve_ffc
 
@@ -75,7 +75,13 @@ def test_rounds_between_evaluations_have_no_accuracy_and_members_are_counted_wit
     assert [isnan(record.accuracy) for record in second.history] == [True, False, True, False, False]
     assert second.history[-1].test_loss == every.history[-1].test_loss
     assert members == [(round_, done, 3) for round_ in range(1, 6) for done in (1, 2, 3)] * 2
-    assert [line.accuracy is None for line in lines(second.history)] == [True, False, True, False, False]
+    assert [line.accuracy is None for line in history_lines(second.history)] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("preset", [fedavg, spherefed])
@@ -100,14 +106,14 @@ def test_a_fixed_head_is_still_the_seeds_after_training() -> None:
 def test_a_head_calibrated_between_rounds_is_ffcs_and_the_next_rounds_train_under_it() -> None:
     recipe = spherefed(MLP, rounds=4, local_epochs=5, lr=0.1)
     once = train(replace(recipe, rounds=2, schedule=Constant()), DIGITS, SIX)
-    held = MemberFeatures.of(once.classifier, DIGITS.train, SIX)
-    solution = solve_ffc(held.ffc())
+    held = MemberFeatures.compute_features(once.classifier, DIGITS.train, SIX)
+    solution = solve_ffc(held.sum_ffc())
     trained = train(replace(recipe, rounds=3, schedule=Constant(), calibrate_every=2), DIGITS, SIX)
     torch.testing.assert_close(trained.classifier.head.weight, torch.from_numpy(solution.weights.T).float())
     calibrated = accuracy(with_head(once.classifier, solution.weights), DIGITS.test)
     assert [r.accuracy for r in trained.history[:2]] == [once.history[0].accuracy, calibrated]
     plain, with_sums, after = (record.upload_bytes for record in trained.history)
-    assert plain == after == with_sums - held.ffc().layout.elements * 48 // 8
+    assert plain == after == with_sums - held.sum_ffc().layout.elements * 48 // 8
     plainly = train(replace(recipe, rounds=3, schedule=Constant()), DIGITS, SIX)
     assert trained.history[2].accuracy > plainly.history[2].accuracy  # members started from the better head
     assert trained.history[2].local_loss < plainly.history[2].local_loss

@@ -22,11 +22,11 @@ UNEVEN = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_r
 def test_a_device_that_is_not_there_is_refused_and_others_named() -> None:
     for name in ("nothing", "cuda:63"):
         with pytest.raises(ValueError, match=f"device {name!r} can't be used here: .*; take cpu"):
-            Hardware.named(name)
+            Hardware.choose_device(name)
     with pytest.raises(ValueError, match="device 'meta' can't be used here: it computes no numbers"):
-        Hardware.named("meta")
-    assert Hardware.named("cpu") == Hardware.named("cpu", precision="float32") == Hardware()
-    assert Hardware.named("cpu", precision="bfloat16") == Hardware(bfloat16=True)
+        Hardware.choose_device("meta")
+    assert Hardware.choose_device("cpu") == Hardware.choose_device("cpu", precision="float32") == Hardware()
+    assert Hardware.choose_device("cpu", precision="bfloat16") == Hardware(bfloat16=True)
 
 
 def test_formats_and_types_give_the_same_run_but_for_rounding() -> None:
@@ -43,13 +43,13 @@ def test_formats_and_types_give_the_same_run_but_for_rounding() -> None:
 
 
 def test_records_that_are_not_on_the_processor_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, sent = Hardware.images, list[torch.Tensor]()
+    images, sent = Hardware.move_images, list[torch.Tensor]()
 
     def moved(self: Hardware, x: torch.Tensor) -> torch.Tensor:
         sent.append(x)
         return images(self, x)
 
-    monkeypatch.setattr(Hardware, "images", moved)
+    monkeypatch.setattr(Hardware, "move_images", moved)
     recipe = fedavg(MLP, rounds=2, local_epochs=1)
     runs = [train(recipe, DIGITS, PARTITION, hardware=Hardware(device)) for device in ("cpu", "cpu:0")]
     torch.testing.assert_close(*(run.classifier.state_dict() for run in runs), rtol=0, atol=0)
@@ -66,7 +66,7 @@ def test_weights_are_compared_only_where_a_term_may_have_changed_them(
         compared.append(models)
         return {}
 
-    monkeypatch.setattr("training.local._changed", changed)
+    monkeypatch.setattr("training.local._changed_weights", changed)
     for name in ("moon", "fedper"):
         train(fedavg(MLP, algorithm=ALGORITHMS[name](), rounds=1, local_epochs=1), DIGITS, PARTITION)
         assert len(compared) == (0 if name == "moon" else 2)
@@ -95,7 +95,7 @@ def test_a_gpu_trains_as_the_processor_does_but_for_rounding(
         batch_size=128,
         augment=augment,
     )
-    there = train(recipe, DIGITS, UNEVEN, hardware=Hardware.named("cuda"))
+    there = train(recipe, DIGITS, UNEVEN, hardware=Hardware.choose_device("cuda"))
     here = train(recipe, DIGITS, UNEVEN)
     torch.testing.assert_close(
         there.classifier.state_dict(), here.classifier.state_dict(), atol=1e-3, rtol=1e-2
@@ -108,7 +108,7 @@ def test_a_gpu_trains_as_the_processor_does_but_for_rounding(
 @pytest.mark.slow  # compiling takes most of a minute
 def test_a_gpu_trains_compiled_steps_alike() -> None:
     recipe = fedavg(CNN, rounds=2, local_epochs=1, lr=0.05, batch_size=64)
-    there = train(recipe, DIGITS, PARTITION, hardware=Hardware.named("cuda", compiled=True))
+    there = train(recipe, DIGITS, PARTITION, hardware=Hardware.choose_device("cuda", compiled=True))
     here = train(recipe, DIGITS, PARTITION)
     torch.testing.assert_close(
         there.classifier.state_dict(), here.classifier.state_dict(), atol=1e-2, rtol=1e-2
@@ -145,8 +145,8 @@ def test_a_compiled_run_is_the_same_but_for_rounding(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(torch, "compile", compiled_as_is)
     recipe = fedavg(MLP, rounds=1, local_epochs=1, lr=0.05, batch_size=256)
-    hardware = Hardware.named("cpu", compiled=True)
-    assert hardware.describe() == {"compiled": True}
+    hardware = Hardware.choose_device("cpu", compiled=True)
+    assert hardware.describe_hardware() == {"compiled": True}
     fused = train(recipe, DIGITS, PARTITION, hardware=hardware)
     assert shapes.count(torch.Size((256, 1, 8, 8))) >= 4
     plain = train(recipe, DIGITS, PARTITION)
@@ -161,7 +161,7 @@ def test_a_machine_that_compiles_nothing_is_told_what_it_lacks(monkeypatch: pyte
 
     monkeypatch.setattr(torch, "compile", without_compiler)
     with pytest.raises(ValueError, match=r"no compiler found; install a C\+\+ compiler, such as g\+\+"):
-        Hardware.named("cpu", compiled=True)
+        Hardware.choose_device("cpu", compiled=True)
 
 
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
@@ -174,8 +174,8 @@ def test_the_server_stays_on_the_cpu_where_updates_come_to(
         return nullcontext(partial(map, LocalTrainer(recipe, data, partition)))
 
     monkeypatch.setattr("training.federated.local_training", trained_elsewhere)
-    monkeypatch.setattr("training.federated.evaluate", lambda *_: (0.5, 0.5))
-    monkeypatch.setattr(Hardware, "records", lambda _, data: data)
+    monkeypatch.setattr("training.federated.evaluate_classifier", lambda *_: (0.5, 0.5))
+    monkeypatch.setattr(Hardware, "move_records", lambda _, data: data)
     recipe = fedavg(MLP, algorithm=ALGORITHMS[name](), rounds=3, local_epochs=1, batch_size=512)
     with pytest.raises(KilledError):  # before the model, which has no data, is copied back
         train(recipe, DIGITS, PARTITION, hardware=Hardware("meta"), progress=kill_after(3))

@@ -15,7 +15,7 @@ from training.algorithms.features import (
 )
 from training.algorithms.weights import DynamicCorrection, DynamicPenalty, Proximal
 from training.heads import Orthonormal, Simplex, Tammes
-from training.ranges import below_one, fraction, not_negative, positive
+from training.ranges import below_one, check_fraction, check_positive, not_negative
 from training.recipe import MultiStep
 
 OUTSIDE: list[tuple[Any, dict[str, Any]]] = [
@@ -54,7 +54,7 @@ def test_what_lies_outside_of_its_range_is_named(kind: Any, options: dict[str, A
 
 def test_where_ranges_end() -> None:
     taken: dict[Callable[..., None], list[float]] = {
-        check: [] for check in (positive, not_negative, below_one, fraction)
+        check: [] for check in (check_positive, not_negative, below_one, check_fraction)
     }
     for check, values in taken.items():
         for value in (-1.0, 0.0, 0.5, 1.0, 2.0, inf, nan):

@@ -7,7 +7,7 @@ import torch
 
 from tests.support.digits import DIGITS
 from training.algorithms.base import State
-from training.algorithms.named import ALGORITHMS, LOCAL
+from training.algorithms.named import ALGORITHMS, LOCAL_ALGORITHMS
 from training.federated import train
 from training.hardware import Hardware
 from training.models.config import ExtractorConfig
@@ -22,7 +22,7 @@ MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 16, "dim": 12})
 class Shared(Eager):
     """Like a graph, use the first member's step for every member of the round."""
 
-    held = Replay.held
+    hold_tensors = Replay.hold_tensors
     others = 0
 
     def __init__(self, hardware: Hardware) -> None:
@@ -31,7 +31,7 @@ class Shared(Eager):
         self._captured = dict[Hashable, Callable[..., None]]()
         self._round = -1
 
-    def of(self, round_: int, key: Hashable, step: Callable[..., None]) -> Callable[..., None]:
+    def step_for(self, round_: int, key: Hashable, step: Callable[..., None]) -> Callable[..., None]:
         if round_ != self._round:
             self._round = round_
             self._captured.clear()
@@ -41,7 +41,7 @@ class Shared(Eager):
 
 
 @pytest.mark.parametrize("augment", [False, True])
-@pytest.mark.parametrize("name", ["fedavg", "feddyn", *sorted(LOCAL)])
+@pytest.mark.parametrize("name", ["fedavg", "feddyn", *sorted(LOCAL_ALGORITHMS)])
 def test_a_step_captured_from_one_member_serves_all_of_the_round(
     name: str,
     augment: bool,  # noqa: FBT001

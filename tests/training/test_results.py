@@ -22,7 +22,7 @@ def test_members_accuracies_are_the_classes_in_the_shares_of_their_records() -> 
 def test_records_are_counted_once_however_many_hold_them_and_what_nobody_trains_on_is_not() -> None:
     data = DIGITS
     overlapping = Partition.of([np.array([0, 1, 2]), np.array([2, 3])], data.train.y.numpy())
-    told = Data.of(data, overlapping)
+    told = Data.describe_split(data, overlapping)
     assert (told.train_records, told.available, told.records) == (4, 1347, 1347)
     earlier = told.model_copy(update={"train_records": 1347, "available": None})
     assert earlier.records == 1347
@@ -30,14 +30,14 @@ def test_records_are_counted_once_however_many_hold_them_and_what_nobody_trains_
 
 def test_an_accuracy_by_the_name_of_its_head() -> None:
     one = result()
-    assert one.after("none") == one.accuracy == one.history[-1].accuracy
-    assert one.after("ffc") == 0.75
-    assert one.after("ccvr") is None
+    assert one.accuracy_after("none") == one.accuracy == one.history[-1].accuracy
+    assert one.accuracy_after("ffc") == 0.75
+    assert one.accuracy_after("ccvr") is None
 
 
 def test_a_processor_has_a_name_where_the_kernel_tells_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "Path", lambda _: Path("/nowhere"))
-    assert Machine.here().processor
+    assert Machine.describe_machine().processor
 
 
 def test_a_file_holds_what_was_written_and_null_for_what_is_not_finite(tmp_path: Path) -> None:

@@ -163,14 +163,14 @@ def test_other_arithmetic_is_not_gone_on_with(tmp_path: Path) -> None:
 def test_two_terms_may_keep_the_same_tensor(tmp_path: Path) -> None:
     same = torch.arange(6.0).reshape(2, 3)
     folder = Snapshots(tmp_path, {})
-    folder.put(1, ({"w": same.T}, {"w": same}), 0)
-    folder.commit(RunState({"w": same}, {}, ({}, {}), (), ()))
+    folder.put_member(1, ({"w": same.T}, {"w": same}), 0)
+    folder.commit_run(RunState({"w": same}, {}, ({}, {}), (), ()))
     again = Snapshots(tmp_path, {})
-    back = again.load(2)
+    back = again.load_run(2)
     assert back is not None
     assert torch.equal(back.weights["w"], same)
-    assert again.member(0, 2) == ({}, {})
-    assert all(map(torch.equal, (state["w"] for state in again.member(1, 2)), (same.T, same)))
+    assert again.load_member(0, 2) == ({}, {})
+    assert all(map(torch.equal, (state["w"] for state in again.load_member(1, 2)), (same.T, same)))
 
 
 def test_a_damaged_memory_is_named(tmp_path: Path) -> None:

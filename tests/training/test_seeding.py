@@ -1,6 +1,6 @@
 import torch
 
-from training.seeding import Stream, generator, torch_seeded
+from training.seeding import Stream, make_generator, torch_seeded
 
 KEYS: list[tuple[int, Stream, *tuple[int, ...]]] = [
     (0, Stream.PARTICIPATION),
@@ -13,8 +13,10 @@ KEYS: list[tuple[int, Stream, *tuple[int, ...]]] = [
 
 
 def test_each_seed_purpose_round_and_member_has_its_own_stream() -> None:
-    assert len({int(generator(*key).integers(2**63)) for key in KEYS}) == len(KEYS)
-    assert generator(3, Stream.PARTITION).integers(2**63) == generator(3, Stream.PARTITION).integers(2**63)
+    assert len({int(make_generator(*key).integers(2**63)) for key in KEYS}) == len(KEYS)
+    assert make_generator(3, Stream.PARTITION).integers(2**63) == make_generator(
+        3, Stream.PARTITION
+    ).integers(2**63)
 
 
 def test_a_seeded_block_leaves_the_callers_generator_as_it_was() -> None:

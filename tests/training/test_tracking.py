@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from training.experiments.config import load_experiment
-from training.experiments.running import run
+from training.experiments.running import run_experiment
 from training.results import RunResult
 from training.resume import RoundRecord
-from training.tracking import TRACKERS, TrackingError, measures, outcomes, trackers
+from training.tracking import TRACKERS, TrackingError, open_trackers, round_measures, run_outcomes
 
 RECORD = RoundRecord(round=3, rounds=5, lr=0.1, local_loss=0.5, test_loss=0.4, accuracy=0.75, seconds=2.0)
 
@@ -20,25 +20,25 @@ def result() -> RunResult:
         "model": {"architecture": "mlp"},
         "calibrate": {"rff": {"size": 16}},
     }
-    return run(load_experiment("digits-spherefed", None, changes), 5).result
+    return run_experiment(load_experiment("digits-spherefed", None, changes), 5).result
 
 
 def test_what_there_is_to_draw(result: RunResult) -> None:
-    assert measures(RECORD) == {
+    assert round_measures(RECORD) == {
         "accuracy": 0.75,
         "loss/local": 0.5,
         "loss/test": 0.4,
         "learning rate": 0.1,
         "seconds a round": 2.0,
     }
-    assert outcomes(result)["final/accuracy"] == result.accuracy
-    assert outcomes(result)["final/after ffc"] == result.after("ffc")
+    assert run_outcomes(result)["final/accuracy"] == result.accuracy
+    assert run_outcomes(result)["final/after ffc"] == result.accuracy_after("ffc")
 
 
 def test_a_tracker_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(TrackingError, match="no tracker is called 'x'; there are tensorboard, mlflow"),
-        trackers(["x"], tmp_path, ""),
+        open_trackers(["x"], tmp_path, ""),
     ):
         pass
 
@@ -48,15 +48,15 @@ def test_a_tracker_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(TRACKERS, "tensorboard", absent)
     with (
         pytest.raises(TrackingError, match=r"pip install 'veilsum\[tracking\]'"),
-        trackers(["tensorboard"], tmp_path, ""),
+        open_trackers(["tensorboard"], tmp_path, ""),
     ):
         pass
 
 
 def told(name: str, folder: Path, result: RunResult) -> None:
-    with trackers([name], folder, "digits seed 5") as (tracker,):
-        tracker.round(RECORD)
-        tracker.result(result)
+    with open_trackers([name], folder, "digits seed 5") as (tracker,):
+        tracker.log_round(RECORD)
+        tracker.log_result(result)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="an extra")
@@ -91,6 +91,6 @@ def test_a_store_that_mlflow_does_not_know(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://x")
     with (
         pytest.raises(TrackingError, match="can't keep runs in the store of MLFLOW_TRACKING_URI: "),
-        trackers(["mlflow"], tmp_path, "digits seed 5"),
+        open_trackers(["mlflow"], tmp_path, "digits seed 5"),
     ):
         pass

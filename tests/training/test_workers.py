@@ -16,7 +16,7 @@ from training.algorithms.base import State, Update
 from training.algorithms.named import ALGORITHMS
 from training.checkpoint import save_checkpoint
 from training.experiments.config import load_experiment
-from training.experiments.running import run
+from training.experiments.running import run_experiment
 from training.federated import train
 from training.local import LocalTrainer, Task
 from training.recipe import Recipe, fedavg
@@ -85,7 +85,9 @@ def one_of_a_group(folder: Path) -> None:
         rounds = resumed_from_a_folder_of_ones_own(folder / f"own-{rank}")
         assert rounds == [2]
         quick = {"training": {"rounds": 1, "local_epochs": 1}, "model": {"architecture": "mlp"}}
-        cost = run(load_experiment("digits-fedavg", None, {**quick, "calibrate": {}}), 0).result.cost
+        cost = run_experiment(
+            load_experiment("digits-fedavg", None, {**quick, "calibrate": {}}), 0
+        ).result.cost
         assert len({*of_all(cost.cpu_s)}) == 1  # the same sum in all processes
         save_checkpoint(trained.classifier, folder / f"{rank}.safetensors", preprocessing="")
         np.save(folder / f"{rank}.npy", [record.local_loss for record in trained.history])

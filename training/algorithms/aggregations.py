@@ -7,11 +7,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from training.algorithms.base import Aggregation, State, TrainingRound, Update, trained, weighted_mean
+from training.algorithms.base import (
+    Aggregation,
+    State,
+    TrainingRound,
+    Update,
+    trained_parameters,
+    weighted_mean,
+)
 from training.heads import Classifier
-from training.ranges import below_one, not_negative, positive
+from training.ranges import below_one, check_positive, not_negative
 
-HEAD = "head.weight"
+HEAD_WEIGHT = "head.weight"
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class FedNova(Aggregation):
 
     def start(self, model: Classifier) -> State:
         """Return the names of the weights that steps change; there is no other state."""
-        return {name: torch.zeros(()) for name in trained(model)}
+        return {name: torch.zeros(()) for name in trained_parameters(model)}
 
     def combine(
         self, weights: State, updates: Sequence[Update], state: State, round_: TrainingRound
@@ -86,7 +93,7 @@ class ServerOptimiser(Aggregation):
     inner: Aggregation = field(default_factory=FedAvg)
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, tau=self.tau)
+        check_positive(lr=self.lr, tau=self.tau)
         below_one(momentum=self.momentum, beta2=self.beta2)
 
     @property
@@ -96,7 +103,7 @@ class ServerOptimiser(Aggregation):
     def start(self, model: Classifier) -> State:
         """Return m and v for each trained weight, and the inner aggregation's state."""
         state = {f"inner/{name}": value for name, value in self.inner.start(model).items()}
-        for name, p in trained(model).items():
+        for name, p in trained_parameters(model).items():
             state[f"m/{name}"] = torch.zeros(p.shape)
             if self.rule != "sgd":
                 state[f"v/{name}"] = torch.full(p.shape, self.tau**2)
@@ -116,12 +123,12 @@ class ServerOptimiser(Aggregation):
             share = 1.0 if self.rule == "sgd" else 1 - self.momentum
             m = after[key] = self.momentum * before + share * change
             if self.rule != "sgd":
-                v = after[f"v/{name}"] = self._second(state[f"v/{name}"], change.square())
+                v = after[f"v/{name}"] = self._second_moment(state[f"v/{name}"], change.square())
                 m = m / (v.sqrt() + self.tau)
             proposed[name] = weights[name] + self.lr * m
         return proposed, after
 
-    def _second(self, v: Tensor, square: Tensor) -> Tensor:
+    def _second_moment(self, v: Tensor, square: Tensor) -> Tensor:
         if self.rule == "adagrad":
             return v + square
         if self.rule == "adam":
@@ -157,7 +164,7 @@ class Spreading(Aggregation):
 
     def __post_init__(self) -> None:
         not_negative(margin=self.margin, lr=self.lr)
-        positive(steps=self.steps)
+        check_positive(steps=self.steps)
 
     @property
     def uniform(self) -> bool:
@@ -173,9 +180,9 @@ class Spreading(Aggregation):
         self, weights: State, updates: Sequence[Update], state: State, round_: TrainingRound
     ) -> tuple[State, State]:
         proposed, state = self.inner.combine(weights, updates, state, round_)
-        head = proposed[HEAD]
+        head = proposed[HEAD_WEIGHT]
         for _ in range(self.steps):
             head = head.clone().requires_grad_()
             (gradient,) = torch.autograd.grad(spread_out(head, self.margin), head)
             head = head.detach() - self.lr * gradient
-        return proposed | {HEAD: head}, state
+        return proposed | {HEAD_WEIGHT: head}, state

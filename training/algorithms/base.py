@@ -227,14 +227,14 @@ class Algorithm:
         return any(term.keeps(name) for term in self.terms)
 
 
-def trained(model: Classifier) -> dict[str, Parameter]:
+def trained_parameters(model: Classifier) -> dict[str, Parameter]:
     """Return the parameters that training changes, by name: no fixed head, no buffers."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def zeros(model: Classifier) -> State:
+def zero_state(model: Classifier) -> State:
     """Return zeros shaped as the trained parameters."""
-    return {name: torch.zeros_like(p, requires_grad=False) for name, p in trained(model).items()}
+    return {name: torch.zeros_like(p, requires_grad=False) for name, p in trained_parameters(model).items()}
 
 
 def weighted_mean(states: Sequence[State], weights: Sequence[float]) -> State:

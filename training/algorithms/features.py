@@ -9,11 +9,11 @@ from torch.nn import functional
 
 from training.algorithms.base import Batch, Site, State, Term, TrainingRound
 from training.heads import Classifier
-from training.ranges import fraction, not_negative, positive
+from training.ranges import check_fraction, check_positive, not_negative
 
-_AT_ONCE = 512
-_TINY = 1e-12
-_AHEAD = 50
+_RECORDS_AT_ONCE = 512
+_NORM_MIN = 1e-12
+_WARMUP_ROUNDS = 50
 """GMV collects vectors from so many rounds before the first that uses them: by then each class was seen even if one in ten takes part."""
 
 
@@ -30,13 +30,13 @@ class ModelContrastive(Term):
 
     def __post_init__(self) -> None:
         not_negative(mu=self.mu)
-        positive(temperature=self.temperature)
+        check_positive(temperature=self.temperature)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         if not site.memory:
             return 0.0
-        near = functional.cosine_similarity(batch.z, _under(site.received, "received", batch, site))
-        far = functional.cosine_similarity(batch.z, _under(site.memory, "remembered", batch, site))
+        near = functional.cosine_similarity(batch.z, _features_under(site.received, "received", batch, site))
+        far = functional.cosine_similarity(batch.z, _features_under(site.memory, "remembered", batch, site))
         return self.mu * functional.softplus((far - near) / self.temperature).mean()
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
@@ -60,15 +60,15 @@ class FeatureDiscrepancy(Term):
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         if len(batch.z) < 2:
             return 0.0
-        return self.weight * squared_mmd(batch.z, _under(site.received, "received", batch, site))
+        return self.weight * squared_mmd(batch.z, _features_under(site.received, "received", batch, site))
 
 
-def _under(weights: State, name: str, batch: Batch, site: Site) -> Tensor:
+def _features_under(weights: State, name: str, batch: Batch, site: Site) -> Tensor:
     """Compute the batch's features under fixed weights: once per round, unless augmentation changes the records."""
     if batch.rows is None:
         return site.model.features_under(weights, batch.x)
     if name not in site.once:
-        parts = torch.split(site.records.x, _AT_ONCE)
+        parts = torch.split(site.records.x, _RECORDS_AT_ONCE)
         site.once[name] = torch.cat([site.model.features_under(weights, part) for part in parts])
     return site.once[name][batch.rows]
 
@@ -111,7 +111,7 @@ def variance_loss(logits: Tensor) -> Tensor:
     if records < 2:
         return logits.new_zeros(())
     # Without the tiny addend, a constant column has an infinite slope.
-    deviation = (logits.softmax(dim=1).var(dim=0) + _TINY).sqrt()
+    deviation = (logits.softmax(dim=1).var(dim=0) + _NORM_MIN).sqrt()
     missing: Tensor = classes**-0.5 - deviation
     return missing.clamp(min=0).mean()
 
@@ -137,7 +137,7 @@ def uniformity_loss(z: Tensor) -> Tensor:
     if len(z) < 2:
         return z.new_zeros(())
     squares = functional.pdist(z.float()).square()  # bfloat16 would lose differences of large squares
-    sigma = squares.detach().median().clamp(min=_TINY)
+    sigma = squares.detach().median().clamp(min=_NORM_MIN)
     return (-squares / (2 * sigma)).exp().mean()
 
 
@@ -151,7 +151,7 @@ class RestrictedSoftmax(Term):
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        fraction(alpha=self.alpha)
+        check_fraction(alpha=self.alpha)
 
     def logits(self, logits: Tensor, y: Tensor, site: Site) -> Tensor:
         return logits * torch.where(site.label_counts > 0, 1.0, self.alpha)
@@ -164,7 +164,7 @@ class GlobalMemory(Term):
     μ_c is the mean, over the last round's participants that hold class c, of their mean features of c. A class that none of them
     holds keeps its vector, so that vectors stay as long as features. (Algorithm 1 divides otherwise: `PrintedMemory`.) Each
     participant sends its C means and which classes it holds; both add up over members. The paper computes them from the
-    first round on; here that begins `_AHEAD` rounds before they are used.
+    first round on; here that begins `_WARMUP_ROUNDS` rounds before they are used.
 
     Attributes:
         alpha: α ≥ 0.
@@ -192,7 +192,7 @@ class GlobalMemory(Term):
             return {}, {}
         training = site.model.training
         site.model.eval()
-        z = torch.cat([site.model.features(part) for part in torch.split(site.records.x, _AT_ONCE)])
+        z = torch.cat([site.model.features(part) for part in torch.split(site.records.x, _RECORDS_AT_ONCE)])
         site.model.train(training)
         means = torch.zeros_like(site.broadcast["means"]).index_add_(0, site.records.y, z)
         held = site.label_counts > 0
@@ -210,7 +210,7 @@ class GlobalMemory(Term):
         return {"means": means}
 
     def _is_early(self, round_: TrainingRound) -> bool:
-        return round_.index + 1 < self.warmup - _AHEAD
+        return round_.index + 1 < self.warmup - _WARMUP_ROUNDS
 
 
 @dataclass(frozen=True)

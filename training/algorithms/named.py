@@ -136,5 +136,5 @@ Maker = Callable[..., Algorithm]
 _SERVER: list[Maker] = [fedavg, fedavgm, fednova, fedopt, feddyn, fedaws]
 _LOCAL: list[Maker] = [fedprox, clsprox, scaffold, moon, fedmmd, fedrs, feduv, gmv, lg_fedavg, fedper, fedrep]
 ALGORITHMS = {make.__name__.replace("_", "-"): make for make in _SERVER + _LOCAL}
-LOCAL = frozenset(ALGORITHMS).difference(make.__name__ for make in _SERVER)
+LOCAL_ALGORITHMS = frozenset(ALGORITHMS).difference(make.__name__ for make in _SERVER)
 """Algorithms made of terms beside FedAvg's mean: their terms can be added to another algorithm."""

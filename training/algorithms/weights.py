@@ -14,12 +14,12 @@ from training.algorithms.base import (
     Term,
     TrainingRound,
     Update,
-    trained,
+    trained_parameters,
     weighted_mean,
-    zeros,
+    zero_state,
 )
 from training.heads import Classifier
-from training.ranges import not_negative, positive
+from training.ranges import check_positive, not_negative
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,15 @@ class ControlVariates(Term):
             )
 
     def start(self, model: Classifier) -> State:
-        return zeros(model)
+        return zero_state(model)
 
     def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
         return 0.0, site.broadcast[name] - site.memory.get(name, 0.0)
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return the message N·p_k·Δc_k and the memory c_k."""
-        weights = trained(site.model)
-        own = site.memory or zeros(site.model)
+        weights = trained_parameters(site.model)
+        own = site.memory or zero_state(site.model)
         way = site.round.gradient_mass(steps) * site.round.lr
         change = {
             name: (site.origin[name] - p.detach()) / way - site.broadcast[name] for name, p in weights.items()
@@ -108,15 +108,15 @@ class DynamicPenalty(Term):
     alpha: float
 
     def __post_init__(self) -> None:
-        positive(alpha=self.alpha)
+        check_positive(alpha=self.alpha)
 
     def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
         return self.alpha, -site.memory[name] if site.memory else 0.0
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return no message, and h_k as memory."""
-        own = site.memory or zeros(site.model)
-        weights = trained(site.model)
+        own = site.memory or zero_state(site.model)
+        weights = trained_parameters(site.model)
         return {}, {
             name: own[name] - self.alpha * (p.detach() - site.origin[name]) for name, p in weights.items()
         }
@@ -133,14 +133,14 @@ class DynamicCorrection(Aggregation):
     alpha: float
 
     def __post_init__(self) -> None:
-        positive(alpha=self.alpha)
+        check_positive(alpha=self.alpha)
 
     @property
     def uniform(self) -> bool:
         return True
 
     def start(self, model: Classifier) -> State:
-        return zeros(model)
+        return zero_state(model)
 
     def combine(
         self, weights: State, updates: Sequence[Update], state: State, round_: TrainingRound

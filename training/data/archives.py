@@ -63,11 +63,11 @@ def read_stl10(folder: DataFolder) -> tuple[Images, Images]:
     An image is three planes, each stored column by column; labels count from 1.
     """
     path = folder.one_of("stl10_binary.tar.gz")
-    with folder.reading(path), tarfile.open(path, "r:gz") as archive:
-        names = tuple(_member(archive, "stl10_binary/class_names.txt").decode().split())
+    with folder.reword_errors(path), tarfile.open(path, "r:gz") as archive:
+        names = tuple(_read_member(archive, "stl10_binary/class_names.txt").decode().split())
 
         def images(part: str) -> Images:
-            raw, labels = (_member(archive, f"stl10_binary/{part}_{kind}.bin") for kind in ("X", "y"))
+            raw, labels = (_read_member(archive, f"stl10_binary/{part}_{kind}.bin") for kind in ("X", "y"))
             planes = np.frombuffer(raw, np.uint8).reshape(-1, 3, _STL10_SIDE, _STL10_SIDE)
             x = np.ascontiguousarray(planes.transpose(0, 3, 2, 1))
             return Images(x, np.frombuffer(labels, np.uint8).astype(np.int64) - 1, class_names=names)
@@ -77,15 +77,15 @@ def read_stl10(folder: DataFolder) -> tuple[Images, Images]:
 
 def _read_cifar(folder: DataFolder, stem: str, layout: _Layout) -> tuple[Images, Images]:
     path = folder.one_of(f"{stem}-python.tar.gz", f"{stem}-binary.tar.gz")
-    reader = _python if path.name.endswith("-python.tar.gz") else _binary
-    with folder.reading(path), tarfile.open(path, "r:gz") as archive:
+    reader = _read_python if path.name.endswith("-python.tar.gz") else _read_binary
+    with folder.reword_errors(path), tarfile.open(path, "r:gz") as archive:
         return reader(archive, layout)
 
 
-def _python(archive: tarfile.TarFile, layout: _Layout) -> tuple[Images, Images]:
+def _read_python(archive: tarfile.TarFile, layout: _Layout) -> tuple[Images, Images]:
     meta, key, _ = layout.names
     files = {
-        name: _unpickle(_member(archive, f"{layout.python}/{name}"))
+        name: _unpickle_arrays(_read_member(archive, f"{layout.python}/{name}"))
         for name in (*layout.train, layout.test, meta)
     }
     names = tuple(name.decode() for name in files[meta][key])
@@ -93,30 +93,30 @@ def _python(archive: tarfile.TarFile, layout: _Layout) -> tuple[Images, Images]:
     def images(*parts: str) -> Images:
         x = np.concatenate([np.asarray(files[part][b"data"], np.uint8) for part in parts])
         y = np.concatenate([np.asarray(files[part][layout.labels], np.int64) for part in parts])
-        return Images(_interleaved(x), y, class_names=names)
+        return Images(_interleave_planes(x), y, class_names=names)
 
     return images(*layout.train), images(layout.test)
 
 
-def _binary(archive: tarfile.TarFile, layout: _Layout) -> tuple[Images, Images]:
-    names = tuple(_member(archive, f"{layout.binary}/{layout.names[2]}").decode().split())
+def _read_binary(archive: tarfile.TarFile, layout: _Layout) -> tuple[Images, Images]:
+    names = tuple(_read_member(archive, f"{layout.binary}/{layout.names[2]}").decode().split())
 
     def images(*parts: str) -> Images:
-        raw = b"".join(_member(archive, f"{layout.binary}/{part}.bin") for part in parts)
+        raw = b"".join(_read_member(archive, f"{layout.binary}/{part}.bin") for part in parts)
         rows = np.frombuffer(raw, np.uint8).reshape(-1, layout.label_bytes + _CIFAR_PIXELS)
         # CIFAR-100 has the coarse label first.
         y = rows[:, layout.label_bytes - 1].astype(np.int64)
-        return Images(_interleaved(rows[:, layout.label_bytes :]), y, class_names=names)
+        return Images(_interleave_planes(rows[:, layout.label_bytes :]), y, class_names=names)
 
     return images(*layout.train), images(layout.test)
 
 
-def _interleaved(rows: Array) -> Array:
+def _interleave_planes(rows: Array) -> Array:
     # A row is the red plane, then green, then blue.
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
-def _member(archive: tarfile.TarFile, name: str) -> bytes:
+def _read_member(archive: tarfile.TarFile, name: str) -> bytes:
     file = archive.extractfile(name)
     if file is None:
         raise ValueError(f"{name} is not a file")
@@ -132,15 +132,15 @@ class _ArraysOnly(pickle.Unpickler):
         if (module, name) == ("numpy", "ndarray"):
             return np.ndarray
         if module.startswith("numpy") and name == "_reconstruct":
-            return _reconstruct
+            return _empty_array
         raise pickle.UnpicklingError(f"it names {module}.{name}, which CIFAR's files don't")
 
 
-def _reconstruct(kind: type[Array], shape: tuple[int, ...], code: bytes | str) -> Array:
+def _empty_array(kind: type[Array], shape: tuple[int, ...], code: bytes | str) -> Array:
     # The empty array that a pickle fills by its state; numpy's own function moves between modules with its versions.
     return np.ndarray.__new__(kind, shape, np.dtype(code.decode() if isinstance(code, bytes) else code))
 
 
-def _unpickle(raw: bytes) -> dict[bytes, Any]:
+def _unpickle_arrays(raw: bytes) -> dict[bytes, Any]:
     content: dict[bytes, Any] = _ArraysOnly(io.BytesIO(raw), encoding="bytes").load()
     return content

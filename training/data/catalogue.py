@@ -14,7 +14,7 @@ from training.data.folder import DataError, DataFolder, Images, data_folder
 from training.data.mnist import read_emnist, read_femnist, read_mnist
 from training.data.packs import read_pack
 from training.data.pictures import read_cinic10, read_ham10000, read_office_home, read_pacs, read_tinyimagenet
-from training.imports import imported, is_import_path
+from training.imports import import_object, is_import_path
 
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -30,7 +30,7 @@ _GREY: Moments = ((0.5,), (0.5,))
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _NIST = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
-_SELF = "its makers"
+_SELF_PACKED = "its makers"
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Source:
     classes: int
     read: Callable[[DataFolder], tuple[Images, Images]]
     moments: Moments
-    url: str = _SELF
+    url: str = _SELF_PACKED
     checksums: Mapping[str, str] = field(default_factory=dict)
     pack: str | None = None
     side: int = 96
 
 
-def _packed(title: str, classes: int, moments: Moments, pack: str, sha256: str) -> Source:
+def _packed_source(title: str, classes: int, moments: Moments, pack: str, sha256: str) -> Source:
     return Source(title, classes, partial(read_pack, name=pack), moments, checksums={pack: sha256})
 
 
@@ -154,28 +154,28 @@ SOURCES: dict[str, Source] = {
         "Office-Home", 65, read_office_home, _IMAGENET, "https://www.hemanthdv.org/officeHomeDataset.html"
     ),
     "ham10000": Source("HAM10000", 7, read_ham10000, _IMAGENET, "https://doi.org/10.7910/DVN/DBW86T"),
-    "cifar-10-jpeg": _packed(
+    "cifar-10-jpeg": _packed_source(
         "CIFAR-10 (JPEG)",
         10,
         _CIFAR10,
         "cifar10_jpegpack.npz",
         "0e0d509d2bb6842bd7c8f8279ab6b98e49d70b210b5eb78cdee5536b8f763afc",
     ),
-    "pacs-32": _packed(
+    "pacs-32": _packed_source(
         "PACS at 32 px",
         7,
         _IMAGENET,
         "pacs32.npz",
         "d964a45403f21496981b514966d6dd8c8c100e52444e50228f1fe677f4f16fb5",
     ),
-    "tinyimagenet-100": _packed(
+    "tinyimagenet-100": _packed_source(
         "TinyImageNet-100",
         100,
         _TINYIMAGENET,
         "tinyimagenet100_jpegpack.npz",
         "7f1473b917e03dc4beec2df805c2e2e629f4466e9ea8db1ec8a100bea690099c",
     ),
-    "spoken-digits": _packed(
+    "spoken-digits": _packed_source(
         "Spoken digits",
         10,
         _GREY,
@@ -184,7 +184,7 @@ SOURCES: dict[str, Source] = {
     ),
 }
 DIGITS = "digits"
-NAMES = tuple(sorted([DIGITS, *SOURCES]))
+DATASET_NAMES = tuple(sorted([DIGITS, *SOURCES]))
 
 
 def load_dataset(
@@ -197,7 +197,7 @@ def load_dataset(
 ) -> Split:
     """Load a data set from files that the user has fetched; nothing is downloaded.
 
-    `name` is one of `NAMES`, or the import path of a function that takes the folder and returns a `Split`. `folder` is VEILSUM_DATA's by
+    `name` is one of `DATASET_NAMES`, or the import path of a function that takes the folder and returns a `Split`. `folder` is VEILSUM_DATA's by
     default; scikit-learn's digits need none. Images are resized to `side` pixels, if given. `seed` is of the digits' split: other data sets
     have a fixed one. `checksums`, by file name, take the place of the published ones.
 
@@ -208,17 +208,17 @@ def load_dataset(
         train, test = load_digits_dataset(seed)
     elif is_import_path(name):
         try:
-            train, test = imported(name)(folder)
+            train, test = import_object(name)(folder)
         except (TypeError, ValueError) as error:
             raise DataError(f"{name}: {error}") from error
     elif name in SOURCES:
-        train, test = _published(name, folder, side, checksums)
+        train, test = _read_published(name, folder, side, checksums)
     else:
-        raise DataError(f"no data set is called {name!r}; there are {', '.join(NAMES)}")
+        raise DataError(f"no data set is called {name!r}; there are {', '.join(DATASET_NAMES)}")
     return Split(train, test) if side is None else Split(train.resized(side), test.resized(side))
 
 
-def _published(
+def _read_published(
     name: str, folder: Path | None, side: int | None, checksums: Mapping[str, str] | None
 ) -> tuple[Dataset, Dataset]:
     source = SOURCES[name]
@@ -232,7 +232,7 @@ def _published(
     # The publisher's files come first; a pack stands in only where their folder isn't there.
     packed = source.pack is not None and not found.path.is_dir() and (found.root / source.pack).is_file()
     parts = read_pack(found, source.pack) if packed and source.pack else source.read(found)
-    train, test = (_dataset(source, part) for part in parts)
+    train, test = (_make_dataset(source, part) for part in parts)
     return train, test
 
 
@@ -250,7 +250,7 @@ def load_digits_dataset(seed: int = 0) -> Split:
     return Split(digits.subset(torch.tensor(train)), digits.subset(torch.tensor(test)))
 
 
-def _dataset(source: Source, images: Images) -> Dataset:
+def _make_dataset(source: Source, images: Images) -> Dataset:
     x = torch.from_numpy(np.ascontiguousarray(images.x))
     x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
     mean, std = source.moments

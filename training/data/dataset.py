@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_RESIZED_AT_ONCE = 4096
+_RESIZE_BATCH = 4096
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Dataset:
             return self
         parts = [
             functional.interpolate(part.float(), size=(side, side), mode="area")
-            for part in torch.split(self.x, _RESIZED_AT_ONCE)
+            for part in torch.split(self.x, _RESIZE_BATCH)
         ]
         x = torch.cat([part.round().byte() if self.x.dtype == torch.uint8 else part for part in parts])
         return replace(self, x=x)
@@ -85,7 +85,7 @@ class Split(NamedTuple):
     test: Dataset
 
 
-def stratified(labels: Tensor, records: int, generator: torch.Generator) -> Tensor:
+def draw_stratified(labels: Tensor, records: int, generator: torch.Generator) -> Tensor:
     """Draw `records` records with the class shares of `labels`, of shape (n,), and return their sorted indices.
 
     Raises:
@@ -102,7 +102,7 @@ def stratified(labels: Tensor, records: int, generator: torch.Generator) -> Tens
     return ranks.argsort(stable=True)[:records].sort().values
 
 
-def batches(records: int, batch_size: int, device: str | torch.device = "cpu") -> Iterator[Tensor]:
+def shuffle_batches(records: int, batch_size: int, device: str | torch.device = "cpu") -> Iterator[Tensor]:
     """Shuffle one epoch into batches: index tensors on the device, from a permutation by the CPU generator.
 
     A last batch of one record joins the batch before it, because one record has no variance for batch normalisation.

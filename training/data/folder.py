@@ -15,10 +15,10 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-ENVIRONMENT = "VEILSUM_DATA"
+FOLDER_VARIABLE = "VEILSUM_DATA"
 _SHA256_HEX = 64
 # What readers raise on files that are empty, cut off or something else.
-DAMAGED = (
+DAMAGED_FILE_ERRORS = (
     *(OSError, EOFError, KeyError, ValueError, TypeError, IndexError, AttributeError),
     *(pickle.UnpicklingError, tarfile.TarError, zipfile.BadZipFile, zlib.error),
 )
@@ -44,7 +44,7 @@ class Images(NamedTuple):
     class_names: tuple[str, ...] = ()
     group_names: tuple[str, ...] = ()
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> Self:
+    def select_records(self, chosen: npt.NDArray[np.bool_]) -> Self:
         """Return the records that the mask `chosen`, of shape (n,), selects."""
         groups = None if self.groups is None else self.groups[chosen]
         return self._replace(x=self.x[chosen], y=self.y[chosen], groups=groups)
@@ -79,38 +79,38 @@ class DataFolder:
         for name in names:
             path = self.path / name
             if path.is_file():
-                self.verify(path)
+                self.verify_checksum(path)
                 return path
-        raise self.missing(" or ".join(names))
+        raise self.missing_error(" or ".join(names))
 
-    def below(self, *names: str) -> Path:
+    def find_folder(self, *names: str) -> Path:
         """Return the first of these folders that exists. Raises DataError if none does."""
         for name in names:
             if (self.path / name).is_dir():
                 return self.path / name
-        raise self.missing(" or ".join(f"{name}/" for name in names))
+        raise self.missing_error(" or ".join(f"{name}/" for name in names))
 
     @contextmanager
-    def reading(self, path: Path) -> Iterator[None]:
+    def reword_errors(self, path: Path) -> Iterator[None]:
         """Turn what a reader raises on a damaged file into a DataError that says where to fetch it."""
         try:
             yield
         except DataError:
             raise
-        except DAMAGED as error:
-            raise self.broken(path, f"{type(error).__name__}: {error}") from error
+        except DAMAGED_FILE_ERRORS as error:
+            raise self.broken_error(path, f"{type(error).__name__}: {error}") from error
 
-    def missing(self, what: str) -> DataError:
+    def missing_error(self, what: str) -> DataError:
         """Make the error that says what to fetch, from where, and where to put it."""
         return DataError(
             f"{what} is not in {self.path}: get it from {self.url} and put it there (nothing is downloaded by itself)"
         )
 
-    def broken(self, path: Path, why: str) -> DataError:
+    def broken_error(self, path: Path, why: str) -> DataError:
         """Make the error for a file that is not in its publisher's format."""
         return DataError(f"{path} can't be read: {why}; fetch it again from {self.url}")
 
-    def verify(self, path: Path) -> None:
+    def verify_checksum(self, path: Path) -> None:
         """Check a file against the checksum of its name, if there is one. Raises DataError if it differs."""
         expected = self.checksums.get(path.name)
         if expected is None:
@@ -143,10 +143,10 @@ def whole_numbers(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
 
 def data_folder(folder: Path | None) -> Path:
     """Return the data folder: the argument, or VEILSUM_DATA's. Raises DataError if neither names a folder."""
-    named = folder or (Path(os.environ[ENVIRONMENT]) if os.environ.get(ENVIRONMENT) else None)
+    named = folder or (Path(os.environ[FOLDER_VARIABLE]) if os.environ.get(FOLDER_VARIABLE) else None)
     if named is None:
         raise DataError(
-            f"no data folder is named: set {ENVIRONMENT} or pass one (docs/training.md says how it is laid out)"
+            f"no data folder is named: set {FOLDER_VARIABLE} or pass one (docs/training.md says how it is laid out)"
         )
     if not named.is_dir():
         raise DataError(f"the data folder {named} does not exist")

@@ -23,7 +23,7 @@ def read_mnist(folder: DataFolder) -> tuple[Images, Images]:
 
     def read(name: str) -> npt.NDArray[np.uint8]:
         path = folder.one_of(f"{name}-ubyte.gz")
-        with folder.reading(path):
+        with folder.reword_errors(path):
             return parse_idx(gzip.decompress(path.read_bytes()))
 
     train, test = (
@@ -45,7 +45,7 @@ def read_emnist(folder: DataFolder, split: str) -> tuple[Images, Images]:
         )
         return Images(np.ascontiguousarray(x.transpose(0, 2, 1)), y.astype(np.int64) - first)
 
-    with folder.reading(path), zipfile.ZipFile(path) as archive:
+    with folder.reword_errors(path), zipfile.ZipFile(path) as archive:
         return images(archive, "train"), images(archive, "test")
 
 
@@ -73,10 +73,12 @@ def read_femnist(folder: DataFolder) -> tuple[Images, Images]:
     Each file has "users", "num_samples" and "user_data": {writer: {"x": [784 numbers in 0..1, …], "y": [0..61, …]}}.
     A record's group is its writer; writers are numbered by name over both parts.
     """
-    files = {part: sorted(folder.below(f"data/{part}", part).glob("*.json")) for part in ("train", "test")}
+    files = {
+        part: sorted(folder.find_folder(f"data/{part}", part).glob("*.json")) for part in ("train", "test")
+    }
     for part, found in files.items():
         if not found:
-            raise folder.missing(f"{part}/*.json")
+            raise folder.missing_error(f"{part}/*.json")
     content = {part: [_by_writer(folder, path) for path in found] for part, found in files.items()}
     writers = sorted({writer for data in content.values() for each in data for writer in each})
     index = {writer: i for i, writer in enumerate(writers)}
@@ -93,15 +95,15 @@ def read_femnist(folder: DataFolder) -> tuple[Images, Images]:
 
 
 def _by_writer(folder: DataFolder, path: Path) -> dict[str, Labelled]:
-    with folder.reading(path):
+    with folder.reword_errors(path):
         users = json.loads(path.read_text("utf-8"))["user_data"]
         return {
-            writer: (_bytes(np.asarray(own["x"], np.float64)), whole_numbers(own["y"], "labels"))
+            writer: (_to_bytes(np.asarray(own["x"], np.float64)), whole_numbers(own["y"], "labels"))
             for writer, own in users.items()
         }
 
 
-def _bytes(x: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+def _to_bytes(x: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     if not ((x >= 0) & (x <= 1)).all():  # NaN fails both
         raise ValueError("pixels lie in 0..1")
     return np.rint(255 * x).astype(np.uint8).reshape(-1, _SIDE, _SIDE)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data.folder import DAMAGED, DataError, DataFolder, Images, whole_numbers
+from training.data.folder import DAMAGED_FILE_ERRORS, DataError, DataFolder, Images, whole_numbers
 
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -29,31 +29,31 @@ def read_pack(folder: DataFolder, name: str) -> tuple[Images, Images]:
         raise DataError(
             f"{name} is not in {folder.root}: name the folder that holds it, or read your own files by an import path (docs/training.md)"
         )
-    folder.verify(path)
+    folder.verify_checksum(path)
     try:
         # Arrays of objects would be pickles: they are refused.
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = dict(file)
         if "heads" in arrays:
-            return _jpegs(arrays, "train"), _jpegs(arrays, "test")
+            return _decode_jpegs(arrays, "train"), _decode_jpegs(arrays, "test")
         if "x_train" in arrays:
-            return _images(arrays, "_train"), _images(arrays, "_test")
-        whole = _images(arrays, "")
-        held = _held(arrays)
-        return whole.where(~held), whole.where(held)
-    except DAMAGED as error:
+            return _read_images(arrays, "_train"), _read_images(arrays, "_test")
+        whole = _read_images(arrays, "")
+        held = _held_out_mask(arrays)
+        return whole.select_records(~held), whole.select_records(held)
+    except DAMAGED_FILE_ERRORS as error:
         raise DataError(
             f"{path} is not a pack: {type(error).__name__}: {error}; docs/training.md says what one holds"
         ) from error
 
 
-def _held(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _held_out_mask(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.bool_]]:
     if "is_test" in arrays:
         return arrays["is_test"].astype(bool)
     return np.asarray(arrays["index"] < _FIRST_TRAINING_INDEX)
 
 
-def _images(arrays: Arrays, suffix: str) -> Images:
+def _read_images(arrays: Arrays, suffix: str) -> Images:
     x = arrays[f"x{suffix}"]
     if x.dtype != np.uint8 or x.ndim not in {3, 4}:
         raise ValueError(f"x{suffix} is {x.dtype} of {x.ndim} dimensions, not uint8 of 3 or 4")
@@ -62,12 +62,12 @@ def _images(arrays: Arrays, suffix: str) -> Images:
         x,
         whole_numbers(arrays[f"y{suffix}"], "labels"),
         None if group is None else whole_numbers(arrays[group], f"{group}s"),
-        _names(arrays, "class_names"),
-        _names(arrays, f"{group}_names"),
+        _read_names(arrays, "class_names"),
+        _read_names(arrays, f"{group}_names"),
     )
 
 
-def _jpegs(arrays: Arrays, part: str) -> Images:
+def _decode_jpegs(arrays: Arrays, part: str) -> Images:
     from PIL import Image  # noqa: PLC0415 - worker processes need no Pillow
 
     cuts = arrays["head_offsets"]
@@ -78,7 +78,7 @@ def _jpegs(arrays: Arrays, part: str) -> Images:
         with Image.open(io.BytesIO(heads[head] + body[start:end])) as image:
             pictures.append(np.asarray(image.convert("RGB")))
     y = whole_numbers(arrays[f"y_{part}"], "labels")
-    return _of_one_length(np.stack(pictures), y, None, _names(arrays, "class_names"))
+    return _of_one_length(np.stack(pictures), y, None, _read_names(arrays, "class_names"))
 
 
 def _of_one_length(
@@ -94,5 +94,5 @@ def _of_one_length(
     return Images(x, y, groups, class_names, group_names)
 
 
-def _names(arrays: Arrays, key: str) -> tuple[str, ...]:
+def _read_names(arrays: Arrays, key: str) -> tuple[str, ...]:
     return tuple(map(str, arrays[key])) if key in arrays else ()

@@ -43,7 +43,7 @@ class _Zipped:
     path: str
 
     @classmethod
-    def of(cls, file: Path, folder: str) -> _Zipped:
+    def open_archive(cls, file: Path, folder: str) -> _Zipped:
         archive = zipfile.ZipFile(file)
         inside = defaultdict(list)
         for name in archive.namelist():
@@ -76,20 +76,20 @@ def read_tinyimagenet(folder: DataFolder) -> tuple[Images, Images]:
         root = folder.path / "tiny-imagenet-200"
     else:
         path = folder.one_of("tiny-imagenet-200.zip")
-        with folder.reading(path):
-            root = _Zipped.of(path, "tiny-imagenet-200")
-    with folder.reading(folder.path):
+        with folder.reword_errors(path):
+            root = _Zipped.open_archive(path, "tiny-imagenet-200")
+    with folder.reword_errors(folder.path):
         names = (root / "wnids.txt").read_bytes().decode().split()
         label = {name: i for i, name in enumerate(names)}
-        found = {name: _files(root / "train" / name / "images") for name in names}
+        found = {name: _list_pictures(root / "train" / name / "images") for name in names}
         lines = (root / "val" / "val_annotations.txt").read_bytes().decode().splitlines()
         held = [line.split("\t")[:2] for line in lines if line]
-        train = _images(
+        train = _read_images(
             [file for files in found.values() for file in files],
             [label[name] for name, files in found.items() for _ in files],
             folder.side,
         )
-        test = _images(
+        test = _read_images(
             [root / "val" / "images" / file for file, _ in held],
             [label[name] for _, name in held],
             folder.side,
@@ -103,7 +103,7 @@ def read_cinic10(folder: DataFolder) -> tuple[Images, Images]:
     Raises:
         DataError: if a part is missing or its folders are not the ten classes, which would change their numbers.
     """
-    train, test = (_by_class(folder, folder.below(part), _CINIC10) for part in ("train", "test"))
+    train, test = (_by_class(folder, folder.find_folder(part), _CINIC10) for part in ("train", "test"))
     return train, test
 
 
@@ -112,12 +112,12 @@ def read_pacs(folder: DataFolder) -> tuple[Images, Images]:
 
     FedUV holds out as many at random (Son et al. 2024, §4.1); here a fixed seed draws them.
     """
-    return _domains(folder, ("art_painting", "cartoon", "photo", "sketch"), 40)
+    return _read_domains(folder, ("art_painting", "cartoon", "photo", "sketch"), 40)
 
 
 def read_office_home(folder: DataFolder) -> tuple[Images, Images]:
     """Read `DOMAIN/CLASS/*` of Art, Clipart, Product and Real World; hold out 7 of each class and domain, as FedUV does."""
-    return _domains(folder, ("Art", "Clipart", "Product", "Real World"), 7)
+    return _read_domains(folder, ("Art", "Clipart", "Product", "Real World"), 7)
 
 
 def read_ham10000(folder: DataFolder) -> tuple[Images, Images]:
@@ -129,24 +129,24 @@ def read_ham10000(folder: DataFolder) -> tuple[Images, Images]:
     text = path.read_text("utf-8")
     rows = list(csv.DictReader(io.StringIO(text), delimiter="\t" if "\t" in text.partition("\n")[0] else ","))
     if not rows or not {"lesion_id", "image_id", "dx", "dataset"} <= rows[0].keys():
-        raise folder.broken(
+        raise folder.broken_error(
             path, "it lacks one of the columns lesion_id, image_id, dx, dataset (newer copies have them)"
         )
-    places = [folder.below(f"HAM10000_images_part_{part}") for part in (1, 2)]
+    places = [folder.find_folder(f"HAM10000_images_part_{part}") for part in (1, 2)]
     files = {file.stem: file for place in places for file in place.glob("*.jpg")}
     if absent := [row["image_id"] for row in rows if row["image_id"] not in files]:
-        raise folder.missing(f"{absent[0]}.jpg (and {len(absent) - 1} more)")
+        raise folder.missing_error(f"{absent[0]}.jpg (and {len(absent) - 1} more)")
     classes, sources = (sorted({row[key] for row in rows}) for key in ("dx", "dataset"))
     labels = [classes.index(row["dx"]) for row in rows]
-    with folder.reading(folder.path):
-        images = _images([files[row["image_id"]] for row in rows], labels, folder.side)
+    with folder.reword_errors(folder.path):
+        images = _read_images([files[row["image_id"]] for row in rows], labels, folder.side)
     images = images._replace(
         groups=np.array([sources.index(row["dataset"]) for row in rows]),
         class_names=tuple(classes),
         group_names=tuple(sources),
     )
     held = _hold_lesions([row["lesion_id"] for row in rows], images.groups)
-    return images.where(~held), images.where(held)
+    return images.select_records(~held), images.select_records(held)
 
 
 def _hold_lesions(lesions: Sequence[str], groups: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
@@ -163,8 +163,8 @@ def _hold_lesions(lesions: Sequence[str], groups: npt.NDArray[np.int64] | None) 
     return held
 
 
-def _domains(folder: DataFolder, domains: Sequence[str], held_out: int) -> tuple[Images, Images]:
-    parts = [_by_class(folder, folder.below(domain)) for domain in domains]
+def _read_domains(folder: DataFolder, domains: Sequence[str], held_out: int) -> tuple[Images, Images]:
+    parts = [_by_class(folder, folder.find_folder(domain)) for domain in domains]
     names = parts[0].class_names
     for domain, part in zip(domains, parts, strict=True):
         if part.class_names != names:
@@ -180,7 +180,7 @@ def _domains(folder: DataFolder, domains: Sequence[str], held_out: int) -> tuple
     )
     assert images.groups is not None
     held = hold_out(images.y, images.groups, held_out)
-    return images.where(~held), images.where(held)
+    return images.select_records(~held), images.select_records(held)
 
 
 def hold_out(y: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
@@ -196,23 +196,23 @@ def hold_out(y: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], count: int
 def _by_class(folder: DataFolder, place: Path, known: tuple[str, ...] | None = None) -> Images:
     names = sorted(entry.name for entry in place.iterdir() if entry.is_dir())
     if known is not None and names and (differ := set(names) ^ set(known)):
-        raise folder.broken(
+        raise folder.broken_error(
             place, f"its folders are not the {len(known)} classes: {', '.join(sorted(differ))}"
         )
-    found = [(file, label) for label, name in enumerate(names) for file in _files(place / name)]
+    found = [(file, label) for label, name in enumerate(names) for file in _list_pictures(place / name)]
     if not found:
-        raise folder.missing(f"{place.name}/CLASS/*.jpg or *.png")
-    with folder.reading(place):
-        images = _images([file for file, _ in found], [label for _, label in found], folder.side)
+        raise folder.missing_error(f"{place.name}/CLASS/*.jpg or *.png")
+    with folder.reword_errors(place):
+        images = _read_images([file for file, _ in found], [label for _, label in found], folder.side)
     return images._replace(class_names=tuple(names))
 
 
-def _files(folder: _Place) -> list[_Place]:
+def _list_pictures(folder: _Place) -> list[_Place]:
     inside = (entry for entry in folder.iterdir() if f".{entry.name.rpartition('.')[2].lower()}" in _SUFFIXES)
     return sorted(inside, key=lambda entry: entry.name)
 
 
-def _images(files: Sequence[_Place], labels: Sequence[int], side: int) -> Images:
+def _read_images(files: Sequence[_Place], labels: Sequence[int], side: int) -> Images:
     from PIL import Image, UnidentifiedImageError  # noqa: PLC0415 - worker processes need no Pillow
 
     x = np.empty((len(files), side, side, 3), np.uint8)

@@ -22,7 +22,7 @@ from training.heads import (
     unbiased_head,
     uniform_head,
 )
-from training.imports import imported, is_import_path
+from training.imports import import_object, is_import_path
 from training.partition import (
     Partition,
     dirichlet_partition,
@@ -42,20 +42,20 @@ class ConfigError(ValueError):
     """An invalid choice; the message names the valid ones."""
 
 
-def _learned(*, bias: bool = True) -> HeadFactory:
+def _learned_head(*, bias: bool = True) -> HeadFactory:
     return LearnedHead if bias else unbiased_head
 
 
-def _orthonormal(*, scale: float = 1.0) -> HeadFactory:
+def _orthonormal_head(*, scale: float = 1.0) -> HeadFactory:
     return orthonormal_head if scale == 1 else Orthonormal(scale)
 
 
 HEADS: dict[str, Callable[..., HeadFactory]] = {
-    "learned": _learned,
+    "learned": _learned_head,
     "normalised": lambda: NormalisedHead,
     "random": lambda: random_head,
     "uniform": lambda: uniform_head,
-    "orthonormal": _orthonormal,
+    "orthonormal": _orthonormal_head,
     "simplex": Simplex,
     "tammes": Tammes,
 }
@@ -66,23 +66,23 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 }
 
 
-def _dirichlet(*, members: int, alpha: float, min_size: int = 10) -> Deal:
+def _dirichlet_deal(*, members: int, alpha: float, min_size: int = 10) -> Deal:
     return lambda data, rng: dirichlet_partition(data.y.numpy(), members, alpha, rng, min_size=min_size)
 
 
-def _iid(*, members: int) -> Deal:
+def _iid_deal(*, members: int) -> Deal:
     return lambda data, rng: iid_partition(data.y.numpy(), members, rng)
 
 
-def _shards(*, members: int, classes: int) -> Deal:
+def _shard_deal(*, members: int, classes: int) -> Deal:
     return lambda data, rng: shard_partition(data.y.numpy(), members, classes, rng)
 
 
-def _quantity(*, members: int, beta: float, min_size: int = 10) -> Deal:
+def _quantity_deal(*, members: int, beta: float, min_size: int = 10) -> Deal:
     return lambda data, rng: quantity_partition(data.y.numpy(), members, beta, rng, min_size=min_size)
 
 
-def _natural(*, min_size: int = 10, members: int | None = None) -> Deal:
+def _natural_deal(*, min_size: int = 10, members: int | None = None) -> Deal:
     """Deal to the writers, speakers or domains that the records came from, or to `members` of them, drawn at random."""
 
     def deal(data: Dataset, rng: np.random.Generator) -> Partition:
@@ -99,19 +99,19 @@ def _natural(*, min_size: int = 10, members: int | None = None) -> Deal:
 
 
 DEALS: dict[str, Callable[..., Deal]] = {
-    "dirichlet": _dirichlet,
-    "iid": _iid,
-    "natural": _natural,
-    "quantity": _quantity,
-    "shards": _shards,
+    "dirichlet": _dirichlet_deal,
+    "iid": _iid_deal,
+    "natural": _natural_deal,
+    "quantity": _quantity_deal,
+    "shards": _shard_deal,
 }
 
 
-def chosen(registry: Mapping[str, Callable[..., T]], choice: Choice, where: str) -> T:
+def make_choice(registry: Mapping[str, Callable[..., T]], choice: Choice, where: str) -> T:
     """Make what a choice names."""
     options = {} if isinstance(choice, str) else dict(choice)
     name = choice if isinstance(choice, str) else options.pop("name", None)
-    make = maker(registry, name, where)
+    make = find_maker(registry, name, where)
     values = check_options(make, str(name), options, where)
     try:
         return make(**values)
@@ -119,18 +119,18 @@ def chosen(registry: Mapping[str, Callable[..., T]], choice: Choice, where: str)
         raise ConfigError(f"{where}: {name}'s {error}") from error
 
 
-def maker(registry: Mapping[str, T], name: object, where: str) -> T:
+def find_maker(registry: Mapping[str, T], name: object, where: str) -> T:
     """Look up a name, or import what an import path names. Raises ConfigError if there is no such thing."""
     if not is_import_path(name):
-        return listed(registry, name, where)
+        return look_up(registry, name, where)
     try:
-        made: T = imported(str(name))
+        made: T = import_object(str(name))
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
     return made
 
 
-def listed(registry: Mapping[str, T], name: object, where: str) -> T:
+def look_up(registry: Mapping[str, T], name: object, where: str) -> T:
     """Look up a name. Raises ConfigError if the registry does not have it."""
     if not isinstance(name, str) or name not in registry:
         told = "a table needs a `name`" if name is None else f"there is no {name!r}"

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from training.algorithms.base import Algorithm
-from training.algorithms.named import ALGORITHMS, LOCAL
+from training.algorithms.named import ALGORITHMS, LOCAL_ALGORITHMS
 from training.calibrating import CALIBRATIONS
 from training.data.dataset import Dataset
 from training.experiments.choices import (
@@ -27,9 +27,9 @@ from training.experiments.choices import (
     Choice,
     ConfigError,
     check_options,
-    chosen,
-    listed,
-    maker,
+    find_maker,
+    look_up,
+    make_choice,
 )
 from training.imports import is_import_path
 from training.models.architectures import ARCHITECTURES
@@ -38,24 +38,24 @@ from training.personal import METHODS
 from training.recipe import LOSSES, Recipe
 
 # Tables that name one of several things: another name has other options, so the whole table is replaced.
-_CHOICES = frozenset({"algorithm", "head", "schedule", "deal", "model"})
+_CHOICE_KEYS = frozenset({"algorithm", "head", "schedule", "deal", "model"})
 
 
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _wanted(methods: object) -> object:
+def _drop_unwanted(methods: object) -> object:
     """Drop methods that are `false`, by which a file removes one of those it extends."""
     if not isinstance(methods, Mapping):
         return methods
     return {name: options for name, options in methods.items() if options is not False}
 
 
-_WANTED = BeforeValidator(_wanted)
+_DROP_UNWANTED = BeforeValidator(_drop_unwanted)
 
 
-def _architecture(choice: object) -> object:
+def _expand_architecture(choice: object) -> object:
     return {"architecture": choice} if isinstance(choice, str) else choice
 
 
@@ -116,14 +116,14 @@ class TrainingChoice(_Table):
 
     def whole_algorithm(self) -> Algorithm:
         """Make `algorithm` with the terms of `also`. Raises ConfigError if a choice is invalid or `also` has a server's half."""
-        algorithm = _algorithm(self.algorithm, "training.algorithm")
+        algorithm = _make_algorithm(self.algorithm, "training.algorithm")
         for also in self.also:
-            terms = _algorithm(also, "training.also").terms
+            terms = _make_algorithm(also, "training.also").terms
             name = also if isinstance(also, str) else also["name"]
-            if name not in LOCAL and not is_import_path(name):
+            if name not in LOCAL_ALGORITHMS and not is_import_path(name):
                 raise ConfigError(
                     f"training.also: {name} is what its server does, and `also` adds what members do; name it as training.algorithm, "
-                    f"or add any of {', '.join(sorted(LOCAL))}"
+                    f"or add any of {', '.join(sorted(LOCAL_ALGORITHMS))}"
                 )
             try:
                 algorithm = algorithm.plus(*terms)
@@ -132,8 +132,8 @@ class TrainingChoice(_Table):
         return algorithm
 
 
-def _algorithm(choice: Choice, where: str) -> Algorithm:
-    algorithm = chosen(ALGORITHMS, choice, where)
+def _make_algorithm(choice: Choice, where: str) -> Algorithm:
+    algorithm = make_choice(ALGORITHMS, choice, where)
     if not isinstance(algorithm, Algorithm):
         raise ConfigError(f"{where}: got {algorithm!r}, expected a training.algorithms.Algorithm")
     return algorithm
@@ -147,7 +147,7 @@ class PersonalChoice(_Table):
     """
 
     keep_back: float = Field(default=0.25, gt=0, lt=1)
-    methods: Annotated[dict[str, dict[str, float | int]], _WANTED]
+    methods: Annotated[dict[str, dict[str, float | int]], _DROP_UNWANTED]
 
 
 class Experiment(_Table):
@@ -168,12 +168,12 @@ class Experiment(_Table):
     scale: str = ""
     data: DataChoice = DataChoice()
     deal: Choice = Field(default_factory=lambda: {"name": "dirichlet", "members": 10, "alpha": 0.1})
-    model: Annotated[ModelChoice, BeforeValidator(_architecture)]
+    model: Annotated[ModelChoice, BeforeValidator(_expand_architecture)]
     training: TrainingChoice = TrainingChoice()
-    calibrate: Annotated[dict[str, dict[str, Any]], _WANTED] = Field(default_factory=dict)
+    calibrate: Annotated[dict[str, dict[str, Any]], _DROP_UNWANTED] = Field(default_factory=dict)
     personal: PersonalChoice | None = None
 
-    def recipe(self, data: Dataset, seed: int) -> Recipe:
+    def make_recipe(self, data: Dataset, seed: int) -> Recipe:
         """Make the recipe for these records. Raises ConfigError if a choice is invalid."""
         choice = self.training
         algorithm = choice.whole_algorithm()
@@ -181,10 +181,10 @@ class Experiment(_Table):
         try:
             recipe = Recipe(
                 model=ExtractorConfig.of(self.model.architecture, data, **self.model.options),
-                head=chosen(HEADS, choice.head, "training.head"),
-                loss=maker(LOSSES, choice.loss, "training.loss"),
+                head=make_choice(HEADS, choice.head, "training.head"),
+                loss=find_maker(LOSSES, choice.loss, "training.loss"),
                 algorithm=algorithm,
-                schedule=chosen(SCHEDULES, choice.schedule, "training.schedule"),
+                schedule=make_choice(SCHEDULES, choice.schedule, "training.schedule"),
                 seed=seed,
                 **settings,
             )
@@ -195,34 +195,34 @@ class Experiment(_Table):
             raise ConfigError(f"{self.name}: {error}") from error
         return recipe
 
-    def check(self) -> None:
+    def check_choices(self) -> None:
         """Check choices before any data is read. Raises ConfigError, which says what is allowed."""
-        model = maker(ARCHITECTURES, self.model.architecture, "model.architecture")
+        model = find_maker(ARCHITECTURES, self.model.architecture, "model.architecture")
         if not is_import_path(self.model.architecture):
             check_options(model, self.model.architecture, self.model.options, "model.options")
         self.training.whole_algorithm()
-        chosen(HEADS, self.training.head, "training.head")
-        chosen(SCHEDULES, self.training.schedule, "training.schedule")
-        chosen(DEALS, self.deal, "deal")
+        make_choice(HEADS, self.training.head, "training.head")
+        make_choice(SCHEDULES, self.training.schedule, "training.schedule")
+        make_choice(DEALS, self.deal, "deal")
         if self.data.pooled and self.personal is None:
             raise ConfigError(
                 "data.pooled: the test records are among those trained on; it needs [personal], where members keep some back"
             )
-        maker(LOSSES, self.training.loss, "training.loss")
+        find_maker(LOSSES, self.training.loss, "training.loss")
         for kind, options in self.calibrate.items():
-            check_options(listed(CALIBRATIONS, kind, "calibrate"), kind, options, "calibrate")
+            check_options(look_up(CALIBRATIONS, kind, "calibrate"), kind, options, "calibrate")
         for method, options in self.personal.methods.items() if self.personal else ():
-            check_options(listed(METHODS, method, "personal.methods"), method, options, "personal.methods")
+            check_options(look_up(METHODS, method, "personal.methods"), method, options, "personal.methods")
 
 
-def shipped() -> dict[str, tuple[str, ...]]:
+def list_installed() -> dict[str, tuple[str, ...]]:
     """Return the installed experiments by name, each with its variants."""
-    return {name: variants(name) for name in sorted(_shipped_files())}
+    return {name: list_variants(name) for name in sorted(_shipped_files())}
 
 
-def variants(name: str | Path) -> tuple[str, ...]:
+def list_variants(name: str | Path) -> tuple[str, ...]:
     """Return the variants of an experiment file, including inherited ones."""
-    return tuple(_layers(name)[1])
+    return tuple(_read_layers(name)[1])
 
 
 def load_experiment(
@@ -236,21 +236,21 @@ def load_experiment(
     Raises:
         ConfigError: there is no such file or variant, or it is invalid.
     """
-    table, available = _layers(name)
+    table, available = _read_layers(name)
     wanted = tuple(dict.fromkeys((variant,) if isinstance(variant, str) else variant or ()))
     for each in wanted:
         if each not in available:
             raise ConfigError(f"{name} has no variant {each!r}; it has {', '.join(available) or 'none'}")
-    table = merged(table, _together({each: available[each] for each in wanted}), changes or {})
+    table = merge_tables(table, _merge_variants({each: available[each] for each in wanted}), changes or {})
     stem = Path(name).stem
     try:
         experiment = Experiment.model_validate(
             {**table, "name": "/".join(filter(None, (stem, "+".join(wanted))))}
         )
     except ValidationError as error:
-        raise ConfigError(f"{stem}: {_first(error)}") from error
+        raise ConfigError(f"{stem}: {_first_error(error)}") from error
     try:
-        experiment.check()
+        experiment.check_choices()
     except ConfigError as error:
         raise ConfigError(f"{experiment.name}: {error}") from error
     return experiment
@@ -258,7 +258,7 @@ def load_experiment(
 
 def load_changed(name: str, variants: Sequence[str], settings: Sequence[str]) -> Experiment:
     """Load an experiment with settings such as `training.rounds=3`. Its `scale` names them: reports must say that this is another task."""
-    changes = merged(*map(parse_change, settings))
+    changes = merge_tables(*map(parse_change, settings))
     loaded = load_experiment(name, variants, changes)
     if not settings or "scale" in changes:
         return loaded
@@ -283,12 +283,12 @@ def parse_change(text: str) -> dict[str, Any]:
     return changed
 
 
-def merged(*changes: Mapping[str, Any]) -> dict[str, Any]:
+def merge_tables(*changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge tables; later ones override earlier ones."""
-    return reduce(_over, changes, {})
+    return reduce(_override, changes, {})
 
 
-def _together(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _merge_variants(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Merge variants. One that names other records drops what earlier ones said about theirs, such as `stands_in_for`."""
     result: dict[str, Any] = {}
     after: list[str] = []  # variants since the last one with a scale
@@ -296,15 +296,15 @@ def _together(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         data = own.get("data")
         if isinstance(data, Mapping) and "name" in data:
             result.pop("data", None)
-        result = _over(result, own)
+        result = _override(result, own)
         after = [] if "scale" in own else [*after, name]
     if after and "scale" in result:
         result["scale"] = f"{result['scale']}, except what {' and '.join(after)} may change"
     return result
 
 
-def _layers(name: str | Path, below: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
-    table = _read(name)
+def _read_layers(name: str | Path, below: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+    table = _read_table(name)
     own_variants = table.pop("variants", {})
     parent = table.pop("extends", None)
     if not isinstance(own_variants, dict) or not all(
@@ -320,11 +320,11 @@ def _layers(name: str | Path, below: tuple[str, ...] = ()) -> tuple[dict[str, An
     if parent in below:
         raise ConfigError(f"{name} extends itself: {' → '.join((*below, parent))}")
     beside = Path(name).parent / parent if str(parent).endswith(".toml") else parent
-    base, inherited = _layers(beside, (*below, parent))
-    return _over(base, table), _over(inherited, own_variants)
+    base, inherited = _read_layers(beside, (*below, parent))
+    return _override(base, table), _override(inherited, own_variants)
 
 
-def _read(name: str | Path) -> dict[str, Any]:
+def _read_table(name: str | Path) -> dict[str, Any]:
     source: Traversable = Path(name)
     if not str(name).endswith(".toml"):
         known = _shipped_files()
@@ -347,18 +347,18 @@ def _shipped_files() -> dict[str, Traversable]:
     return {each.name.removesuffix(".toml"): each for each in found}
 
 
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _override(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
         mine = result.get(key)
-        if isinstance(value, Mapping) and isinstance(mine, Mapping) and key not in _CHOICES:
-            result[key] = _over(mine, value)
+        if isinstance(value, Mapping) and isinstance(mine, Mapping) and key not in _CHOICE_KEYS:
+            result[key] = _override(mine, value)
         else:
             result[key] = value
     return result
 
 
-def _first(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"]))
     if first["type"] != "extra_forbidden":

@@ -14,20 +14,30 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from training.calibrating import MemberFeatures, calibrate
+from training.calibrating import MemberFeatures, fit_calibration
 from training.data.catalogue import load_dataset
-from training.data.dataset import Dataset, Split, stratified
+from training.data.dataset import Dataset, Split, draw_stratified
 from training.evaluate import accuracy, accuracy_by_class, extract_features, head_logits
-from training.experiments.choices import DEALS, ConfigError, chosen
+from training.experiments.choices import DEALS, ConfigError, make_choice
 from training.experiments.config import Experiment
 from training.federated import DivergedError, Trained, train
-from training.hardware import CPU, Hardware
+from training.hardware import CPU_HARDWARE, Hardware
 from training.partition import Partition
 from training.personal import OwnRecords, keep_back, personal_accuracies
 from training.recipe import Recipe
-from training.results import Calibration, Data, Deal, Diverged, Machine, RunCost, RunResult, lines, per_class
+from training.results import (
+    Calibration,
+    Data,
+    Deal,
+    Diverged,
+    Machine,
+    RunCost,
+    RunResult,
+    history_lines,
+    per_class,
+)
 from training.resume import RoundRecord
-from training.seeding import Stream, generator
+from training.seeding import Stream, make_generator
 from training.workers import of_all
 from veilsum.calibration import CalibrationError
 
@@ -59,7 +69,7 @@ class FinishedRun:
     predicted: Mapping[str, npt.NDArray[np.int64]]
 
 
-def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> PreparedData:
+def prepare_data(experiment: Experiment, seed: int, folder: Path | None = None) -> PreparedData:
     """Read an experiment's records and deal them.
 
     `seed` is of the deal, and of the digits' test split; a smaller training set does not depend on it.
@@ -72,18 +82,20 @@ def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Pr
     split = (
         seed if choice.name == "digits" else 0
     )  # other sets have a fixed split: several seeds read them once
-    data = _read(choice.name, folder, choice.side, split)
+    data = _read_split(choice.name, folder, choice.side, split)
     if choice.pooled:
-        data = Split(_pooled(data), data.test)
-    data = Split(_sample(data.train, choice.train_records), data.test)
+        data = Split(_pool_split(data), data.test)
+    data = Split(_sample_records(data.train, choice.train_records), data.test)
     validation = None
     if choice.validation:
-        held_out = _drawn(data.train, max(1, round(choice.validation * len(data.train))))
+        held_out = _draw_indices(data.train, max(1, round(choice.validation * len(data.train))))
         used = torch.ones(len(data.train), dtype=torch.bool).index_fill(0, held_out, value=False)
         validation = data.train.subset(held_out)
         data = Split(data.train.subset(used.nonzero().squeeze(1)), data.test)
     try:
-        partition = chosen(DEALS, experiment.deal, "deal")(data.train, generator(seed, Stream.PARTITION))
+        partition = make_choice(DEALS, experiment.deal, "deal")(
+            data.train, make_generator(seed, Stream.PARTITION)
+        )
         partition.check()
         if experiment.personal is None:
             return PreparedData(data, partition, validation=validation)
@@ -110,7 +122,9 @@ class How(TypedDict, total=False):
     evaluate_every: int
 
 
-def run(experiment: Experiment, seed: int, *, folder: Path | None = None, **how: Unpack[How]) -> FinishedRun:
+def run_experiment(
+    experiment: Experiment, seed: int, *, folder: Path | None = None, **how: Unpack[How]
+) -> FinishedRun:
     """Train as `train` does, with its keywords, then calibrate and evaluate. Raises ConfigError if a calibration can't be fitted or applied."""
     wall, cpu = time.perf_counter(), _processor_s()
     made: list[RoundRecord] = []
@@ -121,12 +135,12 @@ def run(experiment: Experiment, seed: int, *, folder: Path | None = None, **how:
         if progress is not None:
             progress(record)
 
-    prepared = prepare(experiment, seed, folder)
+    prepared = prepare_data(experiment, seed, folder)
     data = prepared.data
-    watched = Split(data.train, _sample(data.test, experiment.data.watched))
+    watched = Split(data.train, _sample_records(data.test, experiment.data.watched))
     how["progress"] = watch
-    trained = train(experiment.recipe(data.train, seed), watched, prepared.partition, **how)
-    found = finished(experiment, seed, prepared, trained, hardware=how.get("hardware", CPU))
+    trained = train(experiment.make_recipe(data.train, seed), watched, prepared.partition, **how)
+    found = finish_run(experiment, seed, prepared, trained, hardware=how.get("hardware", CPU_HARDWARE))
     # Rounds of an interrupted process count by their wall-clock time; its CPU time is unknown.
     earlier = sum(line.seconds for line in trained.history[: -len(made) or None])
     cost = found.result.cost.model_copy(
@@ -138,13 +152,13 @@ def run(experiment: Experiment, seed: int, *, folder: Path | None = None, **how:
     return replace(found, result=found.result.model_copy(update={"cost": cost}))
 
 
-def finished(
+def finish_run(
     experiment: Experiment,
     seed: int,
     prepared: PreparedData,
     trained: Trained,
     *,
-    hardware: Hardware = CPU,
+    hardware: Hardware = CPU_HARDWARE,
     place: str | None = None,
 ) -> FinishedRun:
     """Calibrate and evaluate a run that was trained at a place, by default the hardware's device."""
@@ -152,9 +166,11 @@ def finished(
     data, partition, recipe = prepared.data, prepared.partition, trained.recipe
     classifier = trained.classifier
     personal = {}
-    with hardware.lent(classifier):
+    with hardware.on_device(classifier):
         held = (
-            MemberFeatures.of(classifier, data.train, partition, seed=seed) if experiment.calibrate else None
+            MemberFeatures.compute_features(classifier, data.train, partition, seed=seed)
+            if experiment.calibrate
+            else None
         )
         z = extract_features(classifier, data.test.x)
         answers = head_logits(classifier, z).argmax(dim=1).numpy()
@@ -165,11 +181,11 @@ def finished(
                     trained, data.train, prepared.kept_back, method, **options
                 )
     test, labels = z.numpy(), data.test.y.numpy()
-    calibrations, predicted = _calibrations(experiment, held, test, labels)
+    calibrations, predicted = _fit_calibrations(experiment, held, test, labels)
     result = RunResult(
-        **_facts(experiment, seed, prepared, recipe, place or hardware.device),
+        **_run_facts(experiment, seed, prepared, recipe, place or hardware.device),
         paper_row=experiment.paper_row,
-        history=lines(trained.history),
+        history=history_lines(trained.history),
         accuracy=float((answers == labels).mean()),
         per_class=per_class(accuracy_by_class(answers, labels, data.test.classes)),
         validation=validation,
@@ -185,22 +201,22 @@ def finished(
     return FinishedRun(trained, prepared, result, {"none": answers, **predicted})
 
 
-def diverged(
+def diverged_result(
     experiment: Experiment,
     seed: int,
     error: DivergedError,
     *,
     folder: Path | None = None,
-    hardware: Hardware = CPU,
+    hardware: Hardware = CPU_HARDWARE,
 ) -> Diverged:
     """Make the result file's content for a run that ended in this error; the other arguments are the run's."""
-    prepared = prepare(experiment, seed, folder)
-    recipe = experiment.recipe(prepared.data.train, seed)
-    facts = _facts(experiment, seed, prepared, recipe, hardware.device)
+    prepared = prepare_data(experiment, seed, folder)
+    recipe = experiment.make_recipe(prepared.data.train, seed)
+    facts = _run_facts(experiment, seed, prepared, recipe, hardware.device)
     return Diverged(**facts, round=error.round, lr=error.lr)
 
 
-def _facts(
+def _run_facts(
     experiment: Experiment, seed: int, prepared: PreparedData, recipe: Recipe, device: str
 ) -> dict[str, Any]:
     """What every run states."""
@@ -212,11 +228,11 @@ def _facts(
         "scale": experiment.scale,
         "seed": seed,
         "recipe": recipe.describe(),
-        "data": Data.of(
+        "data": Data.describe_split(
             prepared.data, prepared.partition, stands_in_for=choice.stands_in_for, note=choice.note
         ),
-        "deal": Deal.of(prepared.partition, deal.pop("name"), **deal),
-        "environment": Machine.here(device=device),
+        "deal": Deal.describe_partition(prepared.partition, deal.pop("name"), **deal),
+        "environment": Machine.describe_machine(device=device),
     }
 
 
@@ -231,7 +247,7 @@ def _processor_s() -> float:
     return sum(os.times()[:4])
 
 
-def _calibrations(
+def _fit_calibrations(
     experiment: Experiment,
     held: MemberFeatures | None,
     test: npt.NDArray[np.float32],
@@ -243,7 +259,7 @@ def _calibrations(
     found, predicted = [], {}
     for kind, options in experiment.calibrate.items():
         try:
-            fitted = calibrate(kind, held, **options)
+            fitted = fit_calibration(kind, held, **options)
             predicted[kind] = fitted.predict(test)
         except CalibrationError as error:
             raise ConfigError(
@@ -262,7 +278,7 @@ def _calibrations(
     return tuple(found), predicted
 
 
-def _pooled(data: Split) -> Dataset:
+def _pool_split(data: Split) -> Dataset:
     train, test = data
     groups = None
     if train.groups is not None and test.groups is not None:
@@ -271,16 +287,16 @@ def _pooled(data: Split) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def _read(name: str, folder: Path | None, side: int | None, seed: int) -> Split:
+def _read_split(name: str, folder: Path | None, side: int | None, seed: int) -> Split:
     # Some take minutes, and several seeds share them.
     return load_dataset(name, folder, side=side, seed=seed)
 
 
-def _sample(data: Dataset, records: int | None) -> Dataset:
+def _sample_records(data: Dataset, records: int | None) -> Dataset:
     if records is None or records >= len(data):
         return data
-    return data.subset(_drawn(data, records))
+    return data.subset(_draw_indices(data, records))
 
 
-def _drawn(data: Dataset, records: int) -> torch.Tensor:
-    return stratified(data.y, records, torch.Generator().manual_seed(0))
+def _draw_indices(data: Dataset, records: int) -> torch.Tensor:
+    return draw_stratified(data.y, records, torch.Generator().manual_seed(0))

@@ -6,7 +6,7 @@ from inspect import signature
 import torch
 from torch import nn
 
-from training.imports import imported, is_import_path
+from training.imports import import_object, is_import_path
 from training.models.config import ExtractorConfig
 from training.models.layers import Extractor
 from training.models.mobilenet import mobilenetv2
@@ -17,7 +17,7 @@ from training.models.resnet import resnet18, resnet50, senet18
 def build_extractor(config: ExtractorConfig) -> Extractor:
     """Build a configured network, initialised from torch's generator. Raises ValueError if it can't be built."""
     if is_import_path(config.architecture):
-        architecture = imported(config.architecture)
+        architecture = import_object(config.architecture)
     elif config.architecture in ARCHITECTURES:
         architecture = ARCHITECTURES[config.architecture]
         if len(config.shape) != 3 and config.architecture != "mlp":
@@ -38,14 +38,14 @@ def build_extractor(config: ExtractorConfig) -> Extractor:
             f"mean and std must have {config.shape[0]} entries, one a channel, or none, and std be positive"
         )
     made = architecture(config.shape, **config.options)
-    extractor = made if isinstance(made, Extractor) else Extractor(made, _features(made, config.shape))
+    extractor = made if isinstance(made, Extractor) else Extractor(made, _feature_length(made, config.shape))
     extractor.config = config
     extractor.expects(tuple(config.mean), tuple(config.std))
     return extractor
 
 
 @torch.no_grad()
-def _features(module: nn.Module, shape: tuple[int, ...]) -> int:
+def _feature_length(module: nn.Module, shape: tuple[int, ...]) -> int:
     """Return the length of a module's feature vectors."""
     features = module.eval()(torch.zeros(2, *shape))
     module.train()
@@ -56,6 +56,6 @@ def _features(module: nn.Module, shape: tuple[int, ...]) -> int:
     return int(features.shape[1])
 
 
-_PLAIN: list[Callable[..., Extractor]] = [cnn, convnet7, feduv_cnn, mlp, moon_cnn, vgg11, vgg13]
-_RESIDUAL: list[Callable[..., Extractor]] = [mobilenetv2, resnet18, resnet50, senet18]
-ARCHITECTURES = {make.__name__: make for make in _PLAIN + _RESIDUAL}
+_PLAIN_ARCHITECTURES: list[Callable[..., Extractor]] = [cnn, convnet7, feduv_cnn, mlp, moon_cnn, vgg11, vgg13]
+_RESIDUAL_ARCHITECTURES: list[Callable[..., Extractor]] = [mobilenetv2, resnet18, resnet50, senet18]
+ARCHITECTURES = {make.__name__: make for make in _PLAIN_ARCHITECTURES + _RESIDUAL_ARCHITECTURES}

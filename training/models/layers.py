@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.models.config import ExtractorConfig
-from training.ranges import positive
+from training.ranges import check_positive
 
 NORMS = ("group", "batch", "none")
 _CHANNELS_PER_GROUP, _MOST_GROUPS = 8, 32
@@ -58,17 +58,17 @@ class BatchNorm1d(nn.BatchNorm1d):
     """Batch normalisation of vectors that normalises a single record by the running statistics."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return _by_running_statistics(self, x) if self.training and _alone(x) else super().forward(x)
+        return _by_running_statistics(self, x) if self.training and _is_single(x) else super().forward(x)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
     """Batch normalisation of maps that normalises a single pixel by the running statistics."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return _by_running_statistics(self, x) if self.training and _alone(x) else super().forward(x)
+        return _by_running_statistics(self, x) if self.training and _is_single(x) else super().forward(x)
 
 
-def normalisation(norm: str, channels: int) -> nn.Module:
+def make_normalisation(norm: str, channels: int) -> nn.Module:
     """Make the normalisation layer for `channels` channels; ValueError unless `norm` is one of `NORMS`.
 
     "group" is the default: batch statistics of one member's few classes do not represent the federation (Hsieh et
@@ -76,7 +76,7 @@ def normalisation(norm: str, channels: int) -> nn.Module:
     (Wu and He 2018).
     """
     if norm == "group":
-        return nn.GroupNorm(groups(channels), channels)
+        return nn.GroupNorm(count_groups(channels), channels)
     if norm == "batch":
         return BatchNorm2d(channels)
     if norm == "none":
@@ -84,13 +84,13 @@ def normalisation(norm: str, channels: int) -> nn.Module:
     raise ValueError(f"norm is {', '.join(NORMS[:-1])} or {NORMS[-1]}, not {norm!r}")
 
 
-def groups(channels: int) -> int:
+def count_groups(channels: int) -> int:
     """Return the most groups, up to 32, that split `channels` evenly into groups of at least eight; else one."""
     fitting = (g for g in range(_MOST_GROUPS, 1, -1) if channels % g == 0)
     return next((g for g in fitting if channels // g >= _CHANNELS_PER_GROUP), 1)
 
 
-def convolution(
+def make_convolution(
     before: int,
     after: int,
     kernel: int,
@@ -117,16 +117,16 @@ def convolution(
         )
     ]
     if norm != "none":
-        layers.append(normalisation(norm, after))
+        layers.append(make_normalisation(norm, after))
     return [*layers, nn.ReLU()] if relu else layers
 
 
-def pooled() -> list[nn.Module]:
+def average_pooling() -> list[nn.Module]:
     """Average each channel over the whole map: the papers' last average pooling, at any input size."""
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
 
 
-def projector(before: int, width: int) -> list[nn.Module]:
+def make_projector(before: int, width: int) -> list[nn.Module]:
     """Make FedUV's projector: twice a linear map, batch normalisation and ReLU (Son et al. 2024, §4.1)."""
     layers: list[nn.Module] = []
     for inputs in (before, width):
@@ -138,11 +138,11 @@ def first_stride(shape: tuple[int, int, int], stride: int | None) -> int:
     """Return `stride`, or SphereFed's TIN_S: 2 from 64 px on and 1 below (Dong et al. 2022, §F.1)."""
     if stride is None:
         return 2 if min(shape[1:]) >= 64 else 1
-    positive(stride=stride)
+    check_positive(stride=stride)
     return stride
 
 
-def _alone(x: Tensor) -> bool:
+def _is_single(x: Tensor) -> bool:
     return x.numel() == x.shape[1]
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from training.models.layers import Extractor, convolution, first_stride, pooled
+from training.models.layers import Extractor, average_pooling, first_stride, make_convolution
 
 # Expansion, output channels, blocks and first stride of the seven stages; None: 2 from 64 px on, 1 below.
 _STAGES = (
@@ -23,11 +23,11 @@ class InvertedResidual(nn.Module):
     def __init__(self, before: int, after: int, expansion: int, stride: int, norm: str) -> None:
         super().__init__()
         inner = before * expansion
-        widen = convolution(before, inner, 1, norm=norm) if expansion > 1 else []
+        widen = make_convolution(before, inner, 1, norm=norm) if expansion > 1 else []
         self.branch = nn.Sequential(
             *widen,
-            *convolution(inner, inner, 3, stride=stride, depthwise=True, norm=norm),
-            *convolution(inner, after, 1, norm=norm, relu=False),
+            *make_convolution(inner, inner, 3, stride=stride, depthwise=True, norm=norm),
+            *make_convolution(inner, after, 1, norm=norm, relu=False),
         )
         self.same = before == after and stride == 1
 
@@ -43,7 +43,7 @@ def mobilenetv2(shape: tuple[int, int, int], *, norm: str = "group", stride: int
     a ReLU there, and a widening convolution in the first block, which CCVR's does not have. Shortcuts are CCVR's: only if
     shapes agree. `stride` is that of the second stage.
     """
-    blocks: list[nn.Module] = [nn.Sequential(*convolution(shape[0], _STEM, 3, norm=norm))]
+    blocks: list[nn.Module] = [nn.Sequential(*make_convolution(shape[0], _STEM, 3, norm=norm))]
     before = _STEM
     for expansion, after, count, first in _STAGES:
         step = first_stride(shape, stride) if first is None else first
@@ -53,5 +53,5 @@ def mobilenetv2(shape: tuple[int, int, int], *, norm: str = "group", stride: int
         ]
         blocks.append(nn.Sequential(*stage))
         before = after
-    blocks.append(nn.Sequential(*convolution(before, _DIM, 1, norm=norm)))
-    return Extractor(nn.Sequential(*blocks, *pooled()), _DIM)
+    blocks.append(nn.Sequential(*make_convolution(before, _DIM, 1, norm=norm)))
+    return Extractor(nn.Sequential(*blocks, *average_pooling()), _DIM)

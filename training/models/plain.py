@@ -5,8 +5,8 @@ from math import gcd, prod
 
 from torch import nn
 
-from training.models.layers import Extractor, convolution, pooled, projector
-from training.ranges import positive
+from training.models.layers import Extractor, average_pooling, make_convolution, make_projector
+from training.ranges import check_positive
 
 _CONVNET7 = ((32, 1), (64, 2), (64, 2), (64, 1), (128, 2), (128, 1), (256, 2))
 _MOON_SMALLEST = 16
@@ -21,7 +21,7 @@ _VGG13 = (2, 2, 2, 2, 2)
 
 def mlp(shape: tuple[int, ...], *, hidden: int = 128, dim: int = 64) -> Extractor:
     """One hidden layer with ReLU, then a linear map, so that features may be negative."""
-    positive(hidden=hidden, dim=dim)
+    check_positive(hidden=hidden, dim=dim)
     layers = nn.Sequential(
         nn.Flatten(),
         nn.Linear(prod(shape), hidden),
@@ -38,7 +38,7 @@ def cnn(shape: tuple[int, int, int], *, width: int = 16, dim: int = 64) -> Extra
     Each is followed by group normalisation, ReLU and 2×2 max pooling; a 2×2 grid of averages and a linear
     map give the features.
     """
-    positive(width=width, dim=dim)
+    check_positive(width=width, dim=dim)
     layers = nn.Sequential(
         *_pooled_convolution(shape[0], width),
         *_pooled_convolution(width, 2 * width),
@@ -56,7 +56,7 @@ def convnet7(shape: tuple[int, int, int], *, norm: str = "group") -> Extractor:
     """
     channels = [shape[0], *(after for after, _ in _CONVNET7)]
     blocks = [
-        nn.Sequential(*convolution(before, after, 3, stride=stride, norm=norm))
+        nn.Sequential(*make_convolution(before, after, 3, stride=stride, norm=norm))
         for before, (after, stride) in zip(channels, _CONVNET7, strict=False)
     ]
     return Extractor(nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(2), nn.Flatten()), 4 * channels[-1])
@@ -78,7 +78,7 @@ def moon_cnn(shape: tuple[int, int, int], *, dim: int = 256) -> Extractor:
     are the children of `layers`. The third has 400 inputs at 32 px, 256 at 28 and 2,704 at 64. There is no normalisation, and no
     ReLU after the last layer. Raises ValueError below 16 px.
     """
-    positive(dim=dim)
+    check_positive(dim=dim)
     channels, height, width = shape
     if min(height, width) < _MOON_SMALLEST:
         raise ValueError(
@@ -88,7 +88,9 @@ def moon_cnn(shape: tuple[int, int, int], *, dim: int = 256) -> Extractor:
         # Pooling before the ReLU gives the same numbers for a quarter of the work.
         nn.Sequential(nn.Conv2d(channels, 6, 5), nn.MaxPool2d(2), nn.ReLU()),
         nn.Sequential(nn.Conv2d(6, 16, 5), nn.MaxPool2d(2), nn.ReLU()),
-        nn.Sequential(nn.Flatten(), nn.Linear(16 * _left(height) * _left(width), 120), nn.ReLU()),
+        nn.Sequential(
+            nn.Flatten(), nn.Linear(16 * _pixels_left(height) * _pixels_left(width), 120), nn.ReLU()
+        ),
         nn.Sequential(nn.Linear(120, 84), nn.ReLU()),
         nn.Sequential(nn.Linear(84, 84), nn.ReLU()),
         nn.Linear(84, dim),
@@ -96,7 +98,7 @@ def moon_cnn(shape: tuple[int, int, int], *, dim: int = 256) -> Extractor:
     return Extractor(layers, dim)
 
 
-def _left(pixels: int) -> int:
+def _pixels_left(pixels: int) -> int:
     return ((pixels - 4) // 2 - 4) // 2
 
 
@@ -106,22 +108,22 @@ def feduv_cnn(shape: tuple[int, int, int], *, dim: int = 256, norm: str = "batch
     The layers are those of the authors' published code, which uses batch normalisation throughout; the projector does so
     whatever `norm` is. Raises ValueError below 24 px.
     """
-    positive(dim=dim)
+    check_positive(dim=dim)
     if min(shape[1:]) < _FEDUV_SMALLEST:
         raise ValueError(
             f"feduv_cnn needs images of {_FEDUV_SMALLEST} px or more, not {shape[1]}×{shape[2]}; take cnn"
         )
     channels = [shape[0], *(after for after, _, _ in _FEDUV)]
     blocks = [
-        nn.Sequential(*convolution(before, after, kernel, stride=stride, padding=0, norm=norm))
+        nn.Sequential(*make_convolution(before, after, kernel, stride=stride, padding=0, norm=norm))
         for before, (after, kernel, stride) in zip(channels, _FEDUV, strict=False)
     ]
-    return Extractor(nn.Sequential(*blocks, *pooled(), *projector(channels[-1], dim)), dim)
+    return Extractor(nn.Sequential(*blocks, *average_pooling(), *make_projector(channels[-1], dim)), dim)
 
 
 def vgg11(shape: tuple[int, int, int], *, norm: str = "group") -> Extractor:
     """Eight 3×3 convolutions in five stages: FedETF's backbone; 512 features."""
-    return _vgg(shape, _VGG11, norm)
+    return _make_vgg(shape, _VGG11, norm)
 
 
 def vgg13(shape: tuple[int, int, int], *, norm: str = "group") -> Extractor:
@@ -130,20 +132,20 @@ def vgg13(shape: tuple[int, int, int], *, norm: str = "group") -> Extractor:
     Five poolings leave one pixel at 32 px and 2×2 at 64 px, which are averaged: the table's last pooling of size
     TIN_S would leave 2×2 pixels, too many for its classifier of 512 inputs.
     """
-    return _vgg(shape, _VGG13, norm)
+    return _make_vgg(shape, _VGG13, norm)
 
 
-def _vgg(shape: tuple[int, int, int], convolutions: tuple[int, ...], norm: str) -> Extractor:
+def _make_vgg(shape: tuple[int, int, int], convolutions: tuple[int, ...], norm: str) -> Extractor:
     # Ceiling: 28 px become 14, 7, 4, 2, 1.
     stages = [
         nn.Sequential(
             *(
                 layer
                 for i in range(count)
-                for layer in convolution(after if i else before, after, 3, norm=norm)
+                for layer in make_convolution(after if i else before, after, 3, norm=norm)
             ),
             nn.MaxPool2d(2, ceil_mode=True),
         )
         for (before, after), count in zip(pairwise((shape[0], *_VGG)), convolutions, strict=True)
     ]
-    return Extractor(nn.Sequential(*stages, *pooled()), _VGG[-1])
+    return Extractor(nn.Sequential(*stages, *average_pooling()), _VGG[-1])

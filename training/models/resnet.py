@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.models.layers import Extractor, convolution, first_stride, pooled
-from training.models.layers import projector as projected
+from training.models.layers import Extractor, average_pooling, first_stride, make_convolution
+from training.models.layers import make_projector as projected
 from training.ranges import not_negative
 
 Branch = Callable[[int, int, int, str], list[nn.Module]]
@@ -26,7 +26,7 @@ class Residual(nn.Module):
         self.shortcut: nn.Module = (
             nn.Identity()
             if same
-            else nn.Sequential(*convolution(before, after, 1, stride=stride, norm=norm, relu=False))
+            else nn.Sequential(*make_convolution(before, after, 1, stride=stride, norm=norm, relu=False))
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class SqueezeExcitation(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.gate = nn.Sequential(
-            *pooled(),
+            *average_pooling(),
             nn.Linear(channels, channels // _REDUCTION),
             nn.ReLU(),
             nn.Linear(channels // _REDUCTION, channels),
@@ -59,7 +59,7 @@ def resnet18(
     `norm` is one of `NORMS`. `stride`, of the first stage, is 2 from 64 px on and 1 below, unless given (FedUV's is 2 at any size).
     `projector` is the width of FedUV's projector; 0 has none.
     """
-    return _resnet(shape, _basic, (2, 2, 2, 2), 1, norm, stride, projector)
+    return _make_resnet(shape, _basic_branch, (2, 2, 2, 2), 1, norm, stride, projector)
 
 
 def resnet50(
@@ -74,7 +74,7 @@ def resnet50(
 
     `stem` is the first convolution's size: 3, or 7 with stride 2, as in FedUV with `stride=1`.
     """
-    return _resnet(shape, _bottleneck, (3, 4, 6, 3), _EXPANSION, norm, stride, projector, stem)
+    return _make_resnet(shape, _bottleneck_branch, (3, 4, 6, 3), _EXPANSION, norm, stride, projector, stem)
 
 
 def senet18(shape: tuple[int, int, int], *, norm: str = "group", stride: int | None = None) -> Extractor:
@@ -82,10 +82,10 @@ def senet18(shape: tuple[int, int, int], *, norm: str = "group", stride: int | N
 
     The gate comes before the sum with the shortcut, as in Hu et al. 2018, Fig. 3.
     """
-    return _resnet(shape, _excited, (2, 2, 2, 2), 1, norm, stride, 0)
+    return _make_resnet(shape, _excited_branch, (2, 2, 2, 2), 1, norm, stride, 0)
 
 
-def _resnet(
+def _make_resnet(
     shape: tuple[int, int, int],
     branch: Branch,
     depths: tuple[int, ...],
@@ -99,7 +99,7 @@ def _resnet(
     if stem not in {3, 7}:
         raise ValueError(f"stem must be 3 or 7, not {stem}")
     stages: list[nn.Module] = [
-        nn.Sequential(*convolution(shape[0], _WIDTHS[0], stem, stride=1 if stem == 3 else 2, norm=norm))
+        nn.Sequential(*make_convolution(shape[0], _WIDTHS[0], stem, stride=1 if stem == 3 else 2, norm=norm))
     ]
     before = _WIDTHS[0]
     for inner, depth, first in zip(_WIDTHS, depths, (first_stride(shape, stride), 2, 2, 2), strict=True):
@@ -110,23 +110,23 @@ def _resnet(
             before = inner * expansion
         stages.append(nn.Sequential(*blocks))
     above = projected(before, width) if width else []
-    return Extractor(nn.Sequential(*stages, *pooled(), *above), width or before)
+    return Extractor(nn.Sequential(*stages, *average_pooling(), *above), width or before)
 
 
-def _basic(before: int, width: int, stride: int, norm: str) -> list[nn.Module]:
+def _basic_branch(before: int, width: int, stride: int, norm: str) -> list[nn.Module]:
     return [
-        *convolution(before, width, 3, stride=stride, norm=norm),
-        *convolution(width, width, 3, norm=norm, relu=False),
+        *make_convolution(before, width, 3, stride=stride, norm=norm),
+        *make_convolution(width, width, 3, norm=norm, relu=False),
     ]
 
 
-def _excited(before: int, width: int, stride: int, norm: str) -> list[nn.Module]:
-    return [*_basic(before, width, stride, norm), SqueezeExcitation(width)]
+def _excited_branch(before: int, width: int, stride: int, norm: str) -> list[nn.Module]:
+    return [*_basic_branch(before, width, stride, norm), SqueezeExcitation(width)]
 
 
-def _bottleneck(before: int, width: int, stride: int, norm: str) -> list[nn.Module]:
+def _bottleneck_branch(before: int, width: int, stride: int, norm: str) -> list[nn.Module]:
     return [
-        *convolution(before, width, 1, norm=norm),
-        *convolution(width, width, 3, stride=stride, norm=norm),
-        *convolution(width, width * _EXPANSION, 1, norm=norm, relu=False),
+        *make_convolution(before, width, 1, norm=norm),
+        *make_convolution(width, width, 3, stride=stride, norm=norm),
+        *make_convolution(width, width * _EXPANSION, 1, norm=norm, relu=False),
     ]

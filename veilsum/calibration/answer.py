@@ -10,7 +10,7 @@ from veilsum.calibration.head import Head
 from veilsum.calibration.ridge import Solution
 from veilsum.calibration.rows import Floats
 
-REFUSED = "refused"
+REFUSED_NOTE = "refused"
 """The note of a document without arrays: why it does not follow from the sums."""
 
 

@@ -84,14 +84,14 @@ class CCVRStatistics:
             bounded_rows(matrix[block], self.norm_bound, first=block.start)
         for label, chosen in _by_class(indices):
             for block in row_blocks(len(chosen), self.dim, most):
-                self._add(label, bounded_rows(matrix[chosen[block]], self.norm_bound))
+                self._add_class(label, bounded_rows(matrix[chosen[block]], self.norm_bound))
 
     def add(self, rows: Floats, labels: Integers) -> None:
         """Add (n, dim) float64 rows, divided by the norm bound, and their class indices; nothing is checked."""
         for label, chosen in _by_class(labels):
-            self._add(label, rows[chosen])
+            self._add_class(label, rows[chosen])
 
-    def _add(self, label: int, rows: Floats) -> None:
+    def _add_class(self, label: int, rows: Floats) -> None:
         self._flat[self.layout.slices["n"]][label] += len(rows)
         self._sums[label] += rows.sum(axis=0)
         moment = self.layout.blocks[2 + label]
@@ -132,7 +132,7 @@ class CCVRStatistics:
         step = members / 2 / lattice.unit()
         for label, count in enumerate(counts.tolist()):
             slack = summation_error(count, self.dim)
-            moment = self._moment(label)
+            moment = self._second_moment(label)
             for identity, value, most in (
                 ("class mass", np.abs(sums[label]).max(), count + step + slack),
                 ("trace", np.trace(moment), count + step * self.dim + slack),
@@ -150,7 +150,7 @@ class CCVRStatistics:
         """V, U and counts of all classes together."""
         V = np.zeros((self.dim, self.dim))
         for label in range(self.classes):
-            V += self._moment(label)
+            V += self._second_moment(label)
         return FFCStatistics.from_blocks(V, self._sums.T, self.counts, bias=False)
 
     def mean(self, label: int) -> Floats:
@@ -168,7 +168,7 @@ class CCVRStatistics:
             raise NoRecords(
                 f"class {label} has {count} records, a covariance takes two: use shared_covariance"
             )
-        return self._scatter(label) / (count - 1)
+        return self._class_scatter(label) / (count - 1)
 
     def shared_covariance(self) -> Floats:
         """All classes' scatter/(N − C'), (dim, dim), over the C' classes with records. Raises NoRecords if no class has two records."""
@@ -179,18 +179,18 @@ class CCVRStatistics:
             raise NoRecords(f"{counts.sum()} records of {len(held)} classes leave no covariance: add records")
         scatter = np.zeros((self.dim, self.dim))
         for label in held.tolist():
-            scatter += self._scatter(label)
+            scatter += self._class_scatter(label)
         return scatter / freedom
 
-    def _moment(self, label: int) -> Floats:
+    def _second_moment(self, label: int) -> Floats:
         """Σzzᵀ of features divided by the norm bound, (dim, dim), a new array."""
         block = self.layout.blocks[2 + label]
         moment: Floats = block.unpack(self._flat[self.layout.slices[block.name]])
         return moment
 
-    def _scatter(self, label: int) -> Floats:
+    def _class_scatter(self, label: int) -> Floats:
         mean = self.mean(label)
-        scatter = self._moment(label)
+        scatter = self._second_moment(label)
         scatter *= self.norm_bound**2
         scatter -= self.counts[label] * np.outer(mean, mean)
         return scatter

@@ -17,9 +17,9 @@ import numpy as np
 
 from veilsum.calibration.errors import CalibrationError, NoRecords
 from veilsum.calibration.head import Head, log_softmax
-from veilsum.calibration.rows import Array, Floats, Integers, as_features, directions, finite_rows
+from veilsum.calibration.rows import Array, Floats, Integers, as_features, finite_rows, unit_directions
 
-FLOOR = 1e-6
+EIGENVALUE_FLOOR = 1e-6
 """Eigenvalues of a class's covariance are raised to this share of their mean. With n_c ≤ l records, most are 0 or, by rounding, below."""
 
 
@@ -56,14 +56,16 @@ class TukeyHead(Head):
     def rows(self, features: Array, *, normalise: bool = False) -> Floats:
         """max(features, 0)^β, (n, dim) float64. With `normalise`, rows are scaled to length 1 first."""
         if normalise or self.unit:
-            return tukey(directions(self._checked(features, normalise=normalise), self.centre), self.power)
-        return tukey(finite_rows(as_features(features, self.dim)), self.power)
+            return tukey_transform(
+                unit_directions(self._check_features(features, normalise=normalise), self.centre), self.power
+            )
+        return tukey_transform(finite_rows(as_features(features, self.dim)), self.power)
 
     def replaced(self, weights: Floats, bias: Floats | None) -> "TukeyHead":
         return replace(self, weights=weights, bias=bias)
 
 
-def tukey(features: Floats, power: float | None, out: Floats | None = None) -> Floats:
+def tukey_transform(features: Floats, power: float | None, out: Floats | None = None) -> Floats:
     """max(features, 0)^power; 1 is a ReLU alone, None leaves features as they are (Tukey 1977, "ladder of powers").
 
     `out`, which may be `features`, receives the result.
@@ -75,7 +77,7 @@ def tukey(features: Floats, power: float | None, out: Floats | None = None) -> F
     return raised
 
 
-def positive_definite(covariance: Floats, floor: float = FLOOR) -> tuple[Floats, Floats]:
+def positive_definite(covariance: Floats, floor: float = EIGENVALUE_FLOOR) -> tuple[Floats, Floats]:
     """Eigenvalues (l,) of a covariance, raised to at least floor times their mean, and eigenvectors (l, l).
 
     Of all matrices whose eigenvalues reach the floor, QDQᵀ is the nearest in the Frobenius norm (Higham 1988).
@@ -143,13 +145,13 @@ def solve_ccvr(
     if power is not None and not 0 < power <= 1:
         raise CalibrationError(f"a power lies above 0 and up to 1, not {power!r}: pass None for none")
     features, labels = virtual_features(statistics, per_class, rng)
-    tukey(features, power, out=features)
+    tukey_transform(features, power, out=features)
     parameters = fit_logistic(features, labels, statistics.classes, penalty=penalty)
     empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())
     return TukeyHead(parameters[:-1], parameters[-1], empty, power, unit, centre=centre)
 
 
-_MEMORY, _SHORTEST = 10, 2.0**-40
+_LBFGS_MEMORY, _STEP_MIN = 10, 2.0**-40
 
 
 def fit_logistic(
@@ -177,7 +179,7 @@ def fit_logistic(
         return loss, gradient.ravel()
 
     start = np.zeros((features.shape[1] + 1) * classes)
-    return _minimise(objective, start, tolerance, steps).reshape(-1, classes)
+    return _minimise_lbfgs(objective, start, tolerance, steps).reshape(-1, classes)
 
 
 def fit_logistic_sgd(
@@ -218,18 +220,18 @@ def _cross_entropy(features: Floats, labels: Integers, parameters: Floats) -> tu
     return loss, np.vstack([features.T @ slope, slope.sum(axis=0)])
 
 
-def _minimise(
+def _minimise_lbfgs(
     objective: Callable[[Floats], tuple[float, Floats]], x: Floats, tolerance: float, steps: int
 ) -> Floats:
     value, gradient = objective(x)
-    pairs: deque[tuple[Floats, Floats]] = deque(maxlen=_MEMORY)
+    pairs: deque[tuple[Floats, Floats]] = deque(maxlen=_LBFGS_MEMORY)
     for _ in range(steps):
         if np.abs(gradient).max() <= tolerance:
             break
         direction = -_inverse_hessian(pairs, gradient)
         slope, length = float(gradient @ direction), 1.0
         tried = objective(x + direction)
-        while tried[0] > value + 1e-4 * length * slope and length > _SHORTEST:
+        while tried[0] > value + 1e-4 * length * slope and length > _STEP_MIN:
             length /= 2
             tried = objective(x + length * direction)
         taken, bent = length * direction, tried[1] - gradient

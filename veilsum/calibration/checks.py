@@ -20,10 +20,10 @@ from veilsum.calibration.errors import NonFinite, ShapeMismatch, SolutionCheckFa
 from veilsum.calibration.lattice import SumsLattice, require_int64
 from veilsum.calibration.layout import Layout
 from veilsum.calibration.rows import Floats, Integers
-from veilsum.calibration.spectrum import EPS, is_definite
+from veilsum.calibration.spectrum import FLOAT64_EPS, is_definite
 
-_ROWS = 256
-_RESIDUAL = 1e-10
+_ROW_ERROR = 256
+_RESIDUAL_MAX = 1e-10
 
 
 def check_sums(layout: Layout, lattice: SumsLattice, vector: Integers, *, members: int, bias: bool) -> None:
@@ -51,15 +51,17 @@ def check_sums(layout: Layout, lattice: SumsLattice, vector: Integers, *, member
     rounding, unit = members / 2, lattice.unit()
     slack = summation_error(records, len(V)) * unit
     beyond = np.abs(U).max(axis=0) - counts * unit
-    _expect("class mass", "max |U_jc| − n_c", beyond.max(), rounding + slack)
+    _expect_at_most("class mass", "max |U_jc| − n_c", beyond.max(), rounding + slack)
     if bias:
         half = math.sqrt(0.5)
         by_class = np.abs(U[-1] - half * (unit * counts)).max()
         by_column = np.abs(V[-1] - half * U.sum(axis=1)).max()
-        _expect("bias", "max |U[constant, c] − n_c/√2|", by_class, rounding + slack)
-        _expect("bias", "max |V[constant, j] − ΣU_j/√2|", by_column, rounding * (len(counts) + 1) + 2 * slack)
+        _expect_at_most("bias", "max |U[constant, c] − n_c/√2|", by_class, rounding + slack)
+        _expect_at_most(
+            "bias", "max |V[constant, j] − ΣU_j/√2|", by_column, rounding * (len(counts) + 1) + 2 * slack
+        )
     off = abs(sum(np.diagonal(V).tolist()) - records * unit)
-    _expect("trace", "|tr V − N|", off, rounding * len(V) + slack)
+    _expect_at_most("trace", "|tr V − N|", off, rounding * len(V) + slack)
     # An entry's rounding moves eigenvalues by up to the size of the matrix; the error of the long sums is
     # bounded in the spectral norm already, as γ_N·tr of [[V, U], [Uᵀ, diag n]].
     tolerance = (rounding * (len(V) + len(counts)) + 2 * slack) / unit
@@ -82,7 +84,7 @@ def counts_of(integers: Integers, lattice: SumsLattice) -> Integers:
 
 def summation_error(records: int, dim: int) -> float:
     """Bound what float64 adds to a sum of N products below 1, and to a norm over dim terms, at 1 eps each."""
-    return records * (records + dim) * EPS
+    return records * (records + dim) * FLOAT64_EPS
 
 
 def check_semidefinite(
@@ -99,12 +101,12 @@ def check_semidefinite(
     size, largest = len(V) + len(counts), max(np.diagonal(V).max(initial=0), np.max(counts, initial=0))
     # Cholesky of an n × n matrix succeeds if τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and costs a third
     # of the eigenvalues; its first C steps turn A into the complement.
-    tolerance = rounding + size * (size + 1) * EPS * float(largest) + EPS
+    tolerance = rounding + size * (size + 1) * FLOAT64_EPS * float(largest) + FLOAT64_EPS
     scaled = U / np.sqrt(counts + tolerance)
     complement = V if in_place else V.copy()
     # Both read the lower triangle only.
-    for start in range(0, len(V), _ROWS):
-        rows = slice(start, start + _ROWS)
+    for start in range(0, len(V), _ROW_ERROR):
+        rows = slice(start, start + _ROW_ERROR)
         complement[rows, : rows.stop] -= scaled[rows] @ scaled[: rows.stop].T
     complement[np.diag_indices(len(V))] += tolerance
     if not is_definite(complement):
@@ -147,14 +149,14 @@ def check_solution(
     scales = (np.linalg.norm(V) + ridge) * np.linalg.norm(WX, axis=0) + np.linalg.norm(UX, axis=0)
     if not np.isfinite(residuals).all() or not np.isfinite(scales).all():
         raise NonFinite("V, U, the ridge or the weights hold NaN or infinity")
-    if float((residuals - _RESIDUAL * scales).max()) > 0:
+    if float((residuals - _RESIDUAL_MAX * scales).max()) > 0:
         raise SolutionCheckFailed(
             f"the weights miss the equations by {(residuals / scales).max():.3g} of their size, "
-            f"{_RESIDUAL:g} is tolerated: do not use them"
+            f"{_RESIDUAL_MAX:g} is tolerated: do not use them"
         )
 
 
-def _expect(identity: str, what: str, value: float, tolerance: float) -> None:
+def _expect_at_most(identity: str, what: str, value: float, tolerance: float) -> None:
     if not value <= tolerance:
         raise SumCheckFailed(
             f"{what} is {value:g} steps, at most {tolerance:g} is possible", identity=identity

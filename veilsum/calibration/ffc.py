@@ -63,10 +63,10 @@ class FFCStatistics:
     @property
     def V(self) -> Floats:  # noqa: N802 - the paper's name
         """Σ zzᵀ, (l, l) float64, a read-only view: copy it to keep it over the next update."""
-        return _read_only(self._square)
+        return _read_only(self._square_sums)
 
     @property
-    def _square(self) -> Floats:
+    def _square_sums(self) -> Floats:
         """V, which may be written to."""
         if self._whole is None:
             # numpy sends A.T @ A to BLAS syrk: half the work, exactly symmetric, as fast as scipy's dsyrk.
@@ -91,7 +91,7 @@ class FFCStatistics:
 
     def spectrum(self, *, in_place: bool = False) -> Spectrum:
         """Decompose V; `in_place` works in the memory of a large V, which must not be read meanwhile."""
-        return Spectrum.of(self._square, self.rounding_deviation, in_place=in_place)
+        return Spectrum.decompose(self._square_sums, self.rounding_deviation, in_place=in_place)
 
     def update(self, features: Array, labels: Array) -> None:
         """Add a batch of records. A batch that is refused adds nothing.
@@ -118,7 +118,7 @@ class FFCStatistics:
         if self._whole is None and not len(self._batch):
             self._batch = rows
         else:
-            np.add(self._square, rows.T @ rows, out=self._square)
+            np.add(self._square_sums, rows.T @ rows, out=self._square_sums)
         present, sizes = np.unique(labels, return_counts=True)
         grouped = rows[np.argsort(labels, kind="stable")]
         stop = 0
@@ -130,7 +130,7 @@ class FFCStatistics:
     def merge(self, other: Self) -> None:
         """Add the records of `other`. Raises ConfigMismatch for another dim, number of classes or bias."""
         self.check_settings(other)
-        np.add(self._square, other._square, out=self._square)
+        np.add(self._square_sums, other._square_sums, out=self._square_sums)
         self._U += other._U
         self._counts += other._counts
         self.rounding_deviation = math.hypot(self.rounding_deviation, other.rounding_deviation)
@@ -153,7 +153,7 @@ class FFCStatistics:
         """Encode the (layout.elements,) int64 vector for the secure sum, into `out` if given. Raises HeadroomExceeded for too many records."""
         out = np.empty(self.layout.elements, np.int64) if out is None else out
         flat, bound, stop = out.view(np.float64), self.records, 0
-        for strip in self._strips():
+        for strip in self._row_strips():
             start = stop
             for row, numbers in enumerate(strip):
                 first, stop = stop, stop + len(numbers) - row
@@ -166,7 +166,7 @@ class FFCStatistics:
         lattice.encode(flat[stop:], out[stop:], bound=bound)
         return out
 
-    def _strips(self) -> Iterator[Floats]:
+    def _row_strips(self) -> Iterator[Floats]:
         """V's rows from the diagonal of the first of them on, a few at a time; of a single batch each strip is made as it is asked for."""
         for start in range(0, self.dim + self.bias, _STRIP_ROWS):
             rows = slice(start, start + _STRIP_ROWS)
@@ -187,7 +187,7 @@ class FFCStatistics:
             raise ConfigMismatch("leading features need sums without a constant column")
         part = FFCStatistics(size, self.classes)
         scale = self.dim / size
-        part._whole, part._U = self._square[:size, :size] * scale, self._U[:size] * math.sqrt(scale)
+        part._whole, part._U = self._square_sums[:size, :size] * scale, self._U[:size] * math.sqrt(scale)
         part._counts = self._counts.copy()
         part.rounding_deviation = self.rounding_deviation * scale
         return part

@@ -14,8 +14,8 @@ from veilsum.calibration.rows import (
     as_array,
     as_features,
     check_rows,
-    directions,
     row_sums,
+    unit_directions,
 )
 
 
@@ -65,9 +65,9 @@ class Head:
 
         With `normalise`, rows of any length are accepted. Raises as `FFCStatistics.update` for features, and for a row that equals the centre.
         """
-        return directions(self._checked(features, normalise=normalise), self.centre)
+        return unit_directions(self._check_features(features, normalise=normalise), self.centre)
 
-    def _checked(self, features: Array, *, normalise: bool) -> NDArray[np.floating]:
+    def _check_features(self, features: Array, *, normalise: bool) -> NDArray[np.floating]:
         matrix = as_features(features, self.dim)
         check_rows(matrix, normalise=normalise)
         return matrix

@@ -46,7 +46,7 @@ def head_from(
     arrays: Mapping[str, NDArray[Any]], form: Mapping[str, Any], empty_classes: tuple[int, ...]
 ) -> Head:
     """Read the head that `Head.tensors` and `form_of` describe. Raises ShapeMismatch if they describe none."""
-    weights, bias, centre = _checked(arrays)
+    weights, bias, centre = _check_arrays(arrays)
     classes, dim = weights.shape[1], len(weights)
     if len(set(empty_classes)) != len(empty_classes) or not {*empty_classes} <= {*range(classes)}:
         raise ShapeMismatch(f"classes {list(empty_classes)[:5]} are not among the {classes} of the head")
@@ -82,7 +82,7 @@ def _is_power(rest: Mapping[str, Any]) -> bool:
     return set(rest) <= {"power"} and (power is None or (isinstance(power, float) and 0 < power <= 1))
 
 
-def _checked(arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats | None, Floats | None]:
+def _check_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats | None, Floats | None]:
     """Weights, bias and centre, checked for type and shape."""
     names = {"weights", "bias", "centre"}
     for name, array in arrays.items():
@@ -132,7 +132,9 @@ class Calibrated:
     def of(cls, arrays: Mapping[str, NDArray[Any]], notes: Mapping[str, Any]) -> Self:
         """Read `arrays` and `notes`; empty notes are those of a linear head. Raises ShapeMismatch if they describe no head."""
         form = notes.get("form", {"kind": "linear"})
-        empty, withheld = (_classes(notes.get(name, [])) for name in ("classes_without_records", "withheld"))
+        empty, withheld = (
+            _parse_classes(notes.get(name, [])) for name in ("classes_without_records", "withheld")
+        )
         temperature, noise = notes.get("temperature"), notes.get("noise")
         if not isinstance(form, dict) or not (noise is None or isinstance(noise, dict)):
             raise ShapeMismatch("a head's notes have its form and its noise as objects")
@@ -177,7 +179,7 @@ def notes_in(content: bytes, entry: str) -> dict[str, Any]:
     return notes
 
 
-def _classes(value: Any) -> tuple[int, ...]:
+def _parse_classes(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or len(value) > _CLASSES_MAX or {type(label) for label in value} - {int}:
         raise ShapeMismatch("a head's notes list classes as whole numbers")
     return tuple(value)

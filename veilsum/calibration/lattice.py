@@ -17,7 +17,7 @@ from veilsum.calibration.errors import HeadroomExceeded, LatticeMismatch, NonFin
 from veilsum.calibration.rows import Floats, Integers
 
 _INTEGER_BITS = 62  # one bit less than int64 has
-_BLOCK = 2**14
+_BLOCK_ELEMENTS = 2**14
 _ROW_BITS, _PRODUCT_BITS = 24, 52
 
 
@@ -88,19 +88,19 @@ class SumsLattice(Lattice):
         elif out.dtype != np.int64 or out.shape != vector.shape:
             raise WrongDtype(f"out is {out.dtype}{out.shape}: pass int64{vector.shape}")
         largest = 2.0 ** (_INTEGER_BITS - self.bits)
-        scratch = np.empty(min(_BLOCK, vector.size))
-        for start in range(0, vector.size, _BLOCK):
-            values = vector[start : start + _BLOCK]
+        scratch = np.empty(min(_BLOCK_ELEMENTS, vector.size))
+        for start in range(0, vector.size, _BLOCK_ELEMENTS):
+            values = vector[start : start + _BLOCK_ELEMENTS]
             scaled = np.clip(values, -bound, bound, out=scratch[: values.size])
             # Written so that NaN, for which every comparison is false, is refused too.
             if not (scaled.max() < largest and scaled.min() > -largest):
-                self._refuse(values, start, largest)
+                self._refuse_values(values, start, largest)
             scaled *= 2.0**self.bits
             np.rint(scaled, out=scaled)
-            np.copyto(out[start : start + _BLOCK], scaled, casting="unsafe")
+            np.copyto(out[start : start + _BLOCK_ELEMENTS], scaled, casting="unsafe")
         return out
 
-    def _refuse(self, values: Floats, start: int, largest: float) -> None:
+    def _refuse_values(self, values: Floats, start: int, largest: float) -> None:
         rows = np.flatnonzero(~np.isfinite(values)) + start
         if rows.size:
             raise NonFinite(f"elements {rows[:5].tolist()} are NaN or infinite")
@@ -144,7 +144,7 @@ class FeaturesLattice(Lattice):
         scaled = rows * self.unit(1)
         whole: Floats = np.rint(scaled)
         over = np.flatnonzero(np.einsum("ij,ij->i", whole, whole) > room)
-        whole[over] = _shrink(whole[over], scaled[over], room)
+        whole[over] = _shrink_to_norm(whole[over], scaled[over], room)
         if constant:
             whole = np.column_stack([whole, np.full(len(whole), float(self.constant))])
         return whole.astype(np.int64)
@@ -172,7 +172,7 @@ def exact_products(rows: Floats, columns: NDArray[Any]) -> Floats:
     return products
 
 
-def _shrink(rounded: Floats, scaled: Floats, room: int) -> Floats:
+def _shrink_to_norm(rounded: Floats, scaled: Floats, room: int) -> Floats:
     """Take 1 off |q_i| until ‖q‖² ≤ room: first where rounding overshot, then the largest; the lowest i on ties."""
     magnitudes, excess = np.abs(rounded), np.einsum("ij,ij->i", rounded, rounded) - room
     overshot = np.where(magnitudes > np.abs(scaled), magnitudes, 0.0)

@@ -41,7 +41,7 @@ def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> L
         SingularSystem: Σ can't be inverted: features that are always 0, as after a ReLU, need γ > 0.
         CalibrationError: a shrinkage outside 0…1.
     """
-    V, sums, counts = _moments(statistics)
+    V, sums, counts = _unit_moments(statistics)
     held = np.flatnonzero(counts)
     freedom = int(counts.sum()) - len(held)
     if freedom < 1:
@@ -55,7 +55,7 @@ def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> L
     covariance[np.diag_indices(len(V))] += gamma * np.trace(within) / len(V)
 
     scale = np.sqrt(0.5) if statistics.bias else 1.0
-    spectrum = Spectrum.of(covariance, statistics.rounding_deviation / (scale**2 * freedom))
+    spectrum = Spectrum.decompose(covariance, statistics.rounding_deviation / (scale**2 * freedom))
     try:
         spectrum.check_invertible(0.0)
     except SingularSystem as error:
@@ -89,7 +89,7 @@ def nearest_class_mean(statistics: FFCStatistics) -> Head:
 
     argmin ‖z − μ_c‖ = argmax zᵀμ_c − ½‖μ_c‖² (Mensink et al. 2013). Raises NoRecords if empty.
     """
-    _, sums, counts = _moments(statistics)
+    _, sums, counts = _unit_moments(statistics)
     if not counts.any():
         raise NoRecords("the statistics hold no records: update or merge before asking for means")
     means = sums.T / np.maximum(counts, 1)[:, None]
@@ -97,7 +97,7 @@ def nearest_class_mean(statistics: FFCStatistics) -> Head:
     return Head(means.T, -0.5 * (means**2).sum(axis=1), empty)
 
 
-def _moments(statistics: FFCStatistics) -> tuple[Floats, Floats, Floats]:
+def _unit_moments(statistics: FFCStatistics) -> tuple[Floats, Floats, Floats]:
     """V (dim, dim), U (dim, C) and counts of unit features, without a constant column."""
     V, U = statistics.V, statistics.U
     if statistics.bias:

@@ -18,11 +18,19 @@ from veilsum.calibration.ffc import FFCStatistics
 from veilsum.calibration.head import Head
 from veilsum.calibration.lattice import exact_products
 from veilsum.calibration.ridge import Solution, solve_ffc
-from veilsum.calibration.rows import Array, Floats, as_features, check_rows, directions, row_blocks, unit_rows
+from veilsum.calibration.rows import (
+    Array,
+    Floats,
+    as_features,
+    check_rows,
+    row_blocks,
+    unit_directions,
+    unit_rows,
+)
 
 Ridges = float | Sequence[float] | NDArray[np.floating] | None
 
-_TAG = b"veilsum calibration random features 1 "
+_DIRECTIONS_TAG = b"veilsum calibration random features 1 "
 _NUMBERS_MAX = 1 << 27  # l·D: half a gigabyte of Ω
 
 
@@ -56,7 +64,7 @@ class RandomFeatures:
                 f"{self.size} random features of {self.dim} features take {self.dim * self.size // 2} normals, "
                 f"at most {_NUMBERS_MAX // 2} are drawn"
             )
-        normals = _normals(self.seed, self.size // 2, self.dim)
+        normals = _draw_normals(self.seed, self.size // 2, self.dim)
         object.__setattr__(self, "_directions", normals / self.bandwidth)
 
     @property
@@ -107,7 +115,9 @@ class KernelHead(Head):
 
     def rows(self, features: Array, *, normalise: bool = False) -> Floats:
         """φ of the features, (n, D)."""
-        return self.map.of_units(directions(self._checked(features, normalise=normalise), self.centre))
+        return self.map.of_units(
+            unit_directions(self._check_features(features, normalise=normalise), self.centre)
+        )
 
     def replaced(self, weights: Floats, bias: Floats | None) -> "KernelHead":
         return replace(self, weights=weights, bias=bias)
@@ -173,10 +183,12 @@ def choose_random_features(
     return maps[best], solutions[best]
 
 
-def _normals(seed: bytes, rows: int, dim: int) -> Floats:
+def _draw_normals(seed: bytes, rows: int, dim: int) -> Floats:
     """(rows, dim) standard normals, row by row from one stream, so that fewer rows are a prefix of more."""
     pairs = (rows * dim + 1) // 2
-    words = np.frombuffer(hashlib.shake_256(_TAG + seed).digest(16 * pairs), "<u8").reshape(pairs, 2)
+    words = np.frombuffer(hashlib.shake_256(_DIRECTIONS_TAG + seed).digest(16 * pairs), "<u8").reshape(
+        pairs, 2
+    )
     uniforms = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
     radius, angle = np.sqrt(-2 * np.log(uniforms[:, 0])), 2 * np.pi * uniforms[:, 1]
     normals = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]).ravel()

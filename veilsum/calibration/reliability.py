@@ -15,9 +15,9 @@ from veilsum.calibration.rows import Array, Floats, Integers, as_array, as_label
 
 LOSS_MAX = 32.0
 """The most nats that a record's loss counts: a class that the head calls e^−32 likely costs as much as one that it never answers."""
-_TIE = 1e-6
+_LOSS_TIE = 1e-6
 """Losses this close, in nats, count as equal: a hold-out set without an error would make the head surer and surer."""
-BINS = 15
+CONFIDENCE_BINS = 15
 """B, equal parts of the confidences from 0 to 1."""
 
 
@@ -75,32 +75,34 @@ class Reliability:
         scores[:, list(head.empty_classes)] = -np.inf
         grid = default_temperatures() if temperatures is None else np.asarray(temperatures, np.float64)
         T, C = len(grid), scores.shape[1]
-        hits, binned, confusion = (np.zeros(shape, np.int64) for shape in ((T, BINS), (T, BINS), (C, C)))
-        found = cls(len(scores), grid, np.zeros(T), np.zeros((T, BINS)), hits, binned, confusion)
+        hits, binned, confusion = (
+            np.zeros(shape, np.int64) for shape in ((T, CONFIDENCE_BINS), (T, CONFIDENCE_BINS), (C, C))
+        )
+        found = cls(len(scores), grid, np.zeros(T), np.zeros((T, CONFIDENCE_BINS)), hits, binned, confusion)
         for block in row_blocks(len(scores), C):
-            found._add(scores[block], indices[block])
+            found._add_scores(scores[block], indices[block])
         return found
 
     def __repr__(self) -> str:
         return f"<Reliability, {self.records} records, classes {len(self.confusion)}>"
 
-    def _add(self, scores: Floats, labels: Integers) -> None:
+    def _add_scores(self, scores: Floats, labels: Integers) -> None:
         own, predicted = np.arange(len(labels)), scores.argmax(axis=1)
         hits = predicted == labels
         for index, temperature in enumerate(self.temperatures):
             logs = log_softmax(scores / temperature)
             confidences = np.exp(logs[own, predicted])
-            bin_of = np.minimum((confidences * BINS).astype(np.int64), BINS - 1)
+            bin_of = np.minimum((confidences * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
             self.losses[index] += np.minimum(-logs[own, labels], LOSS_MAX).sum() / max(self.records, 1)
-            self.confidences[index] += np.bincount(bin_of, confidences, BINS)
-            self.hits[index] += np.bincount(bin_of[hits], minlength=BINS)
-            self.binned[index] += np.bincount(bin_of, minlength=BINS)
+            self.confidences[index] += np.bincount(bin_of, confidences, CONFIDENCE_BINS)
+            self.hits[index] += np.bincount(bin_of[hits], minlength=CONFIDENCE_BINS)
+            self.binned[index] += np.bincount(bin_of, minlength=CONFIDENCE_BINS)
         np.add.at(self.confusion, (labels, predicted), 1)
 
     @property
     def best(self) -> int:
         """Index of the temperature with the smallest loss, the largest of those that tie."""
-        return int(np.flatnonzero(self.losses <= self.losses.min() + _TIE)[-1])
+        return int(np.flatnonzero(self.losses <= self.losses.min() + _LOSS_TIE)[-1])
 
     @property
     def temperature(self) -> float:

@@ -22,10 +22,10 @@ OWN_WEIGHTS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
 """β that `personalise` tries."""
 # GCV errors within this of the smallest count as equal, and the largest λ of them is taken. On the flat part of a curve
 # rounding would decide the plain minimum, and masked sums would choose another λ.
-_TIE = 1e-4
+_GCV_TIE = 1e-4
 # In units of N, what must not steer the choice of λ because rounding at 2^−31 shows in it: eigenvalues and residuals below
 # these (a fit that explains 99.99 % can't be told from a perfect one), and a GCV error whose denominator all but vanishes.
-_NEGLIGIBLE, _RESIDUAL, _FREEDOM = 1e-9, 1e-4, 1e-3
+_EIGENVALUE_NEGLIGIBLE, _RESIDUAL_NEGLIGIBLE, _FREEDOM_NEGLIGIBLE = 1e-9, 1e-4, 1e-3
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -97,8 +97,8 @@ def solve_ffc(
     d, Q = spectrum.values, spectrum.vectors
 
     P = Q.T @ U
-    dofs, gcv = _curves(spectrum, np.einsum("ic,ic->i", P, P), grid, N)
-    best = int(np.flatnonzero(gcv <= gcv.min() * (1 + _TIE))[-1])
+    dofs, gcv = _gcv_curves(spectrum, np.einsum("ic,ic->i", P, P), grid, N)
+    best = int(np.flatnonzero(gcv <= gcv.min() * (1 + _GCV_TIE))[-1])
     chosen = float(grid[best])
     V, shrunk = statistics.V, (d + chosen)[:, None]
     W = Q @ (P / shrunk)
@@ -107,18 +107,18 @@ def solve_ffc(
     W += Q @ (np.where(d[:, None] > 0, Q.T @ (U - V @ W - chosen * W), 0) / shrunk)
     left = np.linalg.norm(V @ W + chosen * W - U)
 
-    weights, bias = _exported(W, statistics)
+    weights, bias = _export_weights(W, statistics)
     return Solution(
         weights,
         bias,
-        _empty(statistics),
+        _empty_classes(statistics),
         raw_weights=W,
         ridge=chosen,
         grid=grid,
         gcv=gcv,
         dof=float(dofs[best]),
         residual=float(left / max(np.linalg.norm(U), np.finfo(np.float64).tiny)),
-        condition=spectrum.condition(chosen),
+        condition=spectrum.condition_number(chosen),
         smallest_eigenvalue=spectrum.smallest,
         rank=spectrum.rank,
         records=N,
@@ -136,27 +136,27 @@ def _parse_grid(ridge: float | Sequence[float] | NDArray[np.floating]) -> Floats
     return grid
 
 
-def _curves(spectrum: Spectrum, p: Floats, grid: Floats, records: int) -> tuple[Floats, Floats]:
+def _gcv_curves(spectrum: Spectrum, p: Floats, grid: Floats, records: int) -> tuple[Floats, Floats]:
     """Degrees of freedom and GCV error at each λ, (G,) each."""
     # Only directions above rounding may steer the choice of λ.
-    real = spectrum.values > max(spectrum.noise, _NEGLIGIBLE * records)
+    real = spectrum.values > max(spectrum.noise, _EIGENVALUE_NEGLIGIBLE * records)
     d, p = spectrum.values[real, None], p[real, None]
     kept = d / (d + grid)  # (l, G): how much of each direction the ridge leaves
     dofs = kept.sum(axis=0)
     rss = np.maximum(records - (p / (d + grid) * (2 - kept)).sum(axis=0), 0)
     freedom = records - dofs
     gcv = np.full(len(grid), np.inf)
-    felt = np.maximum(rss, _RESIDUAL * records)
-    np.divide(records * felt, freedom**2, out=gcv, where=freedom > _FREEDOM * records)
+    felt = np.maximum(rss, _RESIDUAL_NEGLIGIBLE * records)
+    np.divide(records * felt, freedom**2, out=gcv, where=freedom > _FREEDOM_NEGLIGIBLE * records)
     return dofs, gcv
 
 
-def _exported(W: Floats, statistics: FFCStatistics) -> tuple[Floats, Floats | None]:
+def _export_weights(W: Floats, statistics: FFCStatistics) -> tuple[Floats, Floats | None]:
     """Weights and bias for features of length 1, from W in the space that was solved."""
     return (W[:-1] * SQRT_HALF, W[-1] * SQRT_HALF) if statistics.bias else (W, None)
 
 
-def _empty(*statistics: FFCStatistics) -> tuple[int, ...]:
+def _empty_classes(*statistics: FFCStatistics) -> tuple[int, ...]:
     return tuple(np.flatnonzero(sum(each.counts for each in statistics) == 0).tolist())
 
 
@@ -272,28 +272,28 @@ def personalise(
         raise CalibrationError(
             f"λ is above 0 and weights are not negative; got {ridge!r} and {list(weights)}"
         )
-    empty = _empty(pooled, own)
+    empty = _empty_classes(pooled, own)
     rows = Head(np.zeros((pooled.dim, pooled.classes)), None, empty).rows(features, normalise=normalise)
     held_out = as_labels(labels, len(rows), pooled.classes)
     if not pooled.records or not len(rows):
         raise NoRecords("a personal head needs pooled sums, and a held-out record to choose its weight")
     solved = with_constant(rows) if pooled.bias else rows
     wanted = np.eye(pooled.classes)[held_out]
-    solutions = [_solve(pooled.V + beta * own.V, pooled.U + beta * own.U, ridge) for beta in betas]
+    solutions = [_solve_ridge(pooled.V + beta * own.V, pooled.U + beta * own.U, ridge) for beta in betas]
     errors = np.array([((wanted - solved @ W) ** 2).sum(axis=1).mean() for W in solutions])
     best = int(errors.argmin())  # the smallest β among equals: nearest to the pooled head
-    head, bias = _exported(solutions[best], pooled)
+    head, bias = _export_weights(solutions[best], pooled)
     return Personal(head, bias, empty, weight=float(betas[best]), errors=errors)
 
 
-def _solve(V: Floats, U: Floats, ridge: float) -> Floats:
-    spectrum = Spectrum.of(V)
+def _solve_ridge(V: Floats, U: Floats, ridge: float) -> Floats:
+    spectrum = Spectrum.decompose(V)
     spectrum.check_invertible(ridge)
     solution: Floats = spectrum.vectors @ ((spectrum.vectors.T @ U) / (spectrum.values + ridge)[:, None])
     return solution
 
 
-_PROMISE = 1e-6
+_PROMISED_ERROR = 1e-6
 
 
 def smallest_ridge(dim: int, members: float, scale_bits: int) -> float:
@@ -307,7 +307,7 @@ def smallest_ridge(dim: int, members: float, scale_bits: int) -> float:
     `dim` is l, the rows of V with the constant column, and `members` n, times the roundings behind each entry if a member rounds more than
     once.
     """
-    return 2 * (math.sqrt(dim) + 2) * math.sqrt(members / 12) * 2.0**-scale_bits / _PROMISE
+    return 2 * (math.sqrt(dim) + 2) * math.sqrt(members / 12) * 2.0**-scale_bits / _PROMISED_ERROR
 
 
 def weights_error_bound(
@@ -346,7 +346,7 @@ class Rounding:
     members: int
     promised: bool
 
-    def ridges(self, statistics: FFCStatistics, *, roundings: float = 1.0) -> Sequence[float] | None:
+    def ridges_for(self, statistics: FFCStatistics, *, roundings: float = 1.0) -> Sequence[float] | None:
         """The λ to compare, if each member rounded `roundings` times what an entry is made of; None for the solver's own grid."""
         if not self.promised:
             return None

@@ -29,7 +29,7 @@ UNIT_TOLERANCE = {2: 2e-3, 4: 1e-5, 8: 1e-5}
 BLOCK_ELEMENTS = 2**21
 """Numbers in a block of rows, 16 MiB of float64: large enough for BLAS, small enough to bound memory."""
 SQRT_HALF = math.sqrt(0.5)
-_SHOWN = 5
+_ROWS_SHOWN_MAX = 5
 
 
 def as_array(values: Array) -> NDArray[Any]:
@@ -65,7 +65,7 @@ def as_labels(labels: Array, records: int, classes: int) -> Integers:
     indices = any_labels(labels, records)
     wrong = np.flatnonzero((indices < 0) | (indices >= classes))
     if wrong.size:
-        shown = ", ".join(map(str, wrong[:_SHOWN])) + (", …" if wrong.size > _SHOWN else "")
+        shown = ", ".join(map(str, wrong[:_ROWS_SHOWN_MAX])) + (", …" if wrong.size > _ROWS_SHOWN_MAX else "")
         raise LabelOutOfRange(
             f"{wrong.size} of {records} labels lie outside 0…{classes - 1}, in rows {shown} (counted from 0): pass class indices from 0, "
             "or more classes"
@@ -130,9 +130,9 @@ def check_rows(features: NDArray[Any], *, normalise: bool) -> None:
         _, norms = unit_rows(features[block], first=block.start)
         if not normalise:
             wrong = np.flatnonzero(np.abs(norms - 1) > tolerance)
-            seen = ", ".join(f"{norms[i]:.6g}" for i in wrong[:_SHOWN])
+            seen = ", ".join(f"{norms[i]:.6g}" for i in wrong[:_ROWS_SHOWN_MAX])
             what = f"have norm {seen}, expected 1 within {tolerance:g}: pass normalise=True"
-            _refuse(wrong + block.start, NotUnitNorm, what)
+            _refuse_rows(wrong + block.start, NotUnitNorm, what)
 
 
 def unit_rows(features: NDArray[Any], *, first: int = 0, total: bool = False) -> tuple[Floats, Floats]:
@@ -150,12 +150,14 @@ def unit_rows(features: NDArray[Any], *, first: int = 0, total: bool = False) ->
         # Squares that over- or underflow say nothing about the row: divide by its largest value first.
         extreme = np.flatnonzero(~((squares > 1e-280) & (squares < 1e280)))
         peaks = np.abs(rows[extreme]).max(axis=1)
-        _refuse(extreme[~np.isfinite(peaks)] + first, NonFinite, "hold NaN or infinity: mend or drop them")
+        _refuse_rows(
+            extreme[~np.isfinite(peaks)] + first, NonFinite, "hold NaN or infinity: mend or drop them"
+        )
         zero = peaks == 0
         if total:
             rows[extreme[zero], 0] = 1
         else:
-            _refuse(extreme[zero] + first, ZeroRow, "are zero and have no direction: drop these records")
+            _refuse_rows(extreme[zero] + first, ZeroRow, "are zero and have no direction: drop these records")
         rows[extreme] /= np.where(zero, 1, peaks)[:, None]
         squares[extreme] = row_sums(rows[extreme] * rows[extreme])
         norms = np.sqrt(squares)
@@ -164,7 +166,7 @@ def unit_rows(features: NDArray[Any], *, first: int = 0, total: bool = False) ->
     return rows, norms
 
 
-def directions(features: NDArray[Any], centre: Floats | None = None, *, total: bool = False) -> Floats:
+def unit_directions(features: NDArray[Any], centre: Floats | None = None, *, total: bool = False) -> Floats:
     """The (n, l) float64 rows that a head applies its weights to: z of length 1, and with a centre m (z − m)/‖z − m‖.
 
     Raises NonFinite; ZeroRow for a row of zeros and, unless `total`, for z = m, which becomes the first unit vector with it.
@@ -182,7 +184,7 @@ def finite_rows(features: NDArray[Any], *, first: int = 0) -> Floats:
     """Rows as float64, a copy. Raises NonFinite for NaN or infinity in a row."""
     rows = np.array(features, dtype=np.float64, order="C")
     wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1)) + first
-    _refuse(wrong, NonFinite, "hold NaN or infinity: mend or drop them")
+    _refuse_rows(wrong, NonFinite, "hold NaN or infinity: mend or drop them")
     return rows
 
 
@@ -196,13 +198,15 @@ def bounded_rows(features: NDArray[Any], bound: float, *, first: int = 0) -> Flo
     with np.errstate(over="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     wrong = np.flatnonzero(norms > 1 + UNIT_TOLERANCE[features.dtype.itemsize])
-    seen = ", ".join(f"{norms[i] * bound:.6g}" for i in wrong[:_SHOWN])
-    _refuse(wrong + first, NormExceeded, f"have norm {seen}, the bound is {bound:g}: agree on a larger one")
+    seen = ", ".join(f"{norms[i] * bound:.6g}" for i in wrong[:_ROWS_SHOWN_MAX])
+    _refuse_rows(
+        wrong + first, NormExceeded, f"have norm {seen}, the bound is {bound:g}: agree on a larger one"
+    )
     rows /= np.maximum(norms, 1)[:, None]
     return rows
 
 
-def _refuse(rows: NDArray[np.intp], error: type[CalibrationError], what: str) -> None:
+def _refuse_rows(rows: NDArray[np.intp], error: type[CalibrationError], what: str) -> None:
     if rows.size:
-        more = f" and {rows.size - _SHOWN} more" if rows.size > _SHOWN else ""
-        raise error(f"rows {', '.join(map(str, rows[:_SHOWN]))}{more} {what}")
+        more = f" and {rows.size - _ROWS_SHOWN_MAX} more" if rows.size > _ROWS_SHOWN_MAX else ""
+        raise error(f"rows {', '.join(map(str, rows[:_ROWS_SHOWN_MAX]))}{more} {what}")

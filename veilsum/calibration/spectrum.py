@@ -11,12 +11,12 @@ from typing import Any, Self
 import numpy as np
 
 from veilsum.calibration.errors import SingularSystem
-from veilsum.calibration.layout import mirror
+from veilsum.calibration.layout import mirror_triangle
 from veilsum.calibration.rows import Floats
 
-LARGE = 2048
+LARGE_MATRIX_ROWS = 2048
 """Rows from which on memory counts: a matrix of 34 MB."""
-EPS = float(np.finfo(np.float64).eps)
+FLOAT64_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +36,12 @@ class Spectrum:
     noise: float
 
     @classmethod
-    def of(cls, V: Floats, rounding_deviation: float = 0.0, *, in_place: bool = False) -> Self:
+    def decompose(cls, V: Floats, rounding_deviation: float = 0.0, *, in_place: bool = False) -> Self:
         """Decompose (l, l) symmetric V, with errors of this standard deviation in its elements; `in_place` as `eigh`."""
         eigenvalues, vectors = eigh(V, in_place=in_place)
         values = np.maximum(eigenvalues, 0)
         # Rounding moves eigenvalues by the edge of its spectrum, 2√l deviations (Wigner); twice that to be safe.
-        noise = max(len(V) * EPS * values[-1], 4 * np.sqrt(len(V)) * rounding_deviation)
+        noise = max(len(V) * FLOAT64_EPS * values[-1], 4 * np.sqrt(len(V)) * rounding_deviation)
         return cls(vectors, values, float(eigenvalues[0]), float(noise))
 
     @property
@@ -49,7 +49,7 @@ class Spectrum:
         """Eigenvalues above the noise."""
         return int(np.count_nonzero(self.values > self.noise))
 
-    def condition(self, ridge: float) -> float:
+    def condition_number(self, ridge: float) -> float:
         """Condition number of V + λI; infinite where it is singular."""
         lowest, highest = float(self.values[0]) + ridge, float(self.values[-1]) + ridge
         return highest / lowest if lowest > 0 else np.inf
@@ -57,7 +57,7 @@ class Spectrum:
     def check_invertible(self, ridge: float) -> None:
         """Raise SingularSystem if V has an eigenvalue within its noise and λ is no larger than float64's rounding."""
         d_min, d_max = float(self.values[0]), float(self.values[-1])
-        if ridge <= len(self.values) * EPS * d_max and d_min <= self.noise:
+        if ridge <= len(self.values) * FLOAT64_EPS * d_max and d_min <= self.noise:
             raise SingularSystem(
                 f"V has an eigenvalue {d_min:g}, within its rounding of {self.noise:g}, so ridge {ridge:g} leaves the weights "
                 "undetermined: pass a larger ridge, or None to choose one by GCV"
@@ -69,7 +69,7 @@ def eigh(V: Floats, *, in_place: bool = False) -> tuple[Floats, Floats]:
 
     `in_place` works in the memory of a large V, which must be symmetric to the last bit and is restored afterwards.
     """
-    linalg = _scipy(len(V))
+    linalg = _scipy_for(len(V))
     if linalg is None:
         values, vectors = np.linalg.eigh(V)
         return values, vectors
@@ -81,13 +81,13 @@ def eigh(V: Floats, *, in_place: bool = False) -> tuple[Floats, Floats]:
     finally:
         if in_place:
             np.fill_diagonal(V, diagonal)
-            mirror(V)
+            mirror_triangle(V)
     return values, vectors
 
 
 def is_definite(matrix: Floats) -> bool:
     """Tell by Cholesky's algorithm whether a symmetric matrix is positive definite. A large matrix is overwritten."""
-    linalg = _scipy(len(matrix))
+    linalg = _scipy_for(len(matrix))
     try:
         if linalg is None:
             np.linalg.cholesky(matrix)
@@ -98,9 +98,9 @@ def is_definite(matrix: Floats) -> bool:
     return True
 
 
-def _scipy(rows: int) -> Any | None:
+def _scipy_for(rows: int) -> Any | None:
     """`scipy.linalg` for a large matrix; None for a small one, or without scipy."""
-    if rows < LARGE:
+    if rows < LARGE_MATRIX_ROWS:
         return None
     try:
         return importlib.import_module("scipy.linalg")

@@ -36,7 +36,7 @@ def load_admin(folder: Path) -> SigningKey:
     return load_key(path)
 
 
-def _short(name: str) -> str:
+def _check_length(name: str) -> str:
     if (length := len(name.encode())) > MAX_NAME:
         raise ValueError(f"got {length} bytes in UTF-8, expected at most {MAX_NAME}")
     return name
@@ -53,7 +53,7 @@ class Draft(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     number: Annotated[int, Field(ge=1, lt=1 << 64, strict=True)]
-    name: Annotated[str, AfterValidator(_short)] = ""
+    name: Annotated[str, AfterValidator(_check_length)] = ""
     coordinator: Hex32
     study_key: Hex32 | None = None
     members: dict[MemberId, Hex32] = {}
@@ -62,34 +62,36 @@ class Draft(BaseModel):
     revoked: list[Hex32] = []
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load_draft(cls, path: Path) -> Self:
         """Read a draft. Raises Misuse if the file is invalid."""
         try:
-            return cls.parse(json.loads(path.read_text("utf-8"), object_pairs_hook=_unique), str(path))
+            return cls.parse_draft(
+                json.loads(path.read_text("utf-8"), object_pairs_hook=_refuse_repeats), str(path)
+            )
         except ValueError as error:
             raise Misuse(f"{path} is not a roster's draft: {error}") from error
 
     @classmethod
-    def parse(cls, values: Any, what: str) -> Self:
+    def parse_draft(cls, values: Any, what: str) -> Self:
         """Build a draft from its fields. Raises Misuse, which names the first invalid field."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
             raise Misuse(f"{what}: {first_fault(error, 'the draft')}") from error
 
-    def save(self, path: Path) -> None:
+    def save_draft(self, path: Path) -> None:
         """Write the draft atomically."""
         fresh = path.with_name(f".{path.name}.new")
         fresh.write_text(self.model_dump_json(indent=2) + "\n", "utf-8")
         fresh.replace(path)
 
-    def sign(self, admin: SigningKey) -> Roster:
+    def sign_roster(self, admin: SigningKey) -> Roster:
         """Sign the roster. Raises Misuse or PeerFault if the draft is invalid."""
         if self.coordinator in {admin.public.hex(), self.study_key}:
             raise Misuse(
                 "the coordinator's key is also the admin's or the study key: the coordinator must not choose what is summed"
             )
-        roster = Roster.make(
+        roster = Roster.make_signed(
             admin,
             number=self.number,
             name=self.name,
@@ -101,11 +103,11 @@ class Draft(BaseModel):
             readers=tuple(sorted(set(self.readers))),
             revoked=tuple(sorted({bytes.fromhex(digest) for digest in self.revoked})),
         )
-        roster.validate()
+        roster.check_fields()
         return Roster.from_bytes(roster.to_bytes())
 
 
-def revised(
+def revise_draft(
     draft: Draft | None,
     *,
     name: str | None = None,
@@ -118,7 +120,7 @@ def revised(
     revoked: Sequence[str] = (),
 ) -> Draft:
     """Change a draft, or start one. Its number increases if anything changes."""
-    named = _entries(members)
+    named = _parse_entries(members)
     before: dict[str, Any] = draft.model_dump() if draft else {"number": 0, "members": {}}
     if not (coordinator or draft):
         raise Misuse("a roster names the coordinator's key: pass --coordinator or --url")
@@ -126,7 +128,7 @@ def revised(
     if strangers:
         raise Misuse(f"--remove {', '.join(sorted(strangers))}: no such member in the draft")
 
-    def listed(field: str, added: Sequence[str]) -> list[str]:
+    def list_remaining(field: str, added: Sequence[str]) -> list[str]:
         there = [item for item in (*before.get(field, ()), *added) if item not in remove]
         return list(dict.fromkeys(there))
 
@@ -138,16 +140,16 @@ def revised(
         "members": {
             each: key for each, key in sorted({**before["members"], **named}.items()) if each not in remove
         },
-        "decryptors": listed("decryptors", decryptors),
-        "readers": listed("readers", readers),
-        "revoked": listed("revoked", [names.digest(each) for each in revoked]),
+        "decryptors": list_remaining("decryptors", decryptors),
+        "readers": list_remaining("readers", readers),
+        "revoked": list_remaining("revoked", [names.digest(each) for each in revoked]),
     }
     if after != before:
         after["number"] += 1
-    return Draft.parse(after, "the roster")
+    return Draft.parse_draft(after, "the roster")
 
 
-def _entries(members: Sequence[str]) -> dict[str, str]:
+def _parse_entries(members: Sequence[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for entry in members:
         name, found, key = entry.partition("=")
@@ -159,7 +161,7 @@ def _entries(members: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):  # JSON would silently keep the last one, which for a member is another key
         twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})

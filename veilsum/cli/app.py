@@ -18,8 +18,8 @@ from veilsum.cli.commands import (
     train,
     verify,
 )
-from veilsum.cli.console import CLIENT
-from veilsum.cli.options import TOKEN, ClientCert, ClientKey, TokenFile, token_in
+from veilsum.cli.console import CLIENT_CERTIFICATE
+from veilsum.cli.options import OPERATOR_TOKEN, ClientCert, ClientKey, TokenFile, token_in
 
 
 class _Commands(TyperGroup):
@@ -73,8 +73,8 @@ def _common(
     version: Version = False,
 ) -> None:
     del version  # printed
-    CLIENT.set((client_cert, client_key))
-    TOKEN.set(token_in(token_file))
+    CLIENT_CERTIFICATE.set((client_cert, client_key))
+    OPERATOR_TOKEN.set(token_in(token_file))
 
 
 app.command("demo", rich_help_panel="Anyone")(demo.demo)

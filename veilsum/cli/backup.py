@@ -21,10 +21,10 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import Field, ValidationError
 
-from service.access.tokens import FILE as TOKEN
+from service.access.tokens import FIRST_OPERATOR_FILE
 from service.settings import Settings
-from service.storage.faults import worded
-from service.storage.folder import DATABASE, DataFolderLock, check_there
+from service.storage.faults import reword_errors
+from service.storage.folder import DATABASE_FILE, DataFolderLock, check_there
 from service.storage.keys import key_of
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.forms import Hex32, in_words
@@ -33,9 +33,9 @@ from veilsum.protocol.rest import Model
 from veilsum.system.files import is_unfinished, make_folder, sync_folder
 from veilsum.system.key_files import COORDINATOR_KEY
 
-FORMAT = "veilsum-backup/1"
-_LOCK = "coordinator.lock"
-_MANIFEST, _SIGNATURE = "manifest.json", "manifest.sig"
+BACKUP_FORMAT = "veilsum-backup/1"
+_LOCK_FILE = "coordinator.lock"
+_MANIFEST_FILE, _SIGNATURE_FILE = "manifest.json", "manifest.sig"
 _MAX_MANIFEST_BYTES = 64 << 20
 _PART = "[0-9A-Za-z][0-9A-Za-z._-]{0,254}"
 Name = Annotated[str, Field(pattern=f"^{_PART}(/{_PART}){{0,7}}$")]
@@ -51,7 +51,7 @@ class _Manifest(Model):
     files: dict[Name, _File]
 
 
-def create(data_dir: Path, archive: Path) -> dict[str, Any]:
+def create_backup(data_dir: Path, archive: Path) -> dict[str, Any]:
     """Write a stopped coordinator's folder, including its signing key, to a new file of mode 0600.
 
     Raises:
@@ -62,17 +62,19 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
     if archive.resolve().is_relative_to(data_dir.resolve()):
         raise Misuse(f"{archive} would lie in the data folder, and in the next backup: choose another path")
     with DataFolderLock(data_dir):
-        key = _key(data_dir)
-        paths = list(_under(data_dir))
+        key = _load_key(data_dir)
+        paths = list(_list_paths(data_dir))
         if link := next((path for path in paths if path.is_symlink()), None):
             raise Misuse(
                 f"{link} is a link, and a backup holds what lies in the folder: mount a disk there instead"
             )
-        _settle(data_dir / DATABASE)
+        _merge_wal(data_dir / DATABASE_FILE)
         files = {
             str(path.relative_to(data_dir)): path
             for path in sorted(paths)
-            if path.is_file() and path.name not in {_LOCK, TOKEN} and not is_unfinished(path.name)
+            if path.is_file()
+            and path.name not in {_LOCK_FILE, FIRST_OPERATOR_FILE}
+            and not is_unfinished(path.name)
         }
         try:
             manifest = _Manifest(
@@ -84,15 +86,15 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
             )
         except ValidationError as error:
             raise Misuse(
-                f"{data_dir} holds a file that does not belong to a coordinator: {_first(error)}"
+                f"{data_dir} holds a file that does not belong to a coordinator: {_first_error(error)}"
             ) from error
         text = manifest.model_dump_json().encode()
         with (
-            _new(archive, f".veilsum-backup.{key.public.hex()[:16]}") as file,
+            _new_file(archive, f".veilsum-backup.{key.public.hex()[:16]}") as file,
             zipfile.ZipFile(file, "w") as made,
         ):
-            made.writestr(zipfile.ZipInfo(_MANIFEST), text)
-            made.writestr(zipfile.ZipInfo(_SIGNATURE), key.sign(_signed(text)))
+            made.writestr(zipfile.ZipInfo(_MANIFEST_FILE), text)
+            made.writestr(zipfile.ZipInfo(_SIGNATURE_FILE), key.sign(_signed_digest(text)))
             for name, path in files.items():
                 with (
                     path.open("rb") as source,
@@ -104,7 +106,7 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
     return {**facts, "coordinator_key": key.public.hex()}
 
 
-def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[str, Any]:
+def restore_backup(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[str, Any]:
     """Restore a backup into a new data folder, which gets its name after every file is checked.
 
     `coordinator` is the public key that must have signed the archive; None skips the check.
@@ -118,17 +120,17 @@ def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[st
     scratch = data_dir.with_name(f".{data_dir.name}.unfinished")
     shutil.rmtree(scratch, ignore_errors=True)  # left by a restore that was killed
     try:
-        with _opened(archive) as (made, text, signature):
+        with _open_archive(archive) as (made, text, signature):
             if coordinator is not None:
                 _check_signed(archive, text, signature, coordinator)
-            files = _checked(archive, made, text, data_dir.parent)
+            files = _check_files(archive, made, text, data_dir.parent)
             make_folder(scratch)
             for name, file in files.items():
-                _write(archive, made, name, file, scratch / name)
-        _settle(scratch / DATABASE)
+                _extract_file(archive, made, name, file, scratch / name)
+        _merge_wal(scratch / DATABASE_FILE)
         for path in scratch.rglob("*"):
             path.chmod(0o700 if path.is_dir() else 0o600)
-            _fsync(path)
+            _sync_path(path)
         sync_folder(scratch)
         scratch.rename(data_dir)
     except BaseException:
@@ -138,15 +140,15 @@ def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[st
     return {"data_dir": str(data_dir), "files": len(files), "authenticated": coordinator is not None}
 
 
-def _under(folder: Path) -> Iterator[Path]:
+def _list_paths(folder: Path) -> Iterator[Path]:
     """Yield all paths in a folder, recursively. Raises OSError for a folder that can't be read, which `rglob` would skip."""
     for path in folder.iterdir():
         yield path
         if path.is_dir() and not path.is_symlink():
-            yield from _under(path)
+            yield from _list_paths(path)
 
 
-def _key(data_dir: Path) -> SigningKey:
+def _load_key(data_dir: Path) -> SigningKey:
     settings = Settings(data_dir=data_dir)
     if not settings.coordinator_key and not (data_dir / COORDINATOR_KEY).exists():
         raise Misuse(
@@ -155,23 +157,25 @@ def _key(data_dir: Path) -> SigningKey:
     return key_of(settings)
 
 
-def _signed(manifest: bytes) -> bytes:
-    return hashlib.sha256(FORMAT.encode() + b"\0" + manifest).digest()
+def _signed_digest(manifest: bytes) -> bytes:
+    return hashlib.sha256(BACKUP_FORMAT.encode() + b"\0" + manifest).digest()
 
 
 @contextmanager
-def _opened(archive: Path) -> Iterator[tuple[zipfile.ZipFile, bytes, bytes]]:
+def _open_archive(archive: Path) -> Iterator[tuple[zipfile.ZipFile, bytes, bytes]]:
     """Open an archive: the file, its manifest and the manifest's signature. Raises Misuse if it can't be read."""
     try:
         with zipfile.ZipFile(archive) as made:
             entries = {entry.filename: entry.file_size for entry in made.infolist()}
-            if not {_MANIFEST, _SIGNATURE} <= entries.keys():
-                raise Misuse(f"{archive} is not a veilsum backup: it has no {_MANIFEST} with a {_SIGNATURE}")
-            if entries[_MANIFEST] > _MAX_MANIFEST_BYTES or entries[_SIGNATURE] != 64:
+            if not {_MANIFEST_FILE, _SIGNATURE_FILE} <= entries.keys():
                 raise Misuse(
-                    f"{archive} is not a veilsum backup: its {_MANIFEST} or {_SIGNATURE} has a wrong size"
+                    f"{archive} is not a veilsum backup: it has no {_MANIFEST_FILE} with a {_SIGNATURE_FILE}"
                 )
-            yield made, made.read(_MANIFEST), made.read(_SIGNATURE)
+            if entries[_MANIFEST_FILE] > _MAX_MANIFEST_BYTES or entries[_SIGNATURE_FILE] != 64:
+                raise Misuse(
+                    f"{archive} is not a veilsum backup: its {_MANIFEST_FILE} or {_SIGNATURE_FILE} has a wrong size"
+                )
+            yield made, made.read(_MANIFEST_FILE), made.read(_SIGNATURE_FILE)
     # zipfile raises RuntimeError for encrypted entries and unknown compression
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
         raise Misuse(f"{archive} can't be read: {error}") from error
@@ -179,28 +183,28 @@ def _opened(archive: Path) -> Iterator[tuple[zipfile.ZipFile, bytes, bytes]]:
 
 def _check_signed(archive: Path, manifest: bytes, signature: bytes, coordinator: bytes) -> None:
     try:
-        verify_signature(coordinator, signature, _signed(manifest), "the coordinator")
+        verify_signature(coordinator, signature, _signed_digest(manifest), "the coordinator")
     except PeerFault as error:
         raise Misuse(
             f"{archive} was not signed by the coordinator {coordinator.hex()}: it is another coordinator's, or was changed"
         ) from error
 
 
-def _checked(archive: Path, made: zipfile.ZipFile, text: bytes, disk: Path) -> Mapping[str, _File]:
+def _check_files(archive: Path, made: zipfile.ZipFile, text: bytes, disk: Path) -> Mapping[str, _File]:
     """Return the manifest's files. Raises Misuse unless the archive holds exactly these, and they fit on the disk."""
     try:
         files = _Manifest.model_validate_json(text).files
     except ValidationError as error:
-        raise Misuse(f"{archive} is not a backup of format {FORMAT}: {_first(error)}") from error
-    entries = [entry for entry in made.infolist() if entry.filename not in {_MANIFEST, _SIGNATURE}]
+        raise Misuse(f"{archive} is not a backup of format {BACKUP_FORMAT}: {_first_error(error)}") from error
+    entries = [entry for entry in made.infolist() if entry.filename not in {_MANIFEST_FILE, _SIGNATURE_FILE}]
     there = {
         entry.filename: entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED
     }
     listed = {name: file.bytes for name, file in files.items()}
     odd = sorted({name for name, _ in there.items() ^ listed.items()})
-    if odd or len(entries) != len(there) or DATABASE not in files:
+    if odd or len(entries) != len(there) or DATABASE_FILE not in files:
         raise Misuse(
-            f"{archive} is damaged: {DATABASE if not odd else repr(odd[0])} is missing, changed or unexpected"
+            f"{archive} is damaged: {DATABASE_FILE if not odd else repr(odd[0])} is missing, changed or unexpected"
         )
     needed, free = sum(listed.values()), shutil.disk_usage(disk).free
     if needed > archive.stat().st_size:  # entries that overlap
@@ -210,7 +214,7 @@ def _checked(archive: Path, made: zipfile.ZipFile, text: bytes, disk: Path) -> M
     return files
 
 
-def _write(archive: Path, made: zipfile.ZipFile, name: str, file: _File, path: Path) -> None:
+def _extract_file(archive: Path, made: zipfile.ZipFile, name: str, file: _File, path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with made.open(name) as source, path.open("xb") as target:
         shutil.copyfileobj(source, target)
@@ -218,15 +222,15 @@ def _write(archive: Path, made: zipfile.ZipFile, name: str, file: _File, path: P
         raise Misuse(f"{archive} is damaged: {name!r} was changed")
 
 
-def _first(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     """Describe the first error on one line, with keys escaped, because they may be any text."""
     found = error.errors(include_url=False)[0]
     return f"{'.'.join(map(repr, found['loc']))}: {in_words(found)}"
 
 
-def _settle(database: Path) -> None:
+def _merge_wal(database: Path) -> None:
     """Move the write-ahead log into the database, and check the database."""
-    with worded(), closing(sqlite3.connect(database)) as connection:
+    with reword_errors(), closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         [(word,)] = connection.execute("PRAGMA quick_check(1)").fetchall()
     if word != "ok":
@@ -234,7 +238,7 @@ def _settle(database: Path) -> None:
 
 
 @contextmanager
-def _new(archive: Path, unfinished: str) -> Iterator[BinaryIO]:
+def _new_file(archive: Path, unfinished: str) -> Iterator[BinaryIO]:
     """Create a file that gets its name once it is complete and on the disk. Replaces an `unfinished` file that a killed backup left."""
     if archive.exists():
         raise Misuse(f"{archive} exists: give every backup its own name")
@@ -257,7 +261,7 @@ def _digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fsync(path: Path) -> None:
+def _sync_path(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -14,15 +14,17 @@ import typer
 
 NOTE_MAX = 4096
 """Maximum characters of a note; the rest is cut."""
-CLIENT: ContextVar[tuple[Path | None, Path | None]] = ContextVar("client", default=(None, None))
+CLIENT_CERTIFICATE: ContextVar[tuple[Path | None, Path | None]] = ContextVar("client", default=(None, None))
 """Client certificate and key from `veilsum --client-cert` and `--client-key`."""
-JSON: ContextVar[bool] = ContextVar("json", default=False)
+JSON_OUTPUT: ContextVar[bool] = ContextVar("json", default=False)
 """Whether the running command prints JSON."""
 
 
-def say(values: Mapping[str, Any], title: str = "", *, scripts: Mapping[str, Any] | None = None) -> None:
+def print_values(
+    values: Mapping[str, Any], title: str = "", *, scripts: Mapping[str, Any] | None = None
+) -> None:
     """Print a titled list of names and values. With `--json`, print an object instead: `scripts` if given, else `values`."""
-    if JSON.get():
+    if JSON_OUTPUT.get():
         sys.stdout.write(json.dumps(values if scripts is None else scripts, indent=2) + "\n")
         sys.stdout.flush()
         return
@@ -30,19 +32,19 @@ def say(values: Mapping[str, Any], title: str = "", *, scripts: Mapping[str, Any
         typer.secho(title, bold=True)
     width = max(map(len, values), default=0)
     for name, value in values.items():
-        label = typer.style(plain(name).replace("_", " ").ljust(width), dim=True)
-        typer.echo(f"{label}  {plain(_shown(value))}")
+        label = typer.style(one_line(name).replace("_", " ").ljust(width), dim=True)
+        typer.echo(f"{label}  {one_line(_format_value(value))}")
 
 
-def table(
+def print_table(
     title: str, rows: list[dict[str, Any]], *, empty: str = "", scripts: Mapping[str, Any] | None = None
 ) -> None:
-    """Print rows with the same names as a table, or the note `empty`. With `--json`, print an object as `say` does."""
-    if JSON.get():
-        say({title.lower(): rows}, scripts=scripts)
+    """Print rows with the same names as a table, or the note `empty`. With `--json`, print an object as `print_values` does."""
+    if JSON_OUTPUT.get():
+        print_values({title.lower(): rows}, scripts=scripts)
         return
     if not rows:
-        note(empty)
+        print_note(empty)
         return
     from rich.console import Console
     from rich.table import Table
@@ -52,61 +54,61 @@ def table(
     for name in rows[0]:
         shown.add_column(name.replace("_", " "), header_style="dim", overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(plain(_shown(value))) for value in row.values()))
+        shown.add_row(*(Text(one_line(_format_value(value))) for value in row.values()))
     Console(highlight=False).print(shown)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Print one line for people on stderr, so that `--json` stays clean. Long lines are cut."""
-    shown = plain(text[:NOTE_MAX]) + (" …" if len(text) > NOTE_MAX else "")
+    shown = one_line(text[:NOTE_MAX]) + (" …" if len(text) > NOTE_MAX else "")
     sys.stderr.write(shown + "\n")
     sys.stderr.flush()
 
 
-def notes() -> Callable[[str], None]:
-    """Return a `note` that skips a line equal to the previous one."""
+def note_printer() -> Callable[[str], None]:
+    """Return a `print_note` that skips a line equal to the previous one."""
     last = ""
 
     def tell(text: str) -> None:
         nonlocal last
         if text != last:
-            note(text)
+            print_note(text)
         last = text
 
     return tell
 
 
-def fail(message: str, *, cause: str | None = None, code: int = 1) -> NoReturn:
+def end_with_error(message: str, *, cause: str | None = None, code: int = 1) -> NoReturn:
     """End the command with an error message."""
-    if JSON.get():
+    if JSON_OUTPUT.get():
         sys.stdout.write(json.dumps({"error": message, "cause": cause}) + "\n")
     else:
-        sys.stderr.write(f"veilsum: {plain(message)}\n")
+        sys.stderr.write(f"veilsum: {one_line(message)}\n")
     raise typer.Exit(code)
 
 
-def lacks(*modules: str) -> bool:
+def lacks_modules(*modules: str) -> bool:
     """Whether any of these top-level modules is not installed. Imports nothing."""
     return any(find_spec(name) is None for name in modules)
 
 
-_EXTRAS = {
+_MODULES_OF_EXTRA = {
     "service": ("fastapi", "obstore", "sqlalchemy", "structlog", "uvicorn"),
     "training": ("sklearn", "torch"),
 }
 
 
-def need(what: str, *extras: str) -> None:
+def require_extras(what: str, *extras: str) -> None:
     """End the command unless the modules of these extras are installed."""
-    if lacks(*(module for extra in extras for module in _EXTRAS[extra])):
-        fail(f"{what} needs more than is installed: pip install 'veilsum[{','.join(extras)}]'")
+    if lacks_modules(*(module for extra in extras for module in _MODULES_OF_EXTRA[extra])):
+        end_with_error(f"{what} needs more than is installed: pip install 'veilsum[{','.join(extras)}]'")
 
 
 _UNAUTHORISED_HINT = "Set VEILSUM_OPERATOR_TOKEN to a valid one, or name its file by `veilsum --token-file`"
 
 
 @contextmanager
-def reported(*, as_json: bool) -> Iterator[None]:
+def reporting_errors(*, as_json: bool) -> Iterator[None]:
     """Report errors that a user can fix as messages. Other errors keep their traceback."""
     from pydantic import ValidationError
 
@@ -115,28 +117,28 @@ def reported(*, as_json: bool) -> Iterator[None]:
     from veilsum.protocol.errors import Misuse, PeerFault
     from veilsum.protocol.forms import first_fault
 
-    before = JSON.set(as_json)
+    before = JSON_OUTPUT.set(as_json)
     try:
         yield
     except PeerFault as fault:
         hint = f". {_UNAUTHORISED_HINT}" if fault.cause.value == "unauthorised" else ""
-        fail(f"{fault}{hint}", cause=fault.cause.value)
+        end_with_error(f"{fault}{hint}", cause=fault.cause.value)
     except ValidationError as error:
-        fail(first_fault(error))
+        end_with_error(first_fault(error))
     except (Misuse, CalibrationError, ClientError) as error:
-        fail(str(error))
+        end_with_error(str(error))
     except OSError as error:
-        fail(_of_system(error))
+        end_with_error(_of_system(error))
     except MemoryError as error:
         what = str(error) or "allocation failed"
-        fail(f"out of memory ({what}): use fewer classes or features, or a larger machine")
+        end_with_error(f"out of memory ({what}): use fewer classes or features, or a larger machine")
     except KeyboardInterrupt:
-        fail("stopped", code=130)
+        end_with_error("stopped", code=130)
     finally:
-        JSON.reset(before)
+        JSON_OUTPUT.reset(before)
 
 
-def plain(text: str) -> str:
+def one_line(text: str) -> str:
     """Put text on one line, without control characters: text from a coordinator could otherwise move the cursor."""
     return "".join(each if each.isprintable() else " " if each.isspace() else "�" for each in text)
 
@@ -157,19 +159,19 @@ def _of_system(error: OSError) -> str:
             return str(error)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value)) or "–"
+        return ", ".join(map(_format_value, value)) or "–"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {_format_value(item)}" for name, item in value.items())
     return str(value)
 
 
-def clock(moment_s: float | None) -> str:
+def format_time(moment_s: float | None) -> str:
     """Format a Unix time: time of day today, date and time otherwise."""
     if moment_s is None:
         return "–"

@@ -31,10 +31,10 @@ Labels = npt.NDArray[np.integer[Any]]
 Part = tuple[Features, Labels]
 
 MAX_CLASSES = 65_535
-_DRAWS = 1 << 32
-_WANTED = ("features", "labels", "ids")
-_RECORD = b"veilsum calibration record 2 "
-_INDEX = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
+_HOLD_OUT_DRAWS = 1 << 32
+_ARRAY_NAMES = ("features", "labels", "ids")
+_RECORD_COLUMN = b"veilsum calibration record 2 "
+_INDEX_COLUMN = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
 """Column names that pandas gives to the index of a data frame."""
 
 
@@ -90,7 +90,7 @@ class Moments:
     scale: Features
 
     @classmethod
-    def of(cls, features: Features) -> Self:
+    def of_features(cls, features: Features) -> Self:
         """Compute mean and standard deviation of each column, over finite rows; the scale of a constant column is 1."""
         rows = features[np.isfinite(features).all(axis=1)].astype(np.float64)
         if not len(rows):
@@ -101,8 +101,8 @@ class Moments:
         return cls(mean, np.where(varied & (scale > 0), scale, 1.0))
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a file written by `save`. Raises Misuse for any other file."""
+    def load_moments(cls, path: Path) -> Self:
+        """Read a file written by `save_moments`. Raises Misuse for any other file."""
         try:
             arrays = load_file(path)
             mean, scale = arrays["mean"], arrays["scale"]
@@ -113,11 +113,11 @@ class Moments:
             raise Misuse(f"{path}: expected a finite mean and a scale above 0 for each feature")
         return cls(mean, scale)
 
-    def save(self, path: Path) -> None:
+    def save_moments(self, path: Path) -> None:
         """Write the moments to a safetensors file."""
         write_durably(path, save({"mean": self.mean, "scale": self.scale}))
 
-    def apply(self, features: Array) -> Features:
+    def standardise(self, features: Array) -> Features:
         """Standardise (n, dim) features; returns float64."""
         if features.ndim != 2 or features.shape[1] != len(self.mean):
             raise Misuse(
@@ -136,8 +136,8 @@ def moments_in(path: Path, parts: Sequence[Features]) -> Moments:
                 f"files have {', '.join(map(str, sorted(widths)))} features, expected the same number in each"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        Moments.of(np.concatenate(parts)).save(path)
-    return Moments.load(path)
+        Moments.of_features(np.concatenate(parts)).save_moments(path)
+    return Moments.load_moments(path)
 
 
 class _Found(NamedTuple):
@@ -161,15 +161,15 @@ def read_table(path: Path, id_column: str | None = None) -> Table:
     """
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     kind = "".join(suffixes if suffixes[-1:] == [".gz"] else suffixes[-1:])
-    reader = _READERS.get(kind)
+    reader = _READER_OF_SUFFIX.get(kind)
     if reader is None:
-        raise Misuse(f"{path}: unknown format {kind or '(none)'}, expected {', '.join(_READERS)}")
-    if id_column is not None and reader not in {_csv, _parquet}:
+        raise Misuse(f"{path}: unknown format {kind or '(none)'}, expected {', '.join(_READER_OF_SUFFIX)}")
+    if id_column is not None and reader not in {_read_csv, _read_parquet}:
         raise Misuse(f"--id-column is for tables: {kind} files hold an array `ids`")
-    arrays, names = _read(path, reader, id_column)
+    arrays, names = _read_arrays(path, reader, id_column)
     missing = [name for name in ("features", "labels") if name not in arrays]
     if missing:
-        kind_of = "column" if reader in {_csv, _parquet} else "array"
+        kind_of = "column" if reader in {_read_csv, _read_parquet} else "array"
         wanted = ["label" if kind_of == "column" and name == "labels" else name for name in missing]
         raise Misuse(
             f"{path} has no {' and no '.join(missing)}: its {kind_of}s are {', '.join(names) or 'none'}. Add or rename "
@@ -191,7 +191,7 @@ def read_records(
     """Read records. Raises Misuse as `read_table` does, and if features, labels or ids have a wrong shape or type."""
     rows = read_table(path, id_column)
     with of_file(path):
-        features = rows.features if moments is None else moments.apply(rows.features)
+        features = rows.features if moments is None else moments.standardise(rows.features)
         return FileRecords(features, rows.labels, rows.ids, held_out)
 
 
@@ -202,7 +202,7 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
         Misuse: the labels are numbers that are not class indices, or there are too few or too many classes.
     """
     labels = {one_spelling(text) for part in parts for text in part.texts} - {""}
-    if all(map(_number, labels)):
+    if all(map(_is_number, labels)):
         if not all(label.isdecimal() and int(label) < MAX_CLASSES for label in labels):
             raise Misuse(
                 f"labels are numbers, but not class indices from 0 to {MAX_CLASSES - 1}: number the classes from 0, leave "
@@ -215,7 +215,7 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
     return keys
 
 
-def divide(
+def divide_records(
     features: Features, labels: Labels, ids: Sequence[bytes] | None, bounds: Sequence[float]
 ) -> list[Part]:
     """Divide (n, dim) features, no row all zeros, and (n,) labels into one part for each interval of 0 to 1 between `bounds`.
@@ -229,7 +229,9 @@ def divide(
             row.tobytes() + int(label).to_bytes(8, "little") for row, label in zip(rows, labels, strict=True)
         ]
     drawn = [
-        int.from_bytes(hashlib.sha256(_RECORD + each).digest()[-8:], "little") % _DRAWS / _DRAWS
+        int.from_bytes(hashlib.sha256(_RECORD_COLUMN + each).digest()[-8:], "little")
+        % _HOLD_OUT_DRAWS
+        / _HOLD_OUT_DRAWS
         for each in ids
     ]
     places = np.searchsorted(bounds, drawn, side="right")
@@ -258,7 +260,7 @@ def of_file(*paths: Path) -> Iterator[None]:
         raise Misuse(f"{', '.join(map(str, paths))}: {error}") from error
 
 
-def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
+def _read_arrays(path: Path, reader: Any, id_column: str | None) -> _Found:
     if not path.is_file():
         raise Misuse(f"{path} does not exist, or is not a file")
     try:
@@ -275,40 +277,40 @@ def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
     return found
 
 
-def _npz(path: Path, _id_column: str | None) -> _Found:
+def _read_npz(path: Path, _id_column: str | None) -> _Found:
     if not zipfile.is_zipfile(path):
         raise Misuse(f"{path} is not an .npz archive: write it with numpy.savez")
     with np.load(path, allow_pickle=False) as archive:
-        return _Found({name: archive[name] for name in _WANTED if name in archive.files}, archive.files)
+        return _Found({name: archive[name] for name in _ARRAY_NAMES if name in archive.files}, archive.files)
 
 
-def _safetensors(path: Path, _id_column: str | None) -> _Found:
+def _read_safetensors(path: Path, _id_column: str | None) -> _Found:
     from safetensors import safe_open  # noqa: PLC0415 - only this format needs it
 
     with safe_open(path, framework="numpy") as file:
         names = list(file.keys())
-        kinds = {name: file.get_slice(name).get_dtype() for name in _WANTED if name in names}
+        kinds = {name: file.get_slice(name).get_dtype() for name in _ARRAY_NAMES if name in names}
         strange = [
             f"{name} of {kind}"
             for name, kind in kinds.items()
-            if kind not in _SAFE or (kind == "BF16" and name != "features")
+            if kind not in _SAFE_DTYPES or (kind == "BF16" and name != "features")
         ]
         if strange:
             raise Misuse(
-                f"{path} holds {', '.join(strange)}; expected {', '.join(_SAFE)}; BF16 for features alone"
+                f"{path} holds {', '.join(strange)}; expected {', '.join(_SAFE_DTYPES)}; BF16 for features alone"
             )
         found = {
-            name: _bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
+            name: _read_bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
             for name, kind in kinds.items()
         }
     return _Found(found, names)
 
 
-_SAFE = ("F16", "BF16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
+_SAFE_DTYPES = ("F16", "BF16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
 """Supported safetensors types: numpy's, and bfloat16."""
 
 
-def _bfloat16(path: Path, name: str) -> Array:
+def _read_bfloat16(path: Path, name: str) -> Array:
     """Read a bfloat16 array as float32, which holds each value exactly. The caller has checked the file's header."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -319,7 +321,7 @@ def _bfloat16(path: Path, name: str) -> Array:
     return (halves.astype(np.uint32) << 16).view(np.float32).reshape(about["shape"])
 
 
-def _parquet(path: Path, id_column: str | None) -> _Found:
+def _read_parquet(path: Path, id_column: str | None) -> _Found:
     try:
         from pyarrow import parquet  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -329,19 +331,19 @@ def _parquet(path: Path, id_column: str | None) -> _Found:
     about = table.schema.pandas_metadata or {}
     index = [each for each in about.get("index_columns", ()) if each not in ("label", id_column)]
     _check_names(path, table.column_names, index)
-    columns = {name: _column(table.column(name)) for name in table.column_names}
+    columns = {name: _column_values(table.column(name)) for name in table.column_names}
     if "features" in columns and columns["features"].ndim == 2:  # embeddings in one column of lists
-        ids = _ids(path, columns, id_column)
+        ids = _take_ids(path, columns, id_column)
         if others := sorted({*columns} - {"features", "label"}):
             raise Misuse(
                 f"{path}: column {', '.join(others)} is neither label nor id, and features are lists: remove it, or rename it id"
             )
-        labels = {"labels": _texts(columns["label"])} if "label" in columns else {}
+        labels = {"labels": _to_texts(columns["label"])} if "label" in columns else {}
         return _Found({"features": columns["features"], **labels, **ids}, list(columns))
-    return _columns(path, columns, id_column)
+    return _read_columns(path, columns, id_column)
 
 
-def _column(column: Any) -> Array:
+def _column_values(column: Any) -> Array:
     """Return a column's values; for a column of lists of one length, a matrix."""
     from pyarrow import types  # noqa: PLC0415 - an extra
 
@@ -353,7 +355,7 @@ def _column(column: Any) -> Array:
     return values
 
 
-def _texts(values: Array) -> Array:
+def _to_texts(values: Array) -> Array:
     """Convert an object array of text or bytes to numpy's type, with "" for missing values. Other arrays are unchanged."""
     if values.dtype != object:
         return values
@@ -361,7 +363,7 @@ def _texts(values: Array) -> Array:
     return np.array(found) if {type(each) for each in found} in ({str}, {bytes}) else values
 
 
-def _pt(path: Path, _id_column: str | None) -> _Found:
+def _read_pt(path: Path, _id_column: str | None) -> _Found:
     """Read a dictionary of tensors that `torch.save` wrote; other objects are not unpickled."""
     try:
         import torch  # noqa: PLC0415 - an extra
@@ -370,7 +372,7 @@ def _pt(path: Path, _id_column: str | None) -> _Found:
     held = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(held, dict):
         raise Misuse(f"{path} holds a {type(held).__name__}, expected a dictionary with features and labels")
-    given = {name: held[name] for name in _WANTED if name in held}
+    given = {name: held[name] for name in _ARRAY_NAMES if name in held}
     if (
         getattr(given.get("features"), "dtype", None) == torch.bfloat16
     ):  # never for labels: bfloat16 can't represent 257
@@ -378,16 +380,16 @@ def _pt(path: Path, _id_column: str | None) -> _Found:
     return _Found({name: as_array(each) for name, each in given.items()}, [str(name) for name in held])
 
 
-_DELIMITERS = ",;\t|"
+_CSV_DELIMITERS = ",;\t|"
 
 
-def _csv(path: Path, id_column: str | None) -> _Found:
+def _read_csv(path: Path, id_column: str | None) -> _Found:
     """Read a table with a header. The column `label` holds labels; the other columns are features, or ids."""
     opened = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
         names = file.readline()
         file.seek(0)
-        delimiter = max(_DELIMITERS, key=names.count)  # csv.Sniffer also guesses letters
+        delimiter = max(_CSV_DELIMITERS, key=names.count)  # csv.Sniffer also guesses letters
         reader = csv.reader(file, delimiter=delimiter)
         header, lines, rows = next(reader, []), list[int](), list[list[str]]()
         first = reader.line_num + 1  # first line of the next row: a quoted cell may hold line breaks
@@ -410,40 +412,44 @@ def _csv(path: Path, id_column: str | None) -> _Found:
     columns = dict(zip(header, map(np.array, zip(*rows, strict=True)), strict=True))
     ids = "id" if id_column is None else id_column
     values = {
-        name: _whole(each) if name == "label" else each if name == ids else _numbers(path, name, each, lines)
+        name: _to_integers(each)
+        if name == "label"
+        else each
+        if name == ids
+        else _to_numbers(path, name, each, lines)
         for name, each in columns.items()
     }
-    return _columns(path, values, id_column)
+    return _read_columns(path, values, id_column)
 
 
-def _whole(texts: Array) -> Array:
+def _to_integers(texts: Array) -> Array:
     """Convert a column of text to int64 if all values are integers; otherwise return it unchanged."""
     try:
-        return texts if _grouped(texts).any() else texts.astype(np.int64)
+        return texts if _has_underscore(texts).any() else texts.astype(np.int64)
     except (ValueError, OverflowError):
         return texts
 
 
-def _numbers(path: Path, name: str, texts: Array, lines: Sequence[int]) -> Array:
+def _to_numbers(path: Path, name: str, texts: Array, lines: Sequence[int]) -> Array:
     """Convert a column of text to float64, with NaN for empty text or NA. Raises Misuse, which names the first bad line, not its text."""
     texts = np.where((texts == "") | (texts == "NA"), "nan", texts)
-    texts = np.where(_grouped(texts), "not a number", texts)
+    texts = np.where(_has_underscore(texts), "not a number", texts)
     try:
         return texts.astype(np.float64)
     except (ValueError, OverflowError):
-        line = next(line for line, text in zip(lines, texts.tolist(), strict=True) if not _number(text))
+        line = next(line for line, text in zip(lines, texts.tolist(), strict=True) if not _is_number(text))
     raise Misuse(
         f"{path}: line {line}, column {name} does not hold a number: name a column of ids by --id-column, remove other columns "
         "of text, and write numbers with a decimal point"
     )
 
 
-def _grouped(texts: Array) -> npt.NDArray[np.bool_]:
+def _has_underscore(texts: Array) -> npt.NDArray[np.bool_]:
     """Mark texts with an underscore, which numpy would read as numbers, as Python does: 1_0 is a label, not 10."""
     return np.char.find(texts, "_") >= 0
 
 
-def _number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
@@ -455,29 +461,29 @@ def _check_names(path: Path, names: Sequence[str], index: Sequence[Any] = ()) ->
     """Refuse repeated columns, and a data frame's index, which is not a feature (Misuse)."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise Misuse(f"{path}: several columns are named {', '.join(twice)}")
-    if indices := [name for name in names if _INDEX.fullmatch(name) or name in index]:
+    if indices := [name for name in names if _INDEX_COLUMN.fullmatch(name) or name in index]:
         raise Misuse(
             f"{path}: column {', '.join(map(repr, indices))} is the index of a data frame, not a feature: write the file with "
             "index=False"
         )
 
 
-def _ids(path: Path, columns: dict[str, Array], id_column: str | None) -> dict[str, Array]:
+def _take_ids(path: Path, columns: dict[str, Array], id_column: str | None) -> dict[str, Array]:
     """Take the id column out of the columns."""
     name = "id" if id_column is None else id_column
     if name in columns:
-        return {"ids": _texts(columns.pop(name))}
+        return {"ids": _to_texts(columns.pop(name))}
     if id_column is not None:
         raise Misuse(f"{path} has no column {id_column}; it has: {', '.join(columns)}")
     return {}
 
 
-def _columns(path: Path, columns: dict[str, Array], id_column: str | None) -> _Found:
+def _read_columns(path: Path, columns: dict[str, Array], id_column: str | None) -> _Found:
     """Read labels and ids from their columns, and one feature from each other column."""
     found = _Found({}, list(columns))
-    found.arrays.update(_ids(path, columns, id_column))
+    found.arrays.update(_take_ids(path, columns, id_column))
     if (labels := columns.pop("label", None)) is not None:
-        found.arrays["labels"] = _texts(labels)
+        found.arrays["labels"] = _to_texts(labels)
     if ours := [name for name in columns if name.casefold() in {"id", "ids", "label", "labels"}]:
         raise Misuse(
             f"{path}: column {', '.join(ours)} is not a feature: name labels label and ids id, or pass --id-column; remove others"
@@ -493,10 +499,10 @@ def _columns(path: Path, columns: dict[str, Array], id_column: str | None) -> _F
     return found
 
 
-_READERS = {
-    ".npz": _npz,
-    ".safetensors": _safetensors,
-    ".pt": _pt,
-    ".parquet": _parquet,
-    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), _csv),
+_READER_OF_SUFFIX = {
+    ".npz": _read_npz,
+    ".safetensors": _read_safetensors,
+    ".pt": _read_pt,
+    ".parquet": _read_parquet,
+    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), _read_csv),
 }

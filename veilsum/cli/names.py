@@ -8,19 +8,19 @@ from veilsum.protocol.errors import Misuse
 ROUND_DIGITS = 16
 
 
-def _hexadecimal(digits: int, what: str, source: str, text: str) -> str:
+def _parse_hex(digits: int, what: str, source: str, text: str) -> str:
     """Normalise `text` of that many hex digits to lower case. Raises Misuse for any other text, including an empty one."""
     if not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", text):
         raise Misuse(f"invalid {what} {text!r}: expected {digits} hex digits; {source}")
     return text.lower()
 
 
-federation_id = partial(_hexadecimal, 64, "federation id", "`veilsum admin new` prints it")
-cohort_id = partial(_hexadecimal, 64, "cohort id", "`veilsum operator cohort open` prints it")
-round_id = partial(_hexadecimal, ROUND_DIGITS, "round id", "`veilsum operator run` prints it")
-public_key = partial(_hexadecimal, 64, "public key", "ask its owner for it")
-digest = partial(_hexadecimal, 64, "digest", "copy all of it")
-_context = partial(_hexadecimal, 64, "context", "copy all of it from the member's message")
+federation_id = partial(_parse_hex, 64, "federation id", "`veilsum admin new` prints it")
+cohort_id = partial(_parse_hex, 64, "cohort id", "`veilsum operator cohort open` prints it")
+round_id = partial(_parse_hex, ROUND_DIGITS, "round id", "`veilsum operator run` prints it")
+public_key = partial(_parse_hex, 64, "public key", "ask its owner for it")
+digest = partial(_parse_hex, 64, "digest", "copy all of it")
+_context = partial(_parse_hex, 64, "context", "copy all of it from the member's message")
 
 
 def round_or_context(text: str) -> tuple[str, str | None]:

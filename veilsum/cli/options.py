@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.cli.console import reported
+from veilsum.cli.console import reporting_errors
 from veilsum.protocol.errors import Misuse
 from veilsum.system.exposure import refuse_loose_mode
 
@@ -34,19 +34,19 @@ Standardise = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 DEFAULT_URL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
-TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
+OPERATOR_TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
 """The operator's token from `veilsum --token-file`; it takes precedence over other sources."""
 
 
-def _chosen(value: str | None) -> str | None:
-    return TOKEN.get() or value
+def _choose_token(value: str | None) -> str | None:
+    return OPERATOR_TOKEN.get() or value
 
 
 Token = Annotated[
     str | None,
     typer.Option(
         envvar="VEILSUM_OPERATOR_TOKEN",
-        callback=_chosen,
+        callback=_choose_token,
         help="The operator's token. Command lines are visible to other users: prefer the variable or `veilsum --token-file`.",
         show_default=False,
     ),
@@ -104,31 +104,31 @@ Connect = Callable[..., AbstractContextManager["Operator"]]
 """`veilsum.cli.remote.operator`, bound to the connection's options; takes its other keywords."""
 
 
-def reporting(command: Command) -> Command:
+def report_errors(command: Command) -> Command:
     """Add the option `--json` to a command, and report errors that a user can fix as messages."""
 
     @wraps(command)
     def run(*, json_: bool, **options: Any) -> None:
-        with reported(as_json=json_):
+        with reporting_errors(as_json=json_):
             command(**options)
 
     return _with_options(run, command, json_=(AsJson, False))
 
 
 def at_coordinator(*, token: bool) -> Callable[[Command], Command]:
-    """Add `--url`, `--ca` and, with `token`, `--token` to a `reporting` command. Its argument `connect` is bound to their values."""
+    """Add `--url`, `--ca` and, with `token`, `--token` to a `report_errors` command. Its argument `connect` is bound to their values."""
 
-    def decorated(command: Command) -> Command:
+    def decorate_command(command: Command) -> Command:
         @wraps(command)
         def run(*, url: str, ca: Path | None, token: str | None = None, **options: Any) -> None:
-            from veilsum.cli.remote import operator
+            from veilsum.cli.remote import open_operator
 
-            command(connect=partial(operator, url, token, ca), **options)
+            command(connect=partial(open_operator, url, token, ca), **options)
 
         own = {"token": (Token, None)} if token else {}
-        return reporting(_with_options(run, command, url=(Url, DEFAULT_URL), **own, ca=(Ca, None)))
+        return report_errors(_with_options(run, command, url=(Url, DEFAULT_URL), **own, ca=(Ca, None)))
 
-    return decorated
+    return decorate_command
 
 
 def _with_options(run: Command, command: Command, **added: tuple[Any, Any]) -> Command:

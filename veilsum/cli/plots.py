@@ -62,7 +62,7 @@ _STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def drawing(
+def new_figure(
     size: tuple[float, float], columns: int = 1, width_ratios: tuple[float, ...] | None = None
 ) -> Iterator[tuple[Figure, tuple[Axes, ...]]]:
     """Make an empty figure of `size` inches in the house style, and its axes from left to right."""
@@ -76,7 +76,7 @@ def drawing(
         yield drawn, tuple(axes[0])
 
 
-def page(package: str, **values: Any) -> str:
+def render_page(package: str, **values: Any) -> str:
     """Render a package's `report.html`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only reports load it
 
@@ -102,12 +102,12 @@ def legend_above(axes: Axes) -> None:
     axes.set_title(axes.get_title(loc="left"), pad=_ABOVE_LEGEND)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration, in milliseconds below one second."""
     return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def uri(drawn: Figure, image: Literal["svg", "png"] = "svg") -> str:
+def data_uri(drawn: Figure, image: Literal["svg", "png"] = "svg") -> str:
     """Encode a figure as a data URI. The same figure gives the same bytes."""
     buffer = io.BytesIO()
     drawn.savefig(buffer, format=image, dpi=160, metadata={"Date": None} if image == "svg" else None)
@@ -119,24 +119,24 @@ def phase_timeline(seconds: Mapping[str, float]) -> str:
     """Draw one bar per phase, in order, each starting where the previous one ended."""
     durations = np.array(list(seconds.values()))
     ends = np.cumsum(durations)
-    with drawing((7.2, 1.2 + 0.4 * len(durations))) as (figure, (axes,)):
+    with new_figure((7.2, 1.2 + 0.4 * len(durations))) as (figure, (axes,)):
         bars = axes.barh(list(seconds), durations, left=ends - durations, color=BLUE, height=0.5)
-        axes.bar_label(bars, [duration(value) for value in durations], padding=5, fontsize=9)
+        axes.bar_label(bars, [format_duration(value) for value in durations], padding=5, fontsize=9)
         axes.invert_yaxis()
         axes.set(
             xlim=(0, float(ends[-1]) * 1.1),
             xlabel="seconds since the start",
-            title=f"Phases: {duration(float(ends[-1]))} in total",
+            title=f"Phases: {format_duration(float(ends[-1]))} in total",
         )
         axes.grid(visible=True, axis="x")
         axes.spines["left"].set_visible(False)
-        return uri(figure)
+        return data_uri(figure)
 
 
 def ridge_curve(ridges: FloatArray, errors: FloatArray, chosen: float) -> str:
     """Draw the error, (m,), at each ridge λ, (m,) ascending, and mark the chosen one."""
     best = int(np.argmin(np.abs(ridges - chosen)))
-    with drawing((7.2, 3.4)) as (figure, (axes,)):
+    with new_figure((7.2, 3.4)) as (figure, (axes,)):
         axes.plot(ridges, errors, color=BLUE, linewidth=2)
         axes.axvline(ridges[best], color=ORANGE, linewidth=1, linestyle=(0, (4, 3)))
         axes.plot(ridges[best], errors[best], "o", color=ORANGE, markersize=8)
@@ -152,7 +152,7 @@ def ridge_curve(ridges: FloatArray, errors: FloatArray, chosen: float) -> str:
         )
         axes.set(xscale="log", xlabel="ridge λ", ylabel="error", title="λ by generalised cross-validation")
         axes.grid(visible=True, axis="y")
-        return uri(figure)
+        return data_uri(figure)
 
 
 def label_distribution(counts: IntArray) -> str:
@@ -161,7 +161,7 @@ def label_distribution(counts: IntArray) -> str:
     width, height = min(0.42, 12 / classes), min(0.34, 14 / members)  # a cell's, in inches
     diameter = 72 * 0.9 * min(width, height)  # the largest disc's, in points
     size = (3.0 + width * classes, 1.3 + height * members)
-    with drawing(size, columns=2, width_ratios=(width * classes, 2.0)) as (figure, (cells, totals)):
+    with new_figure(size, columns=2, width_ratios=(width * classes, 2.0)) as (figure, (cells, totals)):
         member, label = np.nonzero(counts)
         areas = diameter**2 * counts[member, label] / counts.max()
         cells.scatter(label, member, s=areas, color=BLUE, linewidths=0)
@@ -179,11 +179,11 @@ def label_distribution(counts: IntArray) -> str:
         cells.grid(visible=True)
         cells.spines[["left", "bottom"]].set_visible(False)
         sizes = counts.sum(axis=1)
-        _totals(totals, sizes, "records", [str(sizes[k]) if k in rows else "" for k in range(members)])
-        return uri(figure)
+        _draw_totals(totals, sizes, "records", [str(sizes[k]) if k in rows else "" for k in range(members)])
+        return data_uri(figure)
 
 
-def _totals(axes: Axes, records: IntArray, label: str, shown: Sequence[str] | None = None) -> None:
+def _draw_totals(axes: Axes, records: IntArray, label: str, shown: Sequence[str] | None = None) -> None:
     """Draw a bar of records next to each row of the plot on the left."""
     bars = axes.barh(range(len(records)), records, color=GREY, height=0.55)
     axes.bar_label(bars, shown, padding=4, fontsize=9)
@@ -205,7 +205,7 @@ def per_class_accuracy(
     order = np.argsort(before, kind="stable")
     low, high = 100 * np.asarray(before)[order], 100 * np.asarray(after)[order]
     rows = np.arange(len(order))
-    with drawing((7.2, 1.5 + 0.32 * len(order))) as (figure, (axes,)):
+    with new_figure((7.2, 1.5 + 0.32 * len(order))) as (figure, (axes,)):
         axes.hlines(rows, low, high, color=PALE, linewidth=3)
         axes.scatter(
             low, rows, s=105, color="white", edgecolors=ORANGE, linewidths=2, label=labels[0], zorder=3
@@ -223,10 +223,10 @@ def per_class_accuracy(
         axes.grid(visible=True, axis="x")
         axes.spines["left"].set_visible(False)
         legend_above(axes)
-        return uri(figure)
+        return data_uri(figure)
 
 
-_ROUNDING = 1e-10
+_ROUNDING_SHARE = 1e-10
 _MANY_CLASSES = 60  # more names would overlap
 
 
@@ -236,7 +236,7 @@ def reliability_diagram(confidence: FloatArray, accuracy: FloatArray, records: I
     Each argument has shape (B,), for B equal bins of 0..1. Empty bins are not drawn.
     """
     held, bins = records > 0, len(records)
-    with drawing((7.2, 3.9), columns=2, width_ratios=(1.15, 1.0)) as (figure, (diagram, sizes)):
+    with new_figure((7.2, 3.9), columns=2, width_ratios=(1.15, 1.0)) as (figure, (diagram, sizes)):
         diagram.plot(
             [0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="perfect calibration"
         )
@@ -254,7 +254,7 @@ def reliability_diagram(confidence: FloatArray, accuracy: FloatArray, records: I
         sizes.set(xlim=(0, 1.02), xlabel="confidence", ylabel="records")
         sizes.set_title("Records by confidence", pad=_ABOVE_LEGEND)
         sizes.grid(visible=True, axis="y")
-        return uri(figure)
+        return data_uri(figure)
 
 
 def class_recalls(recalls: FloatArray, records: IntArray) -> str:
@@ -266,7 +266,7 @@ def class_recalls(recalls: FloatArray, records: IntArray) -> str:
     order = held[np.argsort(recalls[held], kind="stable")][:_MANY_CLASSES]
     overall = 100 * float(recalls @ records / records.sum())
     rows = np.arange(len(order))
-    with drawing((7.2, 1.6 + 0.3 * len(order)), columns=2, width_ratios=(3.0, 1.0)) as (figure, axes):
+    with new_figure((7.2, 1.6 + 0.3 * len(order)), columns=2, width_ratios=(3.0, 1.0)) as (figure, axes):
         shares, totals = axes
         shares.hlines(rows, overall, 100 * recalls[order], color=PALE, linewidth=3)
         shares.axvline(
@@ -281,18 +281,18 @@ def class_recalls(recalls: FloatArray, records: IntArray) -> str:
         shares.grid(visible=True, axis="x")
         shares.spines["left"].set_visible(False)
         legend_above(shares)
-        _totals(totals, records[order], "records held out")
-        return uri(figure)
+        _draw_totals(totals, records[order], "records held out")
+        return data_uri(figure)
 
 
-def eigenvalues(values: FloatArray, ridge: float | None) -> str:
+def draw_eigenvalues(values: FloatArray, ridge: float | None) -> str:
     """Draw the eigenvalues of V in descending order, and the ridge λ if there is one.
 
     Eigenvalues below 10⁻¹⁰ of the largest are rounding errors and are not drawn.
     """
     falling = np.sort(values)[::-1]
-    seen = falling > _ROUNDING * falling[0]
-    with drawing((7.2, 3.6)) as (figure, (axes,)):
+    seen = falling > _ROUNDING_SHARE * falling[0]
+    with new_figure((7.2, 3.6)) as (figure, (axes,)):
         index = np.arange(1, len(falling) + 1)[seen]
         axes.plot(index, falling[seen], "o", color=BLUE, markersize=4, label="eigenvalue")
         if ridge:
@@ -301,4 +301,4 @@ def eigenvalues(values: FloatArray, ridge: float | None) -> str:
         axes.grid(visible=True, axis="y")
         axes.locator_params(axis="x", integer=True)
         legend_above(axes)
-        return uri(figure)
+        return data_uri(figure)

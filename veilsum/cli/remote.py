@@ -14,7 +14,7 @@ from client_sdk.identity import Identity
 from client_sdk.operator import Operator
 from client_sdk.progress import Progress, Step
 from client_sdk.transport import ClientCertificate, PlainHttpWarning
-from veilsum.cli.console import CLIENT, note, notes
+from veilsum.cli.console import CLIENT_CERTIFICATE, note_printer, print_note
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.rest import CohortView, RoundView
@@ -24,7 +24,7 @@ View = TypeVar("View", CohortView, RoundView)
 
 
 @contextmanager
-def operator(
+def open_operator(
     url: str,
     token: str | None = None,
     ca: Path | None = None,
@@ -37,28 +37,28 @@ def operator(
 
     def retries(event: Progress) -> None:
         if event.step is Step.RETRYING:
-            note(f"No answer from {shown(url)}: {event.detail}")
+            print_note(f"No answer from {shown_address(url)}: {event.detail}")
 
     with (
-        naming(url),
+        name_address(url),
         Operator(
             url,
-            _token(token),
+            _clean_token(token),
             admin=admin,
             member=member,
             progress=retries,
             patience_s=patience_s,
-            verify=trust(ca),
-            cert=certificate(),
+            verify=verify_argument(ca),
+            cert=client_certificate(),
         ) as client,
     ):
         yield client
 
 
 @contextmanager
-def naming(url: str) -> Iterator[None]:
+def name_address(url: str) -> Iterator[None]:
     """Add the coordinator's address to `Unreachable`, and print the SDK's warnings. Raises Misuse for an invalid address."""
-    where, tell = shown(url), notes()
+    where, tell = shown_address(url), note_printer()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", PlainHttpWarning)
@@ -68,7 +68,7 @@ def naming(url: str) -> Iterator[None]:
         raise Unreachable(f"{where}: {error}") from error
 
 
-def shown(url: str) -> str:
+def shown_address(url: str) -> str:
     """Format an address for people, without credentials. Raises Misuse for an invalid address."""
     try:
         parts = urlsplit(url)
@@ -81,7 +81,7 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
 
 
-def trust(ca: Path | None) -> bool | str:
+def verify_argument(ca: Path | None) -> bool | str:
     """Return the SDK's `verify` argument: the system's CAs, or the CAs in a PEM file. Raises Misuse for an unreadable file."""
     if ca is None:
         return True
@@ -92,9 +92,9 @@ def trust(ca: Path | None) -> bool | str:
     return str(ca)
 
 
-def certificate() -> ClientCertificate | None:
+def client_certificate() -> ClientCertificate | None:
     """Return the SDK's `cert` argument: the client certificate from `veilsum --client-cert`. Raises Misuse if it can't be used."""
-    certificate, key = CLIENT.get()
+    certificate, key = CLIENT_CERTIFICATE.get()
     if certificate is None:
         if key is not None:
             raise Misuse("--client-key goes with --client-cert")
@@ -107,7 +107,7 @@ def certificate() -> ClientCertificate | None:
     return str(certificate) if key is None else (str(certificate), str(key))
 
 
-def changes(look: Callable[[int | None], View]) -> Iterator[View]:
+def watch_changes(look: Callable[[int | None], View]) -> Iterator[View]:
     """Yield a view now, and again after each change of its version.
 
     `look` fetches the view. Given a version, it waits until the version changes or the long poll ends.
@@ -125,7 +125,7 @@ def changes(look: Callable[[int | None], View]) -> Iterator[View]:
                 time.sleep(POLL_MIN_S)
 
 
-def _token(token: str | None) -> str | None:
+def _clean_token(token: str | None) -> str | None:
     """Strip whitespace from a token, because a file often ends in a newline. Raises Misuse for invalid characters."""
     stripped = token.strip() if token else None
     if stripped and not (stripped.isascii() and stripped.isprintable()):

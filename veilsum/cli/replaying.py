@@ -10,7 +10,7 @@ from client_sdk.store import Store
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import Erasure, Lost, Survivor
-from veilsum.protocol.replay import Finding, Verdict, replay
+from veilsum.protocol.replay import Finding, Verdict, replay_transcript
 from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES, round_name
 from veilsum.protocol.transcript import Transcript
 
@@ -32,7 +32,11 @@ class NotATranscript(Misuse):
 
 def upload_of(verdict: Verdict, member: str) -> dict[str, Any]:
     """Describe whether a member's upload was counted, and why."""
-    return {"member": member, "counted": verdict.counted(member), "upload": verdict.standing(member).value}
+    return {
+        "member": member,
+        "counted": verdict.counts_upload(member),
+        "upload": verdict.upload_standing(member).value,
+    }
 
 
 def own_upload(verdict: Verdict, folder: Path) -> dict[str, Any]:
@@ -49,17 +53,17 @@ def own_upload(verdict: Verdict, folder: Path) -> dict[str, Any]:
             "forged; pass --admin-key to find out",
         )
     values = upload_of(verdict, identity.member)
-    kept = Store(identity.folder).results(round_name(verdict.attempt.context))
+    kept = Store(identity.folder).result_folder(round_name(verdict.attempt.context))
     header = Evidence.load(kept).header if Evidence.saved_in(kept) else None
     if header is not None:
         verdict.attempt.check_header(header)
         noted = verdict.uploads.get(identity.member)
-        if noted is None or Survivor.of(header) != Survivor.of(noted.header):
+        if noted is None or Survivor.from_header(header) != Survivor.from_header(noted.header):
             values |= {"counted": False, "upload": "not counted: the transcript does not hold this upload"}
     return values
 
 
-def read(path: Path) -> Transcript:
+def read_transcript(path: Path) -> Transcript:
     """Read a transcript's file. Raises NotATranscript if it can't be read or is not a transcript."""
     try:
         if path.exists() and not path.is_file():
@@ -82,9 +86,9 @@ def verdict_on(path: Path, pinned: bytes | None) -> Verdict:
         NotATranscript: the file is not a transcript.
         PeerFault: roster, study, cards or opening are invalid, so nothing can be replayed.
     """
-    transcript = read(path)
+    transcript = read_transcript(path)
     try:
-        return replay(transcript, pinned)
+        return replay_transcript(transcript, pinned)
     except PeerFault as fault:
         if fault.cause in _NO_TRANSCRIPT:
             raise NotATranscript(
@@ -108,17 +112,17 @@ def values_of(verdict: Verdict) -> dict[str, Any]:
         "sequence": attempt.opening.sequence,
         "attempt": attempt.opening.attempt,
         "members": len(attempt.members),
-        "outcome": _outcome(verdict),
+        "outcome": _describe_outcome(verdict),
         "survivors": list(verdict.survivors),
         "evicted": list(verdict.evicted),
         "signed": verdict.signed,
-        "kept": verdict.kept,
-        "findings": [{**asdict(each), "dispute": each.dispute} for each in verdict.findings],
+        "kept": verdict.is_faultless,
+        "findings": [{**asdict(each), "dispute": each.is_dispute} for each in verdict.findings],
         "refusals": [{"member": each.member, "cause": each.cause} for each in verdict.refusals],
     }
 
 
-def lines(verdict: Verdict, path: Path) -> dict[str, Any]:
+def verdict_lines(verdict: Verdict, path: Path) -> dict[str, Any]:
     """Convert a verdict to names and values for people."""
     values = values_of(verdict)
     shown = {
@@ -138,16 +142,16 @@ def lines(verdict: Verdict, path: Path) -> dict[str, Any]:
             f"no: {path.name} was changed, or the coordinator never signed it. It proves what members signed, and nothing "
             "against the coordinator"
         )
-    shown["rules_broken"] = "none" if verdict.kept else "see below"
+    shown["rules_broken"] = "none" if verdict.is_faultless else "see below"
     return shown
 
 
-def rows(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
+def verdict_rows(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
     """Return tables for people: broken rules, disputes, and refusals, which prove nothing."""
     return {
-        "Broken rules": [_row(each) for each in verdict.findings if not each.dispute],
+        "Broken rules": [_finding_row(each) for each in verdict.findings if not each.is_dispute],
         "Disputes: one of the two parties is wrong": [
-            _row(each) for each in verdict.findings if each.dispute
+            _finding_row(each) for each in verdict.findings if each.is_dispute
         ],
         "Refusals (claims, not proofs)": [
             {"who": each.member, "cause": each.cause} for each in verdict.refusals
@@ -155,19 +159,19 @@ def rows(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _outcome(verdict: Verdict) -> str:
+def _describe_outcome(verdict: Verdict) -> str:
     if isinstance(verdict.closing, Lost):
         return "lost: closed by the admin"
     if isinstance(verdict.closing, Erasure):
         return f"void: erased, by {len(verdict.closing.reports)} reports"
     if verdict.certificate is None:
         return "none"
-    if verdict.certificate.void:
+    if verdict.certificate.is_void:
         return f"void: {verdict.certificate.reason}"
     return "certified" if verdict.revealed else "certified, and too few revealed for a sum"
 
 
-def _row(finding: Finding) -> dict[str, Any]:
+def _finding_row(finding: Finding) -> dict[str, Any]:
     where = "whole transcript" if finding.entry is None else f"entry {finding.entry}"
     return {
         "who": " or ".join(finding.parties),

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from veilsum.cli.console import clock, say
+from veilsum.cli.console import format_time, print_values
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import (
-    TRUST,
+    TRUST_SENTENCE,
     CohortView,
     NoiseView,
     PreflightView,
@@ -16,28 +16,28 @@ from veilsum.protocol.rest import (
 )
 from veilsum.study.progress import RunEnd, reason_of
 
-EXACT = "none: an exact sum"
+EXACT_SUM = "none: an exact sum"
 
 
-def line(view: CohortView | RoundView) -> str:
+def progress_line(view: CohortView | RoundView) -> str:
     """Describe the progress of a cohort or round in one line."""
     if isinstance(view, CohortView):
-        return _enrolment(view)
+        return _enrolment_line(view)
     spec = view.spec
-    if (end := RunEnd.of(view)) is not None and not view.ended:
+    if (end := RunEnd.of_round(view)) is not None and not view.ended:
         return f"{spec.name} {spec.period}, {spec.step}: the round {end.explain_to_operator(view)}"
     waiting = f", waiting for {join_names(view.waiting_for)}" if view.waiting_for and not view.ended else ""
-    until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None and not view.ended else ""
+    until = f" until {format_time(view.deadline_s)}" if view.deadline_s is not None and not view.ended else ""
     return (
         f"{spec.name} {spec.period}, {spec.step}: {view.state}, {len(view.uploaded)} of {len(view.members)} uploaded"
         f"{waiting}{until}"
     )
 
 
-def _enrolment(view: CohortView) -> str:
+def _enrolment_line(view: CohortView) -> str:
     missing = sorted(set(view.members) - set(view.cards))
     waiting = (
-        f", waiting for {join_names(missing)} until {clock(view.deadline_s)}"
+        f", waiting for {join_names(missing)} until {format_time(view.deadline_s)}"
         if view.state == "enrolling"
         else ""
     )
@@ -46,34 +46,34 @@ def _enrolment(view: CohortView) -> str:
     )
 
 
-def noise(view: NoiseView | None) -> dict[str, Any]:
+def noise_values(view: NoiseView | None) -> dict[str, Any]:
     """Describe the privacy guarantee, or state that the sum is exact."""
     if view is None:
-        return {"noise": EXACT}
+        return {"noise": EXACT_SUM}
     return {
         "noise": f"ε = {view.spent_epsilon:.3g} spent of {view.study_epsilon:.3g}, at δ = {view.delta:g}",
         "epsilon_of_this_step": view.epsilon,
     }
 
 
-def show(view: CohortView | RoundView | PreflightView) -> None:
+def show_view(view: CohortView | RoundView | PreflightView) -> None:
     """Print a cohort, a round or a preflight."""
     match view:
         case CohortView():
-            title, values = "Cohort", _cohort(view)
+            title, values = "Cohort", _cohort_values(view)
         case RoundView():
-            title, values = "Round", _round(view)
+            title, values = "Round", _round_values(view)
         case PreflightView():
-            title, values = "The next round; not opened", _preflight(view)
-    say(values, title, scripts=view.model_dump(mode="json"))
+            title, values = "The next round; not opened", _preflight_values(view)
+    print_values(values, title, scripts=view.model_dump(mode="json"))
 
 
 def show_result(record: ResultRecord, title: str) -> None:
     """Print a result."""
-    say(summary(record), title, scripts=record.model_dump(mode="json"))
+    print_values(record_values(record), title, scripts=record.model_dump(mode="json"))
 
 
-def _cohort(view: CohortView) -> dict[str, Any]:
+def _cohort_values(view: CohortView) -> dict[str, Any]:
     values: dict[str, Any] = {
         "study": f"{view.name}, version {view.study_version}, period {view.period}",
         "cohort": view.cohort,
@@ -82,9 +82,9 @@ def _cohort(view: CohortView) -> dict[str, Any]:
         "missing": sorted(set(view.members) - set(view.cards)),
     }
     if view.state == "enrolling":
-        values["until"] = clock(view.deadline_s)
+        values["until"] = format_time(view.deadline_s)
     if view.quorum is not None:
-        values |= _quorum(view.quorum)
+        values |= _quorum_values(view.quorum)
     if view.fault is not None:
         values["failed"] = view.fault.detail
     if view.rounds:
@@ -94,7 +94,7 @@ def _cohort(view: CohortView) -> dict[str, Any]:
     return values
 
 
-def _quorum(quorum: QuorumView) -> dict[str, Any]:
+def _quorum_values(quorum: QuorumView) -> dict[str, Any]:
     neighbours = f"all {quorum.neighbours} others"
     if quorum.neighbours < quorum.members - 1:
         neighbours = f"{quorum.neighbours} others; of any {quorum.neighbours // 2} in a row {quorum.window_dropped_max} may drop out"
@@ -108,9 +108,11 @@ def _quorum(quorum: QuorumView) -> dict[str, Any]:
     return values | ({"caution": quorum.caution} if quorum.caution else {})
 
 
-def _round(view: RoundView) -> dict[str, Any]:
-    waiting = f"{join_names(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
-    end = RunEnd.of(view)
+def _round_values(view: RoundView) -> dict[str, Any]:
+    waiting = (
+        f"{join_names(view.waiting_for)} until {format_time(view.deadline_s)}" if view.waiting_for else ""
+    )
+    end = RunEnd.of_round(view)
     known = {
         "waiting_for": waiting,
         "reported": f"{len(view.reported)}, {view.reports_min} needed" if view.reported else "",
@@ -125,27 +127,27 @@ def _round(view: RoundView) -> dict[str, Any]:
     }
     return {
         "round": view.round,
-        "trust": TRUST,
-        **_spec(view.spec),
+        "trust": TRUST_SENTENCE,
+        **_spec_values(view.spec),
         "state": view.state,
         "place": f"round {view.sequence}, attempt {view.attempt}",
         "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
-        **_known(known),
+        **_drop_empty(known),
     }
 
 
-def _preflight(view: PreflightView) -> dict[str, Any]:
+def _preflight_values(view: PreflightView) -> dict[str, Any]:
     return {
-        "trust": TRUST,
-        **_spec(view.spec),
+        "trust": TRUST_SENTENCE,
+        **_spec_values(view.spec),
         "members": f"{view.members}, {view.survivors_min} needed",
-        "latest_end": clock(view.spec.latest_end_s),
+        "latest_end": format_time(view.spec.latest_end_s),
         "decryptors": view.decryptors.sentence,
         "cost": view.cost,
     }
 
 
-def summary(record: ResultRecord) -> dict[str, Any]:
+def record_values(record: ResultRecord) -> dict[str, Any]:
     """Convert a signed result to names and values for people."""
     solution = record.solution
     chosen = {"gcv": "chosen by GCV", "given": "given by the study"}
@@ -166,25 +168,25 @@ def summary(record: ResultRecord) -> dict[str, Any]:
         "study": f"{record.name}, version {record.version}, period {record.period}",
         "step": record.step,
         "round": record.round,
-        **_known(known),
-        **noise(record.noise),
+        **_drop_empty(known),
+        **noise_values(record.noise),
     }
 
 
-def _known(values: dict[str, Any]) -> dict[str, Any]:
+def _drop_empty(values: dict[str, Any]) -> dict[str, Any]:
     """Drop empty values."""
     return {name: value for name, value in values.items() if value}
 
 
-def _spec(spec: SpecView) -> dict[str, Any]:
+def _spec_values(spec: SpecView) -> dict[str, Any]:
     known = {
         "withheld_classes": spec.withheld,
         "counted_in": spec.indicator and spec.indicator[:16],
-        **({} if spec.noise is None else noise(spec.noise)),
+        **({} if spec.noise is None else noise_values(spec.noise)),
     }
     return {
         "study": f"{spec.name}, version {spec.version}, period {spec.period}",
         "step": spec.step,
         "sums": f"{', '.join(spec.statistics)}: {spec.elements:,} numbers of {spec.ring_bits} bits",
-        **_known(known),
+        **_drop_empty(known),
     }

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
-from veilsum.cli.remote import changes
+from veilsum.cli.remote import watch_changes
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
@@ -25,7 +25,7 @@ from veilsum.protocol.study import read_content
 from veilsum.study.progress import RunAction, RunEnd, next_action
 from veilsum.system.intervals import PRESENCE_S, RUN_RETRY_S
 
-ATTEMPTS = 8
+ATTEMPTS_MAX = 8
 """Consecutive enrolments and rounds without a result before a run gives up."""
 _REFUSED_FOR_NOW = frozenset(
     {
@@ -49,7 +49,7 @@ class Waiting(Protocol):
         """Return the result of `work`."""
 
 
-def at_ease(work: Callable[[], T], /) -> T:
+def wait_forever(work: Callable[[], T], /) -> T:
     """Wait without a limit."""
     return work()
 
@@ -70,43 +70,43 @@ class Following:
 
     client: Operator
     tell: Told
-    wait: Waiting = at_ease
+    wait: Waiting = wait_forever
     pause: Callable[[float], None] = time.sleep
     _outdated: set[str] = field(default_factory=set)
     """Cohorts in which no further round can be opened."""
     _failures: list[str] = field(default_factory=list)
     """Descriptions of failures since the last step with a result."""
 
-    def run(self, federation: str, study: StudyView, period: str) -> RoundView:
+    def run_study(self, federation: str, study: StudyView, period: str) -> RoundView:
         """Enrol, open each step in turn, and follow it; return the last round. Attempts without a result are retried or repeated.
 
         Raises:
-            Misuse: `ATTEMPTS` attempts in a row ended without a result.
+            Misuse: `ATTEMPTS_MAX` attempts in a row ended without a result.
             PeerFault: the coordinator refuses permanently.
             Unreachable: the coordinator can't be reached.
         """
         question = read_content(self.client.study(federation, study.study).content).question
         while True:
-            if (live := self._live(federation, study, period)) is not None:
-                self._follow(live)
-            found = next_action(question, period, self.client.chain(federation).links, self._done)
+            if (live := self._find_live(federation, study, period)) is not None:
+                self._follow_round(live)
+            found = next_action(question, period, self.client.chain(federation).links, self._is_done)
             if found.step is None:
                 assert found.last_round is not None
                 return self.client.round(found.last_round)
-            if len(self._failures) >= ATTEMPTS:
+            if len(self._failures) >= ATTEMPTS_MAX:
                 raise Misuse(
-                    f"{ATTEMPTS} times in a row step {found.step} of period {period} had no result. The last time: "
+                    f"{ATTEMPTS_MAX} times in a row step {found.step} of period {period} had no result. The last time: "
                     f"{self._failures[-1]} Run the command again once the reason is gone"
                 )
             try:
-                cohort = self._cohort(federation, study, period, found)
-                if self._formed(cohort):
-                    self._open(cohort, found.step)
+                cohort = self._cohort_for(federation, study, period, found)
+                if self._follow_enrolment(cohort):
+                    self._open_step(cohort, found.step)
             except Unreachable as lost:  # the request may have succeeded; the next iteration finds out
                 self.tell(f"{lost}. Looking again.")
                 self.pause(RUN_RETRY_S)
 
-    def _live(self, federation: str, study: StudyView, period: str) -> RoundView | None:
+    def _find_live(self, federation: str, study: StudyView, period: str) -> RoundView | None:
         """Return the run's open round; a federation has at most one."""
         rounds = self.client.federation(federation).rounds
         view = self.client.round(rounds[-1]) if rounds else None
@@ -114,27 +114,27 @@ class Following:
             return None
         return view
 
-    def _done(self, round_id: str) -> bool:
+    def _is_done(self, round_id: str) -> bool:
         return self.client.round(round_id).state == "done"
 
-    def _follow(self, live: RoundView) -> None:
+    def _follow_round(self, live: RoundView) -> None:
         """Follow a round to its end, and report the next step if it has no result."""
-        views = changes(lambda after: self.wait(partial(self.client.round, live.round, after)))
+        views = watch_changes(lambda after: self.wait(partial(self.client.round, live.round, after)))
         while not (view := next(views)).ended:
             self.tell(view)
         self.tell(view)
-        if (end := RunEnd.of(view)) is None:
+        if (end := RunEnd.of_round(view)) is None:
             self._failures.clear()
         elif not end.ends_run:
-            self._failed(f"Step {view.spec.step} {end.explain_to_operator(view)}.")
+            self._note_failure(f"Step {view.spec.step} {end.explain_to_operator(view)}.")
 
-    def _failed(self, reason: str) -> None:
+    def _note_failure(self, reason: str) -> None:
         """Report a failure, and back off. After the pause, members that left no longer count as present."""
         self._failures.append(reason)
         self.tell(reason)
         self.pause(min(PRESENCE_S, RUN_RETRY_S * 2 ** (len(self._failures) - 1)))
 
-    def _cohort(self, federation: str, study: StudyView, period: str, found: RunAction) -> CohortView:
+    def _cohort_for(self, federation: str, study: StudyView, period: str, found: RunAction) -> CohortView:
         """Return the newest cohort in which the step can be opened, or open a cohort."""
         wanted = study.study, period, found.repeats
         for run in reversed(self.client.runs(federation).runs):
@@ -143,11 +143,11 @@ class Following:
                 return self.client.cohort(run.cohort)
         return self.client.open_cohort(federation, study.study, period, found.repeats)
 
-    def _formed(self, cohort: CohortView) -> bool:
+    def _follow_enrolment(self, cohort: CohortView) -> bool:
         """Follow enrolment to its end. Returns whether the cohort formed."""
         if cohort.state == "formed":
             return True
-        views = changes(lambda after: self.wait(partial(self.client.cohort, cohort.cohort, after)))
+        views = watch_changes(lambda after: self.wait(partial(self.client.cohort, cohort.cohort, after)))
         while (view := next(views)).state == "enrolling":
             self.tell(view)
         self.tell(view)
@@ -155,10 +155,12 @@ class Following:
             missing = join_names(sorted({*view.members} - {*view.cards}))
             detail = view.fault.detail if view.fault else "no reason given"
             end = RunEnd.COHORT_FAILED
-            self._failed(f"The cohort {end.explain(f'{detail}; missing: {missing}', end.operator)}.")
+            self._note_failure(
+                f"The cohort {end.explain_end(f'{detail}; missing: {missing}', end.operator)}."
+            )
         return view.state == "formed"
 
-    def _open(self, cohort: CohortView, step: str) -> None:
+    def _open_step(self, cohort: CohortView, step: str) -> None:
         """Open the step, or report why it can't be opened now."""
         try:
             self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=PRESENCE_S))
@@ -169,7 +171,7 @@ class Following:
                 self.tell("The roster was replaced after enrolment: members enrol again.")
             elif fault.cause is Cause.INDICATOR_MISMATCH and named:
                 self._outdated.add(cohort.cohort)
-                self._failed(
+                self._note_failure(
                     f"Step {step} can't be opened in this cohort: {fault.detail}. Members enrol again."
                 )
             elif fault.cause in _REFUSED_FOR_NOW:

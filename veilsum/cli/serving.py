@@ -16,19 +16,19 @@ import uvicorn
 from service.access.connections import Connection
 from service.app import create_app
 from service.settings import Settings
-from service.storage.faults import worded
+from service.storage.faults import reword_errors
 from service.storage.folder import DataFolderLock
 from service.storage.keys import key_of
-from service.storage.stores import prepare
+from service.storage.stores import prepare_folder
 from service.telemetry import logs
-from veilsum.cli.console import note
+from veilsum.cli.console import print_note
 from veilsum.protocol.errors import Misuse
 from veilsum.system.exposure import in_the_clear, refuse_loose_mode
 from veilsum.system.intervals import SHUTDOWN_TIMEOUT_S
-from veilsum.system.processes import keep
+from veilsum.system.processes import keep_workers
 
 
-def run(
+def serve_coordinator(
     host: str,
     port: int,
     data_dir: Path | None,
@@ -57,8 +57,8 @@ def run(
         )
     _check_tls(certificate, key, client_ca)
     # The app repeats these checks at its start, but there uvicorn would show errors as tracebacks.
-    with worded():
-        prepare(settings)
+    with reword_errors():
+        prepare_folder(settings)
         if settings.database_url is None:
             DataFolderLock(settings.data_dir).release()
         public = key_of(settings).public
@@ -68,7 +68,7 @@ def run(
         "ssl_ca_certs": str(client_ca) if client_ca else None,
         "ssl_cert_reqs": ssl.CERT_REQUIRED if client_ca else ssl.CERT_NONE,
     }
-    with _listening(host, port) as listener:
+    with _open_listener(host, port) as listener:
         shown = f"[{host}]" if ":" in host else host
         facts = {
             "url": f"{'https' if certificate else 'http'}://{shown}:{listener.getsockname()[1]}",
@@ -76,22 +76,22 @@ def run(
             "data_dir": str(settings.data_dir),
         }
         if in_the_clear(facts["url"]) and not settings.trusted_proxies:
-            note(
+            print_note(
                 f"WARNING: {facts['url']} is plain HTTP on a network: anyone on the network path can read and change tokens, requests and results. "
                 "Give --tls-cert and --tls-key, or put a proxy with TLS in front and name it in VEILSUM_TRUSTED_PROXIES"
             )
-        served = _serve if processes == 1 else _replica
+        served = _serve_here if processes == 1 else _serve_replica
         work, tell = partial(served, settings, listener, tls, quiet=quiet), lambda: started(facts)
-        if not (work(tell) if processes == 1 else keep(processes, work, tell)):
+        if not (work(tell) if processes == 1 else keep_workers(processes, work, tell)):
             raise Misuse("the coordinator did not start: see above")
 
 
-def _serve(
+def _serve_here(
     settings: Settings, listener: socket.socket, tls: dict[str, Any], tell: Callable[[], None], *, quiet: bool
 ) -> bool:
     """Serve in this process, and return whether it called `tell`. Raises the Misuse or OSError that prevented the coordinator's start."""
     # stdout is for the result
-    logs.configure(sys.stderr, quiet=quiet)
+    logs.configure_logs(sys.stderr, quiet=quiet)
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -116,12 +116,12 @@ def _serve(
     return server.started
 
 
-def _replica(*words: Any, **named: Any) -> None:
+def _serve_replica(*words: Any, **named: Any) -> None:
     """Serve in one of several processes, and report an error at its start."""
     try:
-        _serve(*words, **named)
+        _serve_here(*words, **named)
     except (Misuse, OSError) as error:
-        note(f"veilsum: {error}")
+        print_note(f"veilsum: {error}")
 
 
 class _Server(uvicorn.Server):
@@ -141,7 +141,7 @@ class _Server(uvicorn.Server):
             self._tell()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _open_listener(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2048)

@@ -22,22 +22,24 @@ from training.data.dataset import Dataset
 from training.evaluate import extract_features
 from training.experiments.choices import ConfigError
 from training.experiments.config import Experiment, load_changed, load_experiment
-from training.experiments.running import diverged, run
+from training.experiments.running import diverged_result, run_experiment
 from training.federated import DivergedError
 from training.hardware import Hardware, Precision
 from training.heads import Classifier
 from training.partition import Partition
 from training.results import RunResult, worst_decile, write_result
 from training.resume import RoundRecord
-from training.tracking import Tracker, trackers
+from training.tracking import Tracker, open_trackers
 from training.workers import is_first
 from veilsum.protocol.errors import Misuse
 
-PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
-VALIDATION = 0.15
+DIGITS_PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
+VALIDATION_SHARE = 0.15
 """Share of training records in the validation split of a sweep, as in the papers."""
-_SILENCE_S = 10
-_WAIT = timedelta(days=7)  # processes wait for each other's rounds, some longer than torch's 30 minutes
+_PROGRESS_EVERY_S = 10
+_GROUP_TIMEOUT = timedelta(
+    days=7
+)  # processes wait for each other's rounds, some longer than torch's 30 minutes
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         DivergedError: the only seed diverged.
     """
     try:
-        hardware = Hardware.named(
-            _device(choices.device), precision=choices.precision, compiled=choices.compiled
+        hardware = Hardware.choose_device(
+            _choose_device(choices.device), precision=choices.precision, compiled=choices.compiled
         )
     except ValueError as error:
         raise Misuse(f"--device, --compile: {error}") from error
@@ -89,12 +91,12 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         if "RANK" in os.environ:  # torchrun's
             if choices.workers > 1:
                 raise Misuse("--workers: torchrun started this group's processes already; leave it out")
-            distributed.init_process_group("gloo", timeout=_WAIT)
+            distributed.init_process_group("gloo", timeout=_GROUP_TIMEOUT)
             stack.callback(distributed.destroy_process_group)
         swept: dict[str, Any] = {}
         if choices.sweep:
-            choices, swept = _selected(choices, output / "sweep", hardware, tell)
-        results, left = _seeds(choices, output, hardware, tell)
+            choices, swept = _select_settings(choices, output / "sweep", hardware, tell)
+        results, left = _run_seeds(choices, output, hardware, tell)
     if left:
         seed, first = next(iter(left.items()))
         if len(choices.seeds) == 1:
@@ -102,23 +104,23 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         raise Misuse(
             f"{len(left)} of {len(choices.seeds)} seeds diverged, the others' results are in {output}; seed {seed}: {first}"
         )
-    return _summary(choices.loaded, results, output) | swept
+    return _summarise_results(choices.loaded, results, output) | swept
 
 
-def _seeds(
+def _run_seeds(
     choices: Choices, output: Path, hardware: Hardware, tell: Callable[[str], None]
 ) -> tuple[list[RunResult], dict[int, DivergedError]]:
     """Run every seed, and return the results and the seeds that diverged."""
     results, left = [], {}
     for seed in choices.seeds:
         try:
-            results.append(_one(choices, seed, output / f"seed-{seed}", hardware, tell))
+            results.append(_run_seed(choices, seed, output / f"seed-{seed}", hardware, tell))
         except DivergedError as error:
             left[seed] = error
     return results, left
 
 
-def _selected(
+def _select_settings(
     choices: Choices, output: Path, hardware: Hardware, tell: Callable[[str], None]
 ) -> tuple[Choices, dict[str, Any]]:
     """Run every combination of the sweep. Returns the choices with the best combination, and the validation accuracy of each.
@@ -126,15 +128,15 @@ def _selected(
     A combination with a diverged seed is not chosen. The final run also trains on the validation split, unless the experiment has
     its own.
     """
-    held_out = () if choices.loaded.data.validation else (f"data.validation={VALIDATION}",)
+    held_out = () if choices.loaded.data.validation else (f"data.validation={VALIDATION_SHARE}",)
     plain = replace(choices, features=False, sweep=())
     tried = {  # made before any training, so that an invalid value is refused at once
         settings: replace(plain, changes=(*choices.changes, *settings, *held_out))
-        for settings in product(*map(_settings, choices.sweep))
+        for settings in product(*map(_sweep_settings, choices.sweep))
     }
     found: dict[tuple[str, ...], float] = {}
     for settings, each in tried.items():
-        results, left = _seeds(each, output / "_".join(settings), hardware, tell)
+        results, left = _run_seeds(each, output / "_".join(settings), hardware, tell)
         if not left:
             found[settings] = mean(result.validation or 0.0 for result in results)
     if not found:
@@ -147,7 +149,7 @@ def _selected(
     return replace(choices, changes=(*choices.changes, *best), sweep=()), summary
 
 
-def _settings(sweep: str) -> list[str]:
+def _sweep_settings(sweep: str) -> list[str]:
     """Split `lr=0.01,0.1` into one setting for each value; a key without a table belongs to `training`."""
     key, equals, values = sweep.partition("=")
     if not key or not equals or not all(values.split(",")):
@@ -156,22 +158,22 @@ def _settings(sweep: str) -> list[str]:
     return [f"{table}{key}={value}" for value in values.split(",")]
 
 
-def _device(name: str) -> str:
+def _choose_device(name: str) -> str:
     """Return the device, with each process of torchrun on its own GPU unless the device has a number."""
     rank = os.environ.get("LOCAL_RANK")
     return f"cuda:{rank}" if name == "cuda" and rank is not None else name
 
 
-def _one(
+def _run_seed(
     choices: Choices, seed: int, folder: Path, hardware: Hardware, tell: Callable[[str], None]
 ) -> RunResult:
     folder.mkdir(parents=True, exist_ok=True)
     experiment = choices.loaded
     title = f"{experiment.name} seed {seed}"
-    with alone(folder), trackers(choices.track if is_first() else (), folder, title) as tracked:
+    with lock_folder(folder), open_trackers(choices.track if is_first() else (), folder, title) as tracked:
         progress = _Progress(title, tell if is_first() else lambda _: None, tracked)
         try:
-            finished = run(
+            finished = run_experiment(
                 experiment,
                 seed,
                 folder=choices.data,
@@ -181,23 +183,23 @@ def _one(
                 workers=choices.workers,
                 hardware=hardware,
                 progress=progress,
-                within=progress.within,
+                within=progress.report_within,
             )
         except DivergedError as error:
             if is_first():
-                left = diverged(experiment, seed, error, folder=choices.data, hardware=hardware)
+                left = diverged_result(experiment, seed, error, folder=choices.data, hardware=hardware)
                 write_result(left, folder / "result.json")
             raise
         if not is_first():
             return finished.result
         result = finished.result
-        with hardware.lent(finished.trained.classifier):
+        with hardware.on_device(finished.trained.classifier):
             if choices.features:
                 data, partition = finished.prepared.data, finished.prepared.partition
                 write_members(folder, finished.trained.classifier, data.train, partition)
                 write_features(folder / "test.npz", finished.trained.classifier, data.test)
         for tracker in tracked:
-            tracker.result(result)
+            tracker.log_result(result)
     classifier = finished.trained.classifier
     preprocessing = f"{result.data.name}, {classifier.extractor.config.preprocessing}"
     save_checkpoint(classifier, folder / "extractor.safetensors", preprocessing=preprocessing)
@@ -206,7 +208,7 @@ def _one(
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Lock a seed's folder: two commands would remove each other's snapshots. Raises Misuse if it is locked."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -237,45 +239,47 @@ class _Progress:
         left = record.seconds * (record.rounds - record.round)
         accuracy = "" if isnan(record.accuracy) else f"accuracy {record.accuracy:.3f}, "
         self.tell(
-            f"{self.title}: round {record.round} of {record.rounds}: {accuracy}loss {record.local_loss:.3f}, about {_time(left)} left"
+            f"{self.title}: round {record.round} of {record.rounds}: {accuracy}loss {record.local_loss:.3f}, about {_format_time(left)} left"
         )
         for tracker in self.trackers:
-            tracker.round(record)
+            tracker.log_round(record)
         self.began_s = self.told_s = time.monotonic()
 
-    def within(self, round_: int, done: int, members: int) -> None:
+    def report_within(self, round_: int, done: int, members: int) -> None:
         """Report the progress within a round, if there was no report for a while."""
         now_s = time.monotonic()
-        if now_s - self.told_s < _SILENCE_S or done == members:
+        if now_s - self.told_s < _PROGRESS_EVERY_S or done == members:
             return
         self.told_s = now_s
         left = (now_s - self.began_s) / done * (members - done)
         self.tell(
-            f"{self.title}: {done} of {members} members of round {round_}, about {_time(left)} left in it"
+            f"{self.title}: {done} of {members} members of round {round_}, about {_format_time(left)} left in it"
         )
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds))) if seconds >= 100 else f"{seconds:.0f} s"
 
 
-def _summary(experiment: Experiment, results: Sequence[RunResult], output: Path) -> dict[str, Any]:
+def _summarise_results(experiment: Experiment, results: Sequence[RunResult], output: Path) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "experiment": experiment.name,
         "method": experiment.method,
         "seeds": [result.seed for result in results],
-        **_spread("accuracy", [result.accuracy for result in results]),
+        **_mean_and_deviation("accuracy", [result.accuracy for result in results]),
     }
     worst = [value for result in results if (value := result.worst_decile()) is not None]
     if worst:
-        summary |= _spread("accuracy of the worst tenth of members", worst)
+        summary |= _mean_and_deviation("accuracy of the worst tenth of members", worst)
     for kind in experiment.calibrate:
         found = [next(each for each in result.calibrations if each.kind == kind) for result in results]
-        summary |= _spread(f"after {kind}", [each.accuracy for each in found])
+        summary |= _mean_and_deviation(f"after {kind}", [each.accuracy for each in found])
     for method in results[0].personal:
         own = [result.personal[method] for result in results]
-        summary |= _spread(f"own records, {method}", [mean(each) for each in own])
-        summary |= _spread(f"own records, {method}, worst tenth", [worst_decile(each) or 0.0 for each in own])
+        summary |= _mean_and_deviation(f"own records, {method}", [mean(each) for each in own])
+        summary |= _mean_and_deviation(
+            f"own records, {method}, worst tenth", [worst_decile(each) or 0.0 for each in own]
+        )
     if experiment.scale:
         summary["smaller than the paper's"] = experiment.scale
     if experiment.data.stands_in_for:
@@ -283,7 +287,7 @@ def _summary(experiment: Experiment, results: Sequence[RunResult], output: Path)
     return {**summary, "partitions": [result.deal.digest for result in results], "saved": str(output)}
 
 
-def _spread(name: str, shares: Sequence[float]) -> dict[str, float]:
+def _mean_and_deviation(name: str, shares: Sequence[float]) -> dict[str, float]:
     deviation = {f"{name}, deviation": stdev(shares)} if len(shares) > 1 else {}
     return {name: mean(shares), **deviation}
 
@@ -304,7 +308,7 @@ def write_features(path: Path, classifier: Classifier, data: Dataset) -> None:
     np.savez(path, features=features / np.maximum(lengths, 1e-12), labels=data.y.numpy())
 
 
-def listing(available: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+def list_experiments(available: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """List the installed experiments."""
     return [
         {"experiment": name, "variants": list(variants), "method": load_experiment(name).method}

@@ -23,7 +23,7 @@ def to_torch(head: HeadSource) -> "CalibratedHead":
     Raises:
         Misuse: the head is not linear, or PyTorch is not installed.
     """
-    with _library("torch", "torch"):
+    with _import_library("torch", "torch"):
         from veilsum.export.torch import CalibratedHead  # noqa: PLC0415 - an extra
     return CalibratedHead(linear_head(head))
 
@@ -38,7 +38,7 @@ def to_sklearn(head: HeadSource, classes: Any = None) -> "SecureRidgeClassifier"
     Raises:
         Misuse: the head is not linear, the labels are not one for each class in the study's order, or scikit-learn is not installed.
     """
-    with _library("sklearn", "scikit-learn"):
+    with _import_library("sklearn", "scikit-learn"):
         from veilsum.export.sklearn import SecureRidgeClassifier  # noqa: PLC0415 - an extra
     return SecureRidgeClassifier.of(head, classes)
 
@@ -52,13 +52,13 @@ def to_onnx(head: HeadSource, path: str | os.PathLike[str]) -> None:
     Raises:
         Misuse: the head is not linear, or ONNX is not installed.
     """
-    with _library("onnx", "veilsum[onnx]"):
+    with _import_library("onnx", "veilsum[onnx]"):
         from veilsum.export.onnx import write_model  # noqa: PLC0415 - an extra
     write_model(head, path)
 
 
 @contextmanager
-def _library(name: str, requirement: str) -> Iterator[None]:
+def _import_library(name: str, requirement: str) -> Iterator[None]:
     """Raise Misuse if a library can't be imported."""
     try:
         yield

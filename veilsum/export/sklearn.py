@@ -97,7 +97,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             raise ValueError(f"classes={given.tolist()[:20]} names a label twice: each has one column")
         if len(names) < 2:
             raise ValueError(f"Classifier can't train when only one class is present: {names}")
-        labels = _indices(given, y)
+        labels = _label_indices(given, y)
         if self.member is not None:
             records = _Numbered(features, labels, names=tuple(map(str, given.tolist())))
             # To its end: then the member knows that its caller has the result.
@@ -135,13 +135,13 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
-        return self._linear()[0]
+        return self._linear_weights()[0]
 
     @property
     def intercept_(self) -> npt.NDArray[np.float64]:
-        return self._linear()[1]
+        return self._linear_weights()[1]
 
-    def _linear(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def _linear_weights(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         weights, bias = (each[..., self._columns] for each in layer_of(self.head_, 1.0))
         if len(self.classes_) == 2:
             weights, bias = weights[:, 1:] - weights[:, :1], bias[1:] - bias[:1]
@@ -167,24 +167,24 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores (n, C), −∞ for classes that are never answered; of two classes (n,), the second's above the first's."""
-        scores = self._scores(X)
+        scores = self._class_scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """(n,) labels out of `classes_`."""
-        best = self._scores(X).argmax(axis=1)
+        best = self._class_scores(X).argmax(axis=1)
         labels: npt.NDArray[Any] = self.classes_[best]
         return labels
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """(n, C) softmax of the scores over the temperature; 0 for classes that are never answered."""
-        scores = self._scores(X)
+        scores = self._class_scores(X)
         temperature = self.head_.choose_temperature(self.temperature)
         if not temperature > 0:
             raise ValueError(f"temperature is {temperature}, not above 0")
         return np.exp(log_softmax(scores / temperature))
 
-    def _scores(self, X: Any) -> npt.NDArray[np.float64]:
+    def _class_scores(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         rows, _ = unit_rows(X, total=True)
@@ -214,7 +214,7 @@ def _check_order(names: Sequence[str], classes: Sequence[str]) -> None:
         )
 
 
-def _indices(given: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _label_indices(given: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """(n,) the place of each label among those given."""
     places = {label: index for index, label in enumerate(given.tolist())}
     if unknown := sorted({*y.tolist()} - {*places}, key=str):

@@ -17,7 +17,7 @@ class Writer(Protocol):
         """Keep a text beside the charts of a step."""
 
 
-def facts(result: Result) -> dict[str, str]:
+def run_facts(result: Result) -> dict[str, str]:
     """Names of the run and its study."""
     record = result.record
     return {
@@ -34,7 +34,7 @@ def facts(result: Result) -> dict[str, str]:
     }
 
 
-def figures(result: Result) -> dict[str, float]:
+def result_figures(result: Result) -> dict[str, float]:
     """A result's counts, and how its head was solved."""
     record = result.record
     solution = record.solution
@@ -65,8 +65,10 @@ def log_to_mlflow(result: Result, *, for_members: bool = False, **measured: floa
     """
     import mlflow  # noqa: PLC0415 - an extra: pip install 'veilsum[tracking]'
 
-    mlflow.log_params({f"veilsum.{name}": value for name, value in facts(result).items()})
-    mlflow.log_metrics({f"veilsum.{name}": value for name, value in (figures(result) | measured).items()})
+    mlflow.log_params({f"veilsum.{name}": value for name, value in run_facts(result).items()})
+    mlflow.log_metrics(
+        {f"veilsum.{name}": value for name, value in (result_figures(result) | measured).items()}
+    )
     with tempfile.TemporaryDirectory() as folder:
         (result if for_members else replace(result, document_files={}, material_file=None)).save(folder)
         mlflow.log_artifacts(folder, "veilsum")
@@ -81,7 +83,7 @@ def log_to_tensorboard(result: Result, writer: Writer, step: int | None = None, 
         step: where on the axis.
         measured: your own figures, such as an accuracy.
     """
-    for name, value in (figures(result) | measured).items():
+    for name, value in (result_figures(result) | measured).items():
         writer.add_scalar(f"veilsum/{name}", value, step)
-    rows = "".join(f"| {name} | {value} |\n" for name, value in facts(result).items())
+    rows = "".join(f"| {name} | {value} |\n" for name, value in run_facts(result).items())
     writer.add_text("veilsum/round", f"| | |\n|---|---|\n{rows}", step)

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Digest, Struct
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.keys import canonical
-from veilsum.protocol.merkle import verify
+from veilsum.protocol.keys import canonical_public
+from veilsum.protocol.merkle import verify_path
 from veilsum.protocol.messages import (
     COMMITMENT_BYTES,
     NO_CONTEXT,
@@ -39,11 +39,11 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.packing import Buffer
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.sizing import Quorum, Sizes, size
-from veilsum.protocol.study import Content, Question, read_content, refused
+from veilsum.protocol.sizing import Quorum, Sizes, size_cohort
+from veilsum.protocol.study import Content, Question, read_content, study_fault
 from veilsum.protocol.tags import Tag, hash_fields
 
-SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
+CIPHER_SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
 ALL_CARDS_MAX = 200
 """Largest cohort in which every member receives all cards."""
 
@@ -56,7 +56,7 @@ def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, 
 
     `members` are those that enrolled. With `repeats` the run takes exactly the survivors of an earlier attempt.
     """
-    sizes = size(
+    sizes = size_cohort(
         len(members),
         len(roster.decryptors) or None,
         present=len({*members}.intersection(roster.decryptors)) if roster.decryptors else None,
@@ -87,7 +87,7 @@ def check_study(roster: Roster, study: Study) -> Content:
     study.verify(roster.study_key, "admin")
     content = read_content(study.content)
     if study.hash in roster.revoked:
-        raise refused(f"the roster revokes this version of study {content.notes.name}")
+        raise study_fault(f"the roster revokes this version of study {content.notes.name}")
     return content
 
 
@@ -141,7 +141,7 @@ def check_manifest(
     )
     if stated != computed:
         raise PeerFault(Cause.WEAK_PARAMETERS, f"the manifest states {stated}, the rules give {computed}")
-    if manifest.decryptors != sizes.decryptors(manifest.members, roster.decryptors, manifest.beacon):
+    if manifest.decryptors != sizes.choose_decryptors(manifest.members, roster.decryptors, manifest.beacon):
         raise PeerFault(Cause.WEAK_PARAMETERS, "the manifest names other decryptors than the rules give")
     return quorum
 
@@ -168,7 +168,9 @@ def check_cards(roster: Roster, cards: Cards) -> None:
             )
         card.verify(roster.key_of(card.member), card.member)
     cards.check_bound()
-    keys = [canonical(key) for card in cards.by_member.values() for key in (card.mask_key, card.box_key)]
+    keys = [
+        canonical_public(key) for card in cards.by_member.values() for key in (card.mask_key, card.box_key)
+    ]
     if len(set(keys)) != len(keys):
         raise PeerFault(Cause.DUPLICATE, "an X25519 key appears twice in the cohort")
 
@@ -186,14 +188,14 @@ class Attempt(Struct):
         """ctx, which salts every derivation and binds every signature and box of the attempt."""
         return hash_fields(
             Tag.CONTEXT,
-            SUITE,
+            CIPHER_SUITE,
             self.roster.federation,
             self.roster.hash,
             self.manifest.cohort,
             self.manifest.hash,
             self.opening.sequence.to_bytes(8, "little"),
             self.opening.attempt.to_bytes(1, "little"),
-            self.opening.chain,
+            self.opening.chain_head,
             self.opening.terms.hash,
         )
 
@@ -248,7 +250,7 @@ class Attempt(Struct):
         return Ring(self.spec.ring_bits)
 
     @property
-    def chunks(self) -> int:
+    def chunk_count(self) -> int:
         """Number of chunks in a vector."""
         return -(-self.spec.elements // self.spec.chunk_elements)
 
@@ -261,24 +263,24 @@ class Attempt(Struct):
         """Whether `packed` has the length of chunk `index`."""
         return len(packed) == self.ring.packed_bytes(self.chunk_elements(index))
 
-    def neighbours(self, member: str) -> tuple[str, ...]:
+    def neighbours_of(self, member: str) -> tuple[str, ...]:
         """The member's neighbours N(u), in the order of ids."""
-        return self.manifest.graph.neighbours(member)
+        return self.manifest.graph.neighbours_of(member)
 
     def has_signed_commitments(self, header: UploadHeader, commitments: bytes, path: Sequence[bytes]) -> bool:
         """Whether these are the joined commitments to the 1 + k secrets of the header's member (protocol §4.4)."""
-        return len(commitments) == COMMITMENT_BYTES * (1 + self.manifest.degree) and verify(
+        return len(commitments) == COMMITMENT_BYTES * (1 + self.manifest.degree) and verify_path(
             header.commitment_root, commitments, 0, 1 + len(self.decryptors), path
         )
 
     def has_signed_row(self, header: UploadHeader, decryptor: str, row: bytes, path: Sequence[bytes]) -> bool:
         """Whether this is the header's row of commitments to the decryptor's shares (protocol §4.4)."""
         place = self.decryptor_place[decryptor]
-        return verify(header.commitment_root, row, 1 + place, 1 + len(self.decryptors), path)
+        return verify_path(header.commitment_root, row, 1 + place, 1 + len(self.decryptors), path)
 
-    def link(self, closing: Closing) -> Link:
+    def make_link(self, closing: Closing) -> Link:
         """The chain's link for this attempt and its closing document."""
-        sequence, attempt = self.opening.place
+        sequence, attempt = self.opening.sequence_and_attempt
         return Link(
             cohort=self.manifest.cohort,
             sequence=sequence,
@@ -313,7 +315,7 @@ class Attempt(Struct):
     def check_header(self, header: UploadHeader) -> None:
         """Refuse an upload header with another context, an unknown member or a bad signature."""
         self.check_context(header.context, header.member)
-        if header.member not in self.manifest.place:
+        if header.member not in self.manifest.member_places:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"{header.member} is not in the cohort", [header.member])
         header.verify(self.roster.key_of(header.member))
 
@@ -330,13 +332,15 @@ class Attempt(Struct):
                 Cause.CERTIFICATE_INVALID,
                 f"{len(certificate.votes)} votes, the threshold is {self.quorum.threshold}",
             )
-        if not certificate.void:
+        if not certificate.is_void:
             self.check_survivors(certificate.survivors)
 
     def check_survivors(self, survivors: tuple[Survivor, ...]) -> None:
         """Refuse too few, unknown, unordered or repeated survivors."""
         names = [survivor.member for survivor in survivors]
-        if any(a >= b for a, b in itertools.pairwise(names)) or not self.manifest.place.keys() >= set(names):
+        if any(a >= b for a, b in itertools.pairwise(names)) or not self.manifest.member_places.keys() >= set(
+            names
+        ):
             raise PeerFault(Cause.SURVIVORS_INVALID, "survivors are not members of the cohort in order")
         # Not the Shamir threshold: a sum of t < n_min members would hide too few honest ones (protocol §5).
         if len(names) < self.survivors_min:

@@ -59,13 +59,13 @@ class AuditHead(Model):
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 
     @classmethod
-    def make(cls, key: SigningKey, end: "End") -> "AuditHead":
+    def sign_end(cls, key: SigningKey, end: "End") -> "AuditHead":
         """Sign the log's end."""
-        return cls(number=end.number, head=end.head, signature=key.sign(_digest(end)).hex())
+        return cls(number=end.number, head=end.head, signature=key.sign(_head_digest(end)).hex())
 
     def verify(self, coordinator: bytes) -> None:
         """Verify the coordinator's signature (bad-signature)."""
-        verify_signature(coordinator, bytes.fromhex(self.signature), _digest(self.end), "coordinator")
+        verify_signature(coordinator, bytes.fromhex(self.signature), _head_digest(self.end), "coordinator")
 
     @property
     def end(self) -> "End":
@@ -87,18 +87,22 @@ class End(NamedTuple):
     head: str
 
 
-START = End(0, "0" * 64)
+EMPTY_LOG_END = End(0, "0" * 64)
 
 
-def chained(previous: End, at_ms: int, who: str, action: str, on: str, outcome: str) -> AuditEntry:
+def chain_entry(previous: End, at_ms: int, who: str, action: str, on: str, outcome: str) -> AuditEntry:
     """Build the entry that follows `previous`."""
     fields = {"at_ms": at_ms, "who": who, "action": action, "on": on, "outcome": outcome}
     return AuditEntry.model_validate(
-        {**fields, "number": previous.number + 1, "head": _head(previous.number + 1, previous.head, fields)}
+        {
+            **fields,
+            "number": previous.number + 1,
+            "head": _hash_entry(previous.number + 1, previous.head, fields),
+        }
     )
 
 
-def follow(entries: Iterable[AuditEntry], after: End = START) -> End:
+def follow_entries(entries: Iterable[AuditEntry], after: End = EMPTY_LOG_END) -> End:
     """Check that entries continue the log from `after`, and return its new end.
 
     Raises:
@@ -107,13 +111,15 @@ def follow(entries: Iterable[AuditEntry], after: End = START) -> End:
     end = after
     for entry in entries:
         if entry.number != end.number + 1:
-            raise _broken(
+            raise _audit_fault(
                 f"entry {entry.number} stands where entry {end.number + 1} belongs: entries were removed, repeated or put "
                 "in another order"
             )
         fields = entry.model_dump(include={"at_ms", "who", "action", "on", "outcome"})
-        if entry.head != _head(entry.number, end.head, fields):
-            raise _broken(f"entry {entry.number} is not what was written: it, or one before it, was changed")
+        if entry.head != _hash_entry(entry.number, end.head, fields):
+            raise _audit_fault(
+                f"entry {entry.number} is not what was written: it, or one before it, was changed"
+            )
         end = End(entry.number, entry.head)
     return end
 
@@ -121,21 +127,25 @@ def follow(entries: Iterable[AuditEntry], after: End = START) -> End:
 def check_end(found: End, known: End) -> None:
     """Refuse a log whose end differs from a known head (audit-broken)."""
     if found.number < known.number:
-        raise _broken(f"the log ends at entry {found.number}, and had {known.number}: its end was cut off")
+        raise _audit_fault(
+            f"the log ends at entry {found.number}, and had {known.number}: its end was cut off"
+        )
     if found != known:
-        raise _broken(f"entry {known.number} has another head than the one known: the log was written anew")
+        raise _audit_fault(
+            f"entry {known.number} has another head than the one known: the log was written anew"
+        )
 
 
-def _head(number: int, previous: str, fields: dict[str, object]) -> str:
+def _hash_entry(number: int, previous: str, fields: dict[str, object]) -> str:
     canonical = json.dumps(
         {**fields, "number": number, "previous": previous}, sort_keys=True, separators=(",", ":")
     )
     return hashlib.sha256(_PREFIX + canonical.encode("ascii")).hexdigest()
 
 
-def _digest(end: End) -> bytes:
+def _head_digest(end: End) -> bytes:
     return hash_fields(Tag.AUDIT, end.number.to_bytes(8, "little"), bytes.fromhex(end.head))
 
 
-def _broken(why: str) -> PeerFault:
+def _audit_fault(why: str) -> PeerFault:
     return PeerFault(Cause.AUDIT_BROKEN, why, ["coordinator"])

@@ -30,7 +30,7 @@ NAME_PATTERN = r"[a-z0-9-]{1,64}"
 
 _name = re.compile(NAME_PATTERN).fullmatch
 
-CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 """Characters forbidden in text: control characters, line separators and bidirectional formatting."""
 
 
@@ -55,7 +55,7 @@ class Codec(Protocol):
         ...
 
 
-def _truncated(data: bytes, at: int, count: int) -> PeerFault:
+def _truncated_fault(data: bytes, at: int, count: int) -> PeerFault:
     return PeerFault(Cause.TRUNCATED, f"{count} bytes wanted at {at}, {len(data)} in all")
 
 
@@ -74,7 +74,7 @@ class UInt:
     def decode(self, data: bytes, at: int) -> tuple[int, int]:
         end = at + self.size
         if end > len(data):
-            raise _truncated(data, at, self.size)
+            raise _truncated_fault(data, at, self.size)
         return int.from_bytes(data[at:end], "little"), end
 
 
@@ -96,7 +96,7 @@ class Fixed:
     def decode(self, data: bytes, at: int) -> tuple[bytes, int]:
         end = at + self.size
         if end > len(data):
-            raise _truncated(data, at, self.size)
+            raise _truncated_fault(data, at, self.size)
         return SecretBytes(data[at:end]) if self.secret else data[at:end], end
 
 
@@ -118,7 +118,7 @@ class Bytes:
             raise PeerFault(Cause.OVERSIZED, f"a field of {length} bytes, at most {self.limit} allowed")
         end = at + length
         if end > len(data):
-            raise _truncated(data, at, length)
+            raise _truncated_fault(data, at, length)
         return SecretBytes(data[at:end]) if self.secret else data[at:end], end
 
 
@@ -129,7 +129,7 @@ class Text:
     limit: int
 
     def encode(self, value: str) -> bytes:
-        if re.search(f"[{CONTROLS}]", value):
+        if re.search(f"[{CONTROL_CHARACTERS}]", value):
             raise Misuse("the text has control characters")
         try:
             raw = value.encode()
@@ -143,7 +143,7 @@ class Text:
             value = raw.decode()
         except UnicodeDecodeError as error:
             raise PeerFault(Cause.MALFORMED, "a text is not UTF-8") from error
-        if re.search(f"[{CONTROLS}]", value):
+        if re.search(f"[{CONTROL_CHARACTERS}]", value):
             raise PeerFault(Cause.MALFORMED, "a text has control characters")
         return value, end
 
@@ -162,10 +162,10 @@ class Name:
 
     def decode(self, data: bytes, at: int) -> tuple[str, int]:
         if at >= len(data):
-            raise _truncated(data, at, 1)
+            raise _truncated_fault(data, at, 1)
         end = at + 1 + data[at]
         if end > len(data):
-            raise _truncated(data, at + 1, data[at])
+            raise _truncated_fault(data, at + 1, data[at])
         return _decoded_name(data[at + 1 : end]), end
 
 
@@ -188,7 +188,7 @@ class Many:
     def encode(self, value: Sequence[Any]) -> bytes:
         if len(value) > self.limit:
             raise Misuse(f"{len(value)} items where at most {self.limit} belong")
-        if self.ascending and not _ascends(value):
+        if self.ascending and not _is_ascending(value):
             raise Misuse("the items are not in ascending order without repeats")
         return len(value).to_bytes(4, "little") + b"".join(map(self.item.encode, value))
 
@@ -201,19 +201,19 @@ class Many:
             size = self.item.size
             end = at + count * size
             if end > len(data):
-                raise _truncated(data, at, count * size)
+                raise _truncated_fault(data, at, count * size)
             items, at = [data[i : i + size] for i in range(at, end, size)], end
         else:
             decode = self.item.decode
             for _ in range(count):
                 item, at = decode(data, at)
                 items.append(item)
-        if self.ascending and not _ascends(items):
+        if self.ascending and not _is_ascending(items):
             raise PeerFault(Cause.MALFORMED, "a list is not in ascending order without repeats")
         return tuple(items), at
 
 
-def _ascends(items: Sequence[Any]) -> bool:
+def _is_ascending(items: Sequence[Any]) -> bool:
     keys = [item.member for item in items] if items and hasattr(items[0], "member") else items
     return all(map(operator.lt, keys, itertools.islice(keys, 1, None)))
 
@@ -250,14 +250,14 @@ class Struct:
     __delattr__ = __setattr__
 
     @property
-    def _values(self) -> tuple[Any, ...]:
+    def _field_values(self) -> tuple[Any, ...]:
         return tuple(map(self.__dict__.__getitem__, self.codecs))
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._values == self._values
+        return type(other) is type(self) and other._field_values == self._field_values
 
     def __hash__(self) -> int:
-        return hash(self._values)
+        return hash(self._field_values)
 
     def encode(self) -> bytes:
         """Concatenate the encoded fields."""
@@ -265,47 +265,47 @@ class Struct:
 
     @classmethod
     def decode(cls, data: bytes, at: int) -> tuple[Self, int]:
-        """Decode the fields at `at`, then `validate`; also return the position after them."""
+        """Decode the fields at `at`, then `check_fields`; also return the position after them."""
         decoded = cls.__new__(cls)
         values = decoded.__dict__  # three times as fast as a frozen dataclass's __init__
         for name, codec in cls.codecs.items():
             values[name], at = codec.decode(data, at)
-        decoded.validate()
+        decoded.check_fields()
         return decoded, at
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
         """Parse `data` as exactly this struct. Raises PeerFault if it is malformed."""
-        return cls._ending(bytes(data), 0)
+        return cls._decode_to_end(bytes(data), 0)
 
     @classmethod
-    def _ending(cls, data: bytes, at: int) -> Self:
+    def _decode_to_end(cls, data: bytes, at: int) -> Self:
         decoded, end = cls.decode(data, at)
         if end != len(data):
             raise PeerFault(Cause.LEFT_OVER_BYTES, f"{len(data) - end} bytes after the last field")
         return decoded
 
-    def validate(self) -> None:
+    def check_fields(self) -> None:
         """Check constraints across fields. Raises PeerFault if one is broken."""
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={_abbreviated(getattr(self, name))}" for name in self.codecs)
+        shown = ", ".join(f"{name}={_shorten_value(getattr(self, name))}" for name in self.codecs)
         return f"{type(self).__name__}({shown})"
 
 
-_SHARED = WeakValueDictionary[tuple[type[Struct], bytes], Struct]()
+_SHARED_STRUCTS = WeakValueDictionary[tuple[type[Struct], bytes], Struct]()
 
 
 class Repeated(Struct):
     """A struct that is part of many others, so its encoding is cached."""
 
     @cached_property
-    def _encoded(self) -> bytes:
+    def _cached_encoding(self) -> bytes:
         return super().encode()
 
     def encode(self) -> bytes:
         """Concatenate the encoded fields, with a cache."""
-        return self._encoded
+        return self._cached_encoding
 
 
 class Shared(Repeated):
@@ -318,7 +318,7 @@ class Shared(Repeated):
     def decode(cls, data: bytes, at: int) -> tuple[Self, int]:
         """Decode the fields and return the existing equal object, if any."""
         decoded, end = super().decode(data, at)
-        return cast("Self", _SHARED.setdefault((cls, data[at:end]), decoded)), end
+        return cast("Self", _SHARED_STRUCTS.setdefault((cls, data[at:end]), decoded)), end
 
 
 class Headed(Struct):
@@ -351,10 +351,10 @@ class Headed(Struct):
             raise PeerFault(Cause.UNKNOWN_VERSION, f"version {version}, this side speaks {cls.version}")
         if kind != cls.kind:
             raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {kind} where a {cls.__name__} belongs")
-        return cls._ending(bytes(data), 2)
+        return cls._decode_to_end(bytes(data), 2)
 
 
-def _abbreviated(value: object) -> str:
+def _shorten_value(value: object) -> str:
     if isinstance(value, SecretBytes):
         return repr(value)
     if isinstance(value, bytes):
@@ -362,7 +362,7 @@ def _abbreviated(value: object) -> str:
     if isinstance(value, tuple) and len(value) > 3:
         return f"<{len(value)} items>"
     if isinstance(value, tuple):
-        return f"({', '.join(map(_abbreviated, value))})"
+        return f"({', '.join(map(_shorten_value, value))})"
     return repr(value)
 
 

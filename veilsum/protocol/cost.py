@@ -10,7 +10,7 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.messages import COMMITMENT_BYTES, SHARE_BYTES
 from veilsum.protocol.ring import Ring
-from veilsum.protocol.sizing import Quorum, dropouts
+from veilsum.protocol.sizing import Quorum, count_dropouts
 
 AGREEMENT_NS = 27_000
 """One X25519 agreement."""
@@ -28,7 +28,7 @@ RECOVER_PS = 5_300
 """One product in GF(p) when recovering a secret."""
 MASK_PS = 71
 """Generating and adding one byte of keystream: 0.27 ms for a mask of 947,940 4-byte words with GCM and VAES, twice that with CTR."""
-ADD_PS = 67
+ADD_ELEMENT_PS = 67
 """Adding one byte of a vector to another."""
 DIGEST_PS = 500
 """Hashing one byte with SHA-256."""
@@ -56,7 +56,7 @@ class Cost:
     lost: int
 
 
-def estimate(quorum: Quorum, degree: int, lost: int, elements: int, ring_bits: int) -> Cost:
+def estimate_cost(quorum: Quorum, degree: int, lost: int, elements: int, ring_bits: int) -> Cost:
     """Estimate the cost of a round of k = `degree` neighbours, in which `lost` members, 0 … n, enrol and never upload."""
     n, L, t = quorum.members, quorum.decryptors, quorum.threshold
     if not (1 <= degree < n and 0 <= lost <= n and elements >= 1):
@@ -87,7 +87,7 @@ def estimate(quorum: Quorum, degree: int, lost: int, elements: int, ring_bits: i
     opened = survivors + lost * min(degree, survivors)
     coordinator_ns = (
         n * (SIGNATURE_NS + 2 * AGREEMENT_NS)  # cards, including the low-order check of both keys
-        + survivors * (SIGNATURE_NS + (upload_bytes * DIGEST_PS + vector_bytes * ADD_PS) // 1000)
+        + survivors * (SIGNATURE_NS + (upload_bytes * DIGEST_PS + vector_bytes * ADD_ELEMENT_PS) // 1000)
         + 3 * L * SIGNATURE_NS  # receipts, votes, reveals
         + opened * (L * COMMITMENT_NS + t * _LIMBS * RECOVER_PS // 1000 + mask_ns)
     )
@@ -104,8 +104,8 @@ def estimate(quorum: Quorum, degree: int, lost: int, elements: int, ring_bits: i
 def cost_of(attempt: Attempt) -> Cost:
     """Estimate the cost of an attempt's round with ⌊δn⌋ dropouts."""
     quorum, spec = attempt.quorum, attempt.spec
-    lost = dropouts(quorum.members, spec.question.loss)
-    return estimate(quorum, attempt.manifest.degree, lost, spec.elements, spec.ring_bits)
+    lost = count_dropouts(quorum.members, spec.question.loss)
+    return estimate_cost(quorum, attempt.manifest.degree, lost, spec.elements, spec.ring_bits)
 
 
 def cost_in_words(attempt: Attempt) -> str:
@@ -117,16 +117,16 @@ def cost_in_words(attempt: Attempt) -> str:
         else f"each shares a mask with {degree:,} others, and of any {degree // 2:,} in a row "
         f"{attempt.manifest.window_dropped_max:,} may drop out"
     )
-    holders, cpu = "All", _seconds(cost.decryptor_cpu_ns)
+    holders, cpu = "All", _format_seconds(cost.decryptor_cpu_ns)
     if q.decryptors < q.members:
         chosen = "nominated" if attempt.roster.decryptors else "drawn"
         holders = f"{q.decryptors:,} {chosen} ({q.decryptor_colluders:,} may collude)"
-        cpu = f"{_seconds(cost.member_cpu_ns)} ({cpu} if it holds shares)"
+        cpu = f"{_format_seconds(cost.member_cpu_ns)} ({cpu} if it holds shares)"
     return (
         f"{q.members:,} members, up to {q.colluders:,} of them colluding; {masks}. {holders} hold shares, and any {q.threshold:,} of "
         f"them can open the sum of {q.survivors_min:,} or more members. A member computes for about {cpu} and sends "
         f"{in_bytes(cost.upload_bytes)}. The coordinator stores {in_bytes(cost.stored_bytes)} and computes for "
-        f"{_seconds(cost.coordinator_cpu_ns)} if {cost.lost:,} drop out."
+        f"{_format_seconds(cost.coordinator_cpu_ns)} if {cost.lost:,} drop out."
     )
 
 
@@ -138,5 +138,5 @@ def in_bytes(number_bytes: int) -> str:
     return f"{number_bytes} bytes"
 
 
-def _seconds(cpu_ns: int) -> str:
+def _format_seconds(cpu_ns: int) -> str:
     return f"{cpu_ns / 1e9:,.2g} s" if cpu_ns < 10**10 else f"{cpu_ns // 10**9:,} s"

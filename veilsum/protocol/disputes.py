@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.tags import Tag, hash_fields
 
-WORK_MAX = 1_000_000
+SEARCH_WORK_MAX = 1_000_000
 """Limit of branchings times disputes: a few seconds of work, whatever the colluders dispute."""
 
 _Graph = dict[str, frozenset[str]]
@@ -41,16 +41,18 @@ def vertex_cover(context: bytes, disputes: Collection[Dispute], colluders: int) 
     """
     if not disputes:
         return frozenset()
-    everyone = _joined(disputes)
+    everyone = _build_graph(disputes)
     dropped = {member for member, others in everyone.items() if len(others) > colluders}
     left = [dispute for dispute in disputes if not dropped.intersection(dispute.parties)]
-    graph, about = _joined(left), defaultdict[str, set[Dispute]](set)
+    graph, about = _build_graph(left), defaultdict[str, set[Dispute]](set)
     for dispute in left:
         about[dispute.one].add(dispute)
     pairs = sum(map(len, graph.values())) // 2
     rank = {member: hash_fields(Tag.PRIORITY, context, member.encode()) for member in graph}
     ordered = {member: frozenset(graph[member]) for member in sorted(graph, key=rank.__getitem__)}
-    components = [(component, len(_matching(component)) // 2) for component in _components(ordered)]
+    components = [
+        (component, len(_match_greedily(component)) // 2) for component in _split_components(ordered)
+    ]
     # Colluders left over after each component takes its minimum.
     spare = colluders - len(dropped) - sum(least for _, least in components)
     for component, least in components:
@@ -58,11 +60,11 @@ def vertex_cover(context: bytes, disputes: Collection[Dispute], colluders: int) 
         if len(inside) == 1 and inside[0].cause is Cause.BOX_REFUSED:
             dropped.add(inside[0].one)
         else:
-            dropped |= _least_cover(component, least + spare, WORK_MAX // pairs)
+            dropped |= _least_cover(component, least + spare, SEARCH_WORK_MAX // pairs)
     return frozenset(dropped)
 
 
-def _joined(disputes: Iterable[Dispute]) -> dict[str, set[str]]:
+def _build_graph(disputes: Iterable[Dispute]) -> dict[str, set[str]]:
     """Map each member to the members that it disputes with."""
     graph = defaultdict[str, set[str]](set)
     for dispute in disputes:
@@ -71,7 +73,7 @@ def _joined(disputes: Iterable[Dispute]) -> dict[str, set[str]]:
     return graph
 
 
-def _components(graph: _Graph) -> Iterable[_Graph]:
+def _split_components(graph: _Graph) -> Iterable[_Graph]:
     place = {member: index for index, member in enumerate(graph)}
     seen = set[str]()
     for first in graph:
@@ -92,17 +94,17 @@ def _least_cover(component: _Graph, liars: int, branchings: int) -> frozenset[st
     The search first considers only covers of at most `liars` members, which prunes misleading branches early. If it finds none, it
     runs again without that bound.
     """
-    first, _ = _search(component, len(component), branchings, once=True)
+    first, _ = _search_cover(component, len(component), branchings, once=True)
     best = first or frozenset(component)
-    found, whole = _search(component, min(len(best), liars + 1), branchings)
+    found, whole = _search_cover(component, min(len(best), liars + 1), branchings)
     if whole and found is None:
-        found, whole = _search(component, len(best), branchings)
+        found, whole = _search_cover(component, len(best), branchings)
     best = found or best
-    matching = _matching(component)
+    matching = _match_greedily(component)
     return best if whole or len(best) < len(matching) else matching
 
 
-def _search(
+def _search_cover(
     component: _Graph, fewer_than: int, branchings: int, *, once: bool = False
 ) -> tuple[frozenset[str] | None, bool]:
     """Find the first smallest cover below `fewer_than`, or with `once` the first cover; also return whether the search completed.
@@ -112,9 +114,9 @@ def _search(
     best: frozenset[str] | None = None
     waiting = [frozenset[str]()]
     while waiting and not (once and best):
-        dropped, graph = _reduced(component, waiting.pop())
+        dropped, graph = _reduce_graph(component, waiting.pop())
         # Every cover has at least one member of each pair.
-        if len(dropped) + len(_matching(graph)) // 2 >= fewer_than:
+        if len(dropped) + len(_match_greedily(graph)) // 2 >= fewer_than:
             continue
         if not graph:
             best, fewer_than = dropped, len(dropped)
@@ -127,7 +129,7 @@ def _search(
     return best, True
 
 
-def _reduced(component: _Graph, gone: frozenset[str]) -> tuple[frozenset[str], _Graph]:
+def _reduce_graph(component: _Graph, gone: frozenset[str]) -> tuple[frozenset[str], _Graph]:
     """Drop `gone`; then, while members with a single neighbour remain, drop the neighbour of the first."""
     members = tuple(component)
     place = {member: index for index, member in enumerate(members)}
@@ -147,7 +149,7 @@ def _reduced(component: _Graph, gone: frozenset[str]) -> tuple[frozenset[str], _
     return frozenset(dropped), {member: frozenset(others) for member, others in left.items() if others}
 
 
-def _matching(graph: _Graph) -> frozenset[str]:
+def _match_greedily(graph: _Graph) -> frozenset[str]:
     """Return the ends of a greedy matching, which pairs each member with its first free neighbour."""
     rank = {member: place for place, member in enumerate(graph)}
     taken: set[str] = set()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from veilsum.protocol.codec import CONTROLS, NAME_PATTERN
+from veilsum.protocol.codec import CONTROL_CHARACTERS, NAME_PATTERN
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -17,10 +17,10 @@ SHORT_ID_PATTERN = "^[0-9a-f]{8}$"
 MEMBER_PATTERN = f"^{NAME_PATTERN}$"
 LABEL_PATTERN = "^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$"
 CLASS_PATTERN = "^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$"
-TEXT_PATTERN, LINE_PATTERN = f"^[^{CONTROLS}]*$", f"^[^{CONTROLS}]+$"
+TEXT_PATTERN, LINE_PATTERN = f"^[^{CONTROL_CHARACTERS}]*$", f"^[^{CONTROL_CHARACTERS}]+$"
 """Text for people: any text, and non-empty text. Neither allows control characters, line breaks or characters that reorder text."""
 Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
-_EXPECTED = {
+_EXPECTED_FORMS = {
     HEX32_PATTERN: "64 lower-case hex digits",
     ROUND_PATTERN: "16 lower-case hex digits",
     MEMBER_PATTERN: "1 to 64 of a-z, 0-9 and '-'",
@@ -35,7 +35,7 @@ def in_words(error: "ErrorDetails") -> str:
     """Describe what is wrong with a value, without quoting it."""
     facts = error.get("ctx", {})
     if error["type"] == "string_pattern_mismatch":
-        return f"expected {_EXPECTED.get(facts['pattern'], 'text of another form')}"
+        return f"expected {_EXPECTED_FORMS.get(facts['pattern'], 'text of another form')}"
     if error["type"] == "too_short":
         return f"expected at least {facts['min_length']}, got {facts['actual_length']}"
     return error["msg"].removeprefix("Value error, ")

@@ -37,7 +37,7 @@ class Graph:
         if degree < len(members) - 1:
             if degree < 2 or degree % 2:
                 raise Misuse(f"a sparse graph of {len(members)} members has an even degree, not {degree}")
-            order = sorted(self.members, key=_rank(Tag.RING, beacon))
+            order = sorted(self.members, key=_rank_by(Tag.RING, beacon))
             self._ring = np.array([self._place[member] for member in order])
             self._position = np.argsort(self._ring)
 
@@ -51,12 +51,14 @@ class Graph:
         """Ids in ring order; empty on the complete graph."""
         return () if self._ring is None else tuple(self.members[place] for place in self._ring)
 
-    def neighbours(self, member: str) -> tuple[str, ...]:
+    def neighbours_of(self, member: str) -> tuple[str, ...]:
         """Return N(u), the k members that share a mask with `member`, ascending."""
         place = self._place_of(member)
         if self._ring is None:
             return self.members[:place] + self.members[place + 1 :]
-        return tuple([self.members[other] for other in np.sort(self._around(self._ring, place)).tolist()])
+        return tuple(
+            [self.members[other] for other in np.sort(self._places_around(self._ring, place)).tolist()]
+        )
 
     def window_excess(self, dropped: Collection[str], dropped_max: int) -> tuple[str, ...] | None:
         """Return the dropouts, ascending, in the first window of the closed ring that has more than D_max of them; None without one."""
@@ -72,7 +74,7 @@ class Graph:
         positions = (excessive[0] + np.arange(self.window)) % len(self.members)
         return tuple(self.members[place] for place in np.sort(self._ring[positions[missing[positions]]]))
 
-    def _around(self, ring: _Places, place: int) -> _Places:
+    def _places_around(self, ring: _Places, place: int) -> _Places:
         steps = np.concatenate([np.arange(-self.window, 0), np.arange(1, self.window + 1)])
         around: _Places = ring[(self._position[place] + steps) % len(ring)]
         return around
@@ -88,10 +90,10 @@ def draw_committee(beacon: bytes, ids: Sequence[str], size: int) -> tuple[str, .
     _check_ids(ids)
     if not 1 <= size <= len(ids):
         raise Misuse(f"no {size} of {len(ids)} members can be drawn")
-    return tuple(sorted(nsmallest(size, ids, key=_rank(Tag.COMMITTEE, beacon))))
+    return tuple(sorted(nsmallest(size, ids, key=_rank_by(Tag.COMMITTEE, beacon))))
 
 
-def _rank(tag: Tag, beacon: bytes | None) -> Callable[[str], bytes]:
+def _rank_by(tag: Tag, beacon: bytes | None) -> Callable[[str], bytes]:
     if beacon is None or len(beacon) != BEACON_BYTES:
         raise Misuse(f"a beacon is {BEACON_BYTES} bytes")
     return lambda member: hash_fields(tag, beacon, member.encode())

@@ -10,7 +10,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.tags import Tag, info
 
 
-def derive(secret: bytes, *, salt: bytes, context: bytes) -> SecretBytes:
+def derive_key(secret: bytes, *, salt: bytes, context: bytes) -> SecretBytes:
     """Derive 32 bytes with HKDF-SHA256."""
     return SecretBytes(HKDF(SHA256(), 32, salt, context).derive(secret))
 
@@ -22,7 +22,7 @@ class AgreementKey:
         self._key = X25519PrivateKey.from_private_bytes(private)
         self.public = self._key.public_key().public_bytes_raw()
 
-    def agree(self, public: bytes, owner: str) -> SecretBytes:
+    def agree_secret(self, public: bytes, owner: str) -> SecretBytes:
         """Compute the shared secret. Raises PeerFault(low-order-point), which names the key's `owner`."""
         try:
             return SecretBytes(self._key.exchange(X25519PublicKey.from_public_bytes(public)))
@@ -42,7 +42,7 @@ _LOW_ORDER = frozenset(u.to_bytes(32, "little") for u in (0, 1, _P - 1, *_ORDER_
 """u-coordinates of all points of Curve25519 and its twist whose order divides 8; their shared secret is zero."""
 
 
-def canonical(public: bytes) -> bytes:
+def canonical_public(public: bytes) -> bytes:
     """Return the canonical encoding of an X25519 public key; RFC 7748 §5 also accepts u + p and ignores the top bit."""
     u = int.from_bytes(public, "little") & ((1 << 255) - 1)
     return (u % _P).to_bytes(32, "little")
@@ -50,7 +50,7 @@ def canonical(public: bytes) -> bytes:
 
 def check_order(public: bytes, owner: str) -> None:
     """Refuse a public key of low order, in any encoding. The fault names the key's `owner`."""
-    if canonical(public) in _LOW_ORDER:
+    if canonical_public(public) in _LOW_ORDER:
         raise _low_order(owner)
 
 
@@ -65,25 +65,25 @@ class PairKey(Repeated):
     key: Secret
 
     @classmethod
-    def establish(
+    def from_shared_secret(
         cls, tag: Tag, me: str, peer: str, shared: bytes, cohort: bytes, manifest_hash: bytes
     ) -> "PairKey":
         """Derive K_0 from an X25519 secret; `tag` is PAIR_MASK or PAIR_BOX."""
         context = info(tag, cohort, *_in_order(me, peer))
-        return cls(peer, derive(shared, salt=manifest_hash, context=context))
+        return cls(peer, derive_key(shared, salt=manifest_hash, context=context))
 
-    def ratcheted(self, cohort: bytes, sequence: int) -> "PairKey":
+    def ratchet_to(self, cohort: bytes, sequence: int) -> "PairKey":
         """Derive K_sequence from K_(sequence-1) by a one-way step: a key stolen later opens no earlier round."""
         step = info(Tag.RATCHET, cohort, sequence.to_bytes(8, "little"))
-        return PairKey(self.peer, derive(self.key, salt=b"", context=step))
+        return PairKey(self.peer, derive_key(self.key, salt=b"", context=step))
 
     def mask_seed(self, me: str, context: bytes) -> SecretBytes:
         """Derive r_uv, equal at both ends."""
-        return derive(self.key, salt=context, context=info(Tag.MASK_SEED, *_in_order(me, self.peer)))
+        return derive_key(self.key, salt=context, context=info(Tag.MASK_SEED, *_in_order(me, self.peer)))
 
     def box_key(self, dealer: str, decryptor: str, context: bytes, salt: bytes) -> SecretBytes:
         """Derive the AES-256-GCM key of the single box from `dealer` to `decryptor` under the upload's salt."""
-        return derive(
+        return derive_key(
             self.key, salt=context + salt, context=info(Tag.BOX_KEY, dealer.encode(), decryptor.encode())
         )
 

@@ -65,7 +65,7 @@ class Masks:
     def __repr__(self) -> str:
         return f"<Masks of {len(self._terms)} seeds>"
 
-    def apply(self, chunk: Words, offset_elements: int = 0) -> None:
+    def apply_to_chunk(self, chunk: Words, offset_elements: int = 0) -> None:
         """Add the signed sum's elements from `offset_elements` on to `chunk`, in place.
 
         Args:
@@ -75,7 +75,7 @@ class Masks:
         Raises:
             Misuse: wrong dtype or shape, or an invalid offset.
         """
-        self._ring.check(chunk)
+        self._ring.check_words(chunk)
         if offset_elements < 0 or offset_elements % CHUNK_STEP_ELEMENTS:
             raise Misuse(
                 f"chunks begin at multiples of {CHUNK_STEP_ELEMENTS} elements, not at {offset_elements}"
@@ -83,20 +83,20 @@ class Masks:
         itemsize, end = self._ring.itemsize, offset_elements + chunk.size
         if offset_elements != self._position_elements:
             counter = offset_elements * itemsize // _AES_BLOCK_BYTES
-            self._open(CTR(counter.to_bytes(_AES_BLOCK_BYTES, "big")))
+            self._open_streams(CTR(counter.to_bytes(_AES_BLOCK_BYTES, "big")))
         self._position_elements = None  # in case the rest is interrupted
         if offset_elements == 0 and chunk.nbytes >= _BLOCK_BYTES and _WIDE_GCM:
             head = _HEAD_BYTES // itemsize
-            self._combine(chunk[:head])
-            self._open(GCM(bytes(12)))
+            self._add_streams(chunk[:head])
+            self._open_streams(GCM(bytes(12)))
             chunk = chunk[head:]
-        self._combine(chunk)
+        self._add_streams(chunk)
         self._position_elements = end
 
-    def _open(self, mode: CTR | GCM) -> None:
+    def _open_streams(self, mode: CTR | GCM) -> None:
         self._streams = [(Cipher(AES256(seed), mode).encryptor(), combine) for seed, combine in self._terms]
 
-    def _combine(self, words: Words) -> None:
+    def _add_streams(self, words: Words) -> None:
         """Apply the streams block by block."""
         itemsize = self._ring.itemsize
         step = _BLOCK_BYTES // itemsize

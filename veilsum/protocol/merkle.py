@@ -19,7 +19,7 @@ _LEAF = bytes(Tag.MERKLE_LEAF)
 
 def leaf_hash(leaf: bytes) -> bytes:
     """Hash a leaf."""
-    # hash_fields(Tag.MERKLE_LEAF, leaf), inlined as in `_node`
+    # hash_fields(Tag.MERKLE_LEAF, leaf), inlined as in `_hash_node`
     return sha256(_LEAF + len(leaf).to_bytes(8, "little") + leaf).digest()
 
 
@@ -35,12 +35,12 @@ class Tree:
         self.count = len(level)
         self._levels = [level]
         while len(level) > 1:
-            paired = [_node(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
+            paired = [_hash_node(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
             level = paired + level[2 * len(paired) :]
             self._levels.append(level)
-        self.root = _root(self.count, level[0])
+        self.root = _hash_root(self.count, level[0])
 
-    def path(self, index: int) -> list[bytes]:
+    def path_to(self, index: int) -> list[bytes]:
         """Return the sibling hashes from leaf `index` to the top, skipping levels where a node moved up alone.
 
         Raises:
@@ -57,7 +57,7 @@ class Tree:
         return siblings
 
 
-def verify(root: bytes, leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bool:
+def verify_path(root: bytes, leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bool:
     """Whether `path` proves that `leaf` is leaf `index` of `count` under `root`. Never raises, whatever a peer sends."""
     if not 0 <= index < count < _COUNT_LIMIT:
         return False
@@ -69,15 +69,15 @@ def verify(root: bytes, leaf: bytes, index: int, count: int, path: Sequence[byte
             sibling = next(siblings, None)
             if sibling is None:
                 return False
-            node = _node(sibling, node) if index % 2 else _node(node, sibling)
+            node = _hash_node(sibling, node) if index % 2 else _hash_node(node, sibling)
         index, last = index >> 1, last >> 1
-    return next(siblings, None) is None and _root(count, node) == root
+    return next(siblings, None) is None and _hash_root(count, node) == root
 
 
-def _node(left: bytes, right: bytes) -> bytes:
+def _hash_node(left: bytes, right: bytes) -> bytes:
     # hash_fields(Tag.MERKLE_NODE, left, right), inlined because a coordinator hashes about n² nodes
     return sha256(_NODE_LEFT + left + _NODE_RIGHT + right).digest()
 
 
-def _root(count: int, top: bytes) -> bytes:
+def _hash_root(count: int, top: bytes) -> bytes:
     return hash_fields(Tag.MERKLE_ROOT, count.to_bytes(8, "little"), top)

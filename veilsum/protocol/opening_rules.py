@@ -39,7 +39,7 @@ def check_latest_end(attempt: Attempt, now_s: float) -> None:
     if ahead_s <= 0:
         raise PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end has passed")
     if ahead_s > END_MAX_S:
-        raise _refused(f"the latest end is {ahead_s:.0f} s ahead, at most {END_MAX_S} s are allowed")
+        raise _terms_fault(f"the latest end is {ahead_s:.0f} s ahead, at most {END_MAX_S} s are allowed")
 
 
 def check_places(opening: Opening) -> None:
@@ -48,7 +48,7 @@ def check_places(opening: Opening) -> None:
     if len({link.context for link in opening.links}) != len(opening.links):
         raise PeerFault(Cause.CHAIN_BROKEN, "the history names an attempt twice", ["coordinator"])
     places = [(link.sequence, link.attempt) for link in opening.links if link.cohort == opening.cohort]
-    places.append(opening.place)
+    places.append(opening.sequence_and_attempt)
     if places[0] != (0, 0) or any(
         after not in {(before[0], before[1] + 1), (before[0] + 1, 0)} for before, after in pairwise(places)
     ):
@@ -60,18 +60,20 @@ def check_step(attempt: Attempt) -> None:
     spec, terms = attempt.spec, attempt.terms
     if (terms.material != NO_CONTEXT) != spec.takes_material:
         wanted = "needs material" if spec.takes_material else "takes no material"
-        raise _refused(f"step {spec.step} {wanted}")
+        raise _terms_fault(f"step {spec.step} {wanted}")
     counted = spec.sums and spec.question.withhold is not None
     if (terms.indicator != NO_CONTEXT) != counted:
         wanted = "rests on an indicator" if counted else "rests on no indicator"
-        raise _refused(f"step {spec.step} {wanted}")
+        raise _terms_fault(f"step {spec.step} {wanted}")
     if attempt.repeats:
         return
     links = attempt.opening.links
     if counted:
         indicators = certified_links(spec.question, spec.period, INDICATOR_STEP, links)
         if all(link.context != terms.indicator for link in indicators):
-            raise _refused("the terms name an indicator that is not certified for this question and period")
+            raise _terms_fault(
+                "the terms name an indicator that is not certified for this question and period"
+            )
     if (fault := step_fault(spec.question, spec.period, spec.step, links)) is not None:
         raise fault
 
@@ -83,7 +85,7 @@ def step_fault(question: Question, period: str, step: str, links: Sequence[Link]
     """
     before = question.step_before(step)
     if before is not None and not certified_links(question, period, before, links):
-        return _refused(f"step {step} comes after {before}, which was not certified for this period")
+        return _terms_fault(f"step {step} comes after {before}, which was not certified for this period")
     return _spent_fault(question, period, step, links)
 
 
@@ -97,7 +99,7 @@ def check_unspent(attempt: Attempt, links: Sequence[Link]) -> None:
 def _spent_fault(question: Question, period: str, step: str, links: Sequence[Link]) -> PeerFault | None:
     fresh = question.digest, period, step, NO_CONTEXT
     for link in links:
-        if (link.question, link.period, link.step, link.repeats) == fresh and link.spends:
+        if (link.question, link.period, link.step, link.repeats) == fresh and link.spends_records:
             how = "certified before: take a new period, or repeat that attempt"
             if link.reason != NO_REASON:
                 how = "lost before: take a new period, with new records"
@@ -128,7 +130,7 @@ def next_step(
     """
     if repeats != NO_CONTEXT:
         repeated = link_of(links, repeats)
-        spent = any(link.cohort == cohort and link.spends for link in links)
+        spent = any(link.cohort == cohort and link.spends_records for link in links)
         return None if repeated is None or spent else repeated.step
     run = [link for link in links if (link.question, link.period) == (question.digest, period)]
     return next((step for step in question.steps if step_fault(question, period, step, run) is None), None)
@@ -204,5 +206,5 @@ def same_records(one: Question, other: Question) -> bool:
     return one.extractor != other.extractor and one.model_dump(exclude=free) == other.model_dump(exclude=free)
 
 
-def _refused(detail: str) -> PeerFault:
+def _terms_fault(detail: str) -> PeerFault:
     return PeerFault(Cause.TERMS_REFUSED, detail, ["coordinator"])

@@ -24,7 +24,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 # Measured at 64 KiB, 256 KiB, 1 MiB and 16 MiB. In smaller blocks, numpy's overhead per call slows widths with a long period
 # (63 bits: 22, 8, 5 ms); larger blocks exceed the cache and take more memory.
 _BLOCK_BYTES = 1 << 20
-_CACHED_BYTES = 1 << 17
+_CACHE_BYTES = 1 << 17
 
 
 class PackingError(ValueError):
@@ -46,7 +46,9 @@ class _Frame:
         self.packed_bytes = self.packed.view(np.uint8).reshape(-1)
 
 
-def _units(memory: npt.NDArray[np.unsignedinteger], ring: Ring, bits: int) -> npt.NDArray[np.unsignedinteger]:
+def _view_units(
+    memory: npt.NDArray[np.unsignedinteger], ring: Ring, bits: int
+) -> npt.NDArray[np.unsignedinteger]:
     """View memory as rows of `bits` bits, in the widest units that fill both an element and its word: 2 B at 48 bits."""
     unit = gcd(ring.bits, 8 * ring.itemsize)
     return memory.view(f"<u{unit // 8}").reshape(-1, bits // unit)
@@ -55,12 +57,14 @@ def _units(memory: npt.NDArray[np.unsignedinteger], ring: Ring, bits: int) -> np
 def _pack_bytes(words: Words, ring: Ring, packed: npt.NDArray[np.uint8]) -> None:
     """Pack whole-byte widths by dropping the words' high bytes: block by block and, in a block, column by column."""
     size = ring.bits // 8
-    scratch = np.empty(min(words.size, _CACHED_BYTES // ring.itemsize) * size, np.uint8)
-    for start in range(0, words.size, _CACHED_BYTES // ring.itemsize):
-        block = words[start : start + _CACHED_BYTES // ring.itemsize]
-        source = _units(np.ascontiguousarray(block, ring.dtype.newbyteorder("<")), ring, 8 * ring.itemsize)
+    scratch = np.empty(min(words.size, _CACHE_BYTES // ring.itemsize) * size, np.uint8)
+    for start in range(0, words.size, _CACHE_BYTES // ring.itemsize):
+        block = words[start : start + _CACHE_BYTES // ring.itemsize]
+        source = _view_units(
+            np.ascontiguousarray(block, ring.dtype.newbyteorder("<")), ring, 8 * ring.itemsize
+        )
         bytes_ = scratch[: block.size * size]
-        target = _units(bytes_, ring, ring.bits)
+        target = _view_units(bytes_, ring, ring.bits)
         for i in range(target.shape[1]):
             target[:, i] = source[:, i]
         packed[start * size :][: bytes_.size] = bytes_
@@ -68,7 +72,7 @@ def _pack_bytes(words: Words, ring: Ring, packed: npt.NDArray[np.uint8]) -> None
 
 def _unpack_bytes(packed: npt.NDArray[np.uint8], ring: Ring, out: Words) -> Words:
     little = np.ascontiguousarray(out, ring.dtype.newbyteorder("<"))  # `out` itself if possible
-    source, target = _units(packed, ring, ring.bits), _units(little, ring, 8 * ring.itemsize)
+    source, target = _view_units(packed, ring, ring.bits), _view_units(little, ring, 8 * ring.itemsize)
     for i in range(source.shape[1]):
         target[:, i] = source[:, i]
     target[:, source.shape[1] :] = 0
@@ -77,7 +81,7 @@ def _unpack_bytes(packed: npt.NDArray[np.uint8], ring: Ring, out: Words) -> Word
     return out
 
 
-def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> memoryview:
+def pack_words(words: Words, bits: int, out: bytearray | memoryview | None = None) -> memoryview:
     """Encode the low `bits` bits of each word.
 
     Args:
@@ -92,7 +96,7 @@ def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> 
         Misuse: invalid width, dtype or shape, or an `out` that is read-only or too short.
     """
     ring = Ring(bits)
-    ring.check(words)
+    ring.check_words(words)
     size = ring.packed_bytes(words.size)
     packed = np.empty(size, np.uint8) if out is None else np.frombuffer(out, np.uint8)
     if packed.size < size or not packed.flags.writeable:
@@ -125,8 +129,10 @@ def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> 
     return packed.data
 
 
-def unpack(data: Buffer | npt.NDArray[np.uint8], bits: int, elements: int, out: Words | None = None) -> Words:
-    """Decode `elements` elements: the inverse of `pack`, for exactly the bytes that it writes.
+def unpack_words(
+    data: Buffer | npt.NDArray[np.uint8], bits: int, elements: int, out: Words | None = None
+) -> Words:
+    """Decode `elements` elements: the inverse of `pack_words`, for exactly the bytes that it writes.
 
     Args:
         data: ⌈elements·bits/8⌉ bytes.
@@ -142,10 +148,10 @@ def unpack(data: Buffer | npt.NDArray[np.uint8], bits: int, elements: int, out: 
         Misuse: invalid width, or an `out` of another dtype or shape.
     """
     ring = Ring(bits)
-    packed = _checked(data, ring, elements)
+    packed = _check_packed(data, ring, elements)
     if out is None:
         out = np.empty(elements, ring.dtype)
-    ring.check(out)
+    ring.check_words(out)
     if out.size != elements:
         raise Misuse(f"{elements} elements don't fit an output of {out.size}")
     if bits % 8 == 0:
@@ -173,25 +179,25 @@ def add_packed(total: Words, data: Buffer, bits: int) -> None:
     """Add the elements of `data` to `total` mod 2^bits, in place; higher bits become arbitrary.
 
     Whole-byte widths need no decoding: element i is read as the word that begins at its first byte, and the bits of the next
-    elements lie above 2^bits. 947,940 elements of 48 bits take 0.4 ms; `unpack` takes 1.2.
+    elements lie above 2^bits. 947,940 elements of 48 bits take 0.4 ms; `unpack_words` takes 1.2.
 
     Raises:
-        PackingError, Misuse: as in `unpack`.
+        PackingError, Misuse: as in `unpack_words`.
     """
     ring = Ring(bits)
-    ring.check(total)
-    packed = _checked(data, ring, total.size)
+    ring.check_words(total)
+    packed = _check_packed(data, ring, total.size)
     stride = bits // 8
     # The last element has no bytes after it; if a word spans more than two elements, neither do those before it.
     if bits % 8 or 2 * stride < ring.itemsize or total.size < 2:
-        np.add(total, unpack(data, bits, total.size), out=total)
+        np.add(total, unpack_words(data, bits, total.size), out=total)
         return
     words = np.ndarray((total.size - 1,), ring.dtype.newbyteorder("<"), packed, 0, (stride,))
     np.add(total[:-1], words, out=total[:-1])
-    total[-1:] += unpack(packed[-stride:], bits, 1)
+    total[-1:] += unpack_words(packed[-stride:], bits, 1)
 
 
-def _checked(data: Buffer | npt.NDArray[np.uint8], ring: Ring, elements: int) -> npt.NDArray[np.uint8]:
+def _check_packed(data: Buffer | npt.NDArray[np.uint8], ring: Ring, elements: int) -> npt.NDArray[np.uint8]:
     """View `data` as bytes after checking its length and zero padding."""
     size = ring.packed_bytes(elements)
     packed = np.frombuffer(data, np.uint8)

@@ -28,20 +28,22 @@ def disputes_among(
     Honest ends of an edge derive the same seed from the cards and the context.
     """
     # Look only at edges between members that committed: a cohort of thousands has millions of edges, even with one upload.
-    committed = {member: upload.committed for member, upload in sorted(uploads.items())}
-    neighbours = {member: attempt.neighbours(member) for member in committed}
+    committed = {member: upload.commitments for member, upload in sorted(uploads.items())}
+    neighbours = {member: attempt.neighbours_of(member) for member in committed}
     disputes = []
     for low, one in committed.items():
         for index, high in enumerate(neighbours[low], start=1):
             other = committed.get(high) if high > low else None
-            if other and one.entry(index) != other.entry(1 + bisect_left(neighbours[high], low)):
+            if other and one.commitment_to(index) != other.commitment_to(
+                1 + bisect_left(neighbours[high], low)
+            ):
                 disputes.append(Dispute(Cause.EDGE_DISAGREEMENT, low, high))
     for receipt in receipts.values():
         disputes += [Dispute(Cause.BOX_REFUSED, dealer, receipt.member) for dealer in receipt.complaints]
     return tuple(disputes)
 
 
-def covers(receipt: Receipt, uploads: Mapping[str, Announced]) -> bool:
+def covers_uploads(receipt: Receipt, uploads: Mapping[str, Announced]) -> bool:
     """Whether a receipt covers exactly these uploads, without its sender's own."""
     dealers = [dealer for dealer in uploads if dealer != receipt.member]
     digests = (uploads[dealer].header.digest for dealer in dealers)
@@ -50,31 +52,31 @@ def covers(receipt: Receipt, uploads: Mapping[str, Announced]) -> bool:
     )
 
 
-def contested(
+def contested_disputes(
     attempt: Attempt, receipts: Mapping[str, Receipt], disputes: Iterable[Dispute]
 ) -> tuple[Dispute, ...]:
     """Remove complaints about dealers for whose shares at least `t` honest decryptors vouch (protocol §4.5)."""
     held = attempt.quorum.threshold + attempt.quorum.decryptor_colluders
-    clean = _clean(receipts)
+    clean = _count_clean_receipts(receipts)
     return tuple(each for each in disputes if each.cause is not Cause.BOX_REFUSED or clean[each.one] < held)
 
 
-def _clean(receipts: Mapping[str, Receipt]) -> Counter[str]:
+def _count_clean_receipts(receipts: Mapping[str, Receipt]) -> Counter[str]:
     """Count the clean receipts of each dealer."""
     clean = Counter(dealer for receipt in receipts.values() for dealer in receipt.dealers)
     clean.update(receipts.keys())  # a decryptor keeps its own share
     return clean
 
 
-def starved(
+def below_receipt_threshold(
     attempt: Attempt, uploads: Mapping[str, Announced], receipts: Mapping[str, Receipt]
 ) -> tuple[str, ...]:
     """Return the dealers with fewer than `t` clean receipts so far, which no cover can keep (protocol §4.5)."""
-    clean = _clean(receipts)
+    clean = _count_clean_receipts(receipts)
     return tuple(dealer for dealer in uploads if clean[dealer] < attempt.quorum.threshold)
 
 
-def settle(
+def choose_survivors(
     attempt: Attempt,
     uploads: Mapping[str, Announced],
     receipts: Mapping[str, Receipt],
@@ -83,25 +85,25 @@ def settle(
 ) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
     """Choose the survivors to propose; also return the disputes that dropped members (protocol §4.5).
 
-    `uploads` are the complete ones, ordered by member, and each receipt covers all of them. `disputes` are the `contested` ones of
+    `uploads` are the complete ones, ordered by member, and each receipt covers all of them. `disputes` are the `contested_disputes` ones of
     `disputes_among`.
     """
-    clean = _clean(receipts)
+    clean = _count_clean_receipts(receipts)
     vouched = {
-        member: Survivor.of(upload.header)
+        member: Survivor.from_header(upload.header)
         for member, upload in uploads.items()
         if clean[member] >= attempt.quorum.threshold
     }
     counted = _as_counted(attempt, vouched, earlier)
-    staying = _undisputed(attempt, counted, disputes)
+    staying = _drop_cover(attempt, counted, disputes)
     if disputes and not may_be_proposed(attempt, staying.values(), earlier):
         # A member outside the sum loses nothing by lying, so its complaints count only if the sum survives them.
         disputes = tuple(each for each in disputes if counted.keys() >= {*each.parties})
-        staying = _undisputed(attempt, counted, disputes)
+        staying = _drop_cover(attempt, counted, disputes)
     return {member: uploads[member] for member in staying}, disputes
 
 
-def _undisputed(
+def _drop_cover(
     attempt: Attempt, staying: dict[str, Survivor], disputes: Sequence[Dispute]
 ) -> dict[str, Survivor]:
     """Drop a cover of these disputes."""
@@ -124,11 +126,11 @@ def _as_counted(
     """Drop members that the indicator did not count; it counted S∖E (protocol §8.3)."""
     if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
         return staying
-    counted = _counted(attempt, earlier)
+    counted = _counted_members(attempt, earlier)
     return {member: each for member, each in staying.items() if member in counted}
 
 
-def _counted(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> set[str]:
+def _counted_members(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> set[str]:
     """Return the indicator's S∖E."""
     certified = (each.member for opened in earlier for each in opened.survivors)
     return set(certified).difference(attempt.terms.evicted)
@@ -162,7 +164,7 @@ def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: S
     if attempt.repeats:
         _check_same(members, {each.member for each in earlier[0].survivors})
     else:
-        _check_counted(attempt, members, _counted(attempt, earlier))
+        _check_counted(attempt, members, _counted_members(attempt, earlier))
 
 
 def _check_same(members: set[str], repeated: set[str]) -> None:

@@ -185,6 +185,6 @@ def verify_record(record: ResultRecord | CombinedRecord, coordinator: bytes) -> 
     verify_signature(coordinator, bytes.fromhex(record.signature), record_digest(record), "coordinator")
 
 
-def mismatch(detail: str) -> PeerFault:
+def mismatch_fault(detail: str) -> PeerFault:
     """Build the fault of a published result that does not follow from the evidence or the sums (result-mismatch)."""
     return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])

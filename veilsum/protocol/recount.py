@@ -14,7 +14,7 @@ from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.unmasking import Unmasking
 
 
-def recount(
+def recount_indicator(
     attempt: Attempt, survivors: tuple[Survivor, ...], disclosure: Disclosure
 ) -> npt.NDArray[np.int64]:
     """Check a disclosed indicator round in the order of protocol §8.2, and count the holders of each class, (C,).
@@ -25,8 +25,8 @@ def recount(
         PeerFault: disclosure-invalid, naming the entry's member.
     """
     attempt.check_context(disclosure.context, "coordinator")
-    if tuple(Survivor.of(entry.header) for entry in disclosure.entries) != survivors:
-        raise _invalid("the entries are not the certified survivors'")
+    if tuple(Survivor.from_header(entry.header) for entry in disclosure.entries) != survivors:
+        raise _disclosure_fault("the entries are not the certified survivors'")
     staying = {survivor.member for survivor in survivors}
     self_seeds, edge_seeds = dict[str, bytes](), dict[tuple[str, str], bytes]()
     for entry in disclosure.entries:
@@ -35,8 +35,8 @@ def recount(
     unmasking = Unmasking(attempt, tuple(sorted(staying)), self_seeds, edge_seeds)
     return np.concatenate(
         [
-            unmasking.chunk(index, ((entry.member, entry.chunks[index]) for entry in disclosure.entries))
-            for index in range(attempt.chunks)
+            unmasking.sum_chunk(index, ((entry.member, entry.chunks[index]) for entry in disclosure.entries))
+            for index in range(attempt.chunk_count)
         ]
     )
 
@@ -49,13 +49,13 @@ def _check_seeds(
     edge_seeds: dict[tuple[str, str], bytes],
 ) -> None:
     if not attempt.has_signed_commitments(entry.header, entry.commitments, entry.path):
-        raise _invalid("the secrets' commitments are not those that were signed", entry)
+        raise _disclosure_fault("the secrets' commitments are not those that were signed", entry)
     due = due_secrets(attempt, entry.member, staying)
     if [each.index for each in due] != [seed.index for seed in entry.seeds]:
-        raise _invalid("other seeds are shown than the sum needs", entry)
+        raise _disclosure_fault("other seeds are shown than the sum needs", entry)
     for each, shown in zip(due, entry.seeds, strict=True):
-        if each.commitment(attempt.context, shown.seed) != commitment_at(entry.commitments, each.index):
-            raise _invalid(f"seed {each.index} is not the one committed to", entry)
+        if each.commit_to(attempt.context, shown.seed) != commitment_at(entry.commitments, each.index):
+            raise _disclosure_fault(f"seed {each.index} is not the one committed to", entry)
         if each.lost is None:
             self_seeds[entry.member] = shown.seed
         else:
@@ -65,14 +65,14 @@ def _check_seeds(
 def _check_chunks(attempt: Attempt, entry: Disclosed) -> None:
     # Check number and lengths first: a message has room for a million chunks, and hashing them takes half a second.
     if (
-        not len(entry.chunks) == len(entry.chunk_digests) == attempt.chunks
+        not len(entry.chunks) == len(entry.chunk_digests) == attempt.chunk_count
         or not all(attempt.is_chunk(index, chunk) for index, chunk in enumerate(entry.chunks))
         or Tree(entry.chunk_digests).root != entry.header.chunk_root
         or tuple(sha256(chunk).digest() for chunk in entry.chunks) != entry.chunk_digests
     ):
-        raise _invalid("the chunks are not those that were signed, or cannot be added up", entry)
+        raise _disclosure_fault("the chunks are not those that were signed, or cannot be added up", entry)
 
 
-def _invalid(why: str, entry: Disclosed | None = None) -> PeerFault:
+def _disclosure_fault(why: str, entry: Disclosed | None = None) -> PeerFault:
     named = f"{entry.member}: {why}" if entry else why
     return PeerFault(Cause.DISCLOSURE_INVALID, named, ["coordinator"])

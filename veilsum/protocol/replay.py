@@ -35,21 +35,21 @@ from veilsum.protocol.messages import (
     UploadSummary,
     VoidRequest,
     Vote,
-    parse,
+    parse_message,
 )
 from veilsum.protocol.opening_rules import check_opening
 from veilsum.protocol.proposal import (
     check_proposal,
-    contested,
-    covers,
+    choose_survivors,
+    contested_disputes,
+    covers_uploads,
     disputes_among,
     may_be_proposed,
-    settle,
 )
 from veilsum.protocol.shelf import Announced, Committed
 from veilsum.protocol.transcript import Transcript, transcript_digest
 
-COORDINATOR = "coordinator"
+COORDINATOR_PARTY = "coordinator"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Finding:
     entry: int | None = None
 
     @property
-    def dispute(self) -> bool:
+    def is_dispute(self) -> bool:
         """Whether this is a dispute: which party is false cannot be decided."""
         return len(self.parties) > 1
 
@@ -111,9 +111,9 @@ class Verdict:
     signed: bool
 
     @property
-    def kept(self) -> bool:
+    def is_faultless(self) -> bool:
         """Whether all findings are disputes."""
-        return all(finding.dispute for finding in self.findings)
+        return all(finding.is_dispute for finding in self.findings)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -125,7 +125,7 @@ class Verdict:
         """The certified members in order; empty without a certificate."""
         return tuple(survivor.member for survivor in self.certificate.survivors) if self.certificate else ()
 
-    def standing(self, member: str) -> Standing:
+    def upload_standing(self, member: str) -> Standing:
         """Return the outcome of this member's upload."""
         if member in self.evicted:
             return Standing.EVICTED
@@ -134,18 +134,18 @@ class Verdict:
         upload = self.uploads.get(member)
         if upload is None:
             return Standing.ABSENT
-        if self.certificate is None or self.certificate.void:
+        if self.certificate is None or self.certificate.is_void:
             return Standing.UNCERTIFIED
-        if Survivor.of(upload.header) not in self.certificate.survivors:
+        if Survivor.from_header(upload.header) not in self.certificate.survivors:
             return Standing.LEFT_OUT
         return Standing.COUNTED if self.revealed else Standing.UNREVEALED
 
-    def counted(self, member: str) -> bool:
+    def counts_upload(self, member: str) -> bool:
         """Whether the sum includes the member's upload: certified as signed, not evicted, and revealed by a threshold."""
-        return self.standing(member) is Standing.COUNTED
+        return self.upload_standing(member) is Standing.COUNTED
 
 
-def follows(
+def refusal_follows(
     cause: str,
     member: str,
     attempt: Attempt,
@@ -168,17 +168,17 @@ def follows(
     if cause in {Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.INDICATOR_MISMATCH}:
         return not may_be_proposed(attempt, proposal, earlier)
     if cause == Cause.OWN_UPLOAD_CHANGED:
-        return any(each.member == member and not _shown(each, uploads) for each in proposal)
+        return any(each.member == member and not _is_shown(each, uploads) for each in proposal)
     if cause == Cause.SURVIVORS_INVALID and member in receipts:
         # Its signed receipt states which uploads were delivered to it.
-        shown = all(_shown(each, uploads) for each in proposal)
-        return not (covers(receipts[member], uploads) and shown and _in_order(proposal))
+        shown = all(_is_shown(each, uploads) for each in proposal)
+        return not (covers_uploads(receipts[member], uploads) and shown and _in_order(proposal))
     return None
 
 
-def _shown(survivor: Survivor, uploads: Mapping[str, Announced]) -> bool:
+def _is_shown(survivor: Survivor, uploads: Mapping[str, Announced]) -> bool:
     upload = uploads.get(survivor.member)
-    return upload is not None and Survivor.of(upload.header) == survivor
+    return upload is not None and Survivor.from_header(upload.header) == survivor
 
 
 def _windows_exceeded(attempt: Attempt, proposal: Sequence[Survivor]) -> bool:
@@ -194,7 +194,7 @@ def _in_order(proposal: Sequence[Survivor]) -> bool:
     return names == sorted({*names})
 
 
-def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
+def replay_transcript(transcript: Transcript, federation: bytes | None = None) -> Verdict:
     """Check a transcript from its first entry to its signature.
 
     `federation` is the pinned admin key; None trusts the key in the roster.
@@ -204,11 +204,11 @@ def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
             coordinator for any bad signature, because an honest coordinator never shows unsigned documents.
     """
     try:
-        run = _Replay(_begun(transcript, federation))
+        run = _Replay(_check_beginning(transcript, federation))
     except PeerFault as fault:
-        raise PeerFault(fault.cause, fault.detail, [COORDINATOR]) from fault
+        raise PeerFault(fault.cause, fault.detail, [COORDINATOR_PARTY]) from fault
     for index, entry in enumerate(transcript.entries[4:], start=4):
-        run.take(index, entry)
+        run.take_entry(index, entry)
     signed = run.close(transcript)
     return Verdict(
         run.attempt,
@@ -223,9 +223,9 @@ def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
     )
 
 
-def _begun(transcript: Transcript, federation: bytes | None) -> Attempt:
+def _check_beginning(transcript: Transcript, federation: bytes | None) -> Attempt:
     """Check the first four entries as a member does, except clocks and approvals (protocol §4.1 to §4.3)."""
-    opened = tuple(map(parse, transcript.entries[:4]))
+    opened = tuple(map(parse_message, transcript.entries[:4]))
     if tuple(map(type, opened)) != (Roster, Study, Cards, Opening):
         raise PeerFault(Cause.MALFORMED, "a transcript begins with roster, study, cards and opening")
     roster, study, cards, opening = opened
@@ -260,14 +260,14 @@ class _Stage(Enum):
     CLOSED = auto()
 
 
-_UNCERTIFIED = {_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING}
-_OPEN = _UNCERTIFIED | {_Stage.REVEALING, _Stage.ERASING}
+_UNCERTIFIED_STAGES = {_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING}
+_OPEN_STAGES = _UNCERTIFIED_STAGES | {_Stage.REVEALING, _Stage.ERASING}
 
 
 class _Summaries(dict[str, Committed]):
     """Commitments in the entries so far, by member."""
 
-    committed = dict[str, Committed].__getitem__
+    read_commitments = dict[str, Committed].__getitem__
 
 
 @dataclass
@@ -294,36 +294,40 @@ class _Replay:
     revealed: dict[tuple[str, ...], set[str]] = field(default_factory=lambda: defaultdict(set))
     closing: Closing | None = None
 
-    def take(self, index: int, entry: bytes) -> None:
+    def take_entry(self, index: int, entry: bytes) -> None:
         """Replay one entry; a broken rule becomes a finding."""
         try:
-            self._take(index, entry)
+            self._replay_entry(index, entry)
         except PeerFault as fault:
             # The coordinator made or admitted every entry, so it answers for this one.
-            self._find(index, (COORDINATOR,), fault.cause, fault.detail)
+            self._add_finding(index, (COORDINATOR_PARTY,), fault.cause, fault.detail)
 
     def close(self, transcript: Transcript) -> bool:
         """Check disputes, contradictions and the end; return whether the coordinator's signature is valid."""
         if self.receipts and not self.proposal:
             try:
-                self._disputed()
+                self._find_disputes()
             except PeerFault as fault:
-                self._find(None, (COORDINATOR,), fault.cause, fault.detail)
+                self._add_finding(None, (COORDINATOR_PARTY,), fault.cause, fault.detail)
         self._judge_refusals()
         self._check_reports()
         if self.closing is None:
-            self._find(None, (COORDINATOR,), Cause.OUTCOME_MISSING, "it does not say how the attempt ended")
+            self._add_finding(
+                None, (COORDINATOR_PARTY,), Cause.OUTCOME_MISSING, "it does not say how the attempt ended"
+            )
         digest = transcript_digest(self.attempt.context, transcript.head)
         try:
-            verify_signature(self.attempt.roster.coordinator, transcript.signature, digest, COORDINATOR)
+            verify_signature(self.attempt.roster.coordinator, transcript.signature, digest, COORDINATOR_PARTY)
         except PeerFault as fault:
-            self._find(None, (COORDINATOR,), fault.cause, "the transcript is not signed as it is")
+            self._add_finding(
+                None, (COORDINATOR_PARTY,), fault.cause, "the transcript is not signed as it is"
+            )
             return False
         return True
 
     def enough_revealed(self) -> bool:
         """Whether each u ∈ S∖E has a threshold of runs from decryptors that revealed for that E (protocol §4.7)."""
-        if self.certificate is None or self.certificate.void:
+        if self.certificate is None or self.certificate.is_void:
             return False
         runs = Counter[str]()
         for member in self.revealed[tuple(sorted(self.evicted))] & self.receipts.keys():
@@ -332,11 +336,11 @@ class _Replay:
         staying = {survivor.member for survivor in self.certificate.survivors} - self.evicted
         return all(runs[member] >= threshold for member in staying)
 
-    def _find(self, index: int | None, parties: tuple[str, ...], cause: Cause, detail: str) -> None:
+    def _add_finding(self, index: int | None, parties: tuple[str, ...], cause: Cause, detail: str) -> None:
         self.findings.append(Finding(parties, cause, detail, index))
 
-    def _take(self, index: int, entry: bytes) -> None:
-        message = parse(entry)
+    def _replay_entry(self, index: int, entry: bytes) -> None:
+        message = parse_message(entry)
         form = type(message)
         if form not in self.handlers:
             raise PeerFault(Cause.UNKNOWN_MESSAGE, f"a transcript does not contain a {form.__name__}")
@@ -349,14 +353,14 @@ class _Replay:
         self.seen.add(entry)
         handler(self, index, message)
 
-    def _upload(self, index: int, summary: UploadSummary) -> None:
+    def _on_upload(self, index: int, summary: UploadSummary) -> None:
         header, attempt = summary.header, self.attempt
         attempt.check_header(header)
         known = self.uploads.get(header.member)
         if known is not None:
             if known.header.digest == header.digest:
                 raise PeerFault(Cause.DUPLICATE, f"{header.member}'s upload is a repetition")
-            self._find(index, (header.member,), Cause.UPLOAD_CONFLICT, "it signed two uploads")
+            self._add_finding(index, (header.member,), Cause.UPLOAD_CONFLICT, "it signed two uploads")
             return
         commitments = b"".join(summary.secret_commitments)
         if not attempt.has_signed_commitments(header, commitments, summary.path):
@@ -364,14 +368,14 @@ class _Replay:
         self.summaries[header.member] = Committed(commitments, summary.path)
         self.uploads[header.member] = Announced(header, b"", self.summaries)
 
-    def _receipt(self, index: int, receipt: Receipt) -> None:
+    def _on_receipt(self, index: int, receipt: Receipt) -> None:
         self.attempt.check_from_decryptor(receipt)
         named = (*receipt.dealers, *receipt.complaints)
         if len(set(named)) != len(named) or not set(named) <= self.uploads.keys() - {receipt.member}:
             raise PeerFault(Cause.MALFORMED, f"{receipt.member}'s receipt names what it was not sent")
         known = self.receipts.setdefault(receipt.member, receipt)
         if known.digest != receipt.digest:
-            self._find(index, (receipt.member,), Cause.CONFLICT, "it signed two receipts")
+            self._add_finding(index, (receipt.member,), Cause.CONFLICT, "it signed two receipts")
         elif self.stage in {_Stage.COLLECTING, _Stage.CHECKING}:
             self.stage = _Stage.CHECKING
         else:
@@ -381,16 +385,16 @@ class _Replay:
         """Check a receipt after the proposal: it covers the same uploads, and its complaints drop no member."""
         self._check_covers(receipt, self.whole)
         for dealer in receipt.complaints:
-            self._find(index, (dealer, receipt.member), Cause.BOX_REFUSED, _ONE_IS_FALSE)
+            self._add_finding(index, (dealer, receipt.member), Cause.BOX_REFUSED, _ONE_IS_FALSE)
 
-    def _freeze(self, _index: int, freeze: Freeze) -> None:
+    def _on_freeze(self, _index: int, freeze: Freeze) -> None:
         self.stage = _Stage.FREEZING
-        self.attempt.check_context(freeze.context, COORDINATOR)
-        self.proposal = tuple(Survivor.of(header) for header in freeze.headers)
+        self.attempt.check_context(freeze.context, COORDINATOR_PARTY)
+        self.proposal = tuple(Survivor.from_header(header) for header in freeze.headers)
         self.earlier = freeze.earlier
-        self.whole, disputes = self._disputed()
-        heard = contested(self.attempt, self.receipts, disputes)
-        settled, self.heard = settle(self.attempt, self.whole, self.receipts, heard, freeze.earlier)
+        self.whole, disputes = self._find_disputes()
+        heard = contested_disputes(self.attempt, self.receipts, disputes)
+        settled, self.heard = choose_survivors(self.attempt, self.whole, self.receipts, heard, freeze.earlier)
         expected = tuple(upload.header for upload in settled.values())
         if freeze.headers != expected:
             named = sorted({each.member for each in {*freeze.headers} ^ {*expected}})
@@ -400,7 +404,7 @@ class _Replay:
             )
         check_proposal(self.attempt, self.proposal, freeze.earlier)
 
-    def _disputed(self) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
+    def _find_disputes(self) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
         """Return the complete uploads, those that the receipts cover, and the disputes among them."""
         whole = {
             member for receipt in self.receipts.values() for member in (*receipt.dealers, *receipt.complaints)
@@ -410,29 +414,29 @@ class _Replay:
             self._check_covers(receipt, uploads)
         disputes = disputes_among(self.attempt, uploads, self.receipts)
         for dispute in disputes:
-            self._find(None, dispute.parties, dispute.cause, _ONE_IS_FALSE)
+            self._add_finding(None, dispute.parties, dispute.cause, _ONE_IS_FALSE)
         return uploads, disputes
 
     def _check_covers(self, receipt: Receipt, uploads: dict[str, Announced]) -> None:
-        if not covers(receipt, uploads):
+        if not covers_uploads(receipt, uploads):
             raise PeerFault(
                 Cause.SURVIVORS_INVALID, f"{receipt.member} was not shown the uploads that were announced"
             )
 
-    def _void(self, _index: int, request: VoidRequest) -> None:
+    def _on_void_request(self, _index: int, request: VoidRequest) -> None:
         self.stage, self.reason = _Stage.VOIDING, request.reason
-        self.attempt.check_context(request.context, COORDINATOR)
+        self.attempt.check_context(request.context, COORDINATOR_PARTY)
 
-    def _vote(self, index: int, vote: Vote) -> None:
+    def _on_vote(self, index: int, vote: Vote) -> None:
         self.attempt.check_from_decryptor(vote)
-        self._cast(index, vote)
+        self._count_vote(index, vote)
 
-    def _cast(self, index: int, vote: Vote) -> None:
+    def _count_vote(self, index: int, vote: Vote) -> None:
         known = self.votes.setdefault(vote.member, vote)
         if known.outcome != vote.outcome:
-            self._find(index, (vote.member,), Cause.ALREADY_VOTED, "it signed two outcomes")
+            self._add_finding(index, (vote.member,), Cause.ALREADY_VOTED, "it signed two outcomes")
 
-    def _refusal(self, index: int, refusal: Refusal) -> None:
+    def _on_refusal(self, index: int, refusal: Refusal) -> None:
         self.attempt.check_from_decryptor(refusal)
         if refusal.member in self.said:
             raise PeerFault(Cause.DUPLICATE, f"{refusal.member} has already refused")
@@ -441,7 +445,7 @@ class _Replay:
     def _judge_refusals(self) -> None:
         """Check each refusal against the proposal and its sender's receipt."""
         for member, (index, refusal) in self.said.items():
-            judged = follows(
+            judged = refusal_follows(
                 refusal.cause, member, self.attempt, self.proposal, self.whole, self.receipts, self.earlier
             )
             if judged is None:
@@ -451,33 +455,33 @@ class _Replay:
                 said = (
                     f"{member} refused for {refusal.cause}, which the proposal that was noted does not show"
                 )
-                self._find(index, (member, COORDINATOR), Cause(refusal.cause), said)
+                self._add_finding(index, (member, COORDINATOR_PARTY), Cause(refusal.cause), said)
 
-    def _certificate(self, index: int, certificate: Certificate) -> None:
+    def _on_certificate(self, index: int, certificate: Certificate) -> None:
         asked = self.stage
-        self.stage = _Stage.CLOSED if certificate.void else _Stage.REVEALING
+        self.stage = _Stage.CLOSED if certificate.is_void else _Stage.REVEALING
         self.attempt.check_certificate(certificate)
         self.certificate = self.closing = certificate
         unnoted = [vote.member for vote in certificate.votes if vote.member not in self.votes]
         for vote in certificate.votes:
-            self._cast(index, vote)
-        wanted = _Stage.VOIDING if certificate.void else _Stage.FREEZING
-        if asked is not wanted or (certificate.void and certificate.reason != self.reason):
+            self._count_vote(index, vote)
+        wanted = _Stage.VOIDING if certificate.is_void else _Stage.FREEZING
+        if asked is not wanted or (certificate.is_void and certificate.reason != self.reason):
             raise PeerFault(
                 Cause.CERTIFICATE_INVALID,
                 "the certificate is for an outcome that no decryptor was asked to sign",
             )
-        if not certificate.void and certificate.survivors != self.proposal:
+        if not certificate.is_void and certificate.survivors != self.proposal:
             raise PeerFault(Cause.SURVIVORS_INVALID, "the certificate is for another set than was proposed")
         if unnoted:
             raise PeerFault(Cause.CERTIFICATE_INVALID, f"votes were not noted: {', '.join(unnoted)}")
 
-    def _certified(self) -> Certificate:
+    def _require_certificate(self) -> Certificate:
         if self.certificate is None:
             raise PeerFault(Cause.CERTIFICATE_INVALID, "nothing is revealed without a valid certificate")
         return self.certificate
 
-    def _reveal(self, index: int, reveal: RevealSummary) -> None:
+    def _on_reveal(self, index: int, reveal: RevealSummary) -> None:
         if self._is_due(index, reveal):
             if not self.shown.issuperset(reveal.evicted):
                 raise PeerFault(
@@ -488,48 +492,50 @@ class _Replay:
 
     def _is_due(self, index: int, reveal: RevealSummary) -> bool:
         self.attempt.check_from_decryptor(reveal)
-        due = reveal.outcome == self._certified().outcome
+        due = reveal.outcome == self._require_certificate().outcome
         if not due:
-            self._find(index, (reveal.member,), Cause.REVEAL_MISSHAPEN, "it revealed for another outcome")
+            self._add_finding(
+                index, (reveal.member,), Cause.REVEAL_MISSHAPEN, "it revealed for another outcome"
+            )
         return due
 
     def _bad_run(self, index: int, evidence: BadRun) -> None:
         reveal, dealer = evidence.reveal, evidence.header.member
         if not self._is_due(index, reveal) or reveal.member not in self.receipts:
             raise PeerFault(Cause.SHARE_INVALID, f"{reveal.member} has vouched for no such share")
-        check_bad_run(self.attempt, self._certified(), self.receipts[reveal.member], evidence)
+        check_bad_run(self.attempt, self._require_certificate(), self.receipts[reveal.member], evidence)
         said = f"it revealed another share than {dealer} dealt"
-        self._find(index, (reveal.member,), Cause.SHARE_INVALID, said)
+        self._add_finding(index, (reveal.member,), Cause.SHARE_INVALID, said)
 
-    def _evictions(self, index: int, evictions: Evictions) -> None:
-        self.attempt.check_context(evictions.context, COORDINATOR)
+    def _on_evictions(self, index: int, evictions: Evictions) -> None:
+        self.attempt.check_context(evictions.context, COORDINATOR_PARTY)
         self.shown.update(evictions.evicted)
         if not self.evicted < {*evictions.evicted}:
             raise PeerFault(
                 Cause.EVICTION_INVALID, "it names no new member, or leaves out one that was evicted before"
             )
         for proof in evictions.proofs:
-            check_proof(self.attempt, self._certified(), proof)
+            check_proof(self.attempt, self._require_certificate(), proof)
             if proof.member not in self.evicted:
                 self.evicted.add(proof.member)
                 said = "its shares make no secret it committed to"
-                self._find(index, (proof.member,), Cause.DEALER_INCONSISTENT, said)
+                self._add_finding(index, (proof.member,), Cause.DEALER_INCONSISTENT, said)
 
-    def _erased(self, index: int, report: Erased) -> None:
+    def _on_erased(self, index: int, report: Erased) -> None:
         self.attempt.check_from_decryptor(report)
         self.stage = _Stage.ERASING
         _, known = self.reports.setdefault(report.member, (index, report))
         if known.revealed != report.revealed:
-            self._find(index, (report.member,), Cause.CONFLICT, "it signed two reports")
+            self._add_finding(index, (report.member,), Cause.CONFLICT, "it signed two reports")
 
-    def _erasure(self, _index: int, erasure: Erasure) -> None:
+    def _on_erasure(self, _index: int, erasure: Erasure) -> None:
         self.stage = _Stage.CLOSED
         self.attempt.check_erasure(erasure)
         self.closing = erasure
         if unnoted := [each.member for each in erasure.reports if each.member not in self.reports]:
             raise PeerFault(Cause.ERASURE_INVALID, f"reports were not noted: {', '.join(unnoted)}")
 
-    def _lost(self, _index: int, lost: Lost) -> None:
+    def _on_lost(self, _index: int, lost: Lost) -> None:
         self.attempt.check_lost(lost)
         self.stage, self.closing = _Stage.CLOSED, lost
 
@@ -538,22 +544,24 @@ class _Replay:
         revealed = set[str]().union(*self.revealed.values())
         for member, (index, report) in self.reports.items():
             if member in revealed and report.revealed == NOTHING_REVEALED:
-                self._find(index, (member,), Cause.CONFLICT, "it revealed, and reported that it did not")
+                self._add_finding(
+                    index, (member,), Cause.CONFLICT, "it revealed, and reported that it did not"
+                )
 
     handlers: ClassVar[dict[type[Message], tuple[Callable[[Any, int, Any], None], set[_Stage]]]] = {
-        UploadSummary: (_upload, {_Stage.COLLECTING}),
+        UploadSummary: (_on_upload, {_Stage.COLLECTING}),
         # A receipt after the proposal still entitles its decryptor to reveal.
-        Receipt: (_receipt, {_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.REVEALING}),
-        Freeze: (_freeze, {_Stage.CHECKING}),
-        VoidRequest: (_void, _UNCERTIFIED - {_Stage.VOIDING}),
-        Vote: (_vote, {_Stage.FREEZING, _Stage.VOIDING}),
-        Refusal: (_refusal, {_Stage.FREEZING}),
-        Certificate: (_certificate, {_Stage.FREEZING, _Stage.VOIDING}),
-        RevealSummary: (_reveal, {_Stage.REVEALING}),
+        Receipt: (_on_receipt, {_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.REVEALING}),
+        Freeze: (_on_freeze, {_Stage.CHECKING}),
+        VoidRequest: (_on_void_request, _UNCERTIFIED_STAGES - {_Stage.VOIDING}),
+        Vote: (_on_vote, {_Stage.FREEZING, _Stage.VOIDING}),
+        Refusal: (_on_refusal, {_Stage.FREEZING}),
+        Certificate: (_on_certificate, {_Stage.FREEZING, _Stage.VOIDING}),
+        RevealSummary: (_on_reveal, {_Stage.REVEALING}),
         BadRun: (_bad_run, {_Stage.REVEALING}),
-        Evictions: (_evictions, {_Stage.REVEALING}),
-        Erased: (_erased, _OPEN),
-        Erasure: (_erasure, {_Stage.ERASING}),
-        Lost: (_lost, _OPEN),
+        Evictions: (_on_evictions, {_Stage.REVEALING}),
+        Erased: (_on_erased, _OPEN_STAGES),
+        Erasure: (_on_erasure, {_Stage.ERASING}),
+        Lost: (_on_lost, _OPEN_STAGES),
     }
     """Handler of each kind of entry, and the stages in which an honest coordinator notes it. It notes no refused or late message."""

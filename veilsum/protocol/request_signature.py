@@ -21,17 +21,17 @@ from veilsum.protocol.codec import NAME_PATTERN
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey, verify_signature
 
-TAG = "veilsum-request-1"
-ALGORITHM = "ed25519"
-LABEL = "veilsum"
+SIGNATURE_TAG = "veilsum-request-1"
+SIGNATURE_ALGORITHM = "ed25519"
+SIGNATURE_LABEL = "veilsum"
 CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE = "content-digest", "signature-input", "signature"
-DERIVED = ("@method", "@authority", "@path", "@query")
-WITH_BODY = frozenset({"PUT", "POST"})
-ADMIN = "admin"
+DERIVED_COMPONENTS = ("@method", "@authority", "@path", "@query")
+METHODS_WITH_BODY = frozenset({"PUT", "POST"})
+ADMIN_KEYID = "admin"
 """`keyid` of the federation's admin, whose key names the federation; reserved, so no member has it."""
-LIFETIME_S = 60
+SIGNATURE_LIFETIME_S = 60
 """Seconds between `created` and `expires` in signatures made here."""
-MAX_LIFETIME_S = 300
+SIGNATURE_LIFETIME_MAX_S = 300
 """Longest accepted lifetime."""
 MAX_TARGET = 1024
 """Maximum characters of authority, path and query together, so that they fit in a log."""
@@ -41,12 +41,14 @@ _VALUES = {
     "expires": r"[0-9]{1,12}",
     "nonce": f'"{_NONCE}"',
     "keyid": f'"{NAME_PATTERN}"',
-    "alg": f'"{ALGORITHM}"',
-    "tag": f'"{TAG}"',
+    "alg": f'"{SIGNATURE_ALGORITHM}"',
+    "tag": f'"{SIGNATURE_TAG}"',
 }
-_ONE = r';([a-z]+)=([0-9]{1,15}|"[ !#-\[\]-~]*")'
+_PARAMETER_PATTERN = r';([a-z]+)=([0-9]{1,15}|"[ !#-\[\]-~]*")'
 _INPUT = re.compile(
-    r'([a-z*][a-z0-9_*.-]{0,63})=(\(("[@a-z-]+"(?: "[@a-z-]+")*)\)((?:' + _ONE.replace("(", "(?:") + ")+))"
+    r'([a-z*][a-z0-9_*.-]{0,63})=(\(("[@a-z-]+"(?: "[@a-z-]+")*)\)((?:'
+    + _PARAMETER_PATTERN.replace("(", "(?:")
+    + ")+))"
 )
 _SIGNATURE = re.compile(r"([a-z*][a-z0-9_*.-]{0,63})=:([A-Za-z0-9+/]{86}==):")
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
@@ -71,12 +73,14 @@ class Target:
     @property
     def components(self) -> dict[str, str]:
         """The derived components (RFC 9421 §2.2)."""
-        return dict(zip(DERIVED, (self.method, self.authority, self.path, f"?{self.query}"), strict=True))
+        return dict(
+            zip(DERIVED_COMPONENTS, (self.method, self.authority, self.path, f"?{self.query}"), strict=True)
+        )
 
     @property
     def has_body(self) -> bool:
         """Whether the signature covers a digest."""
-        return self.method in WITH_BODY
+        return self.method in METHODS_WITH_BODY
 
 
 def signature_base(components: Mapping[str, str], parameters: str) -> bytes:
@@ -95,7 +99,7 @@ def digest_of(header: str) -> bytes:
     """Parse a Content-Digest header with a single SHA-256. Raises PeerFault(request-unsigned) for any other."""
     match = _DIGEST.fullmatch(header)
     if match is None:
-        raise _unsigned("content-digest holds one sha-256=:BASE64: (RFC 9530), and nothing else")
+        raise _unsigned_fault("content-digest holds one sha-256=:BASE64: (RFC 9530), and nothing else")
     return base64.b64decode(match[1])
 
 
@@ -107,12 +111,12 @@ def sign_request(
     *,
     created_s: float,
     nonce: bytes,
-    lifetime_s: int = LIFETIME_S,
+    lifetime_s: int = SIGNATURE_LIFETIME_S,
     digest: bytes = b"",
 ) -> dict[str, str]:
     """Make the headers that sign a request.
 
-    `keyid` is the member's id, or `ADMIN`; `created_s` is Unix time in seconds, `nonce` at least 12 random bytes, fresh for every request
+    `keyid` is the member's id, or `ADMIN_KEYID`; `created_s` is Unix time in seconds, `nonce` at least 12 random bytes, fresh for every request
     sent, and `digest` the body's SHA-256, if known. A method without a body ignores `body`.
 
     Raises:
@@ -125,11 +129,14 @@ def sign_request(
     created = int(created_s)
     parameters = (
         f"({named});created={created};expires={created + lifetime_s}"
-        f';nonce="{text}";keyid="{keyid}";alg="{ALGORITHM}";tag="{TAG}"'
+        f';nonce="{text}";keyid="{keyid}";alg="{SIGNATURE_ALGORITHM}";tag="{SIGNATURE_TAG}"'
     )
     try:
         value = base64.b64encode(key.sign(signature_base(components, parameters))).decode("ascii")
-        signed = {SIGNATURE_INPUT: f"{LABEL}={parameters}", SIGNATURE: f"{LABEL}=:{value}:"}
+        signed = {
+            SIGNATURE_INPUT: f"{SIGNATURE_LABEL}={parameters}",
+            SIGNATURE: f"{SIGNATURE_LABEL}=:{value}:",
+        }
         RequestSignature.parse(signed[SIGNATURE_INPUT], signed[SIGNATURE])
     except (UnicodeError, PeerFault) as error:
         raise Misuse(f"a request to {target.authority!r} by {keyid!r} can't be signed: {error}") from error
@@ -160,19 +167,19 @@ class RequestSignature:
         """Parse the two headers. Raises PeerFault(request-unsigned) if they are outside the profile."""
         given, signed = _INPUT.fullmatch(signature_input), _SIGNATURE.fullmatch(signature)
         if not given or not signed or given[1] != signed[1]:
-            raise _unsigned("signature-input and signature must hold one signature, under one label")
+            raise _unsigned_fault("signature-input and signature must hold one signature, under one label")
         covered = tuple(given[3].replace('"', "").split(" "))
-        if sorted(covered) not in (sorted(DERIVED), sorted((*DERIVED, CONTENT_DIGEST))):
-            raise _unsigned(
-                f"it covers {given[3]}: cover {' '.join(DERIVED)}, and content-digest in PUT and POST"
+        if sorted(covered) not in (sorted(DERIVED_COMPONENTS), sorted((*DERIVED_COMPONENTS, CONTENT_DIGEST))):
+            raise _unsigned_fault(
+                f"it covers {given[3]}: cover {' '.join(DERIVED_COMPONENTS)}, and content-digest in PUT and POST"
             )
-        found = re.findall(_ONE, given[4])
+        found = re.findall(_PARAMETER_PATTERN, given[4])
         if sorted(name for name, _ in found) != sorted(_VALUES):
-            raise _unsigned(f"its parameters must be {', '.join(_VALUES)}, each once")
+            raise _unsigned_fault(f"its parameters must be {', '.join(_VALUES)}, each once")
         values = dict(found)
         for name, form in _VALUES.items():
             if not re.fullmatch(form, values[name]):
-                raise _unsigned(f"its parameter {name} must be of the form {form}")
+                raise _unsigned_fault(f"its parameter {name} must be of the form {form}")
         return cls(
             keyid=values["keyid"].strip('"'),
             created_s=int(values["created"]),
@@ -187,10 +194,10 @@ class RequestSignature:
         """Refuse a signature that is not valid now, in Unix time; the clocks may differ by `skew_s` seconds.
 
         Raises:
-            PeerFault: clock-skew; request-unsigned if the lifetime exceeds `MAX_LIFETIME_S` or is not positive.
+            PeerFault: clock-skew; request-unsigned if the lifetime exceeds `SIGNATURE_LIFETIME_MAX_S` or is not positive.
         """
-        if not 0 < self.expires_s - self.created_s <= MAX_LIFETIME_S:
-            raise _unsigned(f"expires must be 1 to {MAX_LIFETIME_S} seconds after created")
+        if not 0 < self.expires_s - self.created_s <= SIGNATURE_LIFETIME_MAX_S:
+            raise _unsigned_fault(f"expires must be 1 to {SIGNATURE_LIFETIME_MAX_S} seconds after created")
         early, late = self.created_s - now_s, now_s - self.expires_s
         if early > skew_s or late > skew_s:
             how = f"in {early:.0f} s" if early > 0 else f"{-early:.0f} s ago"
@@ -209,9 +216,9 @@ class RequestSignature:
                 signature is invalid.
         """
         if len(target.authority) + len(target.path) + len(target.query) > MAX_TARGET:
-            raise _unsigned(f"host, path and query together: expected at most {MAX_TARGET} characters")
+            raise _unsigned_fault(f"host, path and query together: expected at most {MAX_TARGET} characters")
         if (CONTENT_DIGEST in self.covered) != target.has_body or (target.has_body and digest is None):
-            raise _unsigned("PUT and POST carry content-digest and cover it, other methods don't")
+            raise _unsigned_fault("PUT and POST carry content-digest and cover it, other methods don't")
         values = {**target.components, CONTENT_DIGEST: digest or ""}
         try:
             base = signature_base({name: values[name] for name in self.covered}, self.parameters)
@@ -226,7 +233,7 @@ class RequestSignature:
             ) from error
 
 
-def _unsigned(why: str) -> PeerFault:
+def _unsigned_fault(why: str) -> PeerFault:
     return PeerFault(
         Cause.REQUEST_UNSIGNED, f"this takes a request signed by a member's key (docs/access.md): {why}"
     )

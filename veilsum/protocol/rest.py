@@ -12,13 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from veilsum.protocol.forms import LABEL_PATTERN, LINE_PATTERN, MEMBER_PATTERN, ROUND_PATTERN, Hex32
 
-OCTETS = "application/octet-stream"
-PROBLEM = "application/problem+json"
+OCTETS_TYPE = "application/octet-stream"
+PROBLEM_TYPE = "application/problem+json"
 PROBLEM_BASE = "/problems/"
 """Base of problem types, relative to the responding coordinator (RFC 9457 §3.1.1), which serves a page for each cause there."""
-SAFETENSORS = "application/x-safetensors"
-TRANSCRIPT_JSON = "application/vnd.veilsum.transcript+json"
-HEAD = "veilsum-head"
+SAFETENSORS_TYPE = "application/x-safetensors"
+TRANSCRIPT_TYPE = "application/vnd.veilsum.transcript+json"
+HEAD_METADATA = "veilsum-head"
 """Metadata entry in the file of a head or another document: JSON notes on the arrays, such as the head's form, its classes without
 records, and the withheld ones among them."""
 
@@ -32,51 +32,51 @@ STATE_HEADER, ROSTER_HEADER = "veilsum-state", "veilsum-roster"
 REQUEST_ID_HEADER = "veilsum-request"
 """Identifies a response in the coordinator's log."""
 
-COORDINATOR = "/v1/coordinator"
-FEDERATION = "/v1/federations/{federation}"
-ROSTER = "/v1/federations/{federation}/roster"
-STUDIES = "/v1/federations/{federation}/studies"
-STUDY = "/v1/federations/{federation}/studies/{study}"
-RUNS = "/v1/federations/{federation}/runs"
-CHAIN = "/v1/federations/{federation}/chain"
-COHORTS = "/v1/federations/{federation}/cohorts"
-COHORT = "/v1/cohorts/{cohort}"
-INVITATION = "/v1/cohorts/{cohort}/invitation"
-CARD = "/v1/cohorts/{cohort}/cards/{member}"
-CLOSE = "/v1/cohorts/{cohort}/close"
-MANIFEST = "/v1/cohorts/{cohort}/manifest"
-CARDS = "/v1/cohorts/{cohort}/manifest/{member}"
-ROUNDS = "/v1/cohorts/{cohort}/rounds"
-PREFLIGHT = "/v1/cohorts/{cohort}/rounds/preflight"
-ROUND = "/v1/rounds/{round_id}"
-ROUND_EVENTS = "/v1/rounds/{round_id}/events"
-OPENING = "/v1/rounds/{round_id}/opening"
-REQUEST = "/v1/rounds/{round_id}/requests/{member}"
-ANSWERS = "/v1/rounds/{round_id}/answers"
-UPLOAD = "/v1/rounds/{round_id}/uploads/{member}"
-CHUNK = "/v1/rounds/{round_id}/uploads/{member}/chunks/{index}"
-CANCEL = "/v1/rounds/{round_id}/cancel"
-EXTEND = "/v1/rounds/{round_id}/extend"
-CLOSING = "/v1/contexts/{context}/closing"
-LOST = "/v1/rounds/{round_id}/lost"
+COORDINATOR_PATH = "/v1/coordinator"
+FEDERATION_PATH = "/v1/federations/{federation}"
+ROSTER_PATH = "/v1/federations/{federation}/roster"
+STUDIES_PATH = "/v1/federations/{federation}/studies"
+STUDY_PATH = "/v1/federations/{federation}/studies/{study}"
+RUNS_PATH = "/v1/federations/{federation}/runs"
+CHAIN_PATH = "/v1/federations/{federation}/chain"
+COHORTS_PATH = "/v1/federations/{federation}/cohorts"
+COHORT_PATH = "/v1/cohorts/{cohort}"
+INVITATION_PATH = "/v1/cohorts/{cohort}/invitation"
+CARD_PATH = "/v1/cohorts/{cohort}/cards/{member}"
+CLOSE_PATH = "/v1/cohorts/{cohort}/close"
+MANIFEST_PATH = "/v1/cohorts/{cohort}/manifest"
+CARDS_PATH = "/v1/cohorts/{cohort}/manifest/{member}"
+ROUNDS_PATH = "/v1/cohorts/{cohort}/rounds"
+PREFLIGHT_PATH = "/v1/cohorts/{cohort}/rounds/preflight"
+ROUND_PATH = "/v1/rounds/{round_id}"
+ROUND_EVENTS_PATH = "/v1/rounds/{round_id}/events"
+OPENING_PATH = "/v1/rounds/{round_id}/opening"
+REQUEST_PATH = "/v1/rounds/{round_id}/requests/{member}"
+ANSWERS_PATH = "/v1/rounds/{round_id}/answers"
+UPLOAD_PATH = "/v1/rounds/{round_id}/uploads/{member}"
+CHUNK_PATH = "/v1/rounds/{round_id}/uploads/{member}/chunks/{index}"
+CANCEL_PATH = "/v1/rounds/{round_id}/cancel"
+EXTEND_PATH = "/v1/rounds/{round_id}/extend"
+CLOSING_PATH = "/v1/contexts/{context}/closing"
+LOST_PATH = "/v1/rounds/{round_id}/lost"
 LOST_CONTEXTS = "/v1/federations/{federation}/lost"
-MATERIAL = "/v1/rounds/{round_id}/material"
-RESULT = "/v1/rounds/{round_id}/result"
-WEIGHTS = "/v1/rounds/{round_id}/result/weights"
-SUMS = "/v1/rounds/{round_id}/result/sums"
-DOCUMENT = "/v1/rounds/{round_id}/result/documents/{name}"
-EVICTIONS = "/v1/rounds/{round_id}/result/evictions"
-TRANSCRIPT = "/v1/rounds/{round_id}/transcript"
-DISCLOSURE = "/v1/rounds/{round_id}/disclosure/{member}"
-COMBINATIONS = "/v1/federations/{federation}/combinations"
-COMBINATION = "/v1/combinations/{combination}"
-COMBINED_WEIGHTS = "/v1/combinations/{combination}/weights"
-AUDIT = "/v1/audit"
-TOKENS = "/v1/tokens"
-REVOKE = "/v1/tokens/{token}/revoke"
-HEALTH = "/healthz"
-READY = "/readyz"
-METRICS = "/metrics"
+MATERIAL_PATH = "/v1/rounds/{round_id}/material"
+RESULT_PATH = "/v1/rounds/{round_id}/result"
+WEIGHTS_PATH = "/v1/rounds/{round_id}/result/weights"
+SUMS_PATH = "/v1/rounds/{round_id}/result/sums"
+DOCUMENT_PATH = "/v1/rounds/{round_id}/result/documents/{name}"
+EVICTIONS_PATH = "/v1/rounds/{round_id}/result/evictions"
+TRANSCRIPT_PATH = "/v1/rounds/{round_id}/transcript"
+DISCLOSURE_PATH = "/v1/rounds/{round_id}/disclosure/{member}"
+COMBINATIONS_PATH = "/v1/federations/{federation}/combinations"
+COMBINATION_PATH = "/v1/combinations/{combination}"
+COMBINED_WEIGHTS_PATH = "/v1/combinations/{combination}/weights"
+AUDIT_PATH = "/v1/audit"
+TOKENS_PATH = "/v1/tokens"
+REVOKE_PATH = "/v1/tokens/{token}/revoke"
+HEALTH_PATH = "/healthz"
+READY_PATH = "/readyz"
+METRICS_PATH = "/metrics"
 
 HexBytes = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})*$")]
 MemberId = Annotated[str, Field(pattern=MEMBER_PATTERN)]
@@ -313,7 +313,7 @@ class SpecView(View):
     noise: NoiseView | None
 
 
-ENDINGS = frozenset({"done", "failed", "voided", "erased", "lost"})
+ROUND_ENDINGS = frozenset({"done", "failed", "voided", "erased", "lost"})
 """The states of a round that has ended; "erasing" waits for reports."""
 
 
@@ -401,14 +401,14 @@ class ExtendRequest(Model):
     deadline_s: Annotated[float, Field(gt=0, lt=1 << 48)]
 
 
-NAMED = 10
+SILENT_NAMES_MAX = 10
 """Maximum names listed in a sentence."""
 
 
 def join_names(names: Sequence[str]) -> str:
     """Join names for a sentence, and cut a long list."""
-    more = len(names) - NAMED
-    return (", ".join(names[:NAMED]) or "no member") + (f" and {more} more" if more > 0 else "")
+    more = len(names) - SILENT_NAMES_MAX
+    return (", ".join(names[:SILENT_NAMES_MAX]) or "no member") + (f" and {more} more" if more > 0 else "")
 
 
 class DecryptorsView(View):
@@ -430,7 +430,7 @@ class DecryptorsView(View):
 
     @property
     def sentence(self) -> str:
-        """Summarise in words, naming at most the first `NAMED` silent decryptors."""
+        """Summarise in words, naming at most the first `SILENT_NAMES_MAX` silent decryptors."""
         return (
             f"{self.heard} of {self.decryptors} decryptors heard from within {self.within_s:g} s, {self.needed} needed"
             + (f"; not: {join_names(self.silent)}" if self.silent else "")
@@ -491,7 +491,7 @@ class TokenRequest(Model):
     federation: Hex32 | None = None
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_scopes(self) -> Self:
         if self.federation is not None and (wide := self.scopes & {Scope.AUDIT, Scope.ADMIN}):
             raise ValueError(f"scope {min(wide)} can't be limited to a federation")
         return self
@@ -531,7 +531,7 @@ class TokenList(View):
     tokens: tuple[TokenView, ...]
 
 
-TRUST = (
+TRUST_SENTENCE = (
     "only the members together can remove the masks: the coordinator with up to `a` colluding members learns "
     "the sum, and no other member's statistics"
 )

@@ -15,7 +15,7 @@ class Due:
     index: int
     lost: str | None
 
-    def commitment(self, context: bytes, seed: bytes) -> bytes:
+    def commit_to(self, context: bytes, seed: bytes) -> bytes:
         """Compute the dealer's commitment if `seed` is this secret."""
         if self.lost is None:
             return self_commitment(context, self.dealer, seed)
@@ -29,7 +29,7 @@ def due_secrets(attempt: Attempt, dealer: str, staying: Collection[str]) -> tupl
     """
     edges = [
         Due(dealer, index, other)
-        for index, other in enumerate(attempt.neighbours(dealer), start=1)
+        for index, other in enumerate(attempt.neighbours_of(dealer), start=1)
         if other not in staying
     ]
     return (Due(dealer, 0, None), *edges)
@@ -48,5 +48,5 @@ def entries_due(joined: bytes, due: Collection[Due], size: int) -> bytes:
 
 def secret_commitment(attempt: Attempt, dealer: str, index: int, seed: bytes) -> bytes:
     """Compute the dealer's commitment at `index` if `seed` is that secret."""
-    lost = attempt.neighbours(dealer)[index - 1] if index else None
-    return Due(dealer, index, lost).commitment(attempt.context, seed)
+    lost = attempt.neighbours_of(dealer)[index - 1] if index else None
+    return Due(dealer, index, lost).commit_to(attempt.context, seed)

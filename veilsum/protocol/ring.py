@@ -2,7 +2,7 @@
 
 A word is a uint32 if b ≤ 32, else a uint64. Both wrap exactly, and 2^b divides 2^32 or 2^64, so sums of
 words need no reduction. Only the low b bits of a word are significant; the bits above them are dropped on
-the wire (`veilsum.protocol.packing`) and ignored by `Ring.lift`.
+the wire (`veilsum.protocol.packing`) and ignored by `Ring.lift_signed`.
 """
 
 from dataclasses import dataclass
@@ -80,14 +80,14 @@ class Ring:
             raise Misuse(f"element {first} is outside the centred range of a ring of {self.bits} bits")
         if out is None:
             out = np.empty(vector.shape, self.dtype)
-        self.check(out)
+        self.check_words(out)
         if out.shape != vector.shape:
             raise Misuse(f"{vector.size} elements don't fit an output of {out.size}")
         # unsigned to unsigned: narrowing keeps the low bits, which is reduction mod 2^32
         np.copyto(out, vector.view(np.uint64), casting="same_kind")
         return out
 
-    def lift(self, words: Words) -> npt.NDArray[np.int64]:
+    def lift_signed(self, words: Words) -> npt.NDArray[np.int64]:
         """Read the low `bits` bits of each word as a signed integer.
 
         Args:
@@ -99,13 +99,13 @@ class Ring:
         Raises:
             Misuse: another dtype or shape.
         """
-        self.check(words)
+        self.check_words(words)
         spare = 8 * self.itemsize - self.bits
         signed = (words << spare).view(f"i{self.itemsize}")
         signed >>= spare  # an arithmetic shift: it copies the sign bit down
         return signed.astype(np.int64, copy=False)
 
-    def check(self, words: Words) -> None:
+    def check_words(self, words: Words) -> None:
         """Refuse anything but a vector of this ring's words.
 
         Raises:

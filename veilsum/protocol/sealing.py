@@ -24,19 +24,19 @@ from veilsum.protocol.messages import (
     self_commitment,
     share_commitments,
 )
-from veilsum.protocol.packing import pack
+from veilsum.protocol.packing import pack_words
 from veilsum.protocol.shamir import SHARE_BYTES, share_secrets
 
 _NONCE = bytes(12)
 """Zero is safe because the salt in `box_key` is fresh for every upload, so each key seals a single box."""
 
 
-def seal(key: bytes, shares: bytes, context: bytes) -> bytes:
+def seal_box(key: bytes, shares: bytes, context: bytes) -> bytes:
     """Seal a box: ciphertext and 16-byte tag, bound to the context."""
     return AESGCM(key).encrypt(_NONCE, shares, context)
 
 
-def unseal(key: bytes, box: bytes, context: bytes, dealer: str) -> bytes:
+def unseal_box(key: bytes, box: bytes, context: bytes, dealer: str) -> bytes:
     """Open a box and return its shares. Raises PeerFault(box-refused), which names the dealer."""
     try:
         return AESGCM(key).decrypt(_NONCE, box, context)
@@ -65,7 +65,7 @@ class Sealing:
         self.self_seed = SecretBytes(random_bytes(32)) if self_seed is None else self_seed
         """b_u, the seed of this member's own mask."""
         seeds = {pair.peer: pair.mask_seed(member, attempt.context) for pair in masks}
-        self._edge_seeds = [seeds[peer] for peer in attempt.neighbours(member)]
+        self._edge_seeds = [seeds[peer] for peer in attempt.neighbours_of(member)]
         # sgn(v − u) by index in the cohort; ids sort as indices do (protocol §4.4).
         added = [self.self_seed, *(seeds[peer] for peer in seeds if peer > member)]
         subtracted = [seeds[peer] for peer in seeds if peer < member]
@@ -73,13 +73,13 @@ class Sealing:
         self._digests: list[bytes] = []
         self._words = np.empty(0, attempt.ring.dtype)
 
-    def chunk(self, values: npt.NDArray[np.int64]) -> bytes:
-        """Mask and pack the next chunk, as `packed` does."""
-        packed = self.packed(len(self._digests), values)
+    def mask_next_chunk(self, values: npt.NDArray[np.int64]) -> bytes:
+        """Mask and pack the next chunk, as `mask_chunk` does."""
+        packed = self.mask_chunk(len(self._digests), values)
         self._digests.append(hashlib.sha256(packed).digest())
         return packed
 
-    def packed(self, index: int, values: npt.NDArray[np.int64]) -> bytes:
+    def mask_chunk(self, index: int, values: npt.NDArray[np.int64]) -> bytes:
         """Mask and pack chunk `index`.
 
         Args:
@@ -90,13 +90,13 @@ class Sealing:
             Misuse: index or length is wrong, or a value is outside the ring (the error gives only its index).
         """
         attempt = self._attempt
-        if index >= attempt.chunks or len(values) != attempt.chunk_elements(index):
-            raise Misuse(f"chunk {index} of {attempt.chunks} does not have {len(values)} elements")
+        if index >= attempt.chunk_count or len(values) != attempt.chunk_elements(index):
+            raise Misuse(f"chunk {index} of {attempt.chunk_count} does not have {len(values)} elements")
         if self._words.size < len(values):
             self._words = np.empty(len(values), attempt.ring.dtype)
         words = attempt.ring.to_ring(values, out=self._words[: len(values)])
-        self._masks.apply(words, index * attempt.spec.chunk_elements)
-        return bytes(pack(words, attempt.ring.bits, out=words.data.cast("B")))
+        self._masks.apply_to_chunk(words, index * attempt.spec.chunk_elements)
+        return bytes(pack_words(words, attempt.ring.bits, out=words.data.cast("B")))
 
     def finish(self, key: SigningKey) -> tuple[Upload, SecretBytes]:
         """Deal the shares and sign; return the announcement and this member's own shares of its secrets.
@@ -108,8 +108,8 @@ class Sealing:
             Misuse: chunks are missing.
         """
         attempt, me, digests = self._attempt, self._member, tuple(self._digests)
-        if len(digests) != attempt.chunks:
-            raise Misuse(f"{len(digests)} of {attempt.chunks} chunks are masked")
+        if len(digests) != attempt.chunk_count:
+            raise Misuse(f"{len(digests)} of {attempt.chunk_count} chunks are masked")
         secrets = [self.self_seed, *self._edge_seeds]
         dealt = share_secrets(secrets, attempt.quorum.threshold, len(attempt.decryptors), self._random)
         salt = self._random(32)
@@ -122,11 +122,11 @@ class Sealing:
                 boxes.append(b"")
             else:
                 box_key = self._box_keys[decryptor].box_key(me, decryptor, attempt.context, salt)
-                boxes.append(seal(box_key, shares, attempt.context))
+                boxes.append(seal_box(box_key, shares, attempt.context))
         commitments = [self_commitment(attempt.context, me, self.self_seed)]
-        for peer, seed in zip(attempt.neighbours(me), self._edge_seeds, strict=True):
+        for peer, seed in zip(attempt.neighbours_of(me), self._edge_seeds, strict=True):
             commitments.append(edge_commitment(attempt.context, me, peer, seed))
-        header = UploadHeader.make(
+        header = UploadHeader.make_signed(
             key,
             context=attempt.context,
             member=me,

@@ -67,7 +67,7 @@ def share_secrets(
         for secret in secrets
         for limb in range(_LIMBS)
     ]
-    coefficients[1:] = _uniform((threshold - 1) * columns, random_bytes).reshape(threshold - 1, columns)
+    coefficients[1:] = _draw_elements((threshold - 1) * columns, random_bytes).reshape(threshold - 1, columns)
 
     x = np.arange(1, holders + 1, dtype=np.int64)
     powers = np.ones((holders, threshold), np.int64)
@@ -83,7 +83,7 @@ def check_shares(shares: bytes) -> None:
     Raises:
         ShareError: the length is not a multiple of 36 bytes, or a word is not below p.
     """
-    _parse(shares)
+    _parse_shares(shares)
 
 
 def recover_secrets(positions: Sequence[int], shares: Sequence[bytes]) -> list[bytes]:
@@ -107,7 +107,7 @@ def recover_secrets(positions: Sequence[int], shares: Sequence[bytes]) -> list[b
         raise ShareError("a position is outside 0 … p − 2")
     if len({len(row) for row in shares}) != 1:
         raise ShareError("the holders sent shares of different numbers of secrets")
-    words = _parse(b"".join(shares)).reshape(len(positions), -1)
+    words = _parse_shares(b"".join(shares)).reshape(len(positions), -1)
     limbs = _multiply(_lagrange_at_zero([position + 1 for position in positions]), words).reshape(-1, _LIMBS)
     if (limbs >= _LIMB_LIMIT).any() or (limbs[:, -1] >= _TOP_LIMIT).any():
         raise ShareError(
@@ -119,7 +119,7 @@ def recover_secrets(positions: Sequence[int], shares: Sequence[bytes]) -> list[b
     ]
 
 
-def _parse(shares: bytes) -> _Elements:
+def _parse_shares(shares: bytes) -> _Elements:
     if len(shares) % SHARE_BYTES:
         raise ShareError(f"shares of {SHARE_BYTES} bytes don't fill {len(shares)} bytes")
     words = np.frombuffer(shares, "<u4")
@@ -128,7 +128,7 @@ def _parse(shares: bytes) -> _Elements:
     return words.astype(np.int64)
 
 
-def _uniform(count: int, random_bytes: Callable[[int], bytes]) -> _Elements:
+def _draw_elements(count: int, random_bytes: Callable[[int], bytes]) -> _Elements:
     """Draw `count` uniform elements of GF(p): 31 bits each, drawn again if they equal p."""
 
     def draw(size: int) -> _Elements:
@@ -155,11 +155,11 @@ def _multiply(left: _Elements, right: _Elements) -> _Elements:
     step = max(1, _BLOCK_ELEMENTS // left.shape[0])
     for start in range(0, right.shape[1], step):
         columns = slice(start, start + step)
-        product[:, columns] = _product(left, right[:, columns])
+        product[:, columns] = _multiply_exactly(left, right[:, columns])
     return product
 
 
-def _product(left: _Elements, right: _Elements) -> _Elements:
+def _multiply_exactly(left: _Elements, right: _Elements) -> _Elements:
     """Multiply matrices over GF(p), exactly, in float64 BLAS.
 
     The left matrix is split into halves of 15 and 16 bits. A product of a half and an element is an integer below
@@ -172,12 +172,12 @@ def _product(left: _Elements, right: _Elements) -> _Elements:
         factors = right[terms].astype(np.float64)
         high = ((left[:, terms] >> 16).astype(np.float64) @ factors).astype(np.int64)
         low = ((left[:, terms] & 0xFFFF).astype(np.float64) @ factors).astype(np.int64)
-        # below 2^31 + 2^47 + 2^53, within the domain of `_reduce`
-        total = _reduce(total + (_reduce(high) << 16) + low)
+        # below 2^31 + 2^47 + 2^53, within the domain of `_reduce_mod_p`
+        total = _reduce_mod_p(total + (_reduce_mod_p(high) << 16) + low)
     return total
 
 
-def _reduce(values: _Elements) -> _Elements:
+def _reduce_mod_p(values: _Elements) -> _Elements:
     """Reduce integers in 0 … 2^62 − 1 mod p = 2^31 − 1: 2^31 is 1, so the high bits are added to the low ones."""
     values = (values & PRIME) + (values >> 31)  # ≤ 2p
     values = (values & PRIME) + (values >> 31)  # ≤ p: 2p itself becomes p − 1 + 1

@@ -18,7 +18,7 @@ class Committed:
     commitments: bytes
     path: tuple[bytes, ...]
 
-    def entry(self, index: int) -> bytes:
+    def commitment_to(self, index: int) -> bytes:
         """Return the commitment to one secret."""
         return commitment_at(self.commitments, index)
 
@@ -26,7 +26,7 @@ class Committed:
 class Commitments(Protocol):
     """Storage of dealers' commitments."""
 
-    def committed(self, dealer: str) -> Committed:
+    def read_commitments(self, dealer: str) -> Committed:
         """Read the dealer's commitments to its secrets."""
         ...
 
@@ -40,9 +40,9 @@ class Announced:
     shelf: Commitments
 
     @property
-    def committed(self) -> Committed:
+    def commitments(self) -> Committed:
         """The commitments to its secrets, read from the shelf."""
-        return self.shelf.committed(self.header.member)
+        return self.shelf.read_commitments(self.header.member)
 
     def chunk_digest(self, index: int) -> bytes:
         """Return the SHA-256 of one chunk."""
@@ -57,22 +57,22 @@ class Trees:
     commitments: Tree
 
     @classmethod
-    def of(cls, upload: Upload) -> "Trees":
+    def from_upload(cls, upload: Upload) -> "Trees":
         """Build the trees of an upload."""
         return cls(Tree(upload.boxes), commitment_tree(upload.secret_commitments, upload.share_rows))
 
-    def committed(self, upload: Upload) -> Committed:
+    def commitments_of(self, upload: Upload) -> Committed:
         """Return the dealer's commitments with their path."""
-        return Committed(b"".join(upload.secret_commitments), tuple(self.commitments.path(0)))
+        return Committed(b"".join(upload.secret_commitments), tuple(self.commitments.path_to(0)))
 
-    def delivery(self, upload: Upload, place: int) -> Delivery:
+    def delivery_to(self, upload: Upload, place: int) -> Delivery:
         """Return the delivery to the decryptor at this place."""
         return Delivery(
             upload.header,
             upload.boxes[place],
-            tuple(self.boxes.path(place)),
+            tuple(self.boxes.path_to(place)),
             upload.share_rows[place],
-            tuple(self.commitments.path(1 + place)),
+            tuple(self.commitments.path_to(1 + place)),
         )
 
 
@@ -85,30 +85,32 @@ class Shelf(ABC):
     def __init__(self) -> None:
         self._starts = dict[str, int]()
 
-    def put(self, upload: Upload, trees: Trees) -> None:
+    def store_announcement(self, upload: Upload, trees: Trees) -> None:
         """Store an announcement, durably if the shelf is durable; it replaces the dealer's earlier one."""
-        committed = trees.committed(upload)
+        committed = trees.commitments_of(upload)
         parts = [b"".join(committed.path), committed.commitments]
         for place, row in enumerate(upload.share_rows):
-            parts += row, trees.delivery(upload, place).encode()
+            parts += row, trees.delivery_to(upload, place).encode()
         table = accumulate(map(len, parts), initial=8 * (1 + len(parts)))
         begins = (at.to_bytes(8, "little") for at in table)
         self._starts[upload.header.member] = self._write(b"".join((*begins, *parts)))
 
-    def committed(self, dealer: str) -> Committed:
+    def read_commitments(self, dealer: str) -> Committed:
         """Read the dealer's commitments to its secrets."""
-        path = self._part(dealer, 0)
-        return Committed(self._part(dealer, 1), tuple(path[at : at + 32] for at in range(0, len(path), 32)))
+        path = self._read_part(dealer, 0)
+        return Committed(
+            self._read_part(dealer, 1), tuple(path[at : at + 32] for at in range(0, len(path), 32))
+        )
 
-    def row(self, dealer: str, place: int) -> bytes:
+    def read_row(self, dealer: str, place: int) -> bytes:
         """Read the dealer's commitments to its shares for the decryptor at this place."""
-        return self._part(dealer, 2 + 2 * place)
+        return self._read_part(dealer, 2 + 2 * place)
 
-    def delivery(self, dealer: str, place: int) -> bytes:
+    def read_delivery(self, dealer: str, place: int) -> bytes:
         """Read the encoded `Delivery` to the decryptor at this place."""
-        return self._part(dealer, 3 + 2 * place)
+        return self._read_part(dealer, 3 + 2 * place)
 
-    def _part(self, dealer: str, number: int) -> bytes:
+    def _read_part(self, dealer: str, number: int) -> bytes:
         start = self._starts[dealer]
         begin, end = unpack("<QQ", self._read(start + 8 * number, 16))
         return self._read(start + begin, end - begin)

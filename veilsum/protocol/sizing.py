@@ -40,7 +40,7 @@ WINDOW_BITS = 20
 """η: a window loses more than D_max members with probability at most 2^−20."""
 COMMITTEE_BITS = 30
 """η of a drawn committee: fewer than t of its members remain with probability at most 2^−30."""
-LOSS = 100
+DEFAULT_LOSS_PER_MILLE = 100
 """Default δ: members per thousand that may drop out."""
 
 
@@ -79,7 +79,7 @@ class Quorum:
     threshold: int
 
     @classmethod
-    def derive(
+    def derive_quorum(
         cls,
         members: int,
         decryptors: int,
@@ -160,7 +160,7 @@ class Committee(StrEnum):
     DRAWN = "drawn"
 
 
-def dropouts(members: int, loss: int) -> int:
+def count_dropouts(members: int, loss: int) -> int:
     """Return ⌊loss·n/1000⌋, the number of members that may drop out."""
     return members * loss // 1000
 
@@ -181,7 +181,9 @@ class Sizes:
     degree: int
     window_dropped_max: int
 
-    def decryptors(self, members: Sequence[str], nominees: Collection[str], beacon: bytes) -> tuple[str, ...]:
+    def choose_decryptors(
+        self, members: Sequence[str], nominees: Collection[str], beacon: bytes
+    ) -> tuple[str, ...]:
         """Return D, ascending, from members in ascending order.
 
         `nominees` are all that the roster nominates, enrolled or not. The beacon seeds the draw of a drawn committee.
@@ -198,14 +200,14 @@ class Sizes:
         return chosen
 
 
-def size(
+def size_cohort(
     members: int,
     nominated: int | None,
     *,
     roster: int,
     colluders: int,
     honest_min: int = HONEST_MIN,
-    loss: int = LOSS,
+    loss: int = DEFAULT_LOSS_PER_MILLE,
     present: int | None = None,
 ) -> Sizes:
     """Compute the sizes of a cohort.
@@ -222,16 +224,16 @@ def size(
         PeerFault: cohort-too-small, with the numbers, if there are too few members, too many decryptors, or too few nominees for
             any of them to collude.
     """
-    dropped = dropouts(members, loss)
+    dropped = count_dropouts(members, loss)
     # Check n_min before sampling from too few members.
-    quorum = Quorum.derive(members, members, colluders=colluders, honest_min=honest_min, roster=roster)
-    committee, decryptors, a_d = _committee(members, nominated, present, colluders, dropped)
+    quorum = Quorum.derive_quorum(members, members, colluders=colluders, honest_min=honest_min, roster=roster)
+    committee, decryptors, a_d = _choose_committee(members, nominated, present, colluders, dropped)
     if decryptors > MAX_DECRYPTORS:
         raise PeerFault(
             Cause.COHORT_TOO_SMALL,
             f"{decryptors} of n={members} members would decrypt, at most {MAX_DECRYPTORS} can: nominate some in the roster",
         )
-    quorum = Quorum.derive(
+    quorum = Quorum.derive_quorum(
         members,
         decryptors,
         colluders=colluders,
@@ -247,7 +249,7 @@ def size(
     return Sizes(quorum, committee, degree, window_dropped_max)
 
 
-def _committee(
+def _choose_committee(
     members: int, nominated: int | None, present: int | None, a: int, dropped: int
 ) -> tuple[Committee, int, int]:
     if nominated is not None:
@@ -274,7 +276,7 @@ def _committee(
     return Committee.DRAWN, *drawn
 
 
-def quantile(population: int, marked: int, drawn: int, *, bits: int, draws: int = 1) -> int:
+def hypergeometric_bound(population: int, marked: int, drawn: int, *, bits: int, draws: int = 1) -> int:
     """Return the least x with draws · P[Hypergeometric(N, K, w) > x] ≤ 2^−bits, a bound on marked items in a sample without replacement.
 
     The bound is monotone in `drawn` and exact: it sums binomial coefficients from the far end of the tail and compares
@@ -338,11 +340,11 @@ def _least_sample(
     """Find the smallest sample w > c + weight·d', with its bounds c on colluders and d' on dropouts."""
 
     def honest(drawn: int) -> int:
-        return drawn - quantile(members, colluders, drawn, bits=security_bits, draws=draws)
+        return drawn - hypergeometric_bound(members, colluders, drawn, bits=security_bits, draws=draws)
 
     sample = weight  # a window has at least one place, a committee two decryptors
     while sample <= members:
-        d = quantile(members, dropped, sample, bits=liveness_bits, draws=draws)
+        d = hypergeometric_bound(members, dropped, sample, bits=liveness_bits, draws=draws)
         missing = weight * d + 1 - honest(sample)
         if missing <= 0:
             return sample, sample - honest(sample), d

@@ -23,11 +23,11 @@ from pydantic import (
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import CLASS_PATTERN, MEMBER_PATTERN, TEXT_PATTERN, Hex32, first_fault
-from veilsum.protocol.sizing import Quorum, Sizes, size
+from veilsum.protocol.sizing import Quorum, Sizes, size_cohort
 from veilsum.protocol.tags import Tag, hash_fields
 
 DAY_S = 86_400
-LIFETIME_MAX_S = 90 * DAY_S
+ROUND_LIFETIME_MAX_S = 90 * DAY_S
 """Maximum time until a study expires, by the member's clock."""
 END_MAX_S = 30 * DAY_S
 """Maximum time until an attempt's latest end."""
@@ -89,13 +89,13 @@ class FFC(_Block):
     kind: Literal["ffc"] = "ffc"
     bias: bool
 
-    def width(self, dim: int) -> int:
+    def width_for(self, dim: int) -> int:
         """Return the width l of the second moment V."""
         return dim + self.bias
 
-    def elements(self, dim: int, classes: int) -> int:
+    def elements_for(self, dim: int, classes: int) -> int:
         """Return the length of the statistic's vector."""
-        return _moments(self.width(dim), classes)
+        return _count_moments(self.width_for(dim), classes)
 
 
 class RandomFeaturesFFC(_Block):
@@ -105,12 +105,12 @@ class RandomFeaturesFFC(_Block):
     size: Annotated[int, Field(ge=2, le=65_536, multiple_of=2)]
     bandwidth: Annotated[Real, Field(ge=0.1, le=1e3)]
 
-    def width(self, dim: int) -> int:
+    def width_for(self, dim: int) -> int:
         del dim
         return self.size
 
-    def elements(self, dim: int, classes: int) -> int:
-        return _moments(self.width(dim), classes)
+    def elements_for(self, dim: int, classes: int) -> int:
+        return _count_moments(self.width_for(dim), classes)
 
 
 class CCVR(_Block):
@@ -118,16 +118,16 @@ class CCVR(_Block):
 
     kind: Literal["ccvr"] = "ccvr"
 
-    def width(self, dim: int) -> int:
+    def width_for(self, dim: int) -> int:
         """Return the rows of each class's second moment."""
         return dim
 
-    def elements(self, dim: int, classes: int) -> int:
+    def elements_for(self, dim: int, classes: int) -> int:
         return classes * (1 + dim + dim * (dim + 1) // 2)
 
 
 Statistic = Annotated[FFC | RandomFeaturesFFC | CCVR, Field(discriminator="kind")]
-ORDER = ("ffc", "random-features", "ccvr")
+STATISTICS_ORDER = ("ffc", "random-features", "ccvr")
 
 
 class RecordRules(_Block):
@@ -186,7 +186,7 @@ class Question(_Block):
     extractor: Hex32
     dim: Annotated[int, Field(ge=1, le=65_536)]
     classes: Annotated[tuple[ClassKey, ...], Field(min_length=2, max_length=10_000)]
-    statistics: Annotated[tuple[Statistic, ...], Field(min_length=1, max_length=len(ORDER))]
+    statistics: Annotated[tuple[Statistic, ...], Field(min_length=1, max_length=len(STATISTICS_ORDER))]
     ring_bits: Literal[32, 48]
     records: RecordRules
     thin_classes: bool
@@ -202,7 +202,7 @@ class Question(_Block):
     @cached_property
     def digest(self) -> bytes:
         """H("question", canonical JSON), 32 bytes."""
-        return hash_fields(Tag.QUESTION, canonical(self))
+        return hash_fields(Tag.QUESTION, canonical_json(self))
 
     @property
     def records_max(self) -> int:
@@ -212,7 +212,7 @@ class Question(_Block):
     @property
     def width(self) -> int:
         """dim′, the rows of the widest second moment."""
-        return max(statistic.width(self.dim) for statistic in self.statistics)
+        return max(statistic.width_for(self.dim) for statistic in self.statistics)
 
     @property
     def rows_wanted(self) -> int:
@@ -221,13 +221,13 @@ class Question(_Block):
         At least `ROWS_MIN` and 2 · dim′. The rows must also hold at least as many numbers as the second moments, because random features
         of few dimensions have more sums than unknowns.
         """
-        moments = sum(statistic.width(self.dim) ** 2 for statistic in self.statistics)
+        moments = sum(statistic.width_for(self.dim) ** 2 for statistic in self.statistics)
         return max(ROWS_MIN, 2 * self.width, -(-moments // self.dim))
 
     @property
     def elements(self) -> int:
         """Length of the vector of an exact sum."""
-        return sum(statistic.elements(self.dim, len(self.classes)) for statistic in self.statistics)
+        return sum(statistic.elements_for(self.dim, len(self.classes)) for statistic in self.statistics)
 
     @property
     def scale(self) -> int:
@@ -253,9 +253,9 @@ class Question(_Block):
             return self.dim + 1
         (statistic,) = self.statistics
         if step != SUM_STEP:
-            return statistic.width(self.dim) * classes
+            return statistic.width_for(self.dim) * classes
         # Exact counts are left out of noisy sums; only CCVR sums counts, with noise.
-        return statistic.elements(self.dim, classes) - (0 if self.has("ccvr") else classes)
+        return statistic.elements_for(self.dim, classes) - (0 if self.has_statistic("ccvr") else classes)
 
     def share_of(self, step: str) -> float:
         """Return the step's share of the study's μ²; 0 without noise (protocol §9)."""
@@ -278,11 +278,13 @@ class Question(_Block):
     @cached_property
     def smallest(self) -> Sizes:
         """The sizes of the smallest cohort and roster. Raises PeerFault(cohort-too-small)."""
-        return self.sizes(self.members_min, self.members_min)
+        return self.sizes_for(self.members_min, self.members_min)
 
-    def sizes(self, members: int, roster: int) -> Sizes:
+    def sizes_for(self, members: int, roster: int) -> Sizes:
         """Return the sizes of a cohort of `members` from a roster of `roster` members, without nominees (protocol §5)."""
-        return size(members, None, roster=roster, colluders=self.a, honest_min=self.h_min, loss=self.loss)
+        return size_cohort(
+            members, None, roster=roster, colluders=self.a, honest_min=self.h_min, loss=self.loss
+        )
 
     def least_rows(self, quorum: Quorum) -> int:
         """Return the minimum rows of honest members in any sum of a cohort."""
@@ -306,15 +308,19 @@ class Question(_Block):
             return 0
         sizes = [each.size for each in self.statistics if isinstance(each, RandomFeaturesFFC)]
         return max(
-            [0, *(-(-4 * size // self.dim) for size in sizes), 2 * self.dim if self.has("ccvr") else 0]
+            [
+                0,
+                *(-(-4 * size // self.dim) for size in sizes),
+                2 * self.dim if self.has_statistic("ccvr") else 0,
+            ]
         )
 
-    def has(self, kind: str) -> bool:
+    def has_statistic(self, kind: str) -> bool:
         """Whether a statistic of this kind is summed."""
         return any(statistic.kind == kind for statistic in self.statistics)
 
 
-def _ridge(value: object, check: ValidatorFunctionWrapHandler) -> object:
+def _check_ridge(value: object, check: ValidatorFunctionWrapHandler) -> object:
     """Name all allowed values in the error; a union's own error names only one type."""
     try:
         return check(value)
@@ -339,7 +345,7 @@ class After(_Block):
         ccvr: parameters for retraining the CCVR head; None without CCVR.
     """
 
-    ridge: Annotated[Literal["gcv"] | Annotated[Real, Field(gt=0)], WrapValidator(_ridge)]
+    ridge: Annotated[Literal["gcv"] | Annotated[Real, Field(gt=0)], WrapValidator(_check_ridge)]
     publish: tuple[Literal["lda", "ncm", "pooled", "posterior"], ...]
     readers: Literal["members", "anyone"]
     ccvr: CCVRHead | None
@@ -354,8 +360,8 @@ class Content(_Block):
     after: After
 
     @model_validator(mode="after")
-    def _obeys(self) -> Self:
-        if broken := next(_broken(self), None):
+    def _check_rules(self) -> Self:
+        if broken := next(_broken_rules(self), None):
             raise ValueError(broken)
         return self
 
@@ -367,7 +373,7 @@ class Content(_Block):
 
     def to_bytes(self) -> bytes:
         """Encode as canonical JSON (RFC 8785) in UTF-8."""
-        return canonical(self)
+        return canonical_json(self)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
@@ -380,11 +386,11 @@ class Content(_Block):
         try:
             read = cls.model_validate(as_tuples(json.loads(content)))
         except ValidationError as error:
-            raise refused(first_error(error)) from error
+            raise study_fault(first_error(error)) from error
         except (ValueError, RecursionError) as error:
-            raise refused(f"the content is not JSON: {error}") from error
+            raise study_fault(f"the content is not JSON: {error}") from error
         if read.to_bytes() != content:
-            raise refused("the content is not canonical JSON (RFC 8785)")
+            raise study_fault("the content is not canonical JSON (RFC 8785)")
         return read
 
 
@@ -394,12 +400,12 @@ def read_content(content: bytes) -> Content:
     return Content.from_bytes(content)
 
 
-def refused(detail: str) -> PeerFault:
+def study_fault(detail: str) -> PeerFault:
     """Build the fault of a study that breaks a rule."""
     return PeerFault(Cause.STUDY_REFUSED, detail, ["admin"])
 
 
-def canonical(block: BaseModel) -> bytes:
+def canonical_json(block: BaseModel) -> bytes:
     """Encode as canonical JSON (RFC 8785)."""
     return rfc8785.dumps(block.model_dump(mode="json"))
 
@@ -413,14 +419,14 @@ def as_tuples(value: Any) -> Any:
 
 def first_error(error: ValidationError) -> str:
     """Describe the first error: its place, then the reason."""
-    return first_fault(error, unnamed=ORDER)
+    return first_fault(error, unnamed=STATISTICS_ORDER)
 
 
-def _moments(rows: int, classes: int) -> int:
+def _count_moments(rows: int, classes: int) -> int:
     return rows * (rows + 1) // 2 + rows * classes + classes
 
 
-def _broken(content: Content) -> Iterator[str]:
+def _broken_rules(content: Content) -> Iterator[str]:
     """Yield the broken rules between fields, in the order of docs/protocol.md."""
     question, notes = content.question, content.notes
     classes, records = question.classes, question.records
@@ -429,8 +435,8 @@ def _broken(content: Content) -> Iterator[str]:
         yield "question.classes: a class key appears twice"
     if notes.display and len(notes.display) != len(classes):
         yield f"notes.display: {len(notes.display)} names for {len(classes)} classes; give one each, or none"
-    if kinds != [kind for kind in ORDER if kind in kinds]:
-        yield f"question.statistics: give each kind at most once, in the order {', '.join(ORDER)}"
+    if kinds != [kind for kind in STATISTICS_ORDER if kind in kinds]:
+        yield f"question.statistics: give each kind at most once, in the order {', '.join(STATISTICS_ORDER)}"
     for name in ("least", "least_per_class", "rows_per_id"):
         if (given := getattr(records, name)) > records.most:
             yield f"question.records: {name} is {given}, above most, {records.most}"
@@ -438,12 +444,12 @@ def _broken(content: Content) -> Iterator[str]:
         yield f"question.members_min is {question.members_min}, above members_max, {question.members_max}"
     if content.after.publish != tuple(sorted(set(content.after.publish))):
         yield "after.publish: give each document once, in alphabetical order"
-    if (content.after.ccvr is None) == question.has("ccvr"):
+    if (content.after.ccvr is None) == question.has_statistic("ccvr"):
         yield "after.ccvr goes with the statistic ccvr: give both or neither"
-    yield from _unsafe(question)
+    yield from _unsafe_sizes(question)
 
 
-def _unsafe(question: Question) -> Iterator[str]:
+def _unsafe_sizes(question: Question) -> Iterator[str]:
     quarter = question.members_max // 4
     if question.a < quarter:
         yield f"question.a is {question.a}: with up to {question.members_max} members it must be at least {quarter}, a quarter rounded down"
@@ -470,10 +476,12 @@ def _unsafe_beside(question: Question, quorum: Quorum) -> Iterator[str]:
         for each in question.statistics
     ):
         yield f"question.statistics: random features take dim · size up to {NORMALS_MAX:,}"
-    yield from _noisy(question) if question.noise is not None else _exact(question, quorum)
+    yield from (
+        _broken_noise_rules(question) if question.noise is not None else _broken_exact_rules(question, quorum)
+    )
 
 
-def _noisy(question: Question) -> Iterator[str]:
+def _broken_noise_rules(question: Question) -> Iterator[str]:
     assert question.noise is not None
     if question.withhold is not None:
         yield "question.noise and question.withhold exclude each other: counts of the classes' holders are exact"
@@ -484,13 +492,13 @@ def _noisy(question: Question) -> Iterator[str]:
         )
     if len(question.statistics) > 1:
         yield "question.statistics: a noisy study sums one statistic, so that its budget buys one answer"
-    if question.has("ccvr") and question.noise.recipe not in {"sum", "mean+sum"}:
+    if question.has_statistic("ccvr") and question.noise.recipe not in {"sum", "mean+sum"}:
         yield f"question.noise.recipe is {question.noise.recipe}: CCVR takes sum or mean+sum"
     if question.ring_bits != NOISY_BITS or question.records_max >= NOISY_RECORDS_MAX:
         yield f"question.noise needs ring_bits = {NOISY_BITS} and most · members_max below {NOISY_RECORDS_MAX:,}"
 
 
-def _exact(question: Question, quorum: Quorum) -> Iterator[str]:
+def _broken_exact_rules(question: Question, quorum: Quorum) -> Iterator[str]:
     if question.scale < SCALE_MIN:
         yield (
             f"question.records.most: {question.records_max:,} rows do not fit a ring of {question.ring_bits} bits; "

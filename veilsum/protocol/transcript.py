@@ -11,15 +11,15 @@ from veilsum.protocol.coordinator.base import Evicting
 from veilsum.protocol.coordinator.revealing import OutcomeFault, ShareFault
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Cards, Message, Refusal, Reveal, Upload, UploadSummary, parse
+from veilsum.protocol.messages import Cards, Message, Refusal, Reveal, Upload, UploadSummary, parse_message
 from veilsum.protocol.sealing import commitment_tree
 from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
-FORMAT = "veilsum-transcript"
+TRANSCRIPT_FORMAT = "veilsum-transcript"
 MAX_ENTRIES = 1 << 20
-_MARKS = {"{": 1, "[": 1, ":": 3, ",": MAX_ENTRIES + 3}
+_JSON_MARKS_MAX = {"{": 1, "[": 1, ":": 3, ",": MAX_ENTRIES + 3}
 """Maximum number of each character in a file. The rest is names, digits and space."""
-PROVING = frozenset({Cause.UPLOAD_CONFLICT, Cause.ALREADY_VOTED, Cause.CONFLICT})
+PROVING_CAUSES = frozenset({Cause.UPLOAD_CONFLICT, Cause.ALREADY_VOTED, Cause.CONFLICT})
 """Causes for which a signed message is refused because it contradicts an earlier one: the two prove their sender false."""
 
 
@@ -32,15 +32,15 @@ class Accusation:
     entry: bytes
 
     @classmethod
-    def of(cls, message: Message, fault: PeerFault) -> "Accusation | None":
+    def from_refusal(cls, message: Message, fault: PeerFault) -> "Accusation | None":
         """Return the accusation that a refusal proves to others; None if it proves nothing, so that it can't displace a proof."""
         if isinstance(fault, ShareFault):
             return cls(fault.cause, fault.parties, fault.evidence.to_bytes())
         # Refusing twice is allowed.
         proves = isinstance(fault, OutcomeFault) or (
-            fault.cause in PROVING and not isinstance(message, Refusal)
+            fault.cause in PROVING_CAUSES and not isinstance(message, Refusal)
         )
-        return cls(fault.cause, fault.parties, _entry(message).to_bytes()) if proves else None
+        return cls(fault.cause, fault.parties, _entry_of(message).to_bytes()) if proves else None
 
 
 @dataclass(frozen=True)
@@ -68,37 +68,39 @@ class Transcript:
             head = hash_fields(Tag.TRANSCRIPT, head, entry)
         return head
 
-    def received(self, message: Message, before: CoordinatorPhase, after: CoordinatorPhase) -> "Transcript":
+    def note_accepted(
+        self, message: Message, before: CoordinatorPhase, after: CoordinatorPhase
+    ) -> "Transcript":
         """Note an accepted message and what the coordinator shows members after it; a message without effect is not noted."""
         if after == before:
             return self
-        return self._noting_once(_entry(message).to_bytes()).moved(before, after)
+        return self._noting_once(_entry_of(message).to_bytes()).note_phase_change(before, after)
 
-    def refused(self, message: Message, fault: PeerFault) -> "Transcript":
+    def note_refused(self, message: Message, fault: PeerFault) -> "Transcript":
         """Note a refused message if it proves its sender false to others."""
-        found = Accusation.of(message, fault)
-        return self if found is None else self.accusing(found)
+        found = Accusation.from_refusal(message, fault)
+        return self if found is None else self.note_accusation(found)
 
-    def accusing(self, found: Accusation) -> "Transcript":
+    def note_accusation(self, found: Accusation) -> "Transcript":
         """Note an accusation, once for each cause and party."""
         accused = self.accused | {(found.cause, party) for party in found.parties}
         return self if accused == self.accused else replace(self._noting_once(found.entry), accused=accused)
 
-    def moved(self, before: CoordinatorPhase, after: CoordinatorPhase) -> "Transcript":
+    def note_phase_change(self, before: CoordinatorPhase, after: CoordinatorPhase) -> "Transcript":
         """Note what the coordinator shows members after it changed its phase without a message."""
-        shown = _shown(after)
-        if shown is None or shown == _shown(before):
+        shown = _message_shown_by(after)
+        if shown is None or shown == _message_shown_by(before):
             return self
         return self._noting_once(shown.to_bytes())
 
-    def signed(self, key: SigningKey, context: bytes) -> "Transcript":
+    def sign(self, key: SigningKey, context: bytes) -> "Transcript":
         """Close the transcript with the coordinator's signature."""
         return replace(self, signature=key.sign(transcript_digest(context, self.head)))
 
     def to_json(self) -> str:
         """Encode the transcript as a file's text."""
         document = {
-            FORMAT: PROTOCOL_VERSION,
+            TRANSCRIPT_FORMAT: PROTOCOL_VERSION,
             "entries": [entry.hex() for entry in self.entries],
             "signature": self.signature.hex(),
         }
@@ -112,11 +114,15 @@ class Transcript:
             PeerFault: malformed, unknown-version or oversized.
         """
         # An empty list takes two characters, and twenty times as much memory.
-        if any(text.count(mark) > most for mark, most in _MARKS.items()):
+        if any(text.count(mark) > most for mark, most in _JSON_MARKS_MAX.items()):
             raise PeerFault(Cause.MALFORMED, "not a transcript's file: too many lists")
         try:
             document: Any = json.loads(text)
-            version, entries, signature = document[FORMAT], document["entries"], document["signature"]
+            version, entries, signature = (
+                document[TRANSCRIPT_FORMAT],
+                document["entries"],
+                document["signature"],
+            )
             signed = bytes.fromhex(signature)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise PeerFault(Cause.MALFORMED, "not a transcript's file") from error
@@ -132,9 +138,9 @@ class Transcript:
         except (ValueError, TypeError) as error:
             raise PeerFault(Cause.MALFORMED, "an entry is not hexadecimal") from error
 
-    def messages(self) -> tuple[Message, ...]:
+    def decode_messages(self) -> tuple[Message, ...]:
         """Decode the entries. Raises PeerFault if one is malformed."""
-        return tuple(map(parse, self.entries))
+        return tuple(map(parse_message, self.entries))
 
     def _noting_once(self, entry: bytes) -> "Transcript":
         return self if entry in self.entries else replace(self, entries=(*self.entries, entry))
@@ -145,14 +151,14 @@ def transcript_digest(context: bytes, head: bytes) -> bytes:
     return hash_fields(Tag.TRANSCRIPT, context, head)
 
 
-def _entry(message: Message) -> Message:
+def _entry_of(message: Message) -> Message:
     if isinstance(message, Upload):
         tree = commitment_tree(message.secret_commitments, message.share_rows)
-        return UploadSummary(message.header, message.secret_commitments, tuple(tree.path(0)))
+        return UploadSummary(message.header, message.secret_commitments, tuple(tree.path_to(0)))
     return message.summary if isinstance(message, Reveal) else message
 
 
-def _shown(phase: CoordinatorPhase) -> Message | None:
+def _message_shown_by(phase: CoordinatorPhase) -> Message | None:
     """Return the message that this phase shows every member, or every decryptor that it waits for; None without one."""
     if isinstance(phase, Freezing):
         return phase.proposal

@@ -33,7 +33,7 @@ class Unmasking:
             subtracted=[*self_seeds.values(), *(seed for (s, lost), seed in edges if lost > s)],
         )
 
-    def chunk(self, index: int, packed: Iterable[tuple[str, bytes]]) -> npt.NDArray[np.int64]:
+    def sum_chunk(self, index: int, packed: Iterable[tuple[str, bytes]]) -> npt.NDArray[np.int64]:
         """Return chunk `index` of the sum.
 
         `packed` yields each survivor with its packed chunk, read one at a time.
@@ -55,9 +55,9 @@ class Unmasking:
             seen.append(member)
         if sorted(seen) != sorted(self.survivors):
             raise Misuse("a sum takes one chunk of each survivor and no other")
-        return self.unmask(index, total)
+        return self.unmask_chunk(index, total)
 
-    def unmask(self, index: int, total: Words) -> npt.NDArray[np.int64]:
+    def unmask_chunk(self, index: int, total: Words) -> npt.NDArray[np.int64]:
         """Unmask `total`, chunk `index` summed over the survivors, into the ring's centred range; overwrites `total`."""
-        self._masks.apply(total, index * self._attempt.spec.chunk_elements)
-        return self._attempt.ring.lift(total)
+        self._masks.apply_to_chunk(total, index * self._attempt.spec.chunk_elements)
+        return self._attempt.ring.lift_signed(total)

@@ -21,7 +21,7 @@ from veilsum.calibration import (
     solve_ffc,
     solve_lda,
 )
-from veilsum.calibration.answer import REFUSED, Answer, Document
+from veilsum.calibration.answer import REFUSED_NOTE, Answer, Document
 from veilsum.calibration.checks import check_sums
 from veilsum.calibration.errors import SumCheckFailed
 from veilsum.calibration.lattice import SumsLattice
@@ -42,7 +42,7 @@ from veilsum.calibration.rows import (
     as_array,
     as_features,
     check_rows,
-    directions,
+    unit_directions,
 )
 from veilsum.protocol import study as content
 from veilsum.protocol.causes import Cause
@@ -50,21 +50,23 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, CCVRHead, Statistic
 from veilsum.study.promise import mechanism_of
-from veilsum.study.vectors import Material, Statistics, accumulator, accumulators, random_features
+from veilsum.study.vectors import Material, Statistics, list_accumulators, make_accumulator, random_features
 
 Exact: TypeAlias = Mapping[str, Statistics]
 Noisy: TypeAlias = NoisyMean | NoisySums | NoisyGaussians | NoisyGradient
 Pooled: TypeAlias = Mapping[str, Statistics] | Mapping[str, Noisy]
 """The contents of a sum, by kind of statistic; of a noisy sum also by "mean" and "gradient"."""
 
-PROMISED_BITS = 48
+PROMISED_RING_BITS = 48
 """From this ring width on, λ is kept large enough for the weights to be within 1e-6 of unrounded ones."""
-_UNPOOLED = CalibrationError("a noisy sum publishes no pooled sums: a member's own are mixed with exact ones")
-_UNCOUNTED = CalibrationError("a noisy sum of CCVR publishes nothing beside its head")
-_DRAWS = b"veilsum calibration virtual features 1 "
+_NO_POOLED_SUMS = CalibrationError(
+    "a noisy sum publishes no pooled sums: a member's own are mixed with exact ones"
+)
+_NO_PUBLISHED_COUNTS = CalibrationError("a noisy sum of CCVR publishes nothing beside its head")
+_VIRTUAL_FEATURES_TAG = b"veilsum calibration virtual features 1 "
 
 
-def pooled(spec: RoundSpec, total: Integers, members: int) -> Pooled:
+def read_pooled(spec: RoundSpec, total: Integers, members: int) -> Pooled:
     """Read pooled statistics from a sum; an exact sum must satisfy the identities of honest sums.
 
     `total`, (spec.elements,), is the centred sum of `members` vectors of a step other than the indicator. Sums of several periods of one
@@ -74,14 +76,14 @@ def pooled(spec: RoundSpec, total: Integers, members: int) -> Pooled:
         PeerFault: sum-check-failed. Anyone may read it, so it names the identity and no number.
     """
     if spec.noisy:
-        return _noisy(spec, total, members)
+        return _read_noisy(spec, total, members)
     try:
-        return _exact(spec, total, members)
+        return _read_exact(spec, total, members)
     except SumCheckFailed as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"identity broken: {error.identity}") from error
 
 
-def answer(
+def compute_answer(
     spec: RoundSpec,
     found: Pooled,
     members: int,
@@ -91,7 +93,7 @@ def answer(
 ) -> Answer:
     """Compute the heads, documents and the next step's material.
 
-    `found` is the result of `pooled`; a large V may be modified in place. `members` is the number of vectors in the sum. `material` is
+    `found` is the result of `read_pooled`; a large V may be modified in place. `members` is the number of vectors in the sum. `material` is
     this step's material, from `read_material`. `ridge` fixes λ of the first head of an exact sum instead of choosing it again.
 
     Raises:
@@ -101,16 +103,16 @@ def answer(
     try:
         if spec.noisy:
             (each,) = found.values()
-            return _noisy_answer(spec, each, material or {})  # type: ignore[arg-type]  # `pooled` of a noisy step
-        rounding = Rounding(question.scale, members, question.ring_bits >= PROMISED_BITS)
+            return _noisy_answer(spec, each, material or {})  # type: ignore[arg-type]  # `read_pooled` of a noisy step
+        rounding = Rounding(question.scale, members, question.ring_bits >= PROMISED_RING_BITS)
         exact: Exact = found  # type: ignore[assignment]  # as above
         phi, seed = random_features(question), question.digest
-        return solved(exact, question.statistics, after, phi, seed, rounding, ridge)
+        return solve_exact(exact, question.statistics, after, phi, seed, rounding, ridge)
     except (CalibrationError, np.linalg.LinAlgError) as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"no head follows: {type(error).__name__}") from error
 
 
-def solved(
+def solve_exact(
     statistics: Exact,
     blocks: Sequence[Statistic],
     after: After,
@@ -131,14 +133,14 @@ def solved(
         answers[block.kind] = _exact_answer(block, statistics[block.kind], how, phi, seed, rounding)
     first, *others = answers
     heads = {kind: head for kind in others if (head := answers[kind].head) is not None}
-    published, documents = _published(statistics, answers, after, phi, rounding)
+    published, documents = _publish_exact(statistics, answers, after, phi, rounding)
     return replace(answers[first], heads={**heads, **published}, documents=documents)
 
 
-def _exact(spec: RoundSpec, total: Integers, members: int) -> Exact:
+def _read_exact(spec: RoundSpec, total: Integers, members: int) -> Exact:
     question = spec.question
     lattice, found = SumsLattice(question.scale), dict[str, Statistics]()
-    for kind, place, statistics, _ in accumulators(question):
+    for kind, place, statistics, _ in list_accumulators(question):
         part = total[place]
         if isinstance(statistics, CCVRStatistics):
             statistics.add_sums(lattice, part)
@@ -159,11 +161,13 @@ def _exact_answer(
     rounding: Rounding | None,
 ) -> Answer:
     if isinstance(statistics, CCVRStatistics):
-        return Answer(statistics.records, _virtual(statistics, after, seed), chosen_by="virtual features")
+        return Answer(
+            statistics.records, _retrain_ccvr(statistics, after, seed), chosen_by="virtual features"
+        )
     if not isinstance(block, FFC):
         assert phi is not None
         return _kernel_answer(statistics, phi, after, rounding)
-    solution = solve_ffc(statistics, _ridges(after, rounding, statistics), in_place=True)
+    solution = solve_ffc(statistics, _choose_ridges(after, rounding, statistics), in_place=True)
     return Answer.of_ridge(solution, solution, None if rounding is None else rounding.error_bound(solution))
 
 
@@ -172,19 +176,19 @@ def _kernel_answer(
 ) -> Answer:
     def ridges(part: FFCStatistics) -> Sequence[float] | None:
         # Sums of fewer features are scaled to rows of length 1, which scales their rounding as well.
-        return _ridges(after, rounding, part, roundings=phi.size / part.dim)
+        return _choose_ridges(after, rounding, part, roundings=phi.size / part.dim)
 
     chosen, solution = choose_random_features(statistics, phi, ridge=ridges)
     bound = None if rounding is None else rounding.error_bound(solution, roundings=phi.size / chosen.size)
     return Answer.of_ridge(solution, chosen.head(solution), bound)
 
 
-def _virtual(
+def _retrain_ccvr(
     statistics: CCVRStatistics | NoisyGaussians, after: After, seed: bytes, centre: Floats | None = None
 ) -> Head:
     """Retrain CCVR's head, without Tukey's power if the features are centred: it would cut their negative values."""
     assert after.ccvr is not None
-    draws = int.from_bytes(hashlib.sha256(_DRAWS + seed).digest(), "little")
+    draws = int.from_bytes(hashlib.sha256(_VIRTUAL_FEATURES_TAG + seed).digest(), "little")
     return solve_ccvr(
         statistics,
         np.random.default_rng(draws),
@@ -195,15 +199,15 @@ def _virtual(
     )
 
 
-def _ridges(
+def _choose_ridges(
     after: After, rounding: Rounding | None, statistics: FFCStatistics, *, roundings: float = 1.0
 ) -> Sequence[float] | None:
     if after.ridge != "gcv":
         return (after.ridge,)
-    return None if rounding is None else rounding.ridges(statistics, roundings=roundings)
+    return None if rounding is None else rounding.ridges_for(statistics, roundings=roundings)
 
 
-def _published(
+def _publish_exact(
     statistics: Exact,
     answers: Mapping[str, Answer],
     after: After,
@@ -216,23 +220,23 @@ def _published(
         return heads, documents
     kind, first = next(iter(statistics.items()))
     sums = first.pooled if isinstance(first, CCVRStatistics) else first
-    mapped = phi.head if phi is not None and kind == "random-features" else _same
+    mapped = phi.head if phi is not None and kind == "random-features" else _same_head
     for name in after.publish:
         try:
             match name:
                 case "lda":
-                    heads[name] = mapped(_plain(solve_lda(sums)))
+                    heads[name] = mapped(_plain_head(solve_lda(sums)))
                 case "ncm":
-                    heads[name] = mapped(_plain(nearest_class_mean(sums)))
+                    heads[name] = mapped(_plain_head(nearest_class_mean(sums)))
                 case "pooled":
                     documents[name] = _pooled_document(sums)
                 case "posterior":
                     solution = answers[kind].solution if kind == "ffc" else None
                     if solution is None:
-                        solution = solve_ffc(sums, _ridges(after, rounding, sums))
+                        solution = solve_ffc(sums, _choose_ridges(after, rounding, sums))
                     documents[name] = _posterior_document(sums, solution)
         except CalibrationError as error:
-            documents[name] = refusal(error)
+            documents[name] = refusal_document(error)
     return heads, documents
 
 
@@ -247,12 +251,12 @@ def _posterior_document(sums: FFCStatistics, solution: Solution) -> Document:
     return Document({"whitening": found.whitening, "variances": found.variances}, constant)
 
 
-def refusal(error: Exception) -> Document:
+def refusal_document(error: Exception) -> Document:
     """Make a document that states why it can't be computed. The head is published anyway."""
-    return Document({}, {REFUSED: f"{type(error).__name__}: {error}"})
+    return Document({}, {REFUSED_NOTE: f"{type(error).__name__}: {error}"})
 
 
-def _noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, Noisy]:
+def _read_noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, Noisy]:
     mechanism, after = mechanism_of(spec), spec.content.after
     lattice, blocks = mechanism.lattice, mechanism.release.layout.unflatten(total)
     (statistic,) = spec.question.statistics
@@ -266,7 +270,7 @@ def _noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, Noisy
         counts, sums = lattice.decode(blocks["N"], 2), lattice.decode(blocks["S"], 1)
         return {"ccvr": NoisyGaussians(counts, sums, np.array(moments), deviation("N"), deviation("M.0"))}
     V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
-    bias = _constant(spec)
+    bias = _has_constant(spec)
     ridge = None if after.ridge == "gcv" else after.ridge
     return {statistic.kind: NoisySums(V, U, deviation("V"), deviation("U"), bias, ridge)}
 
@@ -277,16 +281,18 @@ def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
         documents = {"mean": Document({"mean": centre})}
         return Answer(found.records, None, documents=documents, material={"centre": centre})
     if isinstance(found, NoisyGaussians):
-        head = _virtual(found, spec.content.after, spec.question.digest, material.get("centre"))
-        refused: dict[str, Document] = {name: refusal(_UNCOUNTED) for name in spec.content.after.publish}
+        head = _retrain_ccvr(found, spec.content.after, spec.question.digest, material.get("centre"))
+        refused: dict[str, Document] = {
+            name: refusal_document(_NO_PUBLISHED_COUNTS) for name in spec.content.after.publish
+        }
         return Answer(found.records, head, chosen_by="virtual features", documents=refused)
     if isinstance(found, NoisySums):
         return _shrunk_answer(spec, found, material)
     steps = spec.question.gradients
     before = Descent(material["whitening"], material["weights"], float(material["rate"][0]))
-    descent = before.stepped(found, steps.index(spec.step) + 1, len(steps))
-    head = _as_rows_are(spec, descent.head(bias=_constant(spec)), material)
-    return Answer(0, head, chosen_by="gradient", material=_material(spec, descent, material))
+    descent = before.take_step(found, steps.index(spec.step) + 1, len(steps))
+    head = _as_rows_are(spec, descent.make_head(bias=_has_constant(spec)), material)
+    return Answer(0, head, chosen_by="gradient", material=_next_material(spec, descent, material))
 
 
 def _shrunk_answer(spec: RoundSpec, found: NoisySums, material: Material) -> Answer:
@@ -303,7 +309,7 @@ def _shrunk_answer(spec: RoundSpec, found: NoisySums, material: Material) -> Ans
         ridge=found.ridge,
         heads=heads,
         documents={"spectrum": spectrum, **documents},
-        material=_material(spec, Descent.from_sums(found), material) if spec.question.gradients else {},
+        material=_next_material(spec, Descent.from_sums(found), material) if spec.question.gradients else {},
     )
 
 
@@ -315,7 +321,7 @@ def _noisy_published(
         try:
             match name:
                 case "lda":
-                    heads[name] = replace(found.lda(), centre=centre)
+                    heads[name] = replace(found.solve_lda(), centre=centre)
                 case "ncm":
                     heads[name] = replace(found.nearest_mean(), centre=centre)
                 case "posterior":
@@ -323,9 +329,9 @@ def _noisy_published(
                     constant = {"constant": SQRT_HALF} if found.bias else {}
                     documents[name] = Document({"whitening": whitening, "variances": variances}, constant)
                 case "pooled":
-                    documents[name] = refusal(_UNPOOLED)
+                    documents[name] = refusal_document(_NO_POOLED_SUMS)
         except CalibrationError as error:
-            documents[name] = refusal(error)
+            documents[name] = refusal_document(error)
     return heads, documents
 
 
@@ -336,7 +342,7 @@ def _as_rows_are(spec: RoundSpec, head: Head, material: Material) -> Head:
     return whole if phi is None else phi.head(whole)
 
 
-def _material(spec: RoundSpec, descent: Descent, material: Material) -> dict[str, Floats]:
+def _next_material(spec: RoundSpec, descent: Descent, material: Material) -> dict[str, Floats]:
     """Return the material of the next step; empty after the last step."""
     if spec.step == spec.question.steps[-1]:
         return {}
@@ -344,16 +350,16 @@ def _material(spec: RoundSpec, descent: Descent, material: Material) -> dict[str
     return {"centre": material["centre"], **arrays}
 
 
-def _constant(spec: RoundSpec) -> bool:
+def _has_constant(spec: RoundSpec) -> bool:
     (statistic,) = spec.question.statistics
     return isinstance(statistic, FFC) and statistic.bias
 
 
-def _plain(head: Head) -> Head:
+def _plain_head(head: Head) -> Head:
     return Head(head.weights, head.bias, head.empty_classes)
 
 
-def _same(head: Head) -> Head:
+def _same_head(head: Head) -> Head:
     return head
 
 
@@ -368,7 +374,7 @@ class Alone:
     answer: Answer
 
 
-def alone(
+def solve_alone(
     dim: int,
     classes: int,
     statistic: Statistic,
@@ -383,13 +389,13 @@ def alone(
 
     `batches` are (n, dim) features with (n,) labels. With `normalise`, features may have any length.
     """
-    statistics, mapped = accumulator(statistic, dim, classes, _SEED)
+    statistics, mapped = make_accumulator(statistic, dim, classes, _SEED)
     for features, labels in batches:
         matrix = as_features(features, dim)
         check_rows(matrix, normalise=normalise)
-        statistics.update(mapped(directions(matrix)), as_array(labels))
+        statistics.update(mapped(unit_directions(matrix)), as_array(labels))
     phi = None
     if isinstance(statistic, content.RandomFeaturesFFC):
         phi = RandomFeatures(dim, statistic.size, statistic.bandwidth, _SEED)
     after = After(ridge=ridge, publish=publish, readers="members", ccvr=ccvr)
-    return Alone(statistics, solved({statistic.kind: statistics}, (statistic,), after, phi, _SEED))
+    return Alone(statistics, solve_exact({statistic.kind: statistics}, (statistic,), after, phi, _SEED))

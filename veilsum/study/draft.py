@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.sizing import HONEST_MIN, Quorum, size
+from veilsum.protocol.sizing import HONEST_MIN, Quorum, size_cohort
 from veilsum.protocol.study import DAY_S, ROWS_MIN, Content, as_tuples, first_error
 
-_ABSENT: dict[str, dict[str, Any]] = {
+_DRAFT_DEFAULTS: dict[str, dict[str, Any]] = {
     "notes": {"display": []},
     "question": {"withhold": None, "noise": None},
     "after": {"ccvr": None},
@@ -74,7 +74,7 @@ readers = "members"  # or "anyone": the head's readers
 """
 
 
-def template(
+def draft_template(
     path: str, *, name: str, extractor: str, dim: int, classes: Sequence[str], members: int, today: date
 ) -> str:
     """Return the text of a commented draft with good defaults.
@@ -85,11 +85,11 @@ def template(
         PeerFault: cohort-too-small if no sum is safe with so few members.
     """
     colluders = members // 4
-    quorum = _quorum(members, colluders)
+    quorum = _quorum_of(members, colluders)
     # Allow for dropouts between counting the classes and the sum.
     margin = min(max(members // 6, colluders), quorum.members_may_miss)
     members_min = quorum.survivors_min + margin
-    honest = _quorum(members_min, colluders).survivors_min - colluders
+    honest = _quorum_of(members_min, colluders).survivors_min - colluders
     least = math.ceil(max(ROWS_MIN, 2 * dim) / honest)
     return _TEMPLATE.format(
         path=path,
@@ -108,8 +108,8 @@ def template(
     )
 
 
-def _quorum(members: int, colluders: int) -> Quorum:
-    return size(members, None, roster=members, colluders=colluders).quorum
+def _quorum_of(members: int, colluders: int) -> Quorum:
+    return size_cohort(members, None, roster=members, colluders=colluders).quorum
 
 
 def parse_draft(text: str, path: str) -> Content:
@@ -124,13 +124,13 @@ def parse_draft(text: str, path: str) -> Content:
         read = tomllib.loads(text)
     except ValueError as error:
         raise Misuse(f"{path} is not a TOML file: {error}") from error
-    for block, absent in _ABSENT.items():
+    for block, absent in _DRAFT_DEFAULTS.items():
         if isinstance(given := read.get(block), dict):
             read[block] = {**absent, **given}
     if isinstance(noise := read.get("question", {}).get("noise"), dict):
-        noise.setdefault("recipe", _recipe(read["question"].get("statistics")))
+        noise.setdefault("recipe", _best_recipe(read["question"].get("statistics")))
     if isinstance(notes := read.get("notes"), dict) and "expires" in notes:
-        notes["expires"] = _unix(notes["expires"])
+        notes["expires"] = _to_unix_s(notes["expires"])
     try:
         return Content.model_validate(as_tuples(read))
     except ValidationError as error:
@@ -139,12 +139,12 @@ def parse_draft(text: str, path: str) -> Content:
         raise Misuse(f"{path}: {fault.detail}") from fault
 
 
-def _recipe(statistics: Any) -> str:
+def _best_recipe(statistics: Any) -> str:
     """Return the most accurate recipe for these statistics."""
     return "mean+sum" if {"kind": "ccvr"} in (statistics or ()) else "mean+sum+gradients"
 
 
-def _unix(value: Any) -> Any:
+def _to_unix_s(value: Any) -> Any:
     """Convert a TOML date (to its end, in UTC) or date and time to Unix seconds. The model refuses any other value, returned unchanged."""
     if isinstance(value, datetime):
         return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.privacy.plan import plan
-from veilsum.protocol.cost import Cost, estimate, in_bytes
-from veilsum.protocol.sizing import dropouts
+from veilsum.protocol.cost import Cost, estimate_cost, in_bytes
+from veilsum.protocol.sizing import count_dropouts
 from veilsum.protocol.study import FFC, RECIPES, Content, Noise, Question
 from veilsum.study.promise import rows_per_unit
 
-COMFORTABLE = 4
+SAFE_ROWS_PER_NUMBER = 4
 """Rows per number in the sums from which a membership test for a known record is weak.
 
 A typical record moves the best test by up to about √(numbers/rows) deviations. At ½, the test finds 3 % of the summed records at 1 % false
@@ -27,19 +27,19 @@ class Section:
     sentences: tuple[str, ...]
 
 
-def explain(content: Content) -> tuple[Section, ...]:
+def explain_study(content: Content) -> tuple[Section, ...]:
     """Explain a study: its sums, the records, what each party learns, the cost, and what it does not protect."""
     question = content.question
     return (
-        Section("What is summed", tuple(_summed(content))),
-        Section("Which records", tuple(_records(question))),
-        Section("What each party learns", tuple(_learned(content))),
-        Section("What it costs", tuple(_costs(question))),
-        Section("What it does not protect", tuple(_limits(question))),
+        Section("What is summed", tuple(_explain_sum(content))),
+        Section("Which records", tuple(_explain_records(question))),
+        Section("What each party learns", tuple(_explain_readers(content))),
+        Section("What it costs", tuple(_explain_costs(question))),
+        Section("What it does not protect", tuple(_explain_limits(question))),
     )
 
 
-def _summed(content: Content) -> Iterator[str]:
+def _explain_sum(content: Content) -> Iterator[str]:
     question, notes = content.question, content.notes
     last = (
         datetime.fromtimestamp(notes.expires - 1, UTC).date().isoformat()
@@ -62,13 +62,13 @@ def _summed(content: Content) -> Iterator[str]:
                 yield "CCVR: for each class the number of rows, the feature sum and the second moments."
 
 
-def _records(question: Question) -> Iterator[str]:
+def _explain_records(question: Question) -> Iterator[str]:
     records = question.records
     if question.noise is None:
         yield f"A member takes part with at least {records.least:,} rows and uses at most {records.most:,}."
     else:
         yield f"A member takes part with any number of rows. It uses all of them, and clips their sums to the size of {records.most:,} rows."
-    yield f"Of one record (one id) at most {records.rows_per_id:,} {_plural(records.rows_per_id, 'row is', 'rows are')} used."
+    yield f"Of one record (one id) at most {records.rows_per_id:,} {_by_number(records.rows_per_id, 'row is', 'rows are')} used."
     if records.rows_per_id > 1 and question.noise is None:
         yield f"Floors count rows: {records.least:,} rows may come from {-(-records.least // records.rows_per_id):,} records."
     if question.noise is None:
@@ -77,7 +77,7 @@ def _records(question: Question) -> Iterator[str]:
         yield "Each record enters this study once and keeps its spent budget for life, in every later study."
 
 
-def _learned(content: Content) -> Iterator[str]:
+def _explain_readers(content: Content) -> Iterator[str]:
     question = content.question
     readers = {"members": "The members", "anyone": "Anyone who reaches the coordinator"}[
         content.after.readers
@@ -97,14 +97,14 @@ def _learned(content: Content) -> Iterator[str]:
                 f"A sum that leaves classes out holds at least {rows:,}, unless a colluder lies about its classes. If the holders of the "
                 "other classes don't guarantee this number, no sum is made, and the records are spent anyway."
             )
-        if rows < (weak := COMFORTABLE * question.elements):
+        if rows < (weak := SAFE_ROWS_PER_NUMBER * question.elements):
             yield (
                 "A person with a copy of a record can test whether it is in the sum. "
-                f"The test is weak only from {weak:,} rows on, {COMFORTABLE} for each number that is summed."
+                f"The test is weak only from {weak:,} rows on, {SAFE_ROWS_PER_NUMBER} for each number that is summed."
             )
     ridge = "chosen by cross-validation" if content.after.ridge == "gcv" else f"{content.after.ridge:g}"
     yield f"{readers} may read the head, whose λ is {ridge}."
-    yield from _published(content)
+    yield from _explain_published(content)
     if question.noise is None:
         counts = ", how many members hold each class" if question.withhold is not None else ""
         yield f"Anyone who reaches the coordinator sees how many rows a sum holds{counts}, and how well heads fit it (errors by λ)."
@@ -115,14 +115,16 @@ def _learned(content: Content) -> Iterator[str]:
         )
     elif question.noise is None:
         yield "Every class is published, even one that a single member holds. A class that one record has shows that record."
-    if question.thin_classes and (question.has("ccvr") or question.has("random-features")):
+    if question.thin_classes and (
+        question.has_statistic("ccvr") or question.has_statistic("random-features")
+    ):
         yield "The second moments and random features of classes with few rows can reveal these rows."
     if question.noise is not None:
-        yield from _noise(question.noise)
-        yield from _unpublished(content)
+        yield from _explain_noise(question.noise)
+        yield from _explain_unpublished(content)
 
 
-def _published(content: Content) -> Iterator[str]:
+def _explain_published(content: Content) -> Iterator[str]:
     publish = content.after.publish
     if publish:
         yield f"Every member may read {', '.join(publish)}."
@@ -130,7 +132,7 @@ def _published(content: Content) -> Iterator[str]:
         yield "The sums are among that, or follow from it: every member learns them."
 
 
-def _unpublished(content: Content) -> Iterator[str]:
+def _explain_unpublished(content: Content) -> Iterator[str]:
     (statistic,) = content.question.statistics
     counted = isinstance(statistic, FFC) and statistic.bias
     left = [name for name in content.after.publish if name == "pooled" or not counted]
@@ -138,19 +140,19 @@ def _unpublished(content: Content) -> Iterator[str]:
         yield f"Noisy sums of this kind give no {' and no '.join(left)}: these documents will say so."
 
 
-def _noise(noise: Noise) -> Iterator[str]:
+def _explain_noise(noise: Noise) -> Iterator[str]:
     unit = {"record": "one record", "member": "one member's whole data set"}[noise.unit]
     yield (
         f"Noise limits what the whole study tells about {unit}: ε = {noise.epsilon:g} at δ = {noise.delta:g}, over "
-        f"{len(RECIPES[noise.recipe])} {_plural(len(RECIPES[noise.recipe]), 'step', 'steps')} ({noise.recipe})."
+        f"{len(RECIPES[noise.recipe])} {_by_number(len(RECIPES[noise.recipe]), 'step', 'steps')} ({noise.recipe})."
     )
 
 
-def _costs(question: Question) -> Iterator[str]:
-    cost = _cost(question)
+def _explain_costs(question: Question) -> Iterator[str]:
+    cost = _estimate_cost(question)
     if question.noise is None:
-        yield f"A member uploads about {in_bytes(cost.upload_bytes)} and computes for {_seconds(cost.decryptor_cpu_ns)}."
-        yield f"The coordinator stores about {in_bytes(cost.stored_bytes)} and computes for {_seconds(cost.coordinator_cpu_ns)}."
+        yield f"A member uploads about {in_bytes(cost.upload_bytes)} and computes for {_format_seconds(cost.decryptor_cpu_ns)}."
+        yield f"The coordinator stores about {in_bytes(cost.stored_bytes)} and computes for {_format_seconds(cost.coordinator_cpu_ns)}."
         yield f"Each member rounds its sums to steps of 2^-{question.scale}."
         return
     yield f"A member uploads about {in_bytes(cost.upload_bytes)} for the largest of {len(question.steps)} steps."
@@ -180,14 +182,14 @@ def _costs(question: Question) -> Iterator[str]:
     )
 
 
-def _cost(question: Question) -> Cost:
+def _estimate_cost(question: Question) -> Cost:
     members = question.members_max
-    sizes = question.sizes(members, members)
-    lost = dropouts(members, question.loss)
-    return estimate(sizes.quorum, sizes.degree, lost, question.elements, question.ring_bits)
+    sizes = question.sizes_for(members, members)
+    lost = count_dropouts(members, question.loss)
+    return estimate_cost(sizes.quorum, sizes.degree, lost, question.elements, question.ring_bits)
 
 
-def _limits(question: Question) -> Iterator[str]:
+def _explain_limits(question: Question) -> Iterator[str]:
     if question.noise is None:
         yield "The sums themselves say something about the records in them. Only noise bounds that."
     yield f"If {question.a + 1:,} or more members collude with the coordinator, they can narrow the sum down to the others, and may read single members' numbers."
@@ -197,9 +199,9 @@ def _limits(question: Question) -> Iterator[str]:
     yield "Records cannot be withdrawn from a sum that was made. The extractor's digest is each member's own claim."
 
 
-def _plural(count: int, one: str, many: str) -> str:
+def _by_number(count: int, one: str, many: str) -> str:
     return one if count == 1 else many
 
 
-def _seconds(cpu_ns: int) -> str:
+def _format_seconds(cpu_ns: int) -> str:
     return "less than a second" if cpu_ns < 10**9 else f"about {cpu_ns / 1e9:,.0f} s"

@@ -42,7 +42,7 @@ def next_action(
     `links` are the federation's chain. `has_result` returns whether a round has a result.
     """
     step, run = next_step(question, period, links), (question.digest, period)
-    spent = [link for link in links if (link.question, link.period) == run and link.spends]
+    spent = [link for link in links if (link.question, link.period) == run and link.spends_records]
     fresh = [link for link in spent if link.repeats == NO_CONTEXT]
     if not fresh:
         return RunAction(step)
@@ -60,7 +60,9 @@ def next_action(
 def run_over(question: Question, period: str, links: Sequence[Link], repeats: bytes) -> PeerFault:
     """Return why a run without a next step is over (already-summed). `repeats` is `NO_CONTEXT` for fresh records."""
     run = question.digest, period, repeats
-    last = [link for link in links if (link.question, link.period, link.repeats) == run and link.spends][-1]
+    last = [
+        link for link in links if (link.question, link.period, link.repeats) == run and link.spends_records
+    ][-1]
     how, remedy = "certified", f"{NEW_PERIOD}, or repeat that attempt in a cohort with `repeats`"
     if last.reason == LOST_REASON:
         how, remedy = "closed by the admin", NEW_PERIOD
@@ -78,12 +80,12 @@ class Cost(StrEnum):
     UNDECIDED = ""
 
 
-_OVERDUE = "is past its latest end, and waits for decryptors to report that they revealed nothing"
-_LATER = "run the same command again later; this member has erased its keys"
-_START = "start `veilsum member join` at {waiting}"
-_OR_ELSE = f"{_START}. If too few can come,"
-_UNSOLVED = "was certified, but has no result"
-_NEXT_PERIOD = "join the next period, with new records"
+_OVERDUE_SUMMARY = "is past its latest end, and waits for decryptors to report that they revealed nothing"
+_LATER_ADVICE = "run the same command again later; this member has erased its keys"
+_START_ADVICE = "start `veilsum member join` at {waiting}"
+_START_OR_ELSE_ADVICE = f"{_START_ADVICE}. If too few can come,"
+_UNSOLVED_SUMMARY = "was certified, but has no result"
+_NEXT_PERIOD_ADVICE = "join the next period, with new records"
 
 
 class RunEnd(StrEnum):
@@ -114,7 +116,7 @@ class RunEnd(StrEnum):
         "is ending without a sum, and waits for decryptors to sign that nothing was opened",
         Cost.UNDECIDED,
         "keep `veilsum member join` running",
-        f"{_START}; after the latest end fewer are needed",
+        f"{_START_ADVICE}; after the latest end fewer are needed",
     )
     VOIDED = (
         "voided",
@@ -125,17 +127,17 @@ class RunEnd(StrEnum):
     )
     ERASING = (
         "erasing",
-        _OVERDUE,
+        _OVERDUE_SUMMARY,
         Cost.UNDECIDED,
-        _LATER,
-        f"{_OR_ELSE} the admin closes the round, and its records are lost: `veilsum admin close {{round}} --folder ADMIN`",
+        _LATER_ADVICE,
+        f"{_START_OR_ELSE_ADVICE} the admin closes the round, and its records are lost: `veilsum admin close {{round}} --folder ADMIN`",
     )
     ERASING_CERTIFIED = (
         "erasing-certified",
-        _OVERDUE,
+        _OVERDUE_SUMMARY,
         Cost.UNDECIDED,
-        _LATER,
-        f"{_OR_ELSE} cancel the round and repeat it: `veilsum operator round cancel {{round}} --reason …`",
+        _LATER_ADVICE,
+        f"{_START_OR_ELSE_ADVICE} cancel the round and repeat it: `veilsum operator round cancel {{round}} --reason …`",
     )
     ERASED = (
         "erased",
@@ -146,7 +148,7 @@ class RunEnd(StrEnum):
     )
     FAILED = (
         "failed",
-        _UNSOLVED,
+        _UNSOLVED_SUMMARY,
         Cost.SPENT,
         "keep `veilsum member join` running: an exact step is repeated by all its survivors",
         "`veilsum operator run` sums these records again, by exactly the survivors {survivors}. If one can't come, "
@@ -154,16 +156,16 @@ class RunEnd(StrEnum):
     )
     FAILED_NOISY = (
         "failed-noisy",
-        _UNSOLVED,
+        _UNSOLVED_SUMMARY,
         Cost.SPENT,
-        _NEXT_PERIOD,
+        _NEXT_PERIOD_ADVICE,
         f"a noisy step is never repeated: {NEW_PERIOD}",
     )
     LOST = (
         "lost",
         "was closed by the admin, because too few decryptors reported",
         Cost.SPENT,
-        _NEXT_PERIOD,
+        _NEXT_PERIOD_ADVICE,
         NEW_PERIOD,
     )
     COHORT_FAILED = (
@@ -173,7 +175,7 @@ class RunEnd(StrEnum):
         "join the next cohort",
         "`veilsum operator run` opens another cohort",
     )
-    COUNTED = "counted", "counted the classes, and no sum can follow", Cost.SPENT, _NEXT_PERIOD
+    COUNTED = "counted", "counted the classes, and no sum can follow", Cost.SPENT, _NEXT_PERIOD_ADVICE
     LAPSED = (
         "lapsed",
         "is past its latest end, and this member answers nothing more in it",
@@ -183,7 +185,7 @@ class RunEnd(StrEnum):
     MISSED = "missed", "went on without this member", Cost.UNDECIDED, "join the next round"
 
     @classmethod
-    def of(cls, view: RoundView) -> Self | None:
+    def of_round(cls, view: RoundView) -> Self | None:
         """Return the end of a round; None if it has a result, or may still have one."""
         state, noisy = view.state, view.spec.noise is not None
         if state == "failed" and noisy:
@@ -202,7 +204,7 @@ class RunEnd(StrEnum):
         """Whether the run has no further step."""
         return self.cost is Cost.SPENT and not self.repeatable
 
-    def explain(self, detail: str, following: str) -> str:
+    def explain_end(self, detail: str, following: str) -> str:
         """Say what happened and why, what it cost, and what to do next."""
         return " ".join(filter(None, (f"{self.summary}: {detail}.", self.cost, f"Next: {following}")))
 
@@ -212,13 +214,13 @@ class RunEnd(StrEnum):
         return self.operator.format(round=view.round, waiting=waiting, survivors=survivors)
 
     def explain_to_operator(self, view: RoundView) -> str:
-        """`explain` a round's end to its operator."""
+        """Explain a round's end to its operator."""
         detail = (
             f"{len(view.reported)} of {view.reports_min} reports"
             if view.state == "erasing"
             else reason_of(view)
         )
-        return self.explain(detail, self.next_for_operator(view))
+        return self.explain_end(detail, self.next_for_operator(view))
 
 
 def reason_of(view: RoundView) -> str:

@@ -26,7 +26,7 @@ def study_mu(noise: Noise) -> float:
     return gdp_mu(noise.epsilon, noise.delta)
 
 
-def promise(spec: RoundSpec) -> NoiseView | None:
+def promise_noise(spec: RoundSpec) -> NoiseView | None:
     """Return the privacy guarantee of a noisy step and its chain for one unit; None for an exact step."""
     question, noise = spec.question, spec.question.noise
     if noise is None:
@@ -53,12 +53,12 @@ def check_noise(question: Question, members: int, survivors_min: int) -> None:
         return
     for step in question.steps:
         try:
-            mechanism = _mechanism(question, question.noise, step, members, survivors_min)
+            mechanism = _make_mechanism(question, question.noise, step, members, survivors_min)
         except CalibrationError as error:
-            raise _weak(f"step {step}: {error}") from error
+            raise _weak_noise_fault(f"step {step}: {error}") from error
         bound = mechanism.lattice.bound(question.records_max, mechanism.noise_tail)
         if bound >= 1 << question.ring_bits - 1:
-            raise _weak(
+            raise _weak_noise_fault(
                 f"step {step}: rows and noise reach 2^{math.log2(bound):.1f} steps, but the ring holds sums below "
                 f"2^{question.ring_bits - 1}: take a larger ε, or fewer rows of a unit"
             )
@@ -67,7 +67,7 @@ def check_noise(question: Question, members: int, survivors_min: int) -> None:
 def mechanism_of(spec: RoundSpec) -> Mechanism:
     """Return the noise mechanism of a noisy step that passed `check_cohort`."""
     assert spec.question.noise is not None
-    return _mechanism(spec.question, spec.question.noise, spec.step, spec.members, spec.survivors_min)
+    return _make_mechanism(spec.question, spec.question.noise, spec.step, spec.members, spec.survivors_min)
 
 
 def rows_per_unit(question: Question, noise: Noise) -> int:
@@ -78,7 +78,7 @@ def rows_per_unit(question: Question, noise: Noise) -> int:
 def release_of(question: Question, step: str) -> Release:
     """Return the blocks of a noisy step's vector."""
     (statistic,) = question.statistics
-    width, classes = statistic.width(question.dim), len(question.classes)
+    width, classes = statistic.width_for(question.dim), len(question.classes)
     if step == MEAN_STEP:
         return mean_release(question.dim)
     if step != SUM_STEP:
@@ -86,7 +86,9 @@ def release_of(question: Question, step: str) -> Release:
     return (ccvr_release if isinstance(statistic, CCVR) else ffc_release)(width, classes)
 
 
-def _mechanism(question: Question, noise: Noise, step: str, members: int, survivors_min: int) -> Mechanism:
+def _make_mechanism(
+    question: Question, noise: Noise, step: str, members: int, survivors_min: int
+) -> Mechanism:
     rows, mu = rows_per_unit(question, noise), _step_mu(question, noise, step)
     return Mechanism(release_of(question, step), rows, mu, members, survivors_min, question.a)
 
@@ -95,5 +97,5 @@ def _step_mu(question: Question, noise: Noise, step: str) -> float:
     return study_mu(noise) * math.sqrt(question.share_of(step))
 
 
-def _weak(detail: str) -> PeerFault:
+def _weak_noise_fault(detail: str) -> PeerFault:
     return PeerFault(Cause.WEAK_PARAMETERS, detail, ["coordinator"])

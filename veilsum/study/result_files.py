@@ -18,17 +18,17 @@ from veilsum.calibration.head_file import Calibrated, form_of, notes_in
 from veilsum.calibration.rows import SQRT_HALF, Floats, Integers
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.record import mismatch
-from veilsum.protocol.rest import HEAD
+from veilsum.protocol.record import mismatch_fault
+from veilsum.protocol.rest import HEAD_METADATA
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import FFC, MEAN_STEP, SUM_STEP
-from veilsum.study.answers import Pooled, answer, pooled
-from veilsum.study.promise import promise
+from veilsum.study.answers import Pooled, compute_answer, read_pooled
+from veilsum.study.promise import promise_noise
 from veilsum.study.vectors import Material, random_features
 
-_TOLERANCE = 1e-9
+_NOTES_TOLERANCE = 1e-9
 """Tolerated difference between machines' linear algebra, as a share of the largest weight."""
-_REALS = 1e-9
+_REALS_TOLERANCE = 1e-9
 """Tolerated difference between libraries' real functions, as a share of a number."""
 
 
@@ -47,7 +47,7 @@ class Files:
     material: bytes | None
 
 
-def files(spec: RoundSpec, found: Answer) -> Files:
+def encode_files(spec: RoundSpec, found: Answer) -> Files:
     """Encode an answer as files. The same answer gives the same bytes."""
     documents = {name: document_file(each) for name, each in found.documents.items()}
     documents |= {name: head_file(spec, each) for name, each in found.heads.items()}
@@ -62,13 +62,13 @@ def digest_of(content: bytes | None) -> str | None:
 
 def head_file(spec: RoundSpec, head: Head) -> bytes:
     """Encode a head, with the withheld classes and the privacy guarantee."""
-    calibrated = Calibrated(head, spec.withheld, noise=_noise(spec))
+    calibrated = Calibrated(head, spec.withheld, noise=_noise_notes(spec))
     return document_file(Document(calibrated.arrays, calibrated.notes))
 
 
 def document_file(document: Document) -> bytes:
     """Encode a document's arrays, and its notes in a single metadata entry, because the library writes several in any order."""
-    metadata = {HEAD: json.dumps(dict(document.notes), sort_keys=True)} if document.notes else None
+    metadata = {HEAD_METADATA: json.dumps(dict(document.notes), sort_keys=True)} if document.notes else None
     arrays = {name: np.ascontiguousarray(document.arrays[name]) for name in sorted(document.arrays)}
     return save(arrays, metadata)
 
@@ -76,9 +76,9 @@ def document_file(document: Document) -> bytes:
 def document_in(content: bytes) -> Document:
     """Parse a document. Raises PeerFault(result-mismatch) if it is malformed."""
     try:
-        return Document(load(content), notes_in(content, HEAD))
+        return Document(load(content), notes_in(content, HEAD_METADATA))
     except (SafetensorError, KeyError, ValueError) as error:  # includes types and shapes unknown to numpy
-        raise mismatch(f"no safetensors file: {error}") from error
+        raise mismatch_fault(f"no safetensors file: {error}") from error
 
 
 def calibrated_in(content: bytes) -> Calibrated:
@@ -87,7 +87,7 @@ def calibrated_in(content: bytes) -> Calibrated:
     try:
         return Calibrated.of(document.arrays, document.notes)
     except CalibrationError as error:
-        raise mismatch(f"no head: {error}") from error
+        raise mismatch_fault(f"no head: {error}") from error
 
 
 def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | None = None) -> None:
@@ -95,25 +95,25 @@ def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | Non
     question, head = spec.question, calibrated.head
     first = question.statistics[0]
     if spec.step == MEAN_STEP:
-        raise mismatch("a mean ends in no head")
+        raise mismatch_fault("a mean ends in no head")
     if (head.dim, head.classes) != (question.dim, len(question.classes)):
-        raise mismatch(
+        raise mismatch_fault(
             f"the head takes {head.dim} features to {head.classes} classes, the study has {question.dim} and {len(question.classes)}"
         )
     expected = {"ffc": "linear", "ccvr": "tukey"}.get(first.kind, first.kind)
     form = form_of(head)
     if form["kind"] != expected or (isinstance(first, FFC) and (head.bias is not None) != first.bias):
-        raise mismatch(f"the head is {form['kind']}, the study's is {first}")
+        raise mismatch_fault(f"the head is {form['kind']}, the study's is {first}")
     phi = random_features(question)
     if expected == "random-features" and phi is not None:
         applied = (form["seed"], form["bandwidth"])
         if applied != (phi.seed.hex(), phi.bandwidth):
-            raise mismatch("the head does not apply the study's random features")
+            raise mismatch_fault("the head does not apply the study's random features")
     centre = (material or {}).get("centre")
     if (head.centre is None) != (centre is None) or not np.array_equal(head.centre, centre):  # type: ignore[arg-type]
-        raise mismatch("the head does not subtract this step's mean")
+        raise mismatch_fault("the head does not subtract this step's mean")
     if calibrated.withheld != spec.withheld or not is_promised(spec, calibrated.noise):
-        raise mismatch("the head names other classes withheld, or other noise, than study and terms")
+        raise mismatch_fault("the head names other classes withheld, or other noise, than study and terms")
 
 
 def check_answer(
@@ -134,15 +134,15 @@ def check_answer(
     for a head without λ.
     """
     if total.shape != (spec.elements,) or total.dtype != np.int64:
-        raise mismatch(f"the sums are {total.dtype}{total.shape}, the step has int64({spec.elements},)")
+        raise mismatch_fault(f"the sums are {total.dtype}{total.shape}, the step has int64({spec.elements},)")
     with _mismatch_where_refused():
-        held = pooled(spec, total, members)
+        held = read_pooled(spec, total, members)
     first = next(iter(held.values()))
     if len(held) == 1 and isinstance(spec.question.statistics[0], FFC) and isinstance(first, FFCStatistics):
         _check_solves(first, found, rows, ridge)
         return held
     with _mismatch_where_refused():
-        again = answer(spec, held, members, material, ridge=None if spec.noisy else ridge)
+        again = compute_answer(spec, held, members, material, ridge=None if spec.noisy else ridge)
     _check_rows(again.records, rows)
     _check_same("head", again.head, found.head)
     for statistic in spec.question.statistics:
@@ -157,7 +157,7 @@ def check_answer(
 def _check_solves(sums: FFCStatistics, found: Files, rows: int, ridge: float | None) -> None:
     _check_rows(sums.records, rows)
     if ridge is None or found.head is None:
-        raise mismatch("the record names no λ, or no head, and the study's head has one")
+        raise mismatch_fault("the record names no λ, or no head, and the study's head has one")
     head = calibrated_in(found.head).head
     weights = head.weights
     if head.bias is not None:  # the summed rows are (x, 1)/√2
@@ -168,16 +168,16 @@ def _check_solves(sums: FFCStatistics, found: Files, rows: int, ridge: float | N
 
 def _check_rows(seen: int, rows: int) -> None:
     if seen != rows:
-        raise mismatch(f"the sums hold {seen} rows, the record says {rows}")
+        raise mismatch_fault(f"the sums hold {seen} rows, the record says {rows}")
 
 
 def _check_same(name: str, head: Head | None, content: bytes | None) -> None:
     if (head is None) != (content is None):
-        raise mismatch(f"{name}: either the published or the solved head is missing")
+        raise mismatch_fault(f"{name}: either the published or the solved head is missing")
     if head is not None and content is not None:
         published = calibrated_in(content).head
         if form_of(published) != form_of(head):
-            raise mismatch(f"{name}: the head is of another form than its sums give")
+            raise mismatch_fault(f"{name}: the head is of another form than its sums give")
         _check_arrays(name, head.tensors, published.tensors)
 
 
@@ -185,26 +185,26 @@ def _check_arrays(name: str, expected: Mapping[str, Any], seen: Mapping[str, Any
     if {key: array.shape for key, array in seen.items()} != {
         key: array.shape for key, array in expected.items()
     }:
-        raise mismatch(f"{name} has other arrays than follow from the sums")
+        raise mismatch_fault(f"{name} has other arrays than follow from the sums")
     for key, array in expected.items():
-        most = _TOLERANCE * float(np.abs(array).max(initial=1e-300))
+        most = _NOTES_TOLERANCE * float(np.abs(array).max(initial=1e-300))
         if not np.abs(seen[key] - array).max(initial=0.0) <= most:
-            raise mismatch(f"{name}: {key} does not follow from the sums")
+            raise mismatch_fault(f"{name}: {key} does not follow from the sums")
 
 
 def is_promised(spec: RoundSpec, noise: Mapping[str, Any] | None) -> bool:
     """Whether a file's or record's noise is the step's promise, up to the last digits, where libraries differ."""
-    expected = _noise(spec)
+    expected = _noise_notes(spec)
     if noise is None or expected is None:
         return noise is expected
     return noise.keys() == expected.keys() and all(
-        isinstance(noise[name], float) and abs(noise[name] - value) <= _REALS * abs(value)
+        isinstance(noise[name], float) and abs(noise[name] - value) <= _REALS_TOLERANCE * abs(value)
         for name, value in expected.items()
     )
 
 
-def _noise(spec: RoundSpec) -> dict[str, float] | None:
-    found = promise(spec)
+def _noise_notes(spec: RoundSpec) -> dict[str, float] | None:
+    found = promise_noise(spec)
     return None if found is None else found.model_dump()
 
 
@@ -214,14 +214,14 @@ def _mismatch_where_refused() -> Iterator[None]:
     try:
         yield
     except (CalibrationError, PeerFault) as error:
-        raise mismatch(f"{type(error).__name__}: {error}") from error
+        raise mismatch_fault(f"{type(error).__name__}: {error}") from error
 
 
-LARGEST = 1e6
+MATERIAL_MAX = 1e6
 """Maximum absolute value in material. If scores overflowed, nothing would bound a row's contribution, and no noise would hide it."""
 
 
-def shapes(spec: RoundSpec) -> dict[str, tuple[int, ...]]:
+def material_shapes(spec: RoundSpec) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a step's material, by name."""
     if not spec.takes_material:
         return {}
@@ -230,7 +230,7 @@ def shapes(spec: RoundSpec) -> dict[str, tuple[int, ...]]:
     centred: dict[str, tuple[int, ...]] = {"centre": (question.dim,)} if MEAN_STEP in question.steps else {}
     if spec.step == SUM_STEP:
         return centred
-    width, classes = statistic.width(question.dim), len(question.classes)
+    width, classes = statistic.width_for(question.dim), len(question.classes)
     return {**centred, "whitening": (width, width), "weights": (width, classes), "rate": (1,)}
 
 
@@ -241,19 +241,21 @@ def read_material(spec: RoundSpec, content: bytes | None) -> dict[str, Floats]:
         PeerFault: terms-refused if an array is missing, unknown, not finite, of a wrong shape or type, or holds a number so large that
             scores could overflow.
     """
-    wanted = shapes(spec)
+    wanted = material_shapes(spec)
     if content is None:
         content = save({})
     try:
         arrays = load(content)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise _refused(spec, f"no safetensors file: {error}") from error
+        raise _material_fault(spec, f"no safetensors file: {error}") from error
     seen = {name: array.shape for name, array in arrays.items()}
     if seen != wanted or any(array.dtype != np.float64 for array in arrays.values()):
-        raise _refused(spec, f"float64 arrays {wanted} are needed, not {seen}")
+        raise _material_fault(spec, f"float64 arrays {wanted} are needed, not {seen}")
     for name, array in arrays.items():
-        if not (np.abs(array) <= LARGEST).all():
-            raise _refused(spec, f"{name} holds a number that is not finite, or above {LARGEST:g}")
+        if not (np.abs(array) <= MATERIAL_MAX).all():
+            raise _material_fault(
+                spec, f"{name} holds a number that is not finite, or above {MATERIAL_MAX:g}"
+            )
     return arrays
 
 
@@ -262,5 +264,5 @@ def material_file(arrays: Mapping[str, Floats]) -> bytes:
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
 
 
-def _refused(spec: RoundSpec, detail: str) -> PeerFault:
+def _material_fault(spec: RoundSpec, detail: str) -> PeerFault:
     return PeerFault(Cause.TERMS_REFUSED, f"material of step {spec.step}: {detail}", ["coordinator"])

@@ -6,22 +6,22 @@ from veilsum.protocol.attempt import check_study
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Roster, Study
-from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, read_content, refused
+from veilsum.protocol.study import DAY_S, ROUND_LIFETIME_MAX_S, Content, read_content, study_fault
 from veilsum.study.promise import check_noise
 
 
-def sign(content: Content, federation: bytes, key: SigningKey, now_s: float) -> Study:
+def sign_study(content: Content, federation: bytes, key: SigningKey, now_s: float) -> Study:
     """Sign a study for a federation.
 
     Raises:
         Misuse: the study has expired, expires too late for members to accept, or its noise does not fit its smallest cohort.
     """
     check_signable(content, now_s)
-    return Study.make(key, federation=federation, content=content.to_bytes())
+    return Study.make_signed(key, federation=federation, content=content.to_bytes())
 
 
 def check_signable(content: Content, now_s: float) -> None:
-    """Refuse a study that every member would refuse. Raises as `sign` does."""
+    """Refuse a study that every member would refuse. Raises as `sign_study` does."""
     try:
         check_expiry(content, now_s)
         smallest = content.question.smallest.quorum
@@ -30,7 +30,7 @@ def check_signable(content: Content, now_s: float) -> None:
         raise Misuse(fault.detail) from fault
 
 
-def read(study: Study, roster: Roster, now_s: float, seen: Callable[[str], Study | None]) -> Content:
+def read_study(study: Study, roster: Roster, now_s: float, seen: Callable[[str], Study | None]) -> Content:
     """Check a study as a member does, in the order of protocol §4.1, 1 to 6.
 
     `now_s` is Unix time by the member's own clock. `seen` looks up the newest study that the member has seen under a name.
@@ -44,7 +44,7 @@ def read(study: Study, roster: Roster, now_s: float, seen: Callable[[str], Study
     if before is not None and before.hash != study.hash:
         version = read_content(before.content).notes.version
         if notes.version <= version:
-            raise refused(
+            raise study_fault(
                 f"version {notes.version} of {notes.name} is shown, and version {version} was seen with other bytes"
             )
     return content
@@ -54,8 +54,8 @@ def check_expiry(content: Content, now_s: float) -> None:
     """Refuse a study that has expired, or that expires more than 90 days ahead (study-refused)."""
     expires_s = content.notes.expires
     if now_s >= expires_s:
-        raise refused(f"study {content.notes.name} has expired: sign a new version with a later date")
-    if expires_s - now_s > LIFETIME_MAX_S:
-        raise refused(
-            f"study {content.notes.name} expires in {(expires_s - now_s) / DAY_S:.0f} days, at most {LIFETIME_MAX_S // DAY_S} are allowed"
+        raise study_fault(f"study {content.notes.name} has expired: sign a new version with a later date")
+    if expires_s - now_s > ROUND_LIFETIME_MAX_S:
+        raise study_fault(
+            f"study {content.notes.name} expires in {(expires_s - now_s) / DAY_S:.0f} days, at most {ROUND_LIFETIME_MAX_S // DAY_S} are allowed"
         )

@@ -19,7 +19,7 @@ from veilsum.calibration.privacy.integer_sums import (
     IntegerMoments,
     IntegerSums,
 )
-from veilsum.calibration.privacy.noisy_sums import whitened
+from veilsum.calibration.privacy.noisy_sums import whiten_rows
 from veilsum.calibration.privacy.release import Release, clip_member
 from veilsum.calibration.privacy.sampler import ByteSource
 from veilsum.calibration.rows import (
@@ -27,8 +27,8 @@ from veilsum.calibration.rows import (
     Integers,
     any_labels,
     as_features,
-    directions,
     row_blocks,
+    unit_directions,
     usable_rows,
     with_constant,
 )
@@ -43,7 +43,7 @@ Statistics: TypeAlias = FFCStatistics | CCVRStatistics
 RowMap: TypeAlias = Callable[[Array], Floats]
 
 
-def vector(
+def compute_vector(
     spec: RoundSpec,
     features: Any,
     labels: Any,
@@ -62,35 +62,37 @@ def vector(
     matrix = as_features(features, question.dim)
     indices = any_labels(labels, len(matrix))
     if spec.indicator:
-        return _indicator(question, indices)
+        return _indicator_vector(question, indices)
     usable = usable_rows(matrix, indices, len(question.classes)) & ~np.isin(indices, spec.withheld)
     rows, classes = matrix[usable], indices[usable].astype(np.int64)
     if not spec.noisy:
-        return _exact(question, rows, classes)
-    flat = noiseless(spec, rows, classes, material or {})
+        return _exact_vector(question, rows, classes)
+    flat = noiseless_vector(spec, rows, classes, material or {})
     mechanism_of(spec).add_noise(flat, random_bytes)
     return flat
 
 
-def accumulators(question: Question) -> Iterator[tuple[str, slice, Statistics, RowMap]]:
+def list_accumulators(question: Question) -> Iterator[tuple[str, slice, Statistics, RowMap]]:
     """Yield, for each statistic, its kind, its place in an exact vector, an empty accumulator, and the map applied to unit rows first."""
     start, classes = 0, len(question.classes)
     for block in question.statistics:
-        place = slice(start, start + block.elements(question.dim, classes))
-        yield block.kind, place, *accumulator(block, question.dim, classes, question.digest)
+        place = slice(start, start + block.elements_for(question.dim, classes))
+        yield block.kind, place, *make_accumulator(block, question.dim, classes, question.digest)
         start = place.stop
 
 
-def accumulator(block: content.Statistic, dim: int, classes: int, seed: bytes) -> tuple[Statistics, RowMap]:
+def make_accumulator(
+    block: content.Statistic, dim: int, classes: int, seed: bytes
+) -> tuple[Statistics, RowMap]:
     """Return an empty accumulator, and the map applied to unit rows first."""
     match block:
         case FFC():
-            return FFCStatistics(dim, classes, bias=block.bias), _same
+            return FFCStatistics(dim, classes, bias=block.bias), _same_rows
         case content.RandomFeaturesFFC():
             phi = RandomFeatures(dim, block.size, block.bandwidth, seed)
             return FFCStatistics(block.size, classes), phi.of_units
         case CCVR():
-            return CCVRStatistics(dim, classes), _same
+            return CCVRStatistics(dim, classes), _same_rows
 
 
 def random_features(question: Question) -> RandomFeatures | None:
@@ -101,7 +103,7 @@ def random_features(question: Question) -> RandomFeatures | None:
     return None
 
 
-def _indicator(question: Question, labels: Integers) -> Integers:
+def _indicator_vector(question: Question, labels: Integers) -> Integers:
     """Return 1 for each class with at least `least_per_class` rows, else 0; (C,)."""
     classes = len(question.classes)
     known = labels[(labels >= 0) & (labels < classes)].astype(np.int64)
@@ -109,18 +111,18 @@ def _indicator(question: Question, labels: Integers) -> Integers:
     return held.astype(np.int64)
 
 
-def _exact(question: Question, matrix: Array, labels: Integers) -> Integers:
+def _exact_vector(question: Question, matrix: Array, labels: Integers) -> Integers:
     """Return the statistics in order, rounded to integers in units of 2^−s."""
     lattice = SumsLattice(question.scale)
     flat = np.empty(question.elements, np.int64)
-    for _, place, statistics, mapped in accumulators(question):
+    for _, place, statistics, mapped in list_accumulators(question):
         for block in row_blocks(len(matrix), max(question.dim, statistics.dim)):
-            statistics.add(mapped(directions(matrix[block])), labels[block])
+            statistics.add(mapped(unit_directions(matrix[block])), labels[block])
         statistics.vector(lattice, flat[place])
     return flat
 
 
-def noiseless(spec: RoundSpec, matrix: Array, labels: Integers, material: Material) -> Integers:
+def noiseless_vector(spec: RoundSpec, matrix: Array, labels: Integers, material: Material) -> Integers:
     """Return a noisy step's vector before noise: the clipped integer sums of usable rows."""
     mechanism = mechanism_of(spec)
     sums, mapped = _integer_sums(spec, mechanism.release, material), _row_map(spec, material)
@@ -129,7 +131,7 @@ def noiseless(spec: RoundSpec, matrix: Array, labels: Integers, material: Materi
     flat, noise = sums.flat, spec.question.noise
     assert noise is not None
     if noise.unit == "member":
-        flat = clip_member(flat, mechanism.release.weights(mechanism.lattice), mechanism.sensitivity)
+        flat = clip_member(flat, mechanism.release.element_weights(mechanism.lattice), mechanism.sensitivity)
     # Needed for members too: one block alone may be as long as Δ, and the ring has room for `most` rows of each member.
     bound = spec.question.records.most * mechanism.lattice.unit(2)
     np.clip(flat, -bound, bound, out=flat)
@@ -153,16 +155,16 @@ def _row_map(spec: RoundSpec, material: Material) -> RowMap:
     centre, whitening = material.get("centre"), material.get("whitening")
     phi = None if spec.step == MEAN_STEP else random_features(spec.question)
 
-    def mapped(matrix: Array) -> Floats:
-        rows = directions(matrix, centre, total=True)
+    def map_rows(matrix: Array) -> Floats:
+        rows = unit_directions(matrix, centre, total=True)
         rows = rows if phi is None else phi.of_units(rows, apart=True)
         if whitening is None:
             return rows
         rows = with_constant(rows) if isinstance(statistic, FFC) and statistic.bias else rows
-        return whitened(rows, whitening)
+        return whiten_rows(rows, whitening)
 
-    return mapped
+    return map_rows
 
 
-def _same(rows: Array) -> Array:
+def _same_rows(rows: Array) -> Array:
     return rows

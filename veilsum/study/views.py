@@ -11,7 +11,7 @@ from veilsum.protocol.disputes import vertex_cover
 from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.record import DisputeView, DocumentView, ResultRecord, SolutionView, SurvivorView
 from veilsum.protocol.rest import SpecView
-from veilsum.study.promise import promise
+from veilsum.study.promise import promise_noise
 from veilsum.study.result_files import Files, digest_of
 
 
@@ -33,7 +33,7 @@ def spec_view(attempt: Attempt) -> SpecView:
         withheld=spec.withheld,
         indicator=None if terms.indicator == NO_CONTEXT else terms.indicator.hex(),
         latest_end_s=terms.latest_end_s,
-        noise=promise(spec),
+        noise=promise_noise(spec),
     )
 
 
@@ -77,7 +77,7 @@ def record_of(
         withheld=spec.withheld,
         holders=holders,
         rows=found.records,
-        noise=promise(spec),
+        noise=promise_noise(spec),
         head=digest_of(made.head),
         sums=sums,
         documents=tuple(

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
-_LONG_BYTES = 1 << 20
+_LONG_FILE_BYTES = 1 << 20
 _BLOCK_BYTES = 4096
-_DIRECT = getattr(os, "O_DIRECT", 0)
-_THREAD = threading.local()
+_DIRECT_FLAG = getattr(os, "O_DIRECT", 0)
+_THREAD_LOCALS = threading.local()
 """Holds each thread's aligned buffer, because mapping one for each file costs a quarter of the time to write it."""
 
 
@@ -48,7 +48,7 @@ def write_durably(path: Path, data: bytes | memoryview) -> None:
     Raises:
         OSError: the disk is full, or the write fails.
     """
-    _replace(path.parent, {path.name: data})
+    _replace_files(path.parent, {path.name: data})
 
 
 def write_together(folder: Path, files: Mapping[str, bytes | None]) -> None:
@@ -56,11 +56,13 @@ def write_together(folder: Path, files: Mapping[str, bytes | None]) -> None:
 
     Files that hold the given bytes already are skipped: a file gets its name only after its bytes are on the disk.
     """
-    changed = {name: data for name, data in files.items() if data is None or not _holds(folder / name, data)}
+    changed = {
+        name: data for name, data in files.items() if data is None or not _has_content(folder / name, data)
+    }
     last = list(files)[-1]
-    _replace(folder, {name: data for name, data in changed.items() if name != last})
+    _replace_files(folder, {name: data for name, data in changed.items() if name != last})
     if last in changed:
-        _replace(folder, {last: changed[last]})
+        _replace_files(folder, {last: changed[last]})
 
 
 def make_durably(path: Path, data: bytes) -> bool:
@@ -81,7 +83,7 @@ def is_unfinished(name: str) -> bool:
     return name.startswith(".")
 
 
-def _holds(path: Path, data: bytes) -> bool:
+def _has_content(path: Path, data: bytes) -> bool:
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -90,7 +92,7 @@ def _holds(path: Path, data: bytes) -> bool:
     return alike and path.read_bytes() == data
 
 
-def _replace(folder: Path, files: Mapping[str, bytes | memoryview | None]) -> None:
+def _replace_files(folder: Path, files: Mapping[str, bytes | memoryview | None]) -> None:
     """Replace or remove files, with a single sync of the folder."""
     fresh = dict[Path, Path]()
     try:
@@ -133,17 +135,17 @@ def _written_directly(descriptor: int, content: memoryview) -> int:
     memory for every page.
     """
     whole, written = len(content) // _BLOCK_BYTES * _BLOCK_BYTES, 0
-    if len(content) < _LONG_BYTES or not _DIRECT:
+    if len(content) < _LONG_FILE_BYTES or not _DIRECT_FLAG:
         return 0
-    if (aligned := getattr(_THREAD, "aligned", None)) is None:
-        aligned = _THREAD.aligned = memoryview(
-            mmap.mmap(-1, _LONG_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if (aligned := getattr(_THREAD_LOCALS, "aligned", None)) is None:
+        aligned = _THREAD_LOCALS.aligned = memoryview(
+            mmap.mmap(-1, _LONG_FILE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         )
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     try:
-        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT_FLAG)
         while written < whole:
-            part = content[written : min(written + _LONG_BYTES, whole)]
+            part = content[written : min(written + _LONG_FILE_BYTES, whole)]
             aligned[: len(part)] = part
             written += os.write(descriptor, aligned[: len(part)])
     except OSError as error:

@@ -21,7 +21,7 @@ from veilsum.system.intervals import WORKER_RESTART_S
 Work = Callable[[Callable[[], None]], object]
 
 
-def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
+def keep_workers(count: int, work: Work, started: Callable[[], None]) -> bool:
     """Keep `count` workers running until SIGTERM or SIGINT.
 
     The first worker starts alone, so that it creates tables and keys, and its errors are shown once.
@@ -37,7 +37,7 @@ def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
     running: list[SpawnProcess] = []
 
     def start(tell: Connection | None = None) -> None:
-        process = context.Process(target=_work, args=(work, tell), daemon=True)
+        process = context.Process(target=_run_worker, args=(work, tell), daemon=True)
         process.start()
         running.append(process)
 
@@ -68,7 +68,7 @@ def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
             signal.signal(stop, handler)
 
 
-def _work(work: Work, tell: Connection | None) -> None:
+def _run_worker(work: Work, tell: Connection | None) -> None:
     end_with_parent()
     work((lambda: None) if tell is None else (lambda: tell.send(None)))
 

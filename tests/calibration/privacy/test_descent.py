@@ -11,7 +11,7 @@ from veilsum.calibration import Head
 from veilsum.calibration.head import log_softmax
 from veilsum.calibration.lattice import FeaturesLattice
 from veilsum.calibration.privacy.integer_sums import GradientSums
-from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums, whitened
+from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums, whiten_rows
 from veilsum.calibration.privacy.release import gradient_release
 
 RNG = np.random.default_rng(0)
@@ -66,17 +66,17 @@ def test_without_noise_it_beats_the_head_that_it_starts_from(*, bias: bool) -> N
     full = np.column_stack([rows, np.ones(len(rows))]) * math.sqrt(0.5) if bias else rows
     sums = noisy(full[:900], labels[:900], 1e-3, bias=bias)
     descent = Descent.from_sums(sums)
-    start = descent.head(bias=bias)
+    start = descent.make_head(bias=bias)
     assert start.weights == pytest.approx(sums.solution.weights * math.log(81))
-    white = whitened(full, descent.whitening)
+    white = whiten_rows(full, descent.whitening)
     losses = []
     for step in range(1, STEPS + 1):
         scores = log_softmax(white[:900] @ descent.weights)
         losses.append(-scores[np.arange(900), labels[:900]].mean())
         gradient = NoisyGradient(summed(white[:900], labels[:900], descent.weights), 1e-3)
-        descent = descent.stepped(gradient, step, STEPS)
+        descent = descent.take_step(gradient, step, STEPS)
     assert losses[-1] < losses[0] / 2
-    head = descent.head(bias=bias)
+    head = descent.make_head(bias=bias)
     before, after = ((each.predict(rows[900:]) == labels[900:]).mean() for each in (start, head))
     assert after > before
     # A row's scores are those of the whitened row, times its length.
@@ -97,9 +97,9 @@ def test_rows_keep_their_mean_square_length() -> None:
 def test_steps_by_hand() -> None:
     descent = Descent(np.eye(2), np.ones((2, 2)), 0.5)
     gradient = np.array([[1.0, 0.0], [0.0, -1.0]])
-    quiet = descent.stepped(NoisyGradient(gradient, 1e-9), 1, 4)
+    quiet = descent.take_step(NoisyGradient(gradient, 1e-9), 1, 4)
     assert quiet.weights == pytest.approx(np.ones((2, 2)) - 2 * 4 / 5 * 0.5 * gradient)
-    loud = descent.stepped(NoisyGradient(gradient, 10.0), 4, 4)
+    loud = descent.take_step(NoisyGradient(gradient, 10.0), 4, 4)
     assert loud.weights == pytest.approx(np.ones((2, 2)) - 2 / 5 / (2 * 10) * gradient)
     assert (loud.rate, loud.whitening is descent.whitening) == (0.5, True)
 
@@ -116,9 +116,9 @@ def test_drowned_sums_start_a_descent_all_the_same() -> None:
 def test_a_whitened_row_follows_from_that_row_alone() -> None:
     rows, whitening = RNG.normal(size=(301, 40)), RNG.normal(size=(40, 40))
     rows[7] = 0
-    whole = whitened(rows, whitening)
+    whole = whiten_rows(rows, whitening)
     for each in (0, 7, 300):
-        np.testing.assert_array_equal(whitened(rows[each : each + 1], whitening)[0], whole[each])
+        np.testing.assert_array_equal(whiten_rows(rows[each : each + 1], whitening)[0], whole[each])
     assert whole[7].tolist() == [1.0, *[0.0] * 39]
     assert whole[0] == pytest.approx(unit((whitening @ rows[0])[None])[0], abs=1e-5)
-    assert isinstance(Descent(np.eye(2), np.ones((2, 2)), 1.0).head(bias=False), Head)
+    assert isinstance(Descent(np.eye(2), np.ones((2, 2)), 1.0).make_head(bias=False), Head)

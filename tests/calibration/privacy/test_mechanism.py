@@ -10,7 +10,7 @@ from veilsum.calibration import CalibrationError
 from veilsum.calibration.errors import LayoutMismatch, NoiseTooSmall, WrongDtype
 from veilsum.calibration.lattice import FeaturesLattice
 from veilsum.calibration.privacy.accountant import gdp_delta, gdp_mu
-from veilsum.calibration.privacy.mechanism import DEFECT, Mechanism, Share
+from veilsum.calibration.privacy.mechanism import VARIANCE_DEFECT, Mechanism, Share
 from veilsum.calibration.privacy.release import ccvr_release, ffc_release, mean_release
 
 DELTA = 1e-5
@@ -49,7 +49,7 @@ def test_the_diagonal_has_noise_of_its_own_and_no_other() -> None:
     drawn = np.zeros((400, RELEASE.layout.elements), np.int64)
     for vector in drawn:
         made.add_noise(vector, source)
-    V, diagonal = drawn[:, places].astype(float), made.release.part("V").diagonal
+    V, diagonal = drawn[:, places].astype(float), made.release.block_named("V").diagonal
     on, off = V[:, diagonal], np.delete(V, diagonal, axis=1)
     assert on.var() == pytest.approx(made.shares[0].diagonal, rel=0.15)  # six deviations
     assert off.var() == pytest.approx(made.shares[0].variance, rel=0.15)
@@ -64,9 +64,9 @@ def test_rounding_shares_up_only_lowers_mu(bits: int, survivors_min: int, collud
     # By hand, from the shares: each weighted coordinate's variance less 4 steps².
     V, U = made.shares
     smallest = min(
-        2 * (honest * V.variance - DEFECT) / 4 ** (2 * bits),
-        (honest * V.diagonal - DEFECT) / 4 ** (2 * bits),
-        (honest * U.variance - DEFECT) / 4**bits,
+        2 * (honest * V.variance - VARIANCE_DEFECT) / 4 ** (2 * bits),
+        (honest * V.diagonal - VARIANCE_DEFECT) / 4 ** (2 * bits),
+        (honest * U.variance - VARIANCE_DEFECT) / 4**bits,
     )
     assert made.mu_round == pytest.approx(made.sensitivity / math.sqrt(smallest))
     assert made.epsilon(DELTA) <= 1 + 1e-9
@@ -77,7 +77,7 @@ def test_mu_round_bounds_every_neighbour() -> None:
     rng, made = np.random.default_rng(20), mechanism(lattice=FeaturesLattice(3))
     V, U = made.shares
     variances = np.concatenate([np.full(36, V.variance), np.full(24, U.variance)])
-    variances[RELEASE.part("V").diagonal] = V.diagonal
+    variances[RELEASE.block_named("V").diagonal] = V.diagonal
     worst = 0.0
     for _ in range(500):
         z = rng.standard_normal(8) ** 3
@@ -85,7 +85,7 @@ def test_mu_round_bounds_every_neighbour() -> None:
         columns = np.zeros((8, 3))
         columns[:, 1] = q
         difference = np.concatenate([np.outer(q, q)[np.triu_indices(8)], columns.ravel()])
-        worst = max(worst, float(np.sum(difference**2 / (made.honest * variances - DEFECT))))
+        worst = max(worst, float(np.sum(difference**2 / (made.honest * variances - VARIANCE_DEFECT))))
     assert 0.5 * made.mu_round < math.sqrt(worst) <= made.mu_round
 
 
@@ -161,7 +161,7 @@ def sum_of_shares(variance: int, shares: int) -> Any:
 def test_exact_probabilities_of_a_sum_of_shares_keep_the_own_proof(variance: int, shares: int) -> None:
     mass = sum_of_shares(variance, shares)
     excesses = {}
-    for defect in (0, DEFECT):
+    for defect in (0, VARIANCE_DEFECT):
         excess = []
         for shift in (1, 2, 5, 12):
             mu = shift / math.sqrt(shares * variance - defect)
@@ -170,5 +170,5 @@ def test_exact_probabilities_of_a_sum_of_shares_keep_the_own_proof(variance: int
                 exact = float(np.maximum(before - math.exp(epsilon) * after, 0).sum())
                 excess.append((exact - gdp_delta(mu, epsilon)) / max(gdp_delta(mu, epsilon), 1e-11))
         excesses[defect] = max(excess)
-    assert excesses[DEFECT] < 0
+    assert excesses[VARIANCE_DEFECT] < 0
     assert excesses[0] > 0.01  # without it a grid is a little worse than a continuum

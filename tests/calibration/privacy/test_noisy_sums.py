@@ -145,7 +145,7 @@ def test_lda_means_and_posterior_are_those_of_exact_sums() -> None:
     assert own.bias is not None
     np.testing.assert_allclose(own.bias, means.bias, atol=5e-3)
     lda = solve_lda(exact, shrinkage=0.0)
-    assert (found.lda().predict(ROWS) == lda.predict(ROWS)).mean() > 0.98
+    assert (found.solve_lda().predict(ROWS) == lda.predict(ROWS)).mean() > 0.98
     posterior = ridge_posterior(exact, solve_ffc(exact, found.solution.spectrum.edge / 2))
     whitening, variances = found.posterior
     expected = posterior.whitening.T @ posterior.whitening
@@ -155,7 +155,11 @@ def test_lda_means_and_posterior_are_those_of_exact_sums() -> None:
     squares = [-2 * bias[0] for bias in loud if bias is not None]
     assert np.mean(squares) == pytest.approx(-2 * float(means.bias[0]), abs=4 * np.std(squares) / 30**0.5)
     drowned = moments(bias=True, mu=0.03)
-    arrays = [*drowned.lda().tensors.values(), *drowned.nearest_mean().tensors.values(), *drowned.posterior]
+    arrays = [
+        *drowned.solve_lda().tensors.values(),
+        *drowned.nearest_mean().tensors.values(),
+        *drowned.posterior,
+    ]
     assert all(np.isfinite(array).all() for array in arrays)
 
 
@@ -171,7 +175,7 @@ def test_gaussians_of_classes_are_the_exact_ones_less_the_noise() -> None:
     kept, raw = [], []
     for seed in range(10):
         loud = gaussians(0.5, seed)
-        wanted, own = exact.covariance(2), loud._scatter(2) / loud.counts[2]
+        wanted, own = exact.covariance(2), loud._class_scatter(2) / loud.counts[2]
         kept.append(np.linalg.norm(loud.covariance(2) - wanted))
         raw.append(np.linalg.norm(own - wanted))
         for label in range(CLASSES):

@@ -10,7 +10,7 @@ from benchmarks.noisy_checks import Check
 from benchmarks.noisy_recipes import COLUMNS, TRIED, Figure, losses
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.privacy.accountant import gdp_mu
-from veilsum.calibration.privacy.plan import LOSSES, Outlook, Plan, plan
+from veilsum.calibration.privacy.plan import LOSSES_BY_RECIPE, Outlook, Plan, plan
 from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
 from veilsum.protocol.study import NOISY_BITS, RECIPES
 
@@ -65,7 +65,7 @@ def test_the_mean_of_a_noisy_round_is_off_by_what_its_plan_says() -> None:
 
 def test_the_tables_are_the_measured_figures() -> None:
     measured = figures()
-    assert {recipe: losses(measured, recipe) for recipe in COLUMNS} == LOSSES
+    assert {recipe: losses(measured, recipe) for recipe in COLUMNS} == LOSSES_BY_RECIPE
     assert len({(each.problem, each.epsilon) for each in measured}) >= 12
     assert len({each.kind for each in measured}) == 3
 
@@ -77,7 +77,9 @@ def test_its_interval_holds_for_data_it_was_not_fitted_to(
     measured = figures()
     inside = []
     for name in {each.data for each in measured}:
-        monkeypatch.setitem(LOSSES, recipe, losses([each for each in measured if each.data != name], recipe))
+        monkeypatch.setitem(
+            LOSSES_BY_RECIPE, recipe, losses([each for each in measured if each.data != name], recipe)
+        )
         for each in measured:
             if each.data == name:
                 made = planned(
@@ -116,22 +118,24 @@ def test_its_advice_names_the_best_recipe_first_and_makes_a_good_study() -> None
     made = planned(20_000, 64, 10, epsilon=0.5)
     assert made.outlook is not Outlook.GOOD
     assert made.factor > 1
-    recipe, records, epsilon, dim, *_ = made.advice()
+    recipe, records, epsilon, dim, *_ = made.list_remedies()
     assert recipe.startswith(f"the recipe {BEST}")
     enough = int(records.split()[0].replace(",", ""))
     assert planned(enough, 64, 10, epsilon=0.5).outlook is Outlook.GOOD
     assert planned(enough - 200, 64, 10, epsilon=0.5).outlook is not Outlook.GOOD
     assert planned(20_000, 64, 10, epsilon=float(epsilon.split()[-1])).outlook is Outlook.GOOD
     assert planned(20_000, int(dim.split()[3]), 10, epsilon=0.5).outlook is Outlook.GOOD
-    assert len(planned(enough, 64, 10, epsilon=0.5).advice()) == 1
-    assert planned(60_000, 128, 10, recipe=BEST, epsilon=2.0).advice() == ()
+    assert len(planned(enough, 64, 10, epsilon=0.5).list_remedies()) == 1
+    assert planned(60_000, 128, 10, recipe=BEST, epsilon=2.0).list_remedies() == ()
 
 
 def test_it_advises_a_larger_quorum_only_where_that_helps() -> None:
     made = planned(20_000, 128, 10, members=50, survivors_min=8, colluders=5)
-    assert any(each.startswith("n_min − a closer to n: the noise is 4.1 times") for each in made.advice())
+    assert any(
+        each.startswith("n_min − a closer to n: the noise is 4.1 times") for each in made.list_remedies()
+    )
     hopeless = planned(300, 512, 100, epsilon=5.0)
-    assert [each.split()[-1] for each in hopeless.advice()[1:]] == ["records"]
+    assert [each.split()[-1] for each in hopeless.list_remedies()[1:]] == ["records"]
 
 
 def test_loss_falls_with_records_and_budget() -> None:
@@ -141,9 +145,9 @@ def test_loss_falls_with_records_and_budget() -> None:
         ]
         assert by_records == sorted(by_records, reverse=True)
         for column in (1, 2, 3):
-            falling = [row[column] for row in LOSSES[recipe]]
+            falling = [row[column] for row in LOSSES_BY_RECIPE[recipe]]
             assert falling == sorted(falling, reverse=True)
-        assert all(least <= median <= most for _, median, least, most in LOSSES[recipe])
+        assert all(least <= median <= most for _, median, least, most in LOSSES_BY_RECIPE[recipe])
 
 
 def test_a_trial_tells_what_noise_costs() -> None:

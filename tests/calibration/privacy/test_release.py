@@ -23,7 +23,7 @@ def test_one_row_moves_a_vector_by_the_specified_sensitivity() -> None:
 
 
 def test_an_element_off_the_diagonal_counts_twice() -> None:
-    weights = ffc_release(3, 30).weights(FeaturesLattice(1))
+    weights = ffc_release(3, 30).element_weights(FeaturesLattice(1))
     root = math.sqrt(2)
     assert weights[:6].tolist() == pytest.approx([1 / 4, root / 4, root / 4, 1 / 4, root / 4, 1 / 4])
     assert (weights[6:] == 1).all()  # 2 over a step of ½

@@ -14,7 +14,7 @@ from tests.support.simulator import SeededRandom
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.errors import WrongDtype
 from veilsum.calibration.privacy import sampler
-from veilsum.calibration.privacy.sampler import DRAWN_BYTES, VARIANCE_MAX, DiscreteGaussian, exp_minus_bounds
+from veilsum.calibration.privacy.sampler import DRAW_BYTES, VARIANCE_MAX, DiscreteGaussian, exp_minus_bounds
 
 Source = Callable[[int], Any]
 VARIANCES = [1, 2, 3, 9, 16, 100, 10**6 + 7, 1 << 40, (1 << 52) - 1, VARIANCE_MAX - 1]
@@ -22,12 +22,12 @@ VARIANCES = [1, 2, 3, 9, 16, 100, 10**6 + 7, 1 << 40, (1 << 52) - 1, VARIANCE_MA
 
 def drawn(gaussian: DiscreteGaussian, count: int) -> Any:
     out = np.empty(count, np.int64)
-    gaussian.fill(out)
+    gaussian.fill_samples(out)
     return out
 
 
 def candidates(source: Source) -> Any:
-    return np.frombuffer(source(DRAWN_BYTES), "<u4").reshape(3, -1).copy()
+    return np.frombuffer(source(DRAW_BYTES), "<u4").reshape(3, -1).copy()
 
 
 def replayed(words: Any, more: Source) -> Source:
@@ -72,16 +72,19 @@ def test_every_fast_decision_is_the_exact_one(variance: int) -> None:
     corners = [(first, second, third) for first in hard for second in hard for third in hard]
     words[:, :125] = np.array(corners, np.uint32).T
     # Fillers have U = 0 and V = 0: γ = σ²/2t² > 2^−31, so R next to 1 is above e^−γ, and none is kept.
-    isolated = np.full((3, DRAWN_BYTES // 12), (1 << 32) - 1, np.uint32)
+    isolated = np.full((3, DRAW_BYTES // 12), (1 << 32) - 1, np.uint32)
     isolated[0] = 0
     isolated[:, :150] = words
     expected, laplace = [], math.isqrt(variance) + 1
     for column in words.T.tolist():
         if (column[0] * laplace) % (1 << 32) >= (1 << 32) % laplace:
-            accepted, X = gaussian._decide(*column)
+            accepted, X = gaussian._decide_candidate(*column)
             if accepted:
                 expected.append(-X if column[2] & 1 else X)
-    assert DiscreteGaussian(variance, replayed(isolated, SeededRandom(3)))._draw().tolist() == expected
+    assert (
+        DiscreteGaussian(variance, replayed(isolated, SeededRandom(3)))._draw_candidates().tolist()
+        == expected
+    )
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
@@ -90,16 +93,16 @@ def test_probabilities_are_within_the_margin_that_was_proved(variance: int) -> N
     words = candidates(SeededRandom(5))
     t = gaussian._laplace
     U = [int(word) * t >> 32 for word in words[0]]
-    V, doubtful = sampler._geometric(words[1])
+    V, doubtful = sampler._geometric_parts(words[1])
     X = np.array(U) + V * t
-    got = sampler._exp_minus(gaussian._gamma(X, V)).tolist()
+    got = sampler._exp_minus(gaussian._bound_gamma(X, V)).tolist()
     worst = 0.0
     for index in range(0, len(U), 16):
         if not doubtful[index]:
             x = int(X[index])
             gamma = Fraction(x * x, 2 * variance) - int(V[index]) + Fraction(variance, 2 * t * t)
             worst = max(worst, abs(got[index] - 2**31 * math.exp(-float(gamma))))
-    assert worst < 176 < sampler._MARGIN
+    assert worst < 176 < sampler._ARITHMETIC_MARGIN
 
 
 def test_undecided_candidates_draw_more_bits_until_they_are_decided() -> None:
@@ -109,18 +112,18 @@ def test_undecided_candidates_draw_more_bits_until_they_are_decided() -> None:
 
     def source(count: int) -> Any:
         asked.append(count)
-        return more(count) if count != DRAWN_BYTES else words.tobytes()
+        return more(count) if count != DRAW_BYTES else words.tobytes()
 
     gaussian = DiscreteGaussian(variance, source)
-    words = np.full((3, DRAWN_BYTES // 12), (1 << 32) - 1, np.uint32)
+    words = np.full((3, DRAW_BYTES // 12), (1 << 32) - 1, np.uint32)
     words[0] = 1 << 31  # U = ⌊t/2⌋ everywhere
     half = gaussian._laplace // 2
     gamma = Fraction(half * half, 2 * variance) + Fraction(variance, 2 * gaussian._laplace**2)
     edge = exp_minus_bounds(gamma, 31)[0]
     words[2, :4] = [2 * edge, 2 * edge + 1, 2 * (edge - 1), 2 * (edge + 1)]
-    samples = gaussian._draw().tolist()
+    samples = gaussian._draw_candidates().tolist()
     # R = edge/2^31 is all that is known of the first two: each is decided by 32 bits more.
-    assert asked == [DRAWN_BYTES, 4, 4]
+    assert asked == [DRAW_BYTES, 4, 4]
     assert samples[-1] == half
     assert set(samples) <= {half, -half}
     assert sampler._Real(0, 32, lambda _: bytes(3) + b"\x01").below_exp_minus(Fraction(23))
@@ -143,11 +146,11 @@ def test_bits_that_are_added_continue_those_that_were_drawn(gamma: Fraction) -> 
 
 
 def test_a_word_of_zeros_leaves_v_to_the_exact_arithmetic() -> None:
-    V, doubtful = sampler._geometric(np.array([0, 1, 1 << 31, (1 << 32) - 1], np.uint32))
+    V, doubtful = sampler._geometric_parts(np.array([0, 1, 1 << 31, (1 << 32) - 1], np.uint32))
     assert V.tolist() == [22, 21, 0, 0]
     assert doubtful.tolist() == [True, True, False, False]  # 2^32·e^−22 is 1.2
     # With all zeros the geometric variable never ends, so the stream ends it.
-    accepted, X = DiscreteGaussian(100, SeededRandom(7))._decide(0, 0, 0)
+    accepted, X = DiscreteGaussian(100, SeededRandom(7))._decide_candidate(0, 0, 0)
     assert X % 11 == 0
     assert X >= 22 * 11
     assert not accepted
@@ -169,7 +172,7 @@ def test_equal_bytes_give_equal_samples_however_they_are_read() -> None:
     sizes = [0, 1, 7, 4_000, 15_992]
     assert np.concatenate([drawn(pieces, size) for size in sizes]).tolist() == whole
     assert repr(pieces) == "<DiscreteGaussian of variance 1073741824>"
-    buffer, stream = bytearray(DRAWN_BYTES), SeededRandom(8)
+    buffer, stream = bytearray(DRAW_BYTES), SeededRandom(8)
 
     def overwriting(count: int) -> memoryview:
         buffer[:count] = stream(count)
@@ -187,4 +190,4 @@ def test_other_variances_are_refused(variance: Any) -> None:
 @pytest.mark.parametrize("out", [np.empty(3), np.empty((2, 2), np.int64), np.empty(3, np.uint64)])
 def test_other_outputs_are_refused(out: Any) -> None:
     with pytest.raises(WrongDtype):
-        DiscreteGaussian(9, SeededRandom(0)).fill(out)
+        DiscreteGaussian(9, SeededRandom(0)).fill_samples(out)

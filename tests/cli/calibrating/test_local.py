@@ -14,8 +14,8 @@ from tests.support.consortium import Consortium
 from tests.support.stage import standing
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.head_file import Calibrated, notes_in
-from veilsum.cli.calibrating.fitting import HEADS
-from veilsum.protocol.rest import HEAD
+from veilsum.cli.calibrating.fitting import HEAD_KINDS
+from veilsum.protocol.rest import HEAD_METADATA
 
 
 @pytest.fixture
@@ -157,14 +157,14 @@ def test_more_than_fits_is_refused_at_once(
     assert cli("calibrate", many, "--head", "ccvr").error  # although the sums of ffc would fit
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", HEAD_KINDS)
 def test_every_head_is_fitted_saved_and_judged(name: str, cli: Cli, files: list[Path]) -> None:
     few = ("--parameter", "size=64") if name == "random-features" else ()
     said = cli.json("calibrate", *files, "--head", name, "--held-out", 0.3, *few)
     assert said["records"] + said["held_out"] == 63
     assert said["accuracy"] > 0.7  # of some twenty records
     content = Path("head.safetensors").read_bytes()
-    saved = Calibrated.of(load(content), notes_in(content, HEAD))
+    saved = Calibrated.of(load(content), notes_in(content, HEAD_METADATA))
     assert saved.temperature == said["temperature"]
     features, labels = (
         np.concatenate([np.load(path)[key] for path in files]) for key in ("features", "labels")
@@ -242,7 +242,7 @@ def test_columns_of_length_1_and_other_shares_of_the_classes(cli: Cli, files: li
     def fitted(*more: object) -> Calibrated:
         cli.json("calibrate", path, *(() if "--head" in more else ("--parameter", "bias=1")), *more)
         content = Path("head.safetensors").read_bytes()
-        return Calibrated.of(load(content), notes_in(content, HEAD))
+        return Calibrated.of(load(content), notes_in(content, HEAD_METADATA))
 
     plain, unit = fitted().head, fitted("--unit-columns").head
     np.testing.assert_allclose(unit.weights, plain.with_unit_columns().weights)

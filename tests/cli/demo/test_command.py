@@ -41,8 +41,8 @@ def demo(*arguments: str) -> tuple[int, str, str]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the demo to two rounds and six members. Each needs more rows than it would among twelve."""
-    monkeypatch.setattr("veilsum.cli.demo.plan.MEMBERS", 6)
-    monkeypatch.setattr("veilsum.cli.demo.plan.MIN_SIZE", 44)
+    monkeypatch.setattr("veilsum.cli.demo.plan.DEMO_MEMBERS", 6)
+    monkeypatch.setattr("veilsum.cli.demo.plan.MEMBER_ROWS_MIN", 44)
     monkeypatch.setattr("veilsum.cli.demo.plan.DemoPlan", QUICK)
 
 
@@ -93,7 +93,7 @@ def found(monkeypatch: pytest.MonkeyPatch, facts: Facts) -> Iterator[None]:
         return facts, Folder(Path("/out"))
 
     with monkeypatch.context() as patched:
-        patched.setattr("veilsum.cli.demo.run.run", run)
+        patched.setattr("veilsum.cli.demo.run.run_demo", run)
         yield
 
 

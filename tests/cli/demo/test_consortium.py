@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.support.cli import EXTRACTOR
-from veilsum.cli.demo.consortium import KilledMember, casualties, demo_study
+from veilsum.cli.demo.consortium import KilledMember, choose_casualties, demo_study
 from veilsum.cli.demo.plan import DemoPlan
 
 MEMBERS = ("member-01", "member-02", "member-03", "member-04")
@@ -15,7 +15,10 @@ def test_the_members_in_the_middle_by_records_are_killed() -> None:
     learned: Any = SimpleNamespace(
         members=MEMBERS, partition=SimpleNamespace(sizes=np.array([40, 10, 30, 20]))
     )
-    assert casualties(learned) == (KilledMember("member-04", "card"), KilledMember("member-03", "upload"))
+    assert choose_casualties(learned) == (
+        KilledMember("member-04", "card"),
+        KilledMember("member-03", "upload"),
+    )
 
 
 @pytest.mark.parametrize("withhold", [True, False])

@@ -10,11 +10,11 @@ def test_an_earlier_demo_is_replaced_and_links_are_not_followed(tmp_path: Path) 
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").touch()
-    folder = Folder.claim(tmp_path / "out")
+    folder = Folder.claim_folder(tmp_path / "out")
     folder.summary.touch()
     folder.coordinator.mkdir()
     (folder.root / "link").symlink_to(outside)
-    again = Folder.claim(tmp_path / "out")
+    again = Folder.claim_folder(tmp_path / "out")
     assert [path.name for path in again.root.iterdir()] == [".veilsum-demo"]
     assert (outside / "kept").exists()
 
@@ -22,17 +22,17 @@ def test_an_earlier_demo_is_replaced_and_links_are_not_followed(tmp_path: Path) 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(DemoError, match="no demo wrote, and it stays"):
-        Folder.claim(tmp_path)
+        Folder.claim_folder(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
     with pytest.raises(DemoError, match="not a folder"):
-        Folder.claim(tmp_path / "thesis.tex")
+        Folder.claim_folder(tmp_path / "thesis.tex")
 
 
 def test_tidying_leaves_results_and_no_key(tmp_path: Path) -> None:
-    folder = Folder.claim(tmp_path)
-    folder.member("member-01").mkdir(parents=True)
-    folder.features("member-01").touch()
+    folder = Folder.claim_folder(tmp_path)
+    folder.member_folder("member-01").mkdir(parents=True)
+    folder.features_file("member-01").touch()
     folder.admin.mkdir()
     folder.summary.touch()
-    folder.tidy()
+    folder.remove_secrets()
     assert {path.name for path in tmp_path.iterdir()} == {".veilsum-demo", "summary.json"}

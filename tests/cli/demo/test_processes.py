@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.processes import until
 from veilsum.cli.demo import processes
-from veilsum.cli.demo.processes import Children, DemoError, unwinding
+from veilsum.cli.demo.processes import Children, DemoError, unwind_on_signal
 
 ROOT = Path(__file__).parents[3]
 SLEEP = "import time; print('started', flush=True); time.sleep(600)"
@@ -23,7 +23,7 @@ class Family:
 
     def start(self, name: str, code: str, *, lasting: bool = False) -> None:
         (self.folder / f"{name}.py").write_text(code)
-        self.children.start(
+        self.children.start_child(
             name,
             name,
             log=self.folder / f"{name}.log",
@@ -64,7 +64,7 @@ def test_a_child_that_dies_is_told_at_once_with_its_error(family: Family) -> Non
     family.start("member-01", "import sys; print('x' * 9); sys.exit('no such folder')")
     began = time.monotonic()
     with pytest.raises(DemoError) as caught:
-        family.children.during(forever)
+        family.children.call_watching(forever)
     assert time.monotonic() - began < 180
     assert str(caught.value).startswith("member-01 ended with exit code 1. ")
     assert str(caught.value).endswith(f"{family.folder / 'member-01.log'}: no such folder")
@@ -73,26 +73,26 @@ def test_a_child_that_dies_is_told_at_once_with_its_error(family: Family) -> Non
 def test_a_pause_ends_when_a_child_has_died(family: Family) -> None:
     family.start("member-01", SLEEP)
     began = time.monotonic()
-    family.children.pause(0.2)
+    family.children.sleep_watching(0.2)
     assert time.monotonic() - began >= 0.2
     family.start("the coordinator", "pass", lasting=True)
     with pytest.raises(DemoError, match="the coordinator ended"):
-        family.children.pause(200)
+        family.children.sleep_watching(200)
     assert time.monotonic() - began < 180
 
 
 def test_children_are_joined_and_their_output_goes_to_their_log(family: Family) -> None:
     family.start("member-01", "import sys; print('{}', flush=True); sys.stderr.write('note')")
-    family.children.join(["member-01"], 120)
+    family.children.join_children(["member-01"], 120)
     assert (family.folder / "member-01.log").read_text() == "{}\nnote"
 
 
 def test_a_child_that_takes_too_long_is_named(family: Family) -> None:
     family.start("member-01", "pass")
     family.start("member-02", SLEEP)
-    family.children.join(["member-01"], 120)
+    family.children.join_children(["member-01"], 120)
     with pytest.raises(DemoError, match=r"^member-02: still running"):
-        family.children.join(["member-01", "member-02"], 0.5)
+        family.children.join_children(["member-01", "member-02"], 0.5)
 
 
 def test_leaving_the_block_ends_every_child_even_a_stubborn_one(
@@ -123,10 +123,10 @@ def test_a_request_to_terminate_unwinds(tmp_path: Path) -> None:
     family = Family(children, tmp_path)
 
     def terminated() -> None:
-        with unwinding(), children:
+        with unwind_on_signal(), children:
             family.start("member-01", SLEEP)
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
-            children.during(forever)
+            children.call_watching(forever)
 
     with pytest.raises(SystemExit) as caught:
         terminated()

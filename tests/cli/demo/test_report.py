@@ -5,12 +5,12 @@ import pytest
 
 from tests.support.pages import Page
 from veilsum.cli.demo.facts import Facts
-from veilsum.cli.demo.run import render
+from veilsum.cli.demo.run import render_report
 
 
 @pytest.fixture(scope="module")
 def text(make_facts: Callable[..., Facts]) -> str:
-    return render(make_facts())
+    return render_report(make_facts())
 
 
 def test_the_page_is_whole_and_tells_the_run(text: str) -> None:
@@ -50,7 +50,7 @@ def test_it_can_be_read_without_seeing_it(text: str) -> None:
 
 def test_names_are_escaped(make_facts: Callable[..., Facts]) -> None:
     facts = make_facts(members=("<b>&", *make_facts().members[1:]), versions={"system": "<i>"})
-    text = render(facts)
+    text = render_report(facts)
     assert "<b>" not in text
     assert "<i>" not in text
     assert "&lt;b&gt;&amp;" in text

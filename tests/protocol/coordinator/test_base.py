@@ -15,7 +15,7 @@ from veilsum.protocol.coordinator import (
     Revealing,
     Voiding,
 )
-from veilsum.protocol.coordinator.base import cancelled
+from veilsum.protocol.coordinator.base import cancelled_fault
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, VoidRequest
 from veilsum.protocol.messages.base import Message
@@ -36,14 +36,14 @@ def lives() -> dict[str, Any]:
     voiding = at(Collecting)[1].cancel(0.0)
     federation, checking = at(Checking)
     federation.phase = checking.cancel(federation.now_s)
-    erasing = voiding.expire(voiding.deadline_s)
+    erasing = voiding.pass_deadline(voiding.deadline_s)
     failed = at(Revealing)[1].cancel(0.0)
     phases |= {"voiding": voiding, "voided": federation.run_until(), "erasing": erasing, "failed": failed}
     for name, drop in (("erased", {}), ("lost", dict.fromkeys(range(4), After.CARD))):
         given_up = Federation(4, drop=drop)
         given_up.begin()
         given_up.now_s = given_up.phase.attempt.terms.latest_end_s
-        given_up.phase = given_up.phase.expire(given_up.now_s)
+        given_up.phase = given_up.phase.pass_deadline(given_up.now_s)
         given_up.run_until()
         phases[name] = given_up.finish().phase
     return phases
@@ -134,7 +134,7 @@ def test_a_damaged_chunk_of_nobody_certified_costs_no_sum() -> None:
 
 
 def test_a_cancellation_without_words_says_the_causes() -> None:
-    assert str(cancelled("")) == "cancelled: the operator cancelled the round [operator]"
+    assert str(cancelled_fault("")) == "cancelled: the operator cancelled the round [operator]"
 
 
 @pytest.mark.parametrize("name", ["recovered", "voided", "failed", "erased", "lost"])
@@ -144,7 +144,7 @@ def test_an_end_is_an_end(name: str) -> None:
     assert phase.waiting_for() == ()
     assert phase.cancel(0.0, "too late") is phase
     with pytest.raises(Misuse, match=f"an attempt that is {name} has no deadline"):
-        phase.expire(0.0)
+        phase.pass_deadline(0.0)
 
 
 @pytest.mark.parametrize(

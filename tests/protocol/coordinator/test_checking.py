@@ -32,7 +32,7 @@ def receipt(federation: Federation, member: str, key: SigningKey | None = None, 
         "complaints": (),
         **changes,
     }
-    return Receipt.make(key or federation.keys[member], **values)
+    return Receipt.make_signed(key or federation.keys[member], **values)
 
 
 def uploaded(federation: Federation) -> tuple[str, ...]:
@@ -64,13 +64,13 @@ def test_all_receipts_lead_to_the_proposal(federation: Federation) -> None:
 
 def test_at_the_deadline_a_threshold_of_receipts_is_enough(federation: Federation) -> None:
     phase = received(federation, *(receipt(federation, m) for m in federation.ids[:4]))
-    freezing = of(Freezing, phase.expire(federation.now_s))
+    freezing = of(Freezing, phase.pass_deadline(federation.now_s))
     assert tuple(freezing.receipts) == federation.ids[:4]
 
 
 def test_at_the_deadline_fewer_void_the_attempt_and_name_the_missing(federation: Federation) -> None:
     phase = received(federation, *(receipt(federation, m) for m in federation.ids[:3]))
-    voiding = of(Voiding, phase.expire(federation.now_s))
+    voiding = of(Voiding, phase.pass_deadline(federation.now_s))
     assert voiding.fault.cause is Cause.QUORUM_LOST
     assert voiding.fault.parties == ("member-3", "member-4", "member-5")
     assert voiding.fault.detail == "3 receipts, the threshold is 4"

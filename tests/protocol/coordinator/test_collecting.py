@@ -27,7 +27,7 @@ def collecting(federation: Federation) -> Collecting:
 
 
 def upload_of(federation: Federation, member: str) -> Upload:
-    (upload,) = federation.phases[member].outbox()
+    (upload,) = federation.phases[member].messages_to_resend()
     assert isinstance(upload, Upload)
     return upload
 
@@ -68,7 +68,7 @@ def test_missing_chunks_are_told(federation: Federation) -> None:
     assert phase.missing_chunks("member-0") == (0, 1)
     after = of(Collecting, phase.chunk_stored("member-0", 1, federation.now_s))
     assert after.missing_chunks("member-0") == (0,)
-    assert not after.whole("member-0")
+    assert not after.has_upload("member-0")
     again = of(Collecting, after.chunk_stored("member-0", 1, federation.now_s))
     assert again.stored == after.stored
 
@@ -83,7 +83,7 @@ def test_a_partial_upload_is_not_counted(federation: Federation) -> None:
     phase = of(Collecting, whole(federation, *federation.ids[:4]))
     partial = of(Collecting, phase.receive(upload_of(federation, "member-4"), federation.now_s))
     partial_ = partial.chunk_stored("member-4", 0, federation.now_s)
-    checking = of(Checking, partial_.expire(federation.now_s))
+    checking = of(Checking, partial_.pass_deadline(federation.now_s))
     assert tuple(checking.uploads) == federation.ids[:4]
 
 
@@ -103,9 +103,9 @@ def test_an_announcement_is_on_the_shelf_before_it_is_admitted(federation: Feder
     kept: list[str] = []
 
     class Noting(MemoryShelf):
-        def put(self, upload: Upload, trees: Trees) -> None:
+        def store_announcement(self, upload: Upload, trees: Trees) -> None:
             kept.append(upload.header.member)
-            super().put(upload, trees)
+            super().store_announcement(upload, trees)
 
     shelf = Noting()
     phase = Collecting.begin(federation.phase.attempt, federation.now_s, shelf=shelf)

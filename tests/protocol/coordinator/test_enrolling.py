@@ -33,8 +33,8 @@ def full(enrolling: Enrolling, count: int = 5) -> Enrolling:
 
 
 def test_a_cohort_is_complete_when_everyone_has_sent_a_card(enrolling: Enrolling) -> None:
-    assert not enrolling.complete
-    assert full(enrolling).complete
+    assert not enrolling.is_complete
+    assert full(enrolling).is_complete
 
 
 def test_a_repeated_run_is_for_the_members_of_the_repeated_attempt_all_of_them() -> None:
@@ -43,9 +43,9 @@ def test_a_repeated_run_is_for_the_members_of_the_repeated_attempt_all_of_them()
     enrolling = Enrolling(
         federation.roster, federation.study, 1, "period-0", repeats, federation.sets[repeats]
     )
-    assert enrolling.invited == federation.ids[:5]
+    assert enrolling.invited_members == federation.ids[:5]
     for member in federation.ids[:5]:
-        _, (card,) = Enrolled.start(
+        _, (card,) = Enrolled.begin_enrolment(
             member,
             federation.roster,
             federation.study,
@@ -57,13 +57,13 @@ def test_a_repeated_run_is_for_the_members_of_the_repeated_attempt_all_of_them()
         assert isinstance(card, KeyCard)
         if member == "member-4":
             with pytest.raises(PeerFault, match=r"^cohort-too-small: .*\[member-4\]$"):
-                enrolling.manifest()
+                enrolling.make_manifest()
             stranger = again(card, federation.keys["member-5"], member="member-5")
             with pytest.raises(PeerFault, match=r"^unknown-member: .*\[member-5\]$"):
                 enrolling.receive(stranger, federation.now_s)
         enrolling = enrolling.receive(card, federation.now_s)
-    assert enrolling.complete
-    assert enrolling.manifest().survivors_min == 5
+    assert enrolling.is_complete
+    assert enrolling.make_manifest().survivors_min == 5
 
 
 def test_the_same_card_again_changes_nothing(enrolling: Enrolling) -> None:

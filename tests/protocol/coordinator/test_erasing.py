@@ -28,7 +28,7 @@ def overdue(stage: type[CoordinatorPhase], federation: Federation) -> Federation
     federation.begin()
     phase = federation.run_until(stage)
     federation.now_s = phase.attempt.terms.latest_end_s
-    federation.phase = phase.expire(federation.now_s)
+    federation.phase = phase.pass_deadline(federation.now_s)
     return federation
 
 
@@ -57,7 +57,7 @@ def test_whatever_has_not_ended_by_the_latest_end_is_erasing(stage: type[Coordin
     assert phase.fault.cause == ("quorum-lost" if stage is Revealing else "terms-expired")
     assert phase.deadline_s is None
     with pytest.raises(Misuse):
-        phase.expire(phase.attempt.terms.latest_end_s)
+        phase.pass_deadline(phase.attempt.terms.latest_end_s)
 
 
 def test_void_is_asked_for_until_the_latest_end(federation: Federation) -> None:
@@ -65,8 +65,8 @@ def test_void_is_asked_for_until_the_latest_end(federation: Federation) -> None:
     phase = federation.reach(Voiding)
     assert phase.deadline_s == phase.attempt.terms.latest_end_s
     with pytest.raises(Misuse):
-        phase.expire(federation.now_s)
-    after = of(Erasing, phase.expire(phase.attempt.terms.latest_end_s))
+        phase.pass_deadline(federation.now_s)
+    after = of(Erasing, phase.pass_deadline(phase.attempt.terms.latest_end_s))
     assert isinstance(phase, Voiding)
     assert after.fault is phase.fault
 
@@ -99,7 +99,7 @@ def test_enough_reports_of_nothing_end_the_attempt_as_void(federation: Federatio
         Erasing,
         received(federation, told, *(erased(federation, m) for m in ("member-2", "member-0", "member-4"))),
     )
-    assert three.silent == ("member-0", "member-2", "member-4")
+    assert three.silent_decryptors == ("member-0", "member-2", "member-4")
     phase = of(VoidedByErasure, three.receive(erased(federation, "member-1"), federation.now_s))
     assert phase.fault is erasing(federation).fault
     assert [each.member for each in phase.closing.reports] == ["member-0", "member-1", "member-2", "member-4"]

@@ -20,7 +20,7 @@ def federation() -> Federation:
         assert request is not None
         federation.phases[member], (receipt,) = federation.ask(member, request)
         phase = phase.receive(receipt, federation.now_s)
-    federation.phase = phase.expire(federation.now_s)
+    federation.phase = phase.pass_deadline(federation.now_s)
     return federation
 
 
@@ -37,12 +37,12 @@ def vote(federation: Federation, member: str, key: SigningKey | None = None, **c
         "outcome": survivors_hash(phase.attempt.context, phase.survivors),
         **changes,
     }
-    return Vote.make(key or federation.keys[member], **values)
+    return Vote.make_signed(key or federation.keys[member], **values)
 
 
 def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
     values = {"context": freezing(federation).attempt.context, "member": member, "cause": "survivors-invalid"}
-    return Refusal.make(federation.keys[member], **{**values, **changes})
+    return Refusal.make_signed(federation.keys[member], **{**values, **changes})
 
 
 def received(federation: Federation, *messages: Vote | Refusal) -> CoordinatorPhase:
@@ -118,7 +118,7 @@ def test_at_the_deadline_too_few_votes_void_the_attempt_and_name_the_missing(
 ) -> None:
     """Members that have not signed are asked for VOID, even if they are too few."""
     votes = [vote(federation, member) for member in federation.ids[:count]]
-    phase = of(Voiding, received(federation, *votes).expire(federation.now_s))
+    phase = of(Voiding, received(federation, *votes).pass_deadline(federation.now_s))
     assert phase.fault.cause is Cause.QUORUM_LOST
     assert phase.fault.parties == phase.waiting_for() == federation.ids[count:]
     assert phase.spent == {*federation.ids[:count]}

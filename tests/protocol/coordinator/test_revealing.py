@@ -12,7 +12,7 @@ from tests.support.forging import Edit, again, false_dealers, other_secrets, sig
 from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing, disclose
+from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing, disclose_vectors
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions, Reveal
@@ -67,7 +67,7 @@ def test_a_reveal_without_a_receipt_is_not_read(federation: Federation) -> None:
 
 def test_too_few_reveals_by_the_latest_end_name_the_missing(federation: Federation) -> None:
     phase = received(federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3")))
-    lost = of(Failed, phase.expire(phase.attempt.terms.latest_end_s))
+    lost = of(Failed, phase.pass_deadline(phase.attempt.terms.latest_end_s))
     assert lost.fault.cause is Cause.QUORUM_LOST
     assert lost.fault.detail == "3 reveals, the threshold is 4"
     assert lost.fault.parties == ("member-1", "member-4", "member-5")
@@ -91,12 +91,12 @@ def out_of_range(_attempt: Attempt, index: int = 0) -> Edit:
 LIES: dict[str, Callable[[Attempt], Edit]] = {
     "limbs out of range": out_of_range,
     "an edge's limbs out of range": lambda attempt: out_of_range(
-        attempt, 1 + attempt.neighbours("member-3").index("member-7")
+        attempt, 1 + attempt.neighbours_of("member-3").index("member-7")
     ),
     "another secret of the right shape": other_secrets,
     "another b_u alone": lambda attempt: other_secrets(attempt, 0),
     "another edge to a lost member": lambda attempt: other_secrets(
-        attempt, 1 + attempt.neighbours("member-3").index("member-7")
+        attempt, 1 + attempt.neighbours_of("member-3").index("member-7")
     ),
 }
 
@@ -104,9 +104,9 @@ LIES: dict[str, Callable[[Attempt], Edit]] = {
 def exact(federation: Federation, outcome: Outcome) -> None:
     """Check that the sum is that of the certified survivors without the evicted."""
     phase = of(Recovered, outcome.phase)
-    assert set(phase.summed) == set(outcome.survivors) - set(phase.evicted)
+    assert set(phase.summed_members) == set(outcome.survivors) - set(phase.evicted)
     assert outcome.total is not None
-    expected = np.sum([federation.vectors_now[member] for member in phase.summed], axis=0)
+    expected = np.sum([federation.vectors_now[member] for member in phase.summed_members], axis=0)
     assert np.array_equal(outcome.total, expected)
 
 
@@ -122,7 +122,7 @@ def test_a_false_dealer_is_evicted_and_the_sum_is_exact_without_it(how: str, res
     assert "member-3" in outcome.survivors
     assert "member-3" in {survivor.member for survivor in outcome.phase.certificate.survivors}
     assert set(outcome.phase.edge_seeds) == {
-        (m, w) for m in outcome.phase.summed for w in ("member-3", "member-7")
+        (m, w) for m in outcome.phase.summed_members for w in ("member-3", "member-7")
     }
     assert outcome.faults == ()
 
@@ -235,7 +235,7 @@ def test_no_other_round_is_disclosed(question: dict[str, object]) -> None:
         raise AssertionError
 
     with pytest.raises(Misuse, match="only an indicator is disclosed"):
-        disclose(phase, never)
+        disclose_vectors(phase, never)
 
 
 @pytest.mark.parametrize("margin", [None, 0])
@@ -246,4 +246,4 @@ def test_announcements_are_kept_for_a_disclosure_alone(margin: int | None) -> No
     phase = of(Recovered, federation.run_until(Recovered))
     gc.collect()
     assert (shelf() is None) is (margin is None)
-    assert set(phase.uploads) == set(phase.summed)
+    assert set(phase.uploads) == set(phase.summed_members)

@@ -24,7 +24,7 @@ def federation() -> Federation:
 def vote(federation: Federation, member: str, key: SigningKey | None = None, **changes: Any) -> Vote:
     context = federation.phase.attempt.context
     values = {"context": context, "member": member, "outcome": void_hash(context, "box-refused"), **changes}
-    return Vote.make(key or federation.keys[member], **values)
+    return Vote.make_signed(key or federation.keys[member], **values)
 
 
 def received(federation: Federation, *votes: Vote) -> CoordinatorPhase:

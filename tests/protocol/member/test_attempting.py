@@ -46,17 +46,17 @@ def test_keys_move_on_at_the_certificate_and_shares_are_gone_once_the_result_is_
     certified = revealing(federation)
     voted = attempting(federation, "member-2")
     closed, _ = federation.ask("member-2", certified, Closed)
-    assert {*closed.own} & {*closed.certificate.survivors}
+    assert {*closed.own_survivor} & {*closed.certificate.survivors}
     assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
     stored = closed.to_bytes()
     assert not any(pair.key in stored for pair in (*voted.ready.masks, *voted.ready.boxes))
     # until then a dealer may prove false, and its neighbours' shares are wanted
-    shares = [voted.own_shares, *(dealt.shares for dealt in voted.held())]
+    shares = [voted.own_shares, *(dealt.shares for dealt in voted.vouched_shares())]
     assert all(each in stored for each in shares)
-    settled = closed.settled()
+    settled = closed.erase_shares()
     assert not any(each in settled.to_bytes() for each in shares)
-    assert settled.outbox() == ()
-    assert settled.settled() is settled
+    assert settled.messages_to_resend() == ()
+    assert settled.erase_shares() is settled
 
 
 def test_a_certificate_for_another_set_after_the_reveal_reveals_nothing_more(federation: Federation) -> None:
@@ -74,7 +74,7 @@ def test_after_the_latest_end_a_certificate_closes_without_a_reveal(federation: 
     certified = revealing(federation)
     federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
     closed, replies = federation.ask("member-2", certified, Closed)
-    assert {*closed.own} & {*closed.certificate.survivors}
+    assert {*closed.own_survivor} & {*closed.certificate.survivors}
     assert replies == ()
 
 
@@ -90,17 +90,17 @@ def test_keys_lapse_at_the_latest_end_certificate_or_not(federation: Federation)
     revealing(federation)
     voted = attempting(federation, "member-2")
     end = voted.opening.terms.latest_end_s
-    assert voted.lapse(end - 1) is voted
-    lapsed = of(Ready, voted.lapse(end))
-    assert lapsed == voted.ready.advanced(1, 0, voted.history)
+    assert voted.erase_expired(end - 1) is voted
+    lapsed = of(Ready, voted.erase_expired(end))
+    assert lapsed == voted.ready.advance_to(1, 0, voted.history)
     stored = lapsed.to_bytes()
     assert not any(pair.key in stored for pair in (*voted.ready.masks, *voted.ready.boxes))
-    assert not any(dealt.shares in stored for dealt in voted.held())
+    assert not any(dealt.shares in stored for dealt in voted.vouched_shares())
 
 
 def test_the_phase_of_an_attempt_is_one_with_its_messages(federation: Federation) -> None:
     revealing(federation)
     phase = attempting(federation, "member-2")
     assert phase.attempt == Attempt(federation.roster, federation.study, federation.manifest, phase.opening)
-    assert phase.own == (Survivor.of(phase.uploads[0].header),)
-    assert attempting(federation, "member-1").own == ()
+    assert phase.own_survivor == (Survivor.from_header(phase.uploads[0].header),)
+    assert attempting(federation, "member-1").own_survivor == ()

@@ -43,7 +43,7 @@ def test_a_phase_is_stored_and_loaded_as_it_is(name: str) -> None:
     loaded = load_phase(phase.to_bytes())
     assert type(loaded) is type(phase)
     assert loaded == phase
-    assert loaded.outbox() == phase.outbox()
+    assert loaded.messages_to_resend() == phase.messages_to_resend()
     assert loaded.to_bytes() == phase.to_bytes()
 
 
@@ -90,7 +90,7 @@ def test_inside_an_attempt_no_other_is_opened(name: str) -> None:
     federation, phase = Federation(4), LIVES[name]
     assert isinstance(phase, Attempting)
     key, opening = federation.keys["member-0"], phase.opening
-    assert phase.receive(opening, key, 1e6) == (phase, phase.outbox())
+    assert phase.receive(opening, key, 1e6) == (phase, phase.messages_to_resend())
     following = again(opening, federation.coordinator, sequence=opening.sequence + 1)
     with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open.*\[coordinator\]$"):
         phase.receive(following, key, 1e6)
@@ -98,4 +98,4 @@ def test_inside_an_attempt_no_other_is_opened(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Enrolled", "Ready"])
 def test_outside_an_attempt_nothing_lapses(name: str) -> None:
-    assert LIVES[name].lapse(1e12) is LIVES[name]
+    assert LIVES[name].erase_expired(1e12) is LIVES[name]

@@ -25,12 +25,12 @@ def federation() -> Federation:
 
 def test_the_reveal_is_sent_again_as_it_is(federation: Federation) -> None:
     phase = closed(federation)
-    (reveal,) = phase.outbox()
+    (reveal,) = phase.messages_to_resend()
     assert isinstance(reveal, Reveal)
     again, replies = federation.ask("member-0", phase.certificate)
     assert again is phase
     assert [r.to_bytes() for r in replies] == [reveal.to_bytes()]
-    assert load_phase(phase.to_bytes()).outbox() == (reveal,)
+    assert load_phase(phase.to_bytes()).messages_to_resend() == (reveal,)
 
 
 def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) -> None:
@@ -39,17 +39,17 @@ def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) ->
     phase = closed(federation)
     crowded = replace(phase, certificate=replace(phase.certificate, survivors=many), evicted=again)
     started_s = time.process_time()
-    assert len(crowded.staying) == 7_500
+    assert len(crowded.staying_survivors) == 7_500
     assert time.process_time() - started_s < 1
 
 
 def test_after_a_sum_nothing_is_left_to_lapse(federation: Federation) -> None:
     phase = closed(federation)
     end = phase.opening.terms.latest_end_s
-    assert phase.lapse(end - 1) is phase
-    lapsed = phase.lapse(end)
-    assert lapsed == phase.settled() == replace(phase, reveals=(), held=())
-    assert lapsed.lapse(end) == lapsed
+    assert phase.erase_expired(end - 1) is phase
+    lapsed = phase.erase_expired(end)
+    assert lapsed == phase.erase_shares() == replace(phase, reveals=(), vouched_shares=())
+    assert lapsed.erase_expired(end) == lapsed
 
 
 def test_after_the_latest_end_nothing_is_revealed_again(federation: Federation) -> None:
@@ -57,14 +57,14 @@ def test_after_the_latest_end_nothing_is_revealed_again(federation: Federation) 
     federation.now_s = phase.opening.terms.latest_end_s
     after, replies = federation.ask("member-0", phase.certificate)
     assert replies == ()
-    assert after == phase.settled()
+    assert after == phase.erase_shares()
 
 
 def test_the_next_opening_is_taken_from_here_and_erases_the_shares(federation: Federation) -> None:
-    held = closed(federation).held
+    held = closed(federation).vouched_shares
     assert held
     phase, _ = federation.ask("member-0", federation.opening(federation.terms()), Opened)
-    assert phase.opening.place == (1, 0)
+    assert phase.opening.sequence_and_attempt == (1, 0)
     assert not any(dealt.shares in phase.to_bytes() for dealt in held)
 
 
@@ -81,7 +81,7 @@ def evicting() -> tuple[Federation, Evictions]:
             # member-6 lies about one edge only, which is checked only after member-3 was evicted
             "member-3": other_secrets,
             "member-6": lambda attempt: other_secrets(
-                attempt, 1 + attempt.neighbours("member-6").index("member-3")
+                attempt, 1 + attempt.neighbours_of("member-6").index("member-3")
             ),
         },
     )
@@ -96,7 +96,7 @@ def evicting() -> tuple[Federation, Evictions]:
 def before_evictions(federation: Federation, member: str) -> Closed:
     """Return the member's phase after its first reveal."""
     phase = closed(federation, member)
-    first = replace(phase, evicted=(), reveals=()).revealing(federation.keys[member])
+    first = replace(phase, evicted=(), reveals=()).with_reveal(federation.keys[member])
     federation.phases[member] = first
     return first
 
@@ -129,6 +129,6 @@ def test_more_than_may_collude_are_not_evicted(
 def test_what_is_learned_elsewhere_is_kept(federation: Federation) -> None:
     phase = closed(federation)
     history = replace(phase.history, length=7)
-    known = phase.knowing(history)
+    known = phase.with_history(history)
     assert known.history == known.ready.history == history
     assert replace(known, ready=phase.ready) == phase

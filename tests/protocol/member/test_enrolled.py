@@ -34,7 +34,7 @@ def test_the_manifest_turns_private_keys_into_pair_secrets(federation: Federatio
 
 def test_the_card_is_what_is_sent_again(federation: Federation) -> None:
     phase = of(Enrolled, federation.phases["member-0"])
-    assert phase.outbox() == (phase.card,)
+    assert phase.messages_to_resend() == (phase.card,)
     phase.card.verify(federation.keys["member-0"].public, "member-0")
 
 
@@ -58,7 +58,7 @@ def shown_to(federation: Federation, member: str) -> Cards:
 
 
 def test_a_member_is_shown_its_neighbours_and_the_decryptors(large: Federation) -> None:
-    neighbours = large.manifest.graph.neighbours("member-01")
+    neighbours = large.manifest.graph.neighbours_of("member-01")
     cards = shown_to(large, "member-01")
     assert set(cards.by_member) == {"member-01", *neighbours, *large.manifest.decryptors}
     assert len(cards.shown) < 12
@@ -74,12 +74,12 @@ def test_a_decryptor_is_shown_all_and_needs_all(large: Federation) -> None:
     assert not any(shown.path for shown in cards.shown)
     ready, _ = large.ask("member-03", cards, Ready)
     assert [pair.peer for pair in ready.boxes] == [m for m in large.ids if m != "member-03"]
-    assert tuple(pair.peer for pair in ready.masks) == large.manifest.graph.neighbours("member-03")
+    assert tuple(pair.peer for pair in ready.masks) == large.manifest.graph.neighbours_of("member-03")
     # its own card, and those of its neighbours and of the other decryptors: it has no key for other boxes
-    needed = {"member-03", *large.manifest.graph.neighbours("member-03"), *large.manifest.decryptors}
+    needed = {"member-03", *large.manifest.graph.neighbours_of("member-03"), *large.manifest.decryptors}
     tree = cards_tree(shown.card for shown in cards.shown)
     some = tuple(
-        Shown(shown.card, tuple(tree.path(large.manifest.place[shown.member])))
+        Shown(shown.card, tuple(tree.path_to(large.manifest.member_places[shown.member])))
         for shown in cards.shown
         if shown.member in needed
     )
@@ -92,7 +92,7 @@ def test_a_decryptor_is_shown_all_and_needs_all(large: Federation) -> None:
 
 def test_a_card_that_is_needed_and_not_shown_is_named(large: Federation) -> None:
     cards = shown_to(large, "member-01")
-    neighbour = next(m for m in large.manifest.graph.neighbours("member-01"))
+    neighbour = next(m for m in large.manifest.graph.neighbours_of("member-01"))
     for hidden in (neighbour, "member-09"):
         rest = replace(cards, shown=tuple(shown for shown in cards.shown if shown.member != hidden))
         with pytest.raises(PeerFault, match=rf"^manifest-mismatch: the card of {hidden} is not shown"):
@@ -105,6 +105,6 @@ def test_a_card_that_is_needed_and_not_shown_is_named(large: Federation) -> None
 def test_what_is_learned_while_the_cards_come_in_is_kept(federation: Federation) -> None:
     enrolled = of(Enrolled, federation.phases["member-0"])
     known = replace(enrolled.history, length=7)
-    federation.phases["member-0"] = enrolled.knowing(known)
+    federation.phases["member-0"] = enrolled.with_history(known)
     ready, _ = federation.ask("member-0", federation.cards, Ready)
     assert ready.history == known

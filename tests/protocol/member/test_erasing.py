@@ -59,7 +59,9 @@ def keys(phase: MemberPhase) -> list[bytes]:
 
 def shares(phase: MemberPhase) -> list[bytes]:
     assert isinstance(phase, Attempting)
-    return [bytes(dealt.shares) for dealt in phase.held()] + [bytes(phase.own_shares)] * bool(phase.uploads)
+    return [bytes(dealt.shares) for dealt in phase.vouched_shares()] + [bytes(phase.own_shares)] * bool(
+        phase.uploads
+    )
 
 
 @pytest.mark.parametrize("stage", [Collecting, Checking, Freezing, Revealing])
@@ -106,7 +108,7 @@ def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows() -> None:
     pass_end(federation)
     for lapsed in (False, True):
         if lapsed:
-            federation.phases = {m: p.lapse(federation.now_s) for m, p in federation.phases.items()}
+            federation.phases = {m: p.erase_expired(federation.now_s) for m, p in federation.phases.items()}
         with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
             federation.ask("member-0", request(federation))
         with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
@@ -188,7 +190,7 @@ def test_who_holds_no_shares_does_not_open_what_has_expired() -> None:
 def test_a_member_killed_between_erasing_and_answering_reports_the_same() -> None:
     federation = at(Revealing, Federation(5))
     pass_end(federation)
-    erased = federation.phases["member-0"].lapse(federation.now_s)
+    erased = federation.phases["member-0"].erase_expired(federation.now_s)
     expected = federation.ask("member-0", request(federation))[1]
     federation.phases["member-0"] = load_phase(erased.to_bytes())  # killed here, and started again
     assert federation.ask("member-0", request(federation))[1] == expected
@@ -198,8 +200,8 @@ def test_a_member_killed_between_history_and_phase_erases_before_it_reports() ->
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
     before = of(Ready, federation.phases["member-4"])
     pass_end(federation)
-    shown = before.erased(federation.phase.attempt, before.history)
-    federation.phases["member-4"] = before.knowing(shown.history)  # the phase was not stored any more
+    shown = before.erase_keys(federation.phase.attempt, before.history)
+    federation.phases["member-4"] = before.with_history(shown.history)  # the phase was not stored any more
     report(federation, "member-4")
     assert not set(keys(before)) & set(keys(federation.phases["member-4"]))
 
@@ -236,13 +238,23 @@ def certified_and_erased() -> tuple[Federation, Ready, Certificate, tuple[Surviv
     pass_end(federation)
     phase = federation.phases["member-0"]
     assert isinstance(phase, Attempting)
-    return federation, of(Ready, phase.lapse(federation.now_s)), federation.phase.certificate, phase.own
+    return (
+        federation,
+        of(Ready, phase.erase_expired(federation.now_s)),
+        federation.phase.certificate,
+        phase.own_survivor,
+    )
 
 
 def test_a_certificate_closes_an_attempt_whose_keys_are_erased() -> None:
     federation, ready, certificate, own = certified_and_erased()
     closed = Closed.after_erasure(ready, certificate, own, federation.now_s)
-    assert (closed.certificate, closed.own, closed.held, closed.reveals) == (certificate, own, (), ())
+    assert (closed.certificate, closed.own_survivor, closed.vouched_shares, closed.reveals) == (
+        certificate,
+        own,
+        (),
+        (),
+    )
     assert [each.context for each in closed.history.certified] == [certificate.context]
     assert load_phase(closed.to_bytes()) == closed
     federation.phases["member-0"] = closed
@@ -265,7 +277,7 @@ def test_a_phase_says_when_it_expires(stage: type) -> None:
     if isinstance(federation.phase, Revealing):
         phase, _ = federation.ask("member-0", federation.phase.certificate)
     assert phase.expiry_s == end_s
-    assert phase.lapse(end_s - 1) is phase
-    erased = phase.lapse(end_s)
+    assert phase.erase_expired(end_s - 1) is phase
+    erased = phase.erase_expired(end_s)
     assert erased.expiry_s == math.inf
-    assert erased.lapse(end_s) is erased
+    assert erased.erase_expired(end_s) is erased

@@ -26,7 +26,7 @@ def lapsed(stage: type, federation: Federation) -> Federation:
     federation.begin()
     federation.run_until(stage)
     federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
-    federation.phases = {m: phase.lapse(federation.now_s) for m, phase in federation.phases.items()}
+    federation.phases = {m: phase.erase_expired(federation.now_s) for m, phase in federation.phases.items()}
     return federation
 
 
@@ -43,7 +43,7 @@ def opens(federation: Federation, member: str = "member-0") -> str | None:
 def close(federation: Federation, closing: Closing) -> None:
     """Continue the chain with this end of the attempt."""
     attempt = federation.phase.attempt
-    federation.links = (*federation.links, attempt.link(closing))
+    federation.links = (*federation.links, attempt.make_link(closing))
     federation.place = (attempt.opening.sequence + 1, 0)
 
 
@@ -91,7 +91,7 @@ def test_a_certificate_is_not_the_last_word(end: Callable[[Federation], Closing]
     federation.phases["member-0"], _ = federation.ask("member-0", certified)
     federation.phases["member-0"], _ = federation.ask("member-0", closed)
     history = history_of(federation.phases["member-0"])
-    assert history.settled == (federation.phase.attempt.link(closed),)
+    assert history.settled == (federation.phase.attempt.make_link(closed),)
     assert history.certified == ()
     close(federation, certified)
     assert opens(federation) == Cause.CHAIN_BROKEN
@@ -110,7 +110,9 @@ def test_a_crash_between_history_and_phase_does_not_bring_a_certificate_back() -
     assert isinstance(federation.phase, Revealing)
     before = federation.phases["member-0"]
     after, _ = federation.ask("member-0", erasure(federation, *federation.ids))
-    federation.phases["member-0"] = before.knowing(history_of(after))  # the phase was not stored any more
+    federation.phases["member-0"] = before.with_history(
+        history_of(after)
+    )  # the phase was not stored any more
     with pytest.raises(PeerFault, match=r"^wrong-context: this member knows another end"):
         federation.ask("member-0", federation.phase.certificate)
     again_, _ = federation.ask("member-0", erasure(federation, *federation.ids))
@@ -123,10 +125,10 @@ def test_a_crash_between_history_and_phase_does_not_bring_a_certificate_back() -
 def forgotten(reason: str = "lost") -> Federation:
     """Return a federation whose coordinator has forgotten an attempt, which its members know to have ended; the next period is enrolled."""
     federation = lapsed(Revealing, Federation(5))
-    closed = federation.phase.attempt.link(lost(federation))
+    closed = federation.phase.attempt.make_link(lost(federation))
     for member, phase in federation.phases.items():
         history = replace(history_of(phase), unsettled=(), settled=(replace(closed, reason=reason),))
-        federation.phases[member] = phase.knowing(history)
+        federation.phases[member] = phase.with_history(history)
     federation.enrol("period-1")
     return federation
 
@@ -150,7 +152,7 @@ def test_a_step_that_was_lost_and_left_out_is_not_run_again() -> None:
     for federation in (forgotten("erased"), forgotten("lost")):
         federation.enrol("period-0")
         opening = federation.opening(federation.terms())
-        if history_of(federation.phases["member-0"]).settled[0].spends:
+        if history_of(federation.phases["member-0"]).settled[0].spends_records:
             with pytest.raises(PeerFault, match=r"^already-summed: .*lost before"):
                 federation.ask("member-0", opening)
         else:
@@ -164,17 +166,19 @@ def test_an_attempt_that_was_opened_before_its_step_was_lost_elsewhere_gets_no_u
     elsewhere = replace(federation.phase.attempt, manifest=replace(federation.manifest, counter=7))
     opened, _ = federation.ask("member-0", federation.phase.attempt.opening, Opened)
     sealing, vector, step = (
-        opened.seal(federation.random),
+        opened.begin_sealing(federation.random),
         federation.vectors()["member-0"],
         opened.attempt.spec.chunk_elements,
     )
-    for index in range(opened.attempt.chunks):
-        sealing.chunk(vector[index * step : (index + 1) * step])
+    for index in range(opened.attempt.chunk_count):
+        sealing.mask_next_chunk(vector[index * step : (index + 1) * step])
     sealed = sealing.finish(federation.keys["member-0"])
-    closed = elsewhere.link(lost(federation))
-    opened.knowing(replace(opened.history, settled=(replace(closed, reason="erased"),))).uploaded(*sealed)
+    closed = elsewhere.make_link(lost(federation))
+    opened.with_history(replace(opened.history, settled=(replace(closed, reason="erased"),))).store_upload(
+        *sealed
+    )
     with pytest.raises(PeerFault, match=r"^already-summed:"):
-        opened.knowing(replace(opened.history, settled=(closed,))).uploaded(*sealed)
+        opened.with_history(replace(opened.history, settled=(closed,))).store_upload(*sealed)
 
 
 # Two cohorts that are open at once
@@ -202,14 +206,14 @@ def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> N
     federation.phases["member-0"], history = here, here.history
     # an attempt of another cohort, opened and ended meanwhile, that this one's opening does not tell of
     elsewhere = replace(here.attempt, manifest=replace(here.attempt.manifest, counter=1))
-    closed = elsewhere.link(lost(federation))
+    closed = elsewhere.make_link(lost(federation))
     certified = replace(closed, reason="none", survivors=bytes([1] * 32))
     for known, cause in (
-        (history.entered(elsewhere), "outcome-missing"),
+        (history.enter_attempt(elsewhere), "outcome-missing"),
         (replace(history, settled=(certified,)), "chain-broken"),
         (replace(history, settled=(closed,)), "already-summed"),
     ):
-        federation.phases["member-0"] = here.knowing(known)
+        federation.phases["member-0"] = here.with_history(known)
         refusal = federation.answered("member-0", proposal, Refusal)
         assert (refusal.context, refusal.cause) == (context, cause)
     for ended in (
@@ -220,7 +224,7 @@ def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> N
         (replace(closed, reason="cancelled"),),
         (replace(closed, reason="erased"),),
     ):
-        federation.phases["member-0"] = here.knowing(replace(history, settled=ended))
+        federation.phases["member-0"] = here.with_history(replace(history, settled=ended))
         assert isinstance(federation.ask("member-0", proposal)[1][0], Vote)
 
 
@@ -229,6 +233,6 @@ def test_a_report_is_made_in_the_cohort_of_the_attempt() -> None:
     here = of(Ready, federation.phases["member-0"])
     two_cohorts(federation)
     elsewhere = ErasureRequest(federation.phase.attempt.context)
-    known = here.knowing(history_of(federation.phases["member-0"]))
+    known = here.with_history(history_of(federation.phases["member-0"]))
     with pytest.raises(PeerFault, match=r"^wrong-context: the attempt is another cohort's"):
         known.receive(elsewhere, federation.keys["member-0"], federation.now_s)

@@ -38,13 +38,13 @@ def changed(deliveries: Deliveries, index: int, **changes: Any) -> Deliveries:
 
 def receipt(federation: Federation, deliveries: Deliveries) -> Receipt:
     phase, replies = federation.ask("member-0", deliveries, Checked)
-    assert replies == phase.outbox() == (phase.receipt,)
+    assert replies == phase.messages_to_resend() == (phase.receipt,)
     phase.receipt.verify(federation.keys["member-0"].public, "member-0")
     return phase.receipt
 
 
 def uploads(federation: Federation) -> dict[str, Upload]:
-    held = {member: phase.outbox() for member, phase in federation.phases.items()}
+    held = {member: phase.messages_to_resend() for member, phase in federation.phases.items()}
     return {m: sent for m, outbox in held.items() for sent in outbox if isinstance(sent, Upload)}
 
 
@@ -90,7 +90,7 @@ def test_a_bad_box_is_a_complaint_and_the_others_stand(federation: Federation, h
     )
     shelf = MemoryShelf()
     for upload in (*uploads(federation).values(), cheat):
-        shelf.put(upload, Trees.of(upload))
+        shelf.store_announcement(upload, Trees.from_upload(upload))
     setting = replace(federation.phase.setting, shelf=shelf)
     shown = of(Deliveries, replace(federation.phase, setting=setting).request_for("member-0"))
     assert shown.context == deliveries.context

@@ -9,7 +9,7 @@ import pytest
 from tests.protocol.messages.forms import lengths, named, sample, shown, structs
 from veilsum.protocol.codec import Many, Struct
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Message, parse
+from veilsum.protocol.messages import Message, parse_message
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
 TABLES = PAGE.partition("\n## 3. Encoding\n")[2].partition("\n## 4. ")[0]
@@ -93,13 +93,13 @@ def test_one_of_each_decodes_to_itself_and_from_no_other_bytes(form: type[Messag
     wire = message.to_bytes()
     assert wire[:2] == bytes((3, form.kind))
     assert wire[2:] == message.encode()
-    assert form.from_bytes(wire) == parse(memoryview(wire)) == message
+    assert form.from_bytes(wire) == parse_message(memoryview(wire)) == message
     for length in range(len(wire)):
-        for decode in (form.from_bytes, parse):
+        for decode in (form.from_bytes, parse_message):
             with pytest.raises(PeerFault, match=r"^truncated:"):
                 decode(wire[:length])
     with pytest.raises(PeerFault, match=r"^left-over-bytes: 1 bytes"):
-        parse(wire + b"\0")
+        parse_message(wire + b"\0")
     with pytest.raises(PeerFault, match=r"^unknown-version: version 4, this side speaks 3"):
         form.from_bytes(b"\x04" + wire[1:])
     with pytest.raises(PeerFault, match=r"^unknown-message: kind 99"):
@@ -113,19 +113,19 @@ def test_a_length_above_its_limit_is_refused_before_anything_is_read(form: type[
     for at, codec, _ in lengths(message):
         for claim in (codec.limit + 1, (1 << 32) - 1):
             with pytest.raises(PeerFault, match=rf"^oversized: .*{claim} "):
-                parse(wire[:at] + claim.to_bytes(4, "little"))
+                parse_message(wire[:at] + claim.to_bytes(4, "little"))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=named_form)
 def test_a_length_allocates_nothing_that_is_not_there(form: type[Message]) -> None:
     message = sample(form)
     wire = message.to_bytes()
-    parse(wire)
+    parse_message(wire)
     for at, codec, _ in lengths(message):
         cut = wire[:at] + codec.limit.to_bytes(4, "little")
         tracemalloc.start()
         with pytest.raises(PeerFault, match=r"^truncated:"):
-            parse(cut)
+            parse_message(cut)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 50_000
@@ -140,4 +140,4 @@ def test_an_item_that_stands_twice_is_refused_wherever_a_list_ascends(form: type
             item = codec.item.encode(held[0])
             after = wire[at + 4 + len(item) :]
             with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
-                parse(wire[:at] + b"\x02\0\0\0" + item + item + after)
+                parse_message(wire[:at] + b"\x02\0\0\0" + item + item + after)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.protocol.messages.forms import sample
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Message, Vote, parse
+from veilsum.protocol.messages import Message, Vote, parse_message
 from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
 HEADERS = [bytes((PROTOCOL_VERSION, kind)) for kind in Message.forms]
@@ -15,7 +15,7 @@ WIRES = [sample(form).to_bytes() for form in Message.forms.values()]
 def parsed(data: bytes) -> Message | None:
     """Return the message, or None if a PeerFault refused it; any other exception fails the test."""
     try:
-        return parse(data)
+        return parse_message(data)
     except PeerFault:
         return None
 
@@ -29,20 +29,20 @@ def canonical(data: bytes) -> bool:
 @pytest.mark.parametrize("data", [b"", b"\x03"])
 def test_less_than_a_header_is_truncated(data: bytes) -> None:
     with pytest.raises(PeerFault, match=r"^truncated:"):
-        parse(data)
+        parse_message(data)
 
 
 @pytest.mark.parametrize("kind", [0, 27, 255])
 def test_a_kind_that_is_no_messages_is_unknown(kind: int) -> None:
     with pytest.raises(PeerFault, match=rf"^unknown-message: .*\bkind {kind}$"):
-        parse(bytes((PROTOCOL_VERSION, kind)))
+        parse_message(bytes((PROTOCOL_VERSION, kind)))
 
 
 @pytest.mark.parametrize("kind", [1, 27])
 @pytest.mark.parametrize("version", [0, 2, 4, 255])
 def test_another_version_is_unknown_whatever_its_kind(version: int, kind: int) -> None:
     with pytest.raises(PeerFault, match=rf"^unknown-version: version {version},"):
-        parse(bytes((version, kind)))
+        parse_message(bytes((version, kind)))
 
 
 @given(data=st.binary(max_size=600))
@@ -82,7 +82,9 @@ KEY = SigningKey(b"\x0b" * 32)
 
 
 def vote(**changes: bytes | str) -> Vote:
-    return Vote.make(KEY, **{"context": b"\xc7" * 32, "member": "bob", "outcome": b"\x0c" * 32, **changes})
+    return Vote.make_signed(
+        KEY, **{"context": b"\xc7" * 32, "member": "bob", "outcome": b"\x0c" * 32, **changes}
+    )
 
 
 def test_a_signature_covers_tag_version_kind_and_all_other_fields() -> None:

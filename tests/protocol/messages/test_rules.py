@@ -124,7 +124,7 @@ def test_what_is_out_of_order_is_not_encoded() -> None:
 
 @pytest.mark.parametrize(("reason", "spends"), [("none", True), ("lost", True), ("erased", False)])
 def test_certified_and_lost_attempts_spend_their_records(reason: str, *, spends: bool) -> None:
-    assert replace(LINK, reason=reason).spends is spends
+    assert replace(LINK, reason=reason).spends_records is spends
 
 
 # The admin's word
@@ -166,7 +166,10 @@ def show(*names: str, paths: bool = True, **changes: Any) -> Cards:
     """Return these members' cards with their paths, or all cards without paths."""
     return Cards(
         replace(BOUND, **changes),
-        tuple(Shown(CARDS[name], tuple(TREE.path(BOUND.place[name])) if paths else ()) for name in names),
+        tuple(
+            Shown(CARDS[name], tuple(TREE.path_to(BOUND.member_places[name])) if paths else ())
+            for name in names
+        ),
     )
 
 

@@ -33,7 +33,7 @@ LATE_S = 0.5
 @pytest.fixture(autouse=True)
 def _logged() -> None:
     """Reset the logging configuration that another test's coordinator left behind."""
-    logs.configure()
+    logs.configure_logs()
 
 
 class Hasty(Connection):
@@ -423,7 +423,7 @@ class Full:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
 
-    async def enter(self, size: int, ending: ExitStack) -> Callable[[], None]:
+    async def enter_room(self, size: int, ending: ExitStack) -> Callable[[], None]:
         self.asked.set()
         await asyncio.Event().wait()
         raise AssertionError

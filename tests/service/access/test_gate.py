@@ -12,13 +12,13 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 
-from service.storage.nonces import FORGET_EVERY_S, Nonce, Nonces
+from service.storage.nonces import DELETE_EVERY_S, Nonce, Nonces
 from service.storage.tables import nonces
 from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server, running
 from tests.support.stage import Stage
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import parse
+from veilsum.protocol.messages import parse_message
 from veilsum.protocol.request_signature import Target, content_digest, sign_request
 
 
@@ -172,7 +172,7 @@ async def test_a_request_is_known_for_as_long_as_it_would_be_taken(tmp_path: Pat
         first, second = (headers(party, path, created_s=server.clock() - 400) for _ in range(2))
         async with server.anonymous() as client:
             assert (await client.get(path, headers=first)).status_code == 200
-            server.app.state.gate._nonces._looked_s = -FORGET_EVERY_S  # so that the next request looks again
+            server.app.state.gate._nonces._looked_s = -DELETE_EVERY_S  # so that the next request looks again
             assert (await client.get(path, headers=headers(party, path))).status_code == 200
             assert cause(await client.get(path, headers=first)) == (409, "request-replayed")
             assert (await client.get(path, headers=second)).status_code == 200
@@ -183,11 +183,16 @@ async def test_a_request_is_known_for_as_long_as_it_would_be_taken(tmp_path: Pat
 async def test_of_many_copies_at_once_one_is_taken(server: Server) -> None:
     one, other = (Nonces(server.coordinator.database, server.clock) for _ in range(2))
     nonce = Nonce("f/m-0", "n" * 16, server.clock() + 60)
-    uses = [one.use(nonce), other.use(nonce), one.use(nonce), one.use(Nonce("f/m-1", "n" * 16, 1e12))]
+    uses = [
+        one.use_nonce(nonce),
+        other.use_nonce(nonce),
+        one.use_nonce(nonce),
+        one.use_nonce(Nonce("f/m-1", "n" * 16, 1e12)),
+    ]
     outcomes = await asyncio.gather(*uses, return_exceptions=True)
     assert [outcome is None for outcome in outcomes].count(True) == 2
     rows = select(func.count()).select_from(nonces).where(nonces.c.signer.startswith("f/m-"))
-    assert await server.coordinator.database.value(rows) == 2
+    assert await server.coordinator.database.read_value(rows) == 2
 
 
 class Body:
@@ -258,7 +263,9 @@ async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:
     # The first phase with answers: it waits for all, while a later one may end by the clock.
     await formed.play_until(server, round_id, "checking")
     asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
-    _, (receipt,) = formed.phases["m-0"].receive(parse(asked.content), formed.keys["m-0"], server.clock())
+    _, (receipt,) = formed.phases["m-0"].receive(
+        parse_message(asked.content), formed.keys["m-0"], server.clock()
+    )
     async with server.signing("m-1", formed.keys["m-1"]) as client:
         answer = await client.post(
             f"/v1/rounds/{round_id}/answers", content=receipt.to_bytes(), headers=OCTETS
@@ -306,5 +313,5 @@ async def test_where_nonces_cannot_be_kept_no_sum_is_sent(
         raise OperationalError("", {}, Exception("disk full"))
 
     party, path = sums
-    monkeypatch.setattr(server.app.state.gate._nonces, "use", broken)
+    monkeypatch.setattr(server.app.state.gate._nonces, "use_nonce", broken)
     assert cause(await server.anonymous().get(path, headers=headers(party, path))) == (503, "unavailable")

@@ -13,56 +13,56 @@ from tests.support.serving import TOKEN, Server
 from veilsum.protocol import rest
 
 MEMBERS = {
-    ("PUT", rest.CARD),
-    ("GET", rest.CARDS),
-    ("GET", rest.REQUEST),
-    ("PUT", rest.UPLOAD),
-    ("GET", rest.UPLOAD),
-    ("PUT", rest.CHUNK),
-    ("POST", rest.ANSWERS),
-    ("GET", rest.DISCLOSURE),
-    ("GET", rest.MATERIAL),
-    ("GET", rest.DOCUMENT),
+    ("PUT", rest.CARD_PATH),
+    ("GET", rest.CARDS_PATH),
+    ("GET", rest.REQUEST_PATH),
+    ("PUT", rest.UPLOAD_PATH),
+    ("GET", rest.UPLOAD_PATH),
+    ("PUT", rest.CHUNK_PATH),
+    ("POST", rest.ANSWERS_PATH),
+    ("GET", rest.DISCLOSURE_PATH),
+    ("GET", rest.MATERIAL_PATH),
+    ("GET", rest.DOCUMENT_PATH),
 }
-CLOSING = {("POST", rest.LOST), ("POST", rest.LOST_CONTEXTS)}
-ADMINS = {("PUT", rest.ROSTER), ("PUT", rest.STUDY), *CLOSING}
-ADMINISTERING = {("POST", rest.TOKENS), ("GET", rest.TOKENS), ("POST", rest.REVOKE)}
+CLOSING = {("POST", rest.LOST_PATH), ("POST", rest.LOST_CONTEXTS)}
+ADMINS = {("PUT", rest.ROSTER_PATH), ("PUT", rest.STUDY_PATH), *CLOSING}
+ADMINISTERING = {("POST", rest.TOKENS_PATH), ("GET", rest.TOKENS_PATH), ("POST", rest.REVOKE_PATH)}
 RUNNING = {
-    ("POST", rest.COHORTS),
-    ("POST", rest.CLOSE),
-    ("POST", rest.ROUNDS),
-    ("POST", rest.PREFLIGHT),
-    ("POST", rest.CANCEL),
-    ("POST", rest.EXTEND),
-    ("POST", rest.COMBINATIONS),
+    ("POST", rest.COHORTS_PATH),
+    ("POST", rest.CLOSE_PATH),
+    ("POST", rest.ROUNDS_PATH),
+    ("POST", rest.PREFLIGHT_PATH),
+    ("POST", rest.CANCEL_PATH),
+    ("POST", rest.EXTEND_PATH),
+    ("POST", rest.COMBINATIONS_PATH),
 }
-OPERATORS = {("GET", rest.AUDIT), *ADMINISTERING, *RUNNING}
-READING = {("GET", rest.SUMS)}
+OPERATORS = {("GET", rest.AUDIT_PATH), *ADMINISTERING, *RUNNING}
+READING = {("GET", rest.SUMS_PATH)}
 PUBLIC = {
     ("GET", path)
     for path in (
         "/openapi.json",
-        rest.COORDINATOR,
-        rest.ROSTER,
-        rest.FEDERATION,
-        rest.CHAIN,
-        rest.STUDY,
-        rest.STUDIES,
-        rest.MANIFEST,
-        rest.ROUND,
-        rest.ROUND_EVENTS,
-        rest.OPENING,
-        rest.CLOSING,
-        rest.TRANSCRIPT,
-        rest.RESULT,
-        rest.EVICTIONS,
-        rest.COMBINATIONS,
-        rest.COMBINATION,
+        rest.COORDINATOR_PATH,
+        rest.ROSTER_PATH,
+        rest.FEDERATION_PATH,
+        rest.CHAIN_PATH,
+        rest.STUDY_PATH,
+        rest.STUDIES_PATH,
+        rest.MANIFEST_PATH,
+        rest.ROUND_PATH,
+        rest.ROUND_EVENTS_PATH,
+        rest.OPENING_PATH,
+        rest.CLOSING_PATH,
+        rest.TRANSCRIPT_PATH,
+        rest.RESULT_PATH,
+        rest.EVICTIONS_PATH,
+        rest.COMBINATIONS_PATH,
+        rest.COMBINATION_PATH,
     )
 }
-WAITING = {("GET", rest.COHORT), ("GET", rest.INVITATION), ("GET", rest.RUNS)}
-HEADS = {("GET", rest.WEIGHTS), ("GET", rest.COMBINED_WEIGHTS)}
-MACHINES = {("GET", path) for path in (rest.HEALTH, rest.READY, rest.METRICS)}
+WAITING = {("GET", rest.COHORT_PATH), ("GET", rest.INVITATION_PATH), ("GET", rest.RUNS_PATH)}
+HEADS = {("GET", rest.WEIGHTS_PATH), ("GET", rest.COMBINED_WEIGHTS_PATH)}
+MACHINES = {("GET", path) for path in (rest.HEALTH_PATH, rest.READY_PATH, rest.METRICS_PATH)}
 ROUTES = [
     route
     for router in ROUTERS
@@ -81,17 +81,17 @@ def called(*by: Guard) -> set[tuple[str, str]]:
 
 
 def test_every_route_has_its_callers() -> None:
-    assert called(guards.MEMBER) == MEMBERS
-    assert called(guards.PUBLISHING) == ADMINS - CLOSING
-    assert called(guards.CLOSING) == CLOSING
-    assert called(guards.AUDIT) == {("GET", rest.AUDIT)}
-    assert called(guards.ROUNDS) == RUNNING
-    assert called(guards.ADMIN) == ADMINISTERING
-    assert called(guards.READERS) == READING
-    assert called(guards.HEADS) == HEADS
-    assert called(guards.EVERYONE) == PUBLIC
-    assert called(guards.WAITING) == WAITING
-    assert called(guards.MACHINES) == MACHINES
+    assert called(guards.MEMBER_GUARD) == MEMBERS
+    assert called(guards.PUBLISHING_GUARD) == ADMINS - CLOSING
+    assert called(guards.CLOSING_GUARD) == CLOSING
+    assert called(guards.AUDIT_GUARD) == {("GET", rest.AUDIT_PATH)}
+    assert called(guards.ROUNDS_GUARD) == RUNNING
+    assert called(guards.ADMIN_GUARD) == ADMINISTERING
+    assert called(guards.READERS_GUARD) == READING
+    assert called(guards.HEADS_GUARD) == HEADS
+    assert called(guards.EVERYONE_GUARD) == PUBLIC
+    assert called(guards.WAITING_GUARD) == WAITING
+    assert called(guards.MACHINES_GUARD) == MACHINES
     everything = {(method, route.path) for route in ROUTES for method in route.methods or ()}
     assert everything == MEMBERS | ADMINS | OPERATORS | READING | PUBLIC | WAITING | HEADS | MACHINES
 

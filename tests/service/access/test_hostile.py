@@ -22,7 +22,7 @@ Message = dict[str, Any]
 
 async def rows(server: Server) -> tuple[int, int]:
     counts = [
-        await server.coordinator.database.value(select(func.count()).select_from(table))
+        await server.coordinator.database.read_value(select(func.count()).select_from(table))
         for table in (nonces, audit)
     ]
     return counts[0], counts[1]

@@ -165,7 +165,7 @@ async def test_without_an_issuer_its_tokens_are_nobody_s(tmp_path: Path, provide
 
 async def cause_of(issuer: Issuer, token: str) -> Cause | None:
     try:
-        await issuer.caller(token)
+        await issuer.authenticate_token(token)
     except PeerFault as fault:
         return fault.cause
     return None
@@ -174,7 +174,7 @@ async def cause_of(issuer: Issuer, token: str) -> Cause | None:
 async def test_keys_are_rotated(provider: Provider) -> None:
     issuer = Issuer(provider.trust(), time.time, 60.0, again_s=0.0)
     old = provider.token()
-    caller, ends_s = await issuer.caller(old)
+    caller, ends_s = await issuer.authenticate_token(old)
     assert ends_s == jwt.decode(old, options={"verify_signature": False})["exp"]
     assert caller.name == "oidc:alice"
     assert caller.scopes == {Scope.ROUNDS, Scope.SUMS}
@@ -219,7 +219,7 @@ async def test_a_discovery_that_leads_astray(provider: Provider, says: dict[str,
 async def test_keys_without_tls_are_not_believed(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "https://id.example.org"
     monkeypatch.setattr(
-        issuer_module, "_fetched", lambda _: {"issuer": url, "jwks_uri": f"{provider.url}/keys"}
+        issuer_module, "_fetch_json", lambda _: {"issuer": url, "jwks_uri": f"{provider.url}/keys"}
     )
     assert (
         await cause_of(Issuer(provider.trust(issuer=url), time.time, 60.0), provider.token(iss=url))

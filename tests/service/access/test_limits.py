@@ -8,7 +8,7 @@ from fastapi import Request
 from sqlalchemy import func, select
 
 from service.http import callers
-from service.http.callers import STRANGER, Allowance, Caller, Limits, Role, TooMany
+from service.http.callers import ANONYMOUS_CALLER, Allowance, Caller, Limits, Role, TooMany
 from service.storage.tables import nonces
 from tests.support.clients import KEYS
 from tests.support.party import Party
@@ -41,19 +41,19 @@ def found(clock: Ticking) -> Limits:
 
 def test_a_bucket_is_full_at_first_and_fills_at_its_rate(clock: Ticking, found: Limits) -> None:
     for _ in range(4):
-        found.charge(MEMBER, at("192.0.2.1"))
+        found.charge_request(MEMBER, at("192.0.2.1"))
     for _ in range(3):  # what is refused takes nothing
         with pytest.raises(TooMany, match=f"member m-0 {'ab' * 32} may send 2 requests a second: wait 1 s"):
-            found.charge(MEMBER, at("192.0.2.1"))
+            found.charge_request(MEMBER, at("192.0.2.1"))
     clock.now_s += 0.5
-    found.charge(MEMBER, at("192.0.2.1"))
+    found.charge_request(MEMBER, at("192.0.2.1"))
     with pytest.raises(TooMany):
-        found.charge(MEMBER, at("192.0.2.1"))
+        found.charge_request(MEMBER, at("192.0.2.1"))
     clock.now_s += 3600
     for _ in range(4):
-        found.charge(MEMBER, at("192.0.2.1"))
+        found.charge_request(MEMBER, at("192.0.2.1"))
     with pytest.raises(TooMany):
-        found.charge(MEMBER, at("192.0.2.1"))
+        found.charge_request(MEMBER, at("192.0.2.1"))
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_a_bucket_is_full_at_first_and_fills_at_its_rate(clock: Ticking, found: 
     ],
 )
 def test_a_site_is_one_caller(found: Limits, one: str | None, same: str | None, other: str) -> None:
-    found.charge(STRANGER, at(one))
-    found.charge(STRANGER, at(same))
-    found.charge(STRANGER, at(one))
+    found.charge_request(ANONYMOUS_CALLER, at(one))
+    found.charge_request(ANONYMOUS_CALLER, at(same))
+    found.charge_request(ANONYMOUS_CALLER, at(one))
     with pytest.raises(TooMany, match=r"^too-many-requests: address "):
-        found.charge(STRANGER, at(same))
-    found.charge(STRANGER, at(other))
-    found.charge(MEMBER, at(one))
+        found.charge_request(ANONYMOUS_CALLER, at(same))
+    found.charge_request(ANONYMOUS_CALLER, at(other))
+    found.charge_request(MEMBER, at(one))
 
 
 def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:
@@ -94,7 +94,7 @@ def test_a_flood_of_addresses_is_forgotten(clock: Ticking, found: Limits) -> Non
     for second in range(20):
         clock.now_s = 100.0 + 2 * second
         for each in range(callers._FORGET_FROM - 1):
-            found.charge(STRANGER, at(f"10.{second}.{each // 256}.{each % 256}"))
+            found.charge_request(ANONYMOUS_CALLER, at(f"10.{second}.{each // 256}.{each % 256}"))
     assert len(found._full_s) < 2 * callers._FORGET_FROM
 
 
@@ -118,7 +118,7 @@ async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Pat
         ]
         assert [each.status_code for each in guessed] == [429] * 2
         assert (await server.client.get(member)).status_code == 200
-        for machine in (rest.HEALTH, rest.READY, rest.METRICS):
+        for machine in (rest.HEALTH_PATH, rest.READY_PATH, rest.METRICS_PATH):
             assert (await nobody.get(machine)).status_code == 200
 
 
@@ -136,7 +136,7 @@ async def test_one_member_s_flood_is_its_own(tmp_path: Path, party: Party) -> No
 
 
 async def count(server: Server) -> int:
-    return int(await server.coordinator.database.value(select(func.count()).select_from(nonces)))
+    return int(await server.coordinator.database.read_value(select(func.count()).select_from(nonces)))
 
 
 async def test_what_is_refused_for_its_rate_writes_no_nonce(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
 
 def test_a_caller_has_so_much_of_bodies_under_way(found: Limits) -> None:
     """Even if the bodies arrive slowly."""
-    most = callers.BYTES_AT_ONCE
+    most = callers.CALLER_BODY_BYTES_MAX
     with found.under_way(MEMBER, at("x"), most - 1):
         with (
             pytest.raises(TooMany, match=f"has {most - 1} bytes under way"),

@@ -25,7 +25,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
 async def uploaded(room: Room, size: int, done: list[int], until: asyncio.Event) -> None:
     """Send a body at once, in a request that takes long."""
     with ExitStack() as ending:
-        whole = await room.enter(size, ending)
+        whole = await room.enter_room(size, ending)
         whole()
         done.append(size)
         await until.wait()
@@ -55,7 +55,7 @@ async def test_bodies_that_are_announced_and_do_not_come_keep_others_out_for_a_m
     room, until, done = Room(8 * MIB), asyncio.Event(), list[int]()
     with ExitStack() as silent:
         for _ in range(Room.PARTS):
-            await room.enter(1 << 40, silent)
+            await room.enter_room(1 << 40, silent)
         waiting = asyncio.create_task(uploaded(room, MIB, done, until))
         await settled()
         assert not done
@@ -68,7 +68,7 @@ async def test_bodies_that_are_announced_and_do_not_come_keep_others_out_for_a_m
 async def test_a_body_that_came_slowly_counts_once_it_is_there() -> None:
     room = Room(8 * MIB)
     with ExitStack() as ending:
-        whole = await room.enter(6 * MIB, ending)
+        whole = await room.enter_room(6 * MIB, ending)
         assert room._taken == MIB
         await asyncio.sleep(2 * MOMENT_S)
         assert room._taken == 0
@@ -82,9 +82,9 @@ async def test_a_body_that_came_slowly_counts_once_it_is_there() -> None:
 async def test_whoever_finds_no_room_in_time_is_told_when_to_come_again() -> None:
     room = Room(MIB, wait_s=MOMENT_S)
     with ExitStack() as ending:
-        (await room.enter(MIB, ending))()
+        (await room.enter_room(MIB, ending))()
         with ExitStack() as other, pytest.raises(TooMany, match="wait 5 s") as refused:
-            await room.enter(MIB, other)
+            await room.enter_room(MIB, other)
         assert refused.value.after_s == 5
     assert room._taken == 0
 
@@ -107,7 +107,7 @@ async def test_a_body_that_finds_no_room_is_asked_to_come_again(
         room, path = Room(MIB, wait_s=MOMENT_S), f"/v1/federations/{'00' * 32}/cohorts"
         monkeypatch.setattr(server.app.state, "room", room)
         with ExitStack() as ending:
-            (await room.enter(MIB, ending))()
+            (await room.enter_room(MIB, ending))()
             async with httpx.AsyncClient(
                 base_url=url, headers={"authorization": f"Bearer {TOKEN}"}
             ) as client:

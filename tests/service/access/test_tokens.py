@@ -32,8 +32,8 @@ async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(
         assert kept.stat().st_mode & 0o777 == 0o600
         assert await allowed(server, token) is True
         assert await allowed(server, token + "x") is False
-        stored = await server.coordinator.database.values(select(stored_tokens.c.sha256))
-        assert stored == [tokens._hash(token)]
+        stored = await server.coordinator.database.read_values(select(stored_tokens.c.sha256))
+        assert stored == [tokens._hash_token(token)]
     async with running(tmp_path, operator_token=None) as server:
         assert "token" not in capsys.readouterr().err
         assert await allowed(server, token) is True
@@ -173,8 +173,8 @@ async def test_a_token_that_could_not_be_shown_is_not_stored(
     with monkeypatch.context() as patched:
         patched.setattr(tokens.sys, "stderr", Closed())  # type: ignore[attr-defined]
         with pytest.raises(OSError, match="closed"):
-            await Tokens(database, time.time, None, tmp_path).start()
-    assert await Tokens(database, time.time, None, tmp_path).views() == ()
+            await Tokens(database, time.time, None, tmp_path).create_first_token()
+    assert await Tokens(database, time.time, None, tmp_path).list_tokens() == ()
     await database.stop()
 
 

@@ -112,7 +112,7 @@ async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
     assert (await server.client.post(f"/v1/cohorts/{party.cohort}/close")).json() == closed.json()
     answer = await put_card(server, party, "m-5", party.card_of("m-5").to_bytes())
     assert refusal(answer) == (409, "wrong-phase")
-    again = await put_card(server, party, "m-0", party.phases["m-0"].outbox()[0].to_bytes())
+    again = await put_card(server, party, "m-0", party.phases["m-0"].messages_to_resend()[0].to_bytes())
     assert again.status_code == 200
     await party.take_manifest(server)
     await party.done(server)

@@ -16,7 +16,7 @@ from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.calibration import Head, solve_ffc
 from veilsum.protocol.record import CombinedRecord, verify_record
-from veilsum.study.answers import answer
+from veilsum.study.answers import compute_answer
 
 
 async def combine(server: Server, party: Party, *rounds: str) -> Any:
@@ -67,23 +67,23 @@ async def test_a_record_that_was_kept_stands_beside_its_own_head_whatever_is_int
 
     def otherwise(*args: Any) -> Any:
         """Solve with other rounding, as on another processor."""
-        found = answer(*args)
+        found = compute_answer(*args)
         assert isinstance(found.head, Head)
         return replace(found, head=replace(found.head, weights=np.nextafter(found.head.weights, np.inf)))
 
     with monkeypatch.context() as patched:
         patched.setattr(blobs, "put", failing)
         assert (await combine(server, formed, *rounds)).status_code == 503
-        patched.setattr(combining, "answer", otherwise)
+        patched.setattr(combining, "compute_answer", otherwise)
         kept = await combine(server, formed, *rounds)
     assert kept.status_code == 201
     assert (await combine(server, formed, *rounds)).json() == kept.json()
     where = f"/v1/combinations/{kept.json()['combination']}/weights"
     head = (await server.client.get(where)).content
     assert hashlib.sha256(head).hexdigest() == kept.json()["head"]
-    for name in blobs.names("combined"):
+    for name in blobs.list_names("combined"):
         blobs.delete(f"combined/{name}")
-    [name] = (each for each in blobs.names(f"results/{finished}") if each.endswith("-sums"))
+    [name] = (each for each in blobs.list_names(f"results/{finished}") if each.endswith("-sums"))
     sums = bytearray(blobs.get(f"results/{finished}/{name}"))
     sums[-1] ^= 1
     blobs.put(f"results/{finished}/{name}", bytes(sums))
@@ -104,7 +104,7 @@ async def test_a_damaged_record_hides_no_other_and_is_made_again(
     assert refusal(await server.client.get(f"/v1/combinations/{name}")) == (500, "storage-damaged")
     assert (await combine(server, formed, *rounds)).status_code == 201
     assert (await server.client.get(where)).json() == [name]
-    for part in blobs.names(f"combined/{name}"):
+    for part in blobs.list_names(f"combined/{name}"):
         if part.endswith("-head"):
             blobs.delete(f"combined/{name}/{part}")
     lost = await server.client.get(f"/v1/combinations/{name}/weights")

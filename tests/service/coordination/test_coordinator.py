@@ -62,14 +62,14 @@ async def test_a_deadline_that_storage_failed_is_passed_later(
     for member in formed.ids:
         await formed.serve(server, round_id, member)
     journal, failures = server.live(round_id)._journal, itertools.count()
-    append = journal.append
+    append = journal.append_events
 
     async def twice_full(*events: Any, **after: Any) -> Outcome:
         if next(failures) < 2:
             raise OSError(28, "No space left on device")
         return await append(*events, **after)
 
-    monkeypatch.setattr(journal, "append", twice_full)
+    monkeypatch.setattr(journal, "append_events", twice_full)
     await server.pass_time(await server.view(round_id))
     assert (await server.until(round_id, "checking"))["state"] == "checking"
     assert (await formed.play(server, round_id))["state"] == "done"
@@ -79,7 +79,7 @@ async def test_a_bug_in_one_round_stops_no_other(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await formed.open_round(server)
-    advance = LiveRound.advance
+    advance = LiveRound.pass_deadline
     other = Party(formed.ids, seed=3, admin_seed=b"o" * 32)
     await other.begin(server)
 
@@ -88,13 +88,13 @@ async def test_a_bug_in_one_round_stops_no_other(
             raise ZeroDivisionError
         await advance(self, now_s)
 
-    monkeypatch.setattr(LiveRound, "advance", bug)
+    monkeypatch.setattr(LiveRound, "pass_deadline", bug)
     second = await other.open_round(server)
     for state in ("voiding", "erasing"):
         await server.pass_time(await server.view(second))
         assert (await server.until(second, state))["state"] == state
     assert (await server.view(first))["state"] == "collecting"
-    monkeypatch.setattr(LiveRound, "advance", advance)
+    monkeypatch.setattr(LiveRound, "pass_deadline", advance)
     assert (await server.until(first, "erasing"))["state"] == "erasing"
 
 
@@ -112,7 +112,7 @@ async def test_rounds_of_a_federation_follow_each_other_also_from_cohort_to_coho
     assert f"round {one} of this federation is still collecting" in refused.json()["detail"]
     assert (await formed.play(server, one))["state"] == "done"
     await other.done(server)
-    links = await server.coordinator.federations.links(formed.federation)
+    links = await server.coordinator.federations.read_links(formed.federation)
     assert [link.cohort.hex() for link in links] == [formed.cohort, other.cohort]
 
 
@@ -152,7 +152,7 @@ async def test_a_sum_that_cannot_be_computed_is_tried_again_and_may_be_given_up(
     def broken(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(solving, "solve", broken)
+    monkeypatch.setattr(solving, "solve_sum", broken)
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "recovered")
     await asyncio.sleep(0.1)
@@ -167,21 +167,21 @@ async def test_a_sum_that_cannot_be_computed_is_tried_again_and_may_be_given_up(
 async def test_a_result_that_comes_after_the_round_was_given_up_is_dropped(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    solve = solving.solve
+    solve = solving.solve_sum
 
     def slow(*arguments: Any, **more: Any) -> Any:
         outcome = solve(*arguments, **more)
         time.sleep(0.5)
         return outcome
 
-    monkeypatch.setattr(solving, "solve", slow)
+    monkeypatch.setattr(solving, "solve_sum", slow)
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "recovered")
     cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no"})
     assert cancelled.json()["state"] == "failed"
     await asyncio.sleep(0.8)
     assert (await server.client.get(f"/v1/rounds/{round_id}/result/weights")).status_code == 409
-    assert server.coordinator.blobs.names("results") == ()
+    assert server.coordinator.blobs.list_names("results") == ()
 
 
 async def test_a_round_for_which_the_disk_has_no_room_does_not_open(
@@ -219,7 +219,7 @@ async def test_what_nobody_foresaw_is_a_problem_too(
     def bug(_: str) -> None:
         raise Misuse("with words that stay here")
 
-    monkeypatch.setattr(server.coordinator.catalogue, "cohort", bug)
+    monkeypatch.setattr(server.coordinator.catalogue, "find_cohort", bug)
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

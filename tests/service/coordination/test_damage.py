@@ -16,7 +16,7 @@ from service.coordination.jobs import Jobs
 from service.coordination.rounds import LiveRound, Round
 from service.coordination.summing import Memory, Summing, chunk_name
 from service.storage.blobs import Blobs
-from service.telemetry.metrics import DAMAGED
+from service.telemetry.metrics import DAMAGED_COUNT
 from tests.service.conftest import withholding
 from tests.support.party import SIX, Party
 from tests.support.serving import Server, carry_out, running
@@ -26,17 +26,17 @@ from veilsum.protocol.coordinator import Collecting
 @pytest.fixture
 def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add nothing in memory."""
-    monkeypatch.setattr(Memory, "take", lambda *_: False)
+    monkeypatch.setattr(Memory, "take_bytes", lambda *_: False)
 
 
 @pytest.fixture
 def _small(_stored: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also write ranges at every second upload."""
-    monkeypatch.setattr(summing, "BATCH", 2)
+    monkeypatch.setattr(summing, "STORED_UPLOADS_MIN", 2)
 
 
 def count(what: str) -> float:
-    return float(DAMAGED.labels(what)._value.get())
+    return float(DAMAGED_COUNT.labels(what)._value.get())
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def lying(server: Server, folder: str, round_id: str) -> list[Stored]:
     blobs = server.coordinator.blobs
     folders = [f"{folder}/{round_id}"]
     if folder == "uploads":
-        folders = [f"{folders[0]}/{member}" for member in blobs.names(folders[0])]
-    return [Stored(blobs, f"{each}/{name}") for each in folders for name in blobs.names(each)]
+        folders = [f"{folders[0]}/{member}" for member in blobs.list_names(folders[0])]
+    return [Stored(blobs, f"{each}/{name}") for each in folders for name in blobs.list_names(each)]
 
 
 def chunk(server: Server, round_id: str, member: str, index: int) -> Stored:
@@ -101,7 +101,7 @@ async def test_a_chunk_damaged_while_uploads_come_in_is_asked_for_again(
 ) -> None:
     round_id, damaged = await formed.open_round(server), count("chunk")
     path = chunk(server, round_id, "m-1", 1)
-    before(monkeypatch, "_add", lambda _: flip(path) if how == "flipped" else path.remove())
+    before(monkeypatch, "_add_range", lambda _: flip(path) if how == "flipped" else path.remove())
     for member in formed.ids[:2]:
         await formed.serve(server, round_id, member)
     asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-1", params={"after": 1, "wait_s": 10})
@@ -134,7 +134,7 @@ async def test_an_attempt_that_nobody_has_certified_is_void(
         return ([], {}) if self.state == Collecting.name else true(self)
 
     monkeypatch.setattr(LiveRound, "ranges_to_add", later)
-    before(monkeypatch, "_add", lambda _: flip(chunk(server, round_id, "m-3", 0)))
+    before(monkeypatch, "_add_range", lambda _: flip(chunk(server, round_id, "m-3", 0)))
     view = await formed.play(server, round_id)
     assert view["state"] == "voided"
     says_whose(view, "m-3", 0)
@@ -156,7 +156,7 @@ async def test_a_damaged_range_is_made_again(
             flip(first, -1) if how == "flipped" else first.remove()
 
     found = count("range")
-    for method in ("_unmask", "_solve"):  # masked, and then not
+    for method in ("_unmask_range", "_solve_round"):  # masked, and then not
         before(monkeypatch, method, damage)
     round_id = await formed.done(server)
     await formed.check_result(server, round_id)
@@ -170,7 +170,7 @@ async def test_damage_in_what_no_sum_is_made_of_ends_no_attempt(
     """The stored sums contain the chunks of a dropped member, which can't be subtracted."""
     formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
     round_id = await formed.open_round(server)
-    before(monkeypatch, "_unmask", lambda _: flip(chunk(server, round_id, "m-1", 0)))
+    before(monkeypatch, "_unmask_range", lambda _: flip(chunk(server, round_id, "m-1", 0)))
     view = await formed.play(server, round_id)
     assert (view["state"], "m-1" in view["survivors"]) == ("done", False)
     await formed.check_result(server, round_id)
@@ -197,7 +197,7 @@ async def test_an_indicator_discloses_no_damaged_chunk(
     party = withholding()
     async with running(tmp_path) as server:
         round_id = await party.begun(server)
-        before(monkeypatch, "_solve", lambda _: flip(chunk(server, round_id, "m-2", 0)))
+        before(monkeypatch, "_solve_round", lambda _: flip(chunk(server, round_id, "m-2", 0)))
         view = await party.play(server, round_id)
         assert view["state"] == "failed"
         says_whose(view, "m-2", 0)
@@ -212,7 +212,7 @@ async def test_no_flip_is_in_a_signed_sum(
 ) -> None:
     """Bits flip anywhere in both kinds of blobs, at any moment of a round."""
     rng, flipped, ends = random.Random(seed), list[str](), set[str]()
-    true = Summing._replace
+    true = Summing._replace_blob
 
     def strike(round_id: str) -> None:
         stored = {folder: lying(server, folder, round_id) for folder in ("uploads", "sums")}
@@ -227,7 +227,7 @@ async def test_no_flip_is_in_a_signed_sum(
         if rng.random() < 0.3:
             strike(self._round)
 
-    monkeypatch.setattr(Summing, "_replace", replaced)
+    monkeypatch.setattr(Summing, "_replace_blob", replaced)
     while len(flipped) < flips or "done" not in ends:
         round_id = await formed.open_round(server)
 

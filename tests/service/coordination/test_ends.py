@@ -12,7 +12,15 @@ from tests.support.serving import OCTETS, Clock, Server, running, snapshot
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.evidence import check_proof
-from veilsum.protocol.messages import Certificate, Chain, Erasure, ErasureRequest, Evictions, Lost, parse
+from veilsum.protocol.messages import (
+    Certificate,
+    Chain,
+    Erasure,
+    ErasureRequest,
+    Evictions,
+    Lost,
+    parse_message,
+)
 
 
 async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Server, formed: Party) -> None:
@@ -56,16 +64,16 @@ async def test_an_overdue_round_ends_once_enough_decryptors_have_reported(
     ended = await formed.play(server, round_id)
     assert (ended["state"], ended["ended"]) == ("erased", True)
     closing = await server.client.get(f"/v1/contexts/{view['context']}/closing")
-    assert isinstance(parse(closing.content), Erasure)
+    assert isinstance(parse_message(closing.content), Erasure)
     chain = await server.client.get(f"/v1/federations/{formed.federation}/chain")
     [link] = Chain.from_bytes(chain.content).links
-    assert (link.reason, link.context.hex(), link.spends) == ("erased", ended["context"], False)
+    assert (link.reason, link.context.hex(), link.spends_records) == ("erased", ended["context"], False)
     # Nothing was opened: the same records are summed in the next sequence.
     following = await formed.open_round(server)
     view = await formed.play(server, following)
     assert (view["state"], view["sequence"], view["attempt"]) == ("done", 1, 0)
     await server.tidy(round_id)
-    assert server.coordinator.blobs.names("uploads") == ()
+    assert server.coordinator.blobs.list_names("uploads") == ()
 
 
 async def test_the_uploads_of_an_overdue_round_are_deleted_once(server: Server, formed: Party) -> None:
@@ -80,7 +88,7 @@ async def test_the_uploads_of_an_overdue_round_are_deleted_once(server: Server, 
 
     round_id = await overdue(server, formed, "m-3", "m-4", "m-5")
     assert (len((await server.view(round_id))["reported"]), await deletions()) == (3, 1)
-    assert server.coordinator.blobs.names("uploads") == ()
+    assert server.coordinator.blobs.list_names("uploads") == ()
     await formed.lose(server, round_id)
     await server.tidy(round_id)
     assert await deletions() == 2
@@ -94,10 +102,12 @@ async def test_the_admins_lost_is_checked_and_may_come_twice(server: Server, for
         (formed.admin, bytes(32), "wrong-context"),
     ):
         refused = await server.client.post(
-            f"/v1/rounds/{round_id}/lost", content=Lost.make(key, context=named).to_bytes(), headers=OCTETS
+            f"/v1/rounds/{round_id}/lost",
+            content=Lost.make_signed(key, context=named).to_bytes(),
+            headers=OCTETS,
         )
         assert refused.json()["cause"] == cause
-    signed = Lost.make(formed.admin, context=context)
+    signed = Lost.make_signed(formed.admin, context=context)
     answers = [
         await server.client.post(f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS)
         for _ in range(2)
@@ -118,13 +128,13 @@ async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, 
         view = await server.view(round_id)
         assert (view["state"], view["reported"]) == ("erasing", ["m-0", "m-1", "m-2"])
         asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-4")
-        assert isinstance(parse(asked.content), ErasureRequest)
+        assert isinstance(parse_message(asked.content), ErasureRequest)
         then.drop = {}
         assert (await then.play(server, round_id))["state"] == "erased"
         await then.done(server)
     async with running(lost, clock) as server:
         assert (await server.view(round_id))["state"] == "lost"
-        [link] = await server.coordinator.federations.links(party.federation)
+        [link] = await server.coordinator.federations.read_links(party.federation)
         assert link.reason == "lost"
         assert refusal(await party.try_round(server)) == (409, "already-summed")
 
@@ -142,7 +152,7 @@ async def test_evictions_survive_a_restart(tmp_path: Path, party: Party) -> None
         view = await server.view(round_id)
         assert (view["state"], view["evicted"]) == ("revealing", ["m-3"])
         asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
-        assert isinstance(parse(asked.content), Evictions)
+        assert isinstance(parse_message(asked.content), Evictions)
         assert (await party.play(server, round_id))["state"] == "done"
         assert (await party.check_result(server, round_id))["evicted"] == ["m-3"]
 

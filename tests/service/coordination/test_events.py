@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.coordination.events import Event
-from service.coordination.journal import AT_ONCE, COMMITTED, Journal, Outcome
+from service.coordination.journal import COMMITTED_OUTCOME, EVENTS_PER_READ, Journal, Outcome
 from service.coordination.rounds import LiveRound
 from service.coordination.standing import Standing, replay_events
 from service.coordination.summing import Memory
@@ -35,13 +35,13 @@ async def round_(server: Server, formed: Party) -> LiveRound:
 
 def kept(round_: LiveRound, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the number of events in each commit."""
-    append, sizes = round_._journal.append, list[int]()
+    append, sizes = round_._journal.append_events, list[int]()
 
     async def watching(following: Sequence[Event], *, after: Standing) -> Outcome:
         sizes.append(len(following))
         return await append(following, after=after)
 
-    monkeypatch.setattr(round_._journal, "append", watching)
+    monkeypatch.setattr(round_._journal, "append_events", watching)
     return sizes
 
 
@@ -57,7 +57,7 @@ async def test_each_has_its_own_outcome(round_: LiveRound, monkeypatch: pytest.M
 
     async def submit(decide: Any) -> str:
         try:
-            await round_._decisions.put(decide)
+            await round_._decisions.put_item(decide)
         except (PeerFault, ZeroDivisionError) as error:
             return getattr(error, "cause", "defect")
         return "kept"
@@ -79,7 +79,7 @@ async def test_what_follows_on_another_phase_is_decided_in_it(
         *(chunk(*each) for each in wanted),
         lambda standing: pytest.fail("not after the last chunk") if standing.state == "collecting" else None,
     ]
-    assert await round_._accept(decisions) == [None] * len(decisions)
+    assert await round_._accept_decisions(decisions) == [None] * len(decisions)
     assert sizes == [len(wanted)]
 
 
@@ -90,8 +90,8 @@ async def test_nothing_is_kept_of_what_another_process_came_before(
     seen, host = round_.standing, round_._host
     assert seen is not None
     other, first = Journal(host.database, host.blobs, round_.id, seen), Event(1.0, "chunk", b'["m-3", 0]')
-    assert await other.append([first], after=replay_events(seen, [first])) == COMMITTED
-    assert await round_._accept([chunk("m-0", 0), chunk("m-1", 0)]) == [None, None]
+    assert await other.append_events([first], after=replay_events(seen, [first])) == COMMITTED_OUTCOME
+    assert await round_._accept_decisions([chunk("m-0", 0), chunk("m-1", 0)]) == [None, None]
     _, stored = await other.read_unseen(0)
     assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']
 
@@ -101,13 +101,13 @@ async def test_stored_events_are_taken_up_many_at_a_time(
 ) -> None:
     for member in formed.ids:
         await asyncio.gather(
-            *(round_._decisions.put(chunk(member, index)) for index in range(len(formed.chunks[member])))
+            *(round_._decisions.put_item(chunk(member, index)) for index in range(len(formed.chunks[member])))
         )
-    await round_.advance(server.clock())  # its deadline is long past, and the scheduler may be first
+    await round_.pass_deadline(server.clock())  # its deadline is long past, and the scheduler may be first
     stands, hops = round_.standing, list[int]()
     assert stands is not None
     begun = Collecting.begin(round_.attempt, round_.opened_s, stands.phase.setting.earlier)
-    cards = (await server.coordinator.catalogue.cohort(formed.cohort)).cards
+    cards = (await server.coordinator.catalogue.find_cohort(formed.cohort)).cards
     first = Standing(begun, Transcript.begin(round_.attempt, cards), stands.timeline[:1])
     host = replace(round_._host, memory=Memory(0), wake=lambda: None, on_garbage=lambda _: None)
     again = LiveRound(host, round_.attempt, round_.opened_s, first)
@@ -118,11 +118,11 @@ async def test_stored_events_are_taken_up_many_at_a_time(
         return work(*arguments)
 
     monkeypatch.setattr(asyncio, "to_thread", hop)
-    await again.resume()
+    await again.apply_stored()
     found = again.standing
     assert found is not None
-    assert found.seen == stands.seen == sum(hops) > AT_ONCE
-    assert max(hops) == AT_ONCE
+    assert found.seen == stands.seen == sum(hops) > EVENTS_PER_READ
+    assert max(hops) == EVENTS_PER_READ
     assert (found.view, found.transcript, found.asked) == (stands.view, stands.transcript, stands.asked)
 
 
@@ -152,7 +152,7 @@ async def test_members_are_asked_anew_by_every_phase_once_and_by_an_eviction(
         "revealing": 1 + evicted,
         "recovered": 1,
     }
-    assert round_.now.asked == round_.now.version
+    assert round_.position.asked == round_.position.version
 
 
 async def test_an_event_of_another_release_cancels_nothing(round_: LiveRound) -> None:

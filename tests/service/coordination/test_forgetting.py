@@ -30,7 +30,7 @@ async def anywhere(server: Server, needle: bytes) -> list[str]:
     blobs = server.coordinator.blobs
     if isinstance(blobs, ObjectBlobs):
         for table in metadata.sorted_tables:
-            rows = await server.coordinator.database.rows(select(table))
+            rows = await server.coordinator.database.read_rows(select(table))
             held = [value for row in rows for value in row if isinstance(value, bytes)]
             found += [table.name for value in held if needle in value]
         paths = [each["path"] for page in obstore.list(blobs._store) for each in page]
@@ -44,7 +44,7 @@ async def secrets_of(
     """Play the round; return the bytes of each secret that passed through the coordinator."""
     found: dict[str, bytes] = {}
     journal = server.live(round_id)._journal
-    append = journal.append
+    append = journal.append_events
 
     async def watching(following: Sequence[Event], *, after: Standing) -> Outcome:
         for event in following:
@@ -55,7 +55,7 @@ async def secrets_of(
             found["edge seed"] = bytes(next(iter(after.phase.edge_seeds.values()), b"-" * 32))
         return await append(following, after=after)
 
-    monkeypatch.setattr(journal, "append", watching)
+    monkeypatch.setattr(journal, "append_events", watching)
     await party.play_until(server, round_id, "checking")
     found["chunk"] = party.chunks["m-0"][0]
     found["box"] = next(box for box in Upload.from_bytes(party.upload_of("m-0")).boxes if box)
@@ -81,8 +81,8 @@ async def test_nothing_of_a_round_is_left_after_its_end(
     assert {"share", "chunk", "box"} <= set(found)
     await server.tidy(round_id)
     assert server.coordinator.catalogue.rounds[round_id].end is not None
-    assert server.coordinator.blobs.names("uploads") == ()
-    assert await server.coordinator.database.value(select(func.count()).select_from(events)) == 0
+    assert server.coordinator.blobs.list_names("uploads") == ()
+    assert await server.coordinator.database.read_value(select(func.count()).select_from(events)) == 0
     for name, secret in found.items():
         assert await anywhere(server, secret) == [], name
 
@@ -115,7 +115,7 @@ async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
     release.set()
     assert refusal(await sending) == (409, "wrong-phase")
     await server.tidy(round_id)
-    assert blobs.names("uploads") == ()
+    assert blobs.list_names("uploads") == ()
 
 
 async def test_the_log_holds_no_secret(
@@ -126,7 +126,7 @@ async def test_the_log_holds_no_secret(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    logs.configure()
+    logs.configure_logs()
     async with running(tmp_path) as server:
         await party.begin(server)
         party.drop = {"m-5": After.OPENING}
@@ -143,7 +143,7 @@ async def test_the_log_holds_no_secret(
 
         where = f"/v1/rounds/{following}/uploads/m-0"
         with monkeypatch.context() as patched:
-            patched.setattr(round_._journal, "append", broken)
+            patched.setattr(round_._journal, "append_events", broken)
             failed = await server.client.put(where, content=party.upload_of("m-0"), headers=OCTETS)
             assert failed.status_code == 503
             assert TOKEN not in failed.text

@@ -19,21 +19,21 @@ async def test_what_a_process_deleted_before_it_died_is_vacuumed_and_noted_by_th
 
     async with running(tmp_path / "data") as server:
         await party.begin(server)
-        monkeypatch.setattr(server.coordinator.database, "forget", broken)
+        monkeypatch.setattr(server.coordinator.database, "erase_deleted", broken)
         round_id = await party.done(server)
         async with asyncio.timeout(10):
-            while server.coordinator.blobs.names("uploads"):  # noqa: ASYNC110 - no event to await
+            while server.coordinator.blobs.list_names("uploads"):  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
     kind, forgotten = type(server.coordinator.database), list[Database]()
-    forget = kind.forget
+    forget = kind.erase_deleted
 
     async def counted(database: Database) -> None:
         forgotten.append(database)
         await forget(database)
 
-    monkeypatch.setattr(kind, "forget", counted)
+    monkeypatch.setattr(kind, "erase_deleted", counted)
     async with running(tmp_path / "data") as server:
-        await server.coordinator.catalogue.round(round_id)
+        await server.coordinator.catalogue.find_round(round_id)
         await server.tidy(round_id)
         assert len(forgotten) == 1
         entries = (await server.client.get("/v1/audit")).json()["entries"]
@@ -49,7 +49,7 @@ def test_what_a_write_that_never_ended_has_left_goes_at_the_second_look(tmp_path
     left = [tmp_path / "results" / "r" / ".weights.0123456789ab", tmp_path / "combined" / ".m.0123456789ab"]
     for path in left:
         path.write_bytes(b"hal")
-    assert blobs.names("combined") == ("m",)
+    assert blobs.list_names("combined") == ("m",)
     blobs.clear_up()
     assert all(path.exists() for path in left), "one may be being written"
     late = tmp_path / "combined" / ".late.0123456789ab"
@@ -64,14 +64,14 @@ async def test_whoever_comes_late_does_not_wait_for_what_is_deleted(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, begun = asyncio.Event(), asyncio.Event()
-    real = server.coordinator.database.forget
+    real = server.coordinator.database.erase_deleted
 
     async def slow() -> None:
         begun.set()
         await go.wait()
         await real()
 
-    monkeypatch.setattr(server.coordinator.database, "forget", slow)
+    monkeypatch.setattr(server.coordinator.database, "erase_deleted", slow)
     round_id = await formed.open_round(server)
     formed.seal("m-0", await server.opening(round_id, "m-0"))
     upload = formed.upload_of("m-0")

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from service.coordination.events import Event
-from service.coordination.journal import BEHIND, COMMITTED, Journal
+from service.coordination.journal import BEHIND_OUTCOME, COMMITTED_OUTCOME, Journal
 from service.coordination.standing import RoundEnd, Standing, read_view, replay_events
 from service.storage import audit
-from service.storage.faults import sealed
+from service.storage.faults import seal_text
 from tests.support.party import Party
 from tests.support.serving import Server
 from veilsum.protocol.errors import PeerFault
@@ -27,9 +27,9 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
     assert seen is not None
     late = Journal(server.coordinator.database, server.coordinator.blobs, round_id, seen)
     await formed.serve(server, round_id, "m-1")
-    deed = audit.Deed(1.0, audit.COORDINATOR, "round ended")
-    end = RoundEnd(round_.view(), Erasure(round_.attempt.context, ()), None)
-    assert await late.end(end, b"link", deed) == BEHIND
+    deed = audit.Deed(1.0, audit.COORDINATOR_ACTOR, "round ended")
+    end = RoundEnd(round_.current_view(), Erasure(round_.attempt.context, ()), None)
+    assert await late.end_round(end, b"link", deed) == BEHIND_OUTCOME
     ended, unseen = await late.read_unseen(seen.seen)
     assert ended is None
     assert [json.loads(each.body) for each in unseen if each.kind == "chunk"] == [
@@ -37,22 +37,22 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
     ]
     cancel = Event(1.0, "cancel", b"a test")
     after = replay_events(seen, [cancel])
-    assert await late.append([cancel], after=after) == BEHIND
+    assert await late.append_events([cancel], after=after) == BEHIND_OUTCOME
     assert late.standing is seen
-    assert await late.catch_up() == COMMITTED
-    assert late.standing.version == round_.now.version
+    assert await late.catch_up() == COMMITTED_OUTCOME
+    assert late.standing.version == round_.position.version
     assert (await formed.play(server, round_id))["state"] == "done"
     assert isinstance(late.standing, Standing)
     after = replay_events(late.standing, [cancel])
-    assert await late.append([cancel], after=after) == BEHIND
+    assert await late.append_events([cancel], after=after) == BEHIND_OUTCOME
     await late.catch_up()
-    assert late.standing.view == server.coordinator.catalogue.rounds[round_id].view()
+    assert late.standing.view == server.coordinator.catalogue.rounds[round_id].current_view()
 
 
 async def test_the_view_of_another_round_is_damage(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
-    view = server.coordinator.catalogue.rounds[round_id].view()
-    stored = sealed(view.model_dump_json())
+    view = server.coordinator.catalogue.rounds[round_id].current_view()
+    stored = seal_text(view.model_dump_json())
     assert read_view(round_id, stored) == view
     with pytest.raises(PeerFault, match=f"holds {round_id}"):
         read_view("0" * 16, stored)

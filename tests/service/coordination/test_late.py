@@ -29,7 +29,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         round_id = await party.begun(both)
         here, there = one.coordinator, other.coordinator
         begun, go_on, come = (threading.Event() for _ in range(3))
-        outcome_of, put = here.jobs._outcome, here.blobs.put
+        outcome_of, put = here.jobs._compute_publication, here.blobs.put
 
         async def otherwise(*args: Any) -> Publication:
             """Solve as on another kind of processor: the last bits differ, and the record names what it signed."""
@@ -52,20 +52,20 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         async def nothing(*_args: object) -> None:
             pass
 
-        solve = there.jobs._solve
-        monkeypatch.setattr(here.jobs, "_outcome", otherwise)
+        solve = there.jobs._solve_round
+        monkeypatch.setattr(here.jobs, "_compute_publication", otherwise)
         monkeypatch.setattr(here.blobs, "put", late)
-        monkeypatch.setattr(there.jobs, "_solve", nothing)
+        monkeypatch.setattr(there.jobs, "_solve_round", nothing)
         await party.play_until(both, round_id, "recovered")
         assert await asyncio.to_thread(begun.wait, 20)
         await solve(other.live(round_id))
-        signed = {each: there.blobs.names(f"{each}/{round_id}") for each in ("results", "transcripts")}
+        signed = {each: there.blobs.list_names(f"{each}/{round_id}") for each in ("results", "transcripts")}
         go_on.set()
         assert await asyncio.to_thread(come.wait, 20)
         for replica in (one, other):
             await party.check_result(replica, round_id)
-            await replica.coordinator.catalogue.round(round_id)
+            await replica.coordinator.catalogue.find_round(round_id)
             await replica.tidy(round_id)
             await party.check_result(replica, round_id)
         # And what it put is gone with what else it had of the round.
-        assert {each: there.blobs.names(f"{each}/{round_id}") for each in signed} == signed
+        assert {each: there.blobs.list_names(f"{each}/{round_id}") for each in signed} == signed

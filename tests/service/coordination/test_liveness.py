@@ -13,7 +13,7 @@ from service.coordination import liveness
 from service.coordination.liveness import LastHeard
 from service.settings import Settings
 from service.storage.database import Database
-from service.storage.stores import opened
+from service.storage.stores import open_stores
 from tests.support import serving
 from tests.support.clients import KEYS, refusal
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
@@ -62,7 +62,7 @@ def signed(party: Party, who: str, key: SigningKey, created_s: float, **changes:
 async def test_a_preflight_names_who_was_not_heard_from(server: Server, formed: Party) -> None:
     everybody = await shown(server, formed)
     assert (everybody.decryptors, everybody.heard, everybody.silent) == (6, 6, ())
-    assert everybody.needed == server.coordinator.catalogue.cohorts[formed.cohort].formed().threshold
+    assert everybody.needed == server.coordinator.catalogue.cohorts[formed.cohort].formed_manifest().threshold
     assert everybody.within_s == liveness.LOOK_BACK_S == 600
     server.clock.ahead_s += LONG_S
     assert (await shown(server, formed)).silent == SIX
@@ -157,7 +157,7 @@ async def test_a_member_of_another_federation_is_nobody_here(server: Server, sil
 async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(
     server: Server, silent: Party
 ) -> None:
-    needed = server.coordinator.catalogue.cohorts[silent.cohort].formed().threshold
+    needed = server.coordinator.catalogue.cohorts[silent.cohort].formed_manifest().threshold
     for member in SIX[1:needed]:
         await waits(server, silent, member)
     path = f"/v1/cohorts/{silent.cohort}/rounds"
@@ -224,7 +224,7 @@ async def test_a_sum_needs_members_that_its_indicator_counted(server: Server) ->
 async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
     del stores
     own = await serving.SERVERS.settings(tmp_path) if serving.SERVERS is not None else {}
-    async with opened(Settings(data_dir=tmp_path, **own)) as (made, _):
+    async with open_stores(Settings(data_dir=tmp_path, **own)) as (made, _):
         yield made
 
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from sqlalchemy import delete
 
-from service.coordination.checking import check
+from service.coordination.checking import find_damage
 from service.coordination.journal import begin_round
 from service.settings import Settings
 from service.storage.tables import rounds
@@ -32,7 +32,7 @@ async def close(
     federation: str = "",
 ) -> httpx.Response:
     """Post a Lost, with the admin's signature on the request."""
-    signed = Lost.make(key or party.admin, context=context).to_bytes()
+    signed = Lost.make_signed(key or party.admin, context=context).to_bytes()
     path = f"/v1/federations/{federation or party.federation}/lost"
     async with server.signing("admin", party.admin) as admin:
         return await admin.post(path, content=signed, headers=OCTETS)
@@ -49,7 +49,7 @@ async def test_an_unknown_context_is_closed_for_good_in_one_federation(server: S
     for _ in range(2):
         assert (await close(server, formed)).status_code == 204
     found = await closing(server, formed.federation)
-    assert found.content == Lost.make(formed.admin, context=UNKNOWN).to_bytes()
+    assert found.content == Lost.make_signed(formed.admin, context=UNKNOWN).to_bytes()
     assert refusal(await closing(server)) == (404, "not-found")
     other = Party(SIX, admin_seed=b"b" * 32)
     await other.found(server)
@@ -69,7 +69,7 @@ async def test_only_the_admin_of_the_federation_closes_and_only_what_is_unknown(
     assert refusal(await close(server, formed, key=formed.keys["m-0"])) == (422, "bad-signature")
     stranger = SigningKey(bytes([9] * 32)).public.hex()
     assert refusal(await close(server, formed, federation=stranger)) == (401, "unauthorised")
-    signed = Lost.make(formed.admin, context=UNKNOWN).to_bytes()
+    signed = Lost.make_signed(formed.admin, context=UNKNOWN).to_bytes()
     async with client_of(server.app, {"authorization": f"Bearer {TOKEN}"}) as operator:
         answer = await operator.post(f"/v1/federations/{stranger}/lost", content=signed, headers=OCTETS)
         assert refusal(answer) == (404, "not-found")
@@ -84,7 +84,7 @@ async def test_only_the_admin_of_the_federation_closes_and_only_what_is_unknown(
 @pytest.mark.both_stores
 async def test_a_closed_context_is_never_opened(server: Server, formed: Party) -> None:
     database, round_id = server.coordinator.database, await formed.open_round(server)
-    attempt = (await server.coordinator.catalogue.round(round_id)).attempt
+    attempt = (await server.coordinator.catalogue.find_round(round_id)).attempt
     terms = replace(attempt.terms, latest_end_s=attempt.terms.latest_end_s + 1)
     later = replace(attempt, opening=again(attempt.opening, server.coordinator.key, terms=terms))
     await carry_out(database, delete(rounds))
@@ -100,7 +100,7 @@ async def test_a_damaged_one_is_named(tmp_path: Path) -> None:
         await party.found(server)
         assert (await close(server, party)).status_code == 204
     settings = Settings(data_dir=tmp_path)
-    assert await check(settings) == {"damaged": []}
+    assert await find_damage(settings) == {"damaged": []}
     flip(tmp_path, "lost_contexts", "body", "federation", party.federation)
     named = f"Lost of context {UNKNOWN.hex()} in federation {party.federation}"
-    assert await check(settings) == {"damaged": [named]}
+    assert await find_damage(settings) == {"damaged": [named]}

@@ -89,14 +89,14 @@ async def test_announcements_lie_beside_the_database(server: Server, formed: Par
     await formed.play_until(server, round_id, "checking")
     standing, blobs = server.live(round_id).standing, server.coordinator.blobs
     announced = {sha256(formed.upload_of(member)).hexdigest() for member in formed.ids}
-    assert set(blobs.names(f"events/{round_id}")) == announced
-    bodies = await server.coordinator.database.values(select(events.c.body))
+    assert set(blobs.list_names(f"events/{round_id}")) == announced
+    bodies = await server.coordinator.database.read_values(select(events.c.body))
     assert max(map(len, bodies)) == 32 < min(len(formed.upload_of(member)) for member in formed.ids)
     assert standing is not None
     assert isinstance(standing.phase.setting.shelf, FileShelf)
     assert (await formed.play(server, round_id))["state"] == "done"
     await server.tidy(round_id)
-    assert blobs.names("events") == ()
+    assert blobs.list_names("events") == ()
 
 
 async def test_deliveries_are_read_as_they_are_taken(
@@ -108,13 +108,13 @@ async def test_deliveries_are_read_as_they_are_taken(
     round_ = server.live(round_id)
     assert round_.standing is not None
     phase = round_.standing.phase
-    read, true = list[str](), FileShelf.delivery
+    read, true = list[str](), FileShelf.read_delivery
 
     def noting(self: FileShelf, dealer: str, place: int) -> bytes:
         read.append(dealer)
         return true(self, dealer, place)
 
-    monkeypatch.setattr(FileShelf, "delivery", noting)
+    monkeypatch.setattr(FileShelf, "read_delivery", noting)
     for size, pieces in ((1, 7), (1 << 17, 1)):
         monkeypatch.setattr(rounds, "PIECE_BYTES", size)
         found = round_.request_for("m-1")
@@ -133,12 +133,12 @@ async def test_a_lost_announcement_stops_its_round_alone(tmp_path: Path, party: 
         round_id = await party.begun(server)
         await party.play_until(server, round_id, "checking")
         blobs = server.coordinator.blobs
-        blobs.delete(f"events/{round_id}/{blobs.names(f'events/{round_id}')[0]}")
+        blobs.delete(f"events/{round_id}/{blobs.list_names(f'events/{round_id}')[0]}")
     async with running(tmp_path) as server:
-        assert (await server.client.get(rest.READY)).status_code == 200
+        assert (await server.client.get(rest.READY_PATH)).status_code == 200
         assert (await server.client.get(f"/v1/federations/{party.federation}/roster")).status_code == 200
         with pytest.raises(DamagedRowError, match=round_id):
-            await server.coordinator.catalogue.round(round_id)
+            await server.coordinator.catalogue.find_round(round_id)
 
 
 async def test_an_announcement_that_goes_with_its_round_is_no_damage(
@@ -150,7 +150,7 @@ async def test_an_announcement_that_goes_with_its_round_is_no_damage(
     standing = server.live(round_id).standing
     assert standing is not None
     late = Journal(server.coordinator.database, server.coordinator.blobs, round_id, standing)
-    read = late._event
+    read = late._make_event
 
     def ended(*row: Any) -> Event:
         playing = formed.play(server, round_id)
@@ -159,7 +159,7 @@ async def test_an_announcement_that_goes_with_its_round_is_no_damage(
         return read(*row)
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(late, "_event", ended)
+    monkeypatch.setattr(late, "_make_event", ended)
     end, found = await late.read_unseen(0)
     assert end is not None
     assert (end.state, found) == ("done", [])

@@ -14,7 +14,7 @@ from tests.support.serving import Server
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.study import RECIPES
-from veilsum.study.promise import mechanism_of, promise
+from veilsum.study.promise import mechanism_of, promise_noise
 
 NOISE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "recipe": "sum"}
 
@@ -96,7 +96,7 @@ async def test_the_sum_carries_the_noise_that_is_promised(
     assert squares.size == spec.elements
     # out of these bounds once in 10⁹ runs
     assert chi2.ppf(5e-10, squares.size) < squares.sum() < chi2.isf(5e-10, squares.size)
-    assert record["noise"] == pytest.approx(dict(promise(spec) or ()))
+    assert record["noise"] == pytest.approx(dict(promise_noise(spec) or ()))
 
 
 async def test_a_step_whose_result_failed_ends_the_chain(server: Server) -> None:

@@ -31,12 +31,12 @@ async def test_a_start_takes_up_what_is_open_and_the_rest_is_found(
     server: Server, formed: Party, finished: str, tmp_path: Path
 ) -> None:
     party, first, second = formed, finished, await done(server, formed)
-    assert server.coordinator.catalogue.open() == []
+    assert server.coordinator.catalogue.open_objects() == []
     live = await party.open_round(server)
     seen = {path: (await server.client.get(path)).text for path in asked(party, first)}
     async with again(server, tmp_path / "again") as server:
         assert list(server.coordinator.catalogue.rounds) == [live]
-        assert [thing.id for thing in server.coordinator.catalogue.open()] == [party.cohort, live]
+        assert [thing.id for thing in server.coordinator.catalogue.open_objects()] == [party.cohort, live]
         metrics = (await server.client.get("/metrics")).text
         assert 'veilsum_rounds{state="done"} 2.0' in metrics
         assert 'veilsum_rounds{state="collecting"} 1.0' in metrics

@@ -14,7 +14,7 @@ async def kept(server: Server) -> dict[str, int]:
     """Return the rows of every table except the audit log, which has all of an operator's requests."""
     names = [table for table in tables.metadata.sorted_tables if table.name not in {"audit", "audit_head"}]
     return {
-        table.name: await server.coordinator.database.value(select(func.count()).select_from(table))
+        table.name: await server.coordinator.database.read_value(select(func.count()).select_from(table))
         for table in names
     }
 

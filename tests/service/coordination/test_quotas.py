@@ -23,7 +23,9 @@ def stored(server: Server, folder: str) -> int:
 
 
 async def events_bytes(server: Server) -> int:
-    return int(await server.coordinator.database.value(select(func.sum(func.length(events.c.body)))) or 0)
+    return int(
+        await server.coordinator.database.read_value(select(func.sum(func.length(events.c.body)))) or 0
+    )
 
 
 async def test_a_member_stores_what_it_announced_and_not_a_byte_more(server: Server, formed: Party) -> None:
@@ -35,13 +37,15 @@ async def test_a_member_stores_what_it_announced_and_not_a_byte_more(server: Ser
     where, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
     announcement = formed.upload_of("m-0")
     attempt = server.coordinator.catalogue.rounds[round_id].attempt
-    most = sum(attempt.ring.packed_bytes(attempt.chunk_elements(index)) for index in range(attempt.chunks))
+    most = sum(
+        attempt.ring.packed_bytes(attempt.chunk_elements(index)) for index in range(attempt.chunk_count)
+    )
     statuses = set()
     for _ in range(2):
         for body in (announcement, other.upload_of("m-0"), announcement + b"more"):
             sent = await server.client.put(where, content=body, headers=OCTETS)
             statuses.add((sent.status_code, sent.json()["cause"]) if sent.is_error else None)
-        for index in range(attempt.chunks + 1):
+        for index in range(attempt.chunk_count + 1):
             data = chunks[index % len(chunks)]
             for body in (data + b"more", data[:-1], other.chunks["m-0"][index % len(chunks)], data):
                 sent = await server.client.put(f"{where}/chunks/{index}", content=body, headers=OCTETS)
@@ -56,7 +60,7 @@ async def test_a_member_stores_what_it_announced_and_not_a_byte_more(server: Ser
     }
     assert stored(server, "uploads") == most
     # Its announcement, once; what proves that it has sent another, once; and a word for each chunk.
-    assert await events_bytes(server) <= 2 * len(announcement) + attempt.chunks * EVENT_BYTES
+    assert await events_bytes(server) <= 2 * len(announcement) + attempt.chunk_count * EVENT_BYTES
 
 
 async def test_rounds_that_nobody_uses_leave_no_more_than_their_transcripts(
@@ -72,9 +76,9 @@ async def test_rounds_that_nobody_uses_leave_no_more_than_their_transcripts(
         await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
         assert (await formed.play(server, round_id))["state"] == "voided"
         await server.tidy(round_id)
-        assert await server.coordinator.database.value(select(func.count()).select_from(rounds)) == count
+        assert await server.coordinator.database.read_value(select(func.count()).select_from(rounds)) == count
         transcripts = [
-            len(each.documents.transcript()) for each in server.coordinator.catalogue.rounds.values()
+            len(each.documents.fetch_transcript()) for each in server.coordinator.catalogue.rounds.values()
         ]
         assert stored(server, "") == stored(server, "transcripts") == sum(transcripts)
         assert await events_bytes(server) == 0

@@ -11,7 +11,7 @@ from tests.support import serving
 from tests.support.party import Party
 from tests.support.servers import Servers
 from tests.support.serving import Server, two
-from veilsum.protocol.audit import follow
+from veilsum.protocol.audit import follow_entries
 
 DEEDS = 50
 
@@ -51,10 +51,10 @@ async def test_ends_uploads_and_audits_of_two_replicas_never_lock_each_other_out
         playing = asyncio.gather(*(ended(party, both) for party in parties))
         await asyncio.gather(*writing)
         for round_id in await playing:
-            await one.coordinator.catalogue.round(round_id)
+            await one.coordinator.catalogue.find_round(round_id)
             await one.tidy(round_id)
         query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-        assert await one.coordinator.database.value(query) == 0
+        assert await one.coordinator.database.read_value(query) == 0
         page = await one.app.state.audit.page(0, 1000)
-        assert follow(page.entries) == page.head.end
+        assert follow_entries(page.entries) == page.head.end
         assert [entry.action for entry in page.entries].count("test") == 2 * DEEDS

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load
 
 from service.coordination import coordinator
-from service.coordination.documents import DISCLOSURE
+from service.coordination.documents import DISCLOSURE_DOCUMENT
 from service.coordination.jobs import SWEEP_S
 from tests.service.conftest import withholding
 from tests.support.clients import refusal
@@ -46,7 +46,7 @@ async def give_up(server: Server, party: Party, round_id: str) -> None:
 def metadata(head: bytes) -> dict[str, Any]:
     """Return the metadata in a head's file."""
     (length,) = struct.unpack("<Q", head[:8])
-    found: dict[str, Any] = json.loads(json.loads(head[8 : 8 + length])["__metadata__"][rest.HEAD])
+    found: dict[str, Any] = json.loads(json.loads(head[8 : 8 + length])["__metadata__"][rest.HEAD_METADATA])
     return found
 
 
@@ -57,8 +57,8 @@ async def step(server: Server, party: Party) -> str | None:
 
 async def forgotten(server: Server, indicator: str) -> None:
     async with asyncio.timeout(10):
-        while DISCLOSURE in server.coordinator.blobs.names(f"results/{indicator}"):
-            server.coordinator.scheduler.wake()
+        while DISCLOSURE_DOCUMENT in server.coordinator.blobs.list_names(f"results/{indicator}"):
+            server.coordinator.scheduler.wake_up()
             await asyncio.sleep(0.01)
 
 
@@ -117,7 +117,7 @@ async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(
     await forgotten(server, indicator)
     assert refusal(await counting.shown(server, indicator, "m-0")) == (409, "wrong-phase")
     # By a process that stood still while another went on.
-    server.coordinator.blobs.put(f"results/{indicator}/{DISCLOSURE}", b"late")
+    server.coordinator.blobs.put(f"results/{indicator}/{DISCLOSURE_DOCUMENT}", b"late")
     server.clock.ahead_s += SWEEP_S + 1
     await forgotten(server, indicator)
 
@@ -144,7 +144,7 @@ async def test_counts_that_nobody_can_have_fail_the_indicator_which_may_be_repea
     assert (view["state"], view["fault"]["cause"], view["holders"]) == ("failed", "sum-check-failed", [])
     assert not any(letter.isdigit() for letter in view["fault"]["detail"])
     await server.tidy(indicator)
-    assert server.coordinator.blobs.names(f"results/{indicator}") == ()
+    assert server.coordinator.blobs.list_names(f"results/{indicator}") == ()
     refused = await counting.try_round(server)
     assert refusal(refused) == (422, "indicator-mismatch")
     assert view["context"] in refused.json()["detail"]

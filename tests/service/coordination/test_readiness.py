@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from service.coordination.readiness import NotReady, Readiness, checks_of
 from service.storage import migrating
-from service.telemetry.metrics import READY, REGISTRY, Exposition
+from service.telemetry.metrics import READY_GAUGE, REGISTRY, Exposition
 from tests.support.serving import Server, carry_out, running
 from veilsum.protocol.errors import PeerFault
 
@@ -20,7 +20,7 @@ async def test_a_running_coordinator_is_ready_and_leaves_nothing_behind(server: 
     assert said["damaged"] == []
     assert (said["status"], abs(said.pop("clock_difference_s")) < 1) == ("ready", True)
     assert said["checks"] == ["process", "database", "migrations", "blobs", "clock"]
-    assert server.coordinator.blobs.names("readiness") == ()
+    assert server.coordinator.blobs.list_names("readiness") == ()
 
 
 async def test_every_reason_is_told_and_health_is_another_matter(server: Server) -> None:
@@ -32,7 +32,7 @@ async def test_every_reason_is_told_and_health_is_another_matter(server: Server)
     assert problem["cause"] == "unavailable"
     assert problem["detail"] == "process: the process is stopping; blobs: OSError: the log says where"
     assert (await server.anonymous().get("/healthz")).json() == {"status": "ok"}
-    assert READY._value.get() == 0
+    assert READY_GAUGE._value.get() == 0
 
 
 async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Server) -> None:
@@ -50,7 +50,7 @@ async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Ser
 
 
 async def test_whoever_reads_the_metrics_alone_sees_it(server: Server) -> None:
-    READY.set(0)
+    READY_GAUGE.set(0)
     assert "veilsum_ready 1.0" in (await server.anonymous().get("/metrics")).text
     server.app.state.readiness = Readiness({"gone": _missing})
     server.app.state.exposition = Exposition()  # a second later
@@ -80,7 +80,7 @@ async def test_a_database_of_another_revision_is_told(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as server:
         await carry_out(server.coordinator.database, text("UPDATE alembic_version SET version_num = 'older'"))
         detail = (await server.client.get("/readyz")).json()["detail"]
-        newest = migrating.newest()
+        newest = migrating.newest_format()
         assert detail == f"migrations: the database has format older, this release works with {newest}"
 
 
@@ -93,13 +93,13 @@ async def test_asking_often_looks_once_and_a_slow_look_is_cut_off() -> None:
         await asyncio.sleep(60)
 
     readiness = Readiness({"slow": slow, "other": _missing}, kept_s=60, patience_s=0.01)
-    answers = await asyncio.gather(*(readiness.missing() for _ in range(5)))
+    answers = await asyncio.gather(*(readiness.failed_checks() for _ in range(5)))
     assert answers == [{"slow": "no answer within 0.01 s", "other": "gone"}] * 5
     assert looks == 1
     with pytest.raises(PeerFault, match=r"slow: no answer within 0.01 s; other: gone$"):
-        await readiness.check()
+        await readiness.check_all()
     readiness = Readiness({"fine": _fine}, kept_s=0)
-    assert await readiness.check() == ("fine",)
+    assert await readiness.check_all() == ("fine",)
     assert REGISTRY.get_sample_value("veilsum_ready") == 1
 
 
@@ -118,13 +118,13 @@ async def test_what_a_look_that_was_cut_off_has_left_goes_with_the_next(
         {"blobs": checks_of(server.coordinator, server.clock)["blobs"]}, kept_s=0.0, patience_s=0.1
     )
     monkeypatch.setattr(blobs, "put", slow)
-    assert await readiness.missing() == {"blobs": "no answer within 0.1 s"}
+    assert await readiness.failed_checks() == {"blobs": "no answer within 0.1 s"}
     assert await asyncio.to_thread(ended.wait, 120)
     monkeypatch.undo()
-    assert len(blobs.names("readiness")) == 1
+    assert len(blobs.list_names("readiness")) == 1
     readiness = Readiness({"blobs": readiness._checks["blobs"]})
-    assert await readiness.missing() == {}
-    assert blobs.names("readiness") == ()
+    assert await readiness.failed_checks() == {}
+    assert blobs.list_names("readiness") == ()
 
 
 async def _fine() -> None:

@@ -38,7 +38,7 @@ def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(*_: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Postgres, "listen", nothing)
+    monkeypatch.setattr(Postgres, "listen_for_changes", nothing)
     monkeypatch.setattr(changes, "CHANGES_POLL_S", 3600.0)
     monkeypatch.setattr(summaries, "COUNTS_KEPT_S", 0.0)
 
@@ -47,7 +47,7 @@ async def test_members_may_talk_to_either(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even both at once: each of the first four sends each chunk to both. One cleans up, and both learn of the end."""
-    real, forgotten = Postgres.forget, list[object]()
+    real, forgotten = Postgres.erase_deleted, list[object]()
 
     async def forget(database: Postgres) -> None:
         forgotten.append(database)
@@ -57,7 +57,7 @@ async def test_members_may_talk_to_either(
     async with two(tmp_path / "data") as (one, other, both):
         round_id = await party.begun(both)
         opening = await both.opening(round_id, "m-0")
-        monkeypatch.setattr(Postgres, "forget", forget)
+        monkeypatch.setattr(Postgres, "erase_deleted", forget)
 
         async def upload(member: str) -> None:
             party.seal(member, opening)
@@ -81,19 +81,19 @@ async def test_members_may_talk_to_either(
         for replica in (one, other):  # either of them cleans up
             await replica.tidy(round_id)
         for replica in (one, other):
-            assert replica.coordinator.blobs.names("uploads") == ()
+            assert replica.coordinator.blobs.list_names("uploads") == ()
             assert isinstance(replica.coordinator.catalogue.rounds[round_id], EndedRound)
         assert len(forgotten) == 1
         actions = [each["action"] for each in (await one.client.get("/v1/audit")).json()["entries"]]
         assert actions.count("uploads deleted") == 1
-        assert len(await other.coordinator.federations.links(party.federation)) == 1
+        assert len(await other.coordinator.federations.read_links(party.federation)) == 1
         async with asyncio.timeout(10):  # given back as soon as the last work is done
             while await held_leases(one):  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
 
 
 async def held_leases(server: Server) -> list[Any]:
-    return list(await server.coordinator.database.rows(select(leases)))
+    return list(await server.coordinator.database.read_rows(select(leases)))
 
 
 async def test_what_both_open_at_once_is_opened_once(tmp_path: Path, party: Party) -> None:
@@ -113,7 +113,7 @@ async def test_what_both_open_at_once_is_opened_once(tmp_path: Path, party: Part
         answers = await asyncio.gather(*(party.try_round(each) for each in (one, other, one, other)))
         assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
         assert {answer.json()["cause"] for answer in answers if answer.status_code == 409} == {"conflict"}
-        assert len(await one.coordinator.database.rows(select(rounds))) == 1
+        assert len(await one.coordinator.database.read_rows(select(rounds))) == 1
 
 
 async def test_of_two_rosters_with_one_number_the_first_is_published(tmp_path: Path, party: Party) -> None:
@@ -266,7 +266,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
         first = await opened()
         chunk = f"uploads/{first}/m-0/0"
         other.coordinator.blobs.put(chunk, party.chunks["m-0"][0])  # and is about to say so
-        await jobs.sweep()
+        await jobs.sweep_storage()
         assert blobs.get(chunk) == party.chunks["m-0"][0]
         await both.client.post(f"/v1/rounds/{first}/cancel", json={"reason": "a test"})
         assert (await party.play(both, first))["state"] == "voided"
@@ -274,16 +274,16 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
         assert (await party.play(both, second))["state"] == "done"
         for replica in (one, other):
             for round_id in (first, second):
-                await replica.coordinator.catalogue.round(round_id)
+                await replica.coordinator.catalogue.find_round(round_id)
                 await replica.tidy(round_id)
         for name in (f"{first}/m-1/0", f"{second}/m-1/0"):
             other.coordinator.blobs.put(f"uploads/{name}", b"late")
         other.coordinator.blobs.put(f"sums/{second}/0-late", b"late")
         other.coordinator.blobs.put(f"results/{first}/sums", b"late")
-        await jobs.sweep()
+        await jobs.sweep_storage()
         for round_id in (first, second):
             await one.tidy(round_id)
-        assert [blobs.names(folder) for folder in ("uploads", "sums", "results")] == [(), (), (second,)]
+        assert [blobs.list_names(folder) for folder in ("uploads", "sums", "results")] == [(), (), (second,)]
         await party.check_result(both, second)
 
 
@@ -297,7 +297,7 @@ async def test_a_replica_whose_machine_has_the_wrong_time_ends_nobodys_round(
         round_id = await party.open_round(other)
         assert 590 < (await one.view(round_id))["deadline_s"] - time.time() < 610
         await party.serve(both, round_id, "m-0")
-        other.coordinator.scheduler.wake()
+        other.coordinator.scheduler.wake_up()
         await asyncio.sleep(0.3)
         assert (await one.view(round_id))["state"] == "collecting"
         assert (await party.play(both, round_id))["state"] == "done"
@@ -308,7 +308,7 @@ async def test_a_replica_whose_machine_has_the_wrong_time_ends_nobodys_round(
             == f"clock: this machine's clock is 7200 s {words} the database's: set both by NTP"
         )
         # Both replicas set the process's gauge, each when it looks.
-        await wrong.look(other.coordinator.database)
+        await wrong.read_clock(other.coordinator.database)
         assert CLOCK_DIFFERENCE._value.get() == pytest.approx(3600 * hours, abs=5)
         assert abs((await one.client.get("/readyz")).json()["clock_difference_s"]) < 5
 
@@ -325,7 +325,7 @@ async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
         view = await other.view(round_id)
         both.clock.ahead_s += view["deadline_s"] - both.clock()
         for each in (one, other):
-            each.coordinator.scheduler.wake()
+            each.coordinator.scheduler.wake_up()
         after = await both.until(round_id, "checking")
         assert after["version"] == view["version"] + 1
         assert (await party.play(both, round_id))["state"] == "done"

@@ -101,7 +101,7 @@ async def test_a_recovered_round_is_solved_after_the_restart(
         def crash(*_: object, **__: object) -> None:
             raise RuntimeError("the power is gone")
 
-        patched.setattr(solving, "solve", crash)
+        patched.setattr(solving, "solve_sum", crash)
         async with running(tmp_path / "data") as server:
             round_id = await party.begun(server)
             await party.play_until(server, round_id, "recovered")
@@ -162,7 +162,7 @@ async def test_an_ended_round_is_loaded_with_its_certificate_and_swept(
     async with again(server, tmp_path / "again") as server:
         assert await shown(server) == before
         await server.tidy(finished)
-        assert server.coordinator.blobs.names("uploads") == ()
+        assert server.coordinator.blobs.list_names("uploads") == ()
         assert isinstance(server.coordinator.catalogue.rounds[finished], EndedRound)
 
 
@@ -241,8 +241,8 @@ async def test_an_end_that_was_reported_as_failed_is_found_although_nobody_speak
         assert (await formed.play(server, round_id))["state"] == "done"
     assert next(lost) == 1
     await server.tidy(round_id)
-    assert server.coordinator.blobs.names("uploads") == ()
-    assert len(await server.coordinator.federations.links(formed.federation)) == 1
+    assert server.coordinator.blobs.list_names("uploads") == ()
+    assert len(await server.coordinator.federations.read_links(formed.federation)) == 1
 
 
 async def test_deadlines_that_passed_while_nobody_ran_wait_for_the_members(

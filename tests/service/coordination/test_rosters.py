@@ -93,14 +93,14 @@ async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
 
     monkeypatch.setattr(federations, "Roster", Slow)
     fresh = fresh_federations(server)
-    waiting = [asyncio.ensure_future(fresh.roster(long)) for _ in range(20)]
+    waiting = [asyncio.ensure_future(fresh.read_roster(long)) for _ in range(20)]
     try:
-        found = await asyncio.wait_for(fresh.roster(short, 1), 10)
+        found = await asyncio.wait_for(fresh.read_roster(short, 1), 10)
     finally:
         go_on.set()
     assert found.number == 1
     assert len({id(each) for each in await asyncio.gather(*waiting)}) == 1
     assert len(parsed) == 2
-    for unknown in (fresh.roster(short, 9), fresh.roster("0" * 64), fresh.roster_body("0" * 64)):
+    for unknown in (fresh.read_roster(short, 9), fresh.read_roster("0" * 64), fresh.roster_body("0" * 64)):
         with pytest.raises(PeerFault, match="no such federation"):
             await unknown

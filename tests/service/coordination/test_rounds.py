@@ -109,7 +109,7 @@ async def test_garbage_statistics_fail_the_round_and_name_the_identity(server: S
         assert refusal(refused) == (409, "wrong-phase")
         assert "failed" in refused.json()["detail"]
     await server.tidy(round_id)
-    assert server.coordinator.blobs.names("results") == ()
+    assert server.coordinator.blobs.list_names("results") == ()
     certificate = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
     assert certificate.status_code == 200
     assert await formed.open_round(server)
@@ -119,7 +119,7 @@ async def test_an_answer_after_the_end_changes_nothing(server: Server, formed: P
     round_id = await formed.open_round(server)
     view = await formed.play(server, round_id)
     phase = formed.phases["m-0"]
-    reveals = phase.outbox()
+    reveals = phase.messages_to_resend()
     for reveal in reveals:
         late = await server.client.post(
             f"/v1/rounds/{round_id}/answers", content=reveal.to_bytes(), headers=OCTETS

@@ -98,7 +98,7 @@ async def test_a_slow_job_is_begun_once_and_holds_up_nobody() -> None:
 
     async with kept(jobs) as made:
         await until(lambda: "quick" in begun)
-        made.wake()
+        made.wake_up()
         await asyncio.sleep(0.05)
         assert begun == ["slow", "quick"]
         release.set()
@@ -106,7 +106,7 @@ async def test_a_slow_job_is_begun_once_and_holds_up_nobody() -> None:
 
 async def test_the_clock_is_looked_at_again_although_nobody_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock may be set forward, so that a deadline an hour away passes soon."""
-    monkeypatch.setattr(scheduler, "LOOK_S", 0.02)
+    monkeypatch.setattr(scheduler, "CLOCK_POLL_S", 0.02)
     ahead_s, done = 0.0, asyncio.Event()
 
     async def work() -> None:

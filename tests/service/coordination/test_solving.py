@@ -17,13 +17,13 @@ from veilsum.study import answers
 
 @pytest.mark.parametrize("spooled", [1 << 30, 1 << 12])
 def test_a_sum_is_its_pieces_wherever_it_waits(spooled: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solving, "SPOOLED_BYTES", spooled)
+    monkeypatch.setattr(solving, "SUM_ON_DISK_BYTES", spooled)
     whole = np.random.default_rng(0).integers(-(2**60), 2**60, 5_000)
     starts = reversed(range(0, len(whole), 700))
     file = SumsFile(len(whole), ((start, whole[start : start + 700]) for start in starts))
     np.testing.assert_array_equal(load(bytes(file.content))["sum"], whole)
     np.testing.assert_array_equal(file.total, whole)
-    assert file.sha256() == sha256(file.content).hexdigest()
+    assert file.hash_content() == sha256(file.content).hexdigest()
     assert isinstance(file.content, mmap.mmap) == (spooled == 1 << 12)
 
 
@@ -33,7 +33,7 @@ def test_where_the_disk_has_no_room_for_it_an_error_says_so(monkeypatch: pytest.
 
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
-        SumsFile(solving.SPOOLED_BYTES, ())
+        SumsFile(solving.SUM_ON_DISK_BYTES, ())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ async def test_what_anyone_may_read_of_a_failed_sum_holds_none_of_its_numbers(
     def failing(*_: object, **__: object) -> None:
         raise error
 
-    where = "_exact" if isinstance(error, SumCheckFailed) else "solved"
+    where = "_read_exact" if isinstance(error, SumCheckFailed) else "solve_exact"
     monkeypatch.setattr(answers, where, failing)
     view = await formed.play(server, await formed.open_round(server))
     assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")

@@ -57,9 +57,12 @@ async def test_a_study_that_members_would_refuse_is_not_published(server: Server
     stranger = SigningKey(b"x" * 32)
     day = 86_400
     for study, cause in (
-        (Study.make(stranger, federation=stranger.public, content=content), "wrong-federation"),
-        (Study.make(stranger, federation=party.admin.public, content=content), "bad-signature"),
-        (Study.make(party.admin, federation=party.admin.public, content=content[:-1]), "study-refused"),
+        (Study.make_signed(stranger, federation=stranger.public, content=content), "wrong-federation"),
+        (Study.make_signed(stranger, federation=party.admin.public, content=content), "bad-signature"),
+        (
+            Study.make_signed(party.admin, federation=party.admin.public, content=content[:-1]),
+            "study-refused",
+        ),
         (party.make_study(now_s, name="old", expires=int(now_s) - 1), "study-refused"),
         (party.make_study(now_s, name="late", expires=int(now_s) + 91 * day), "study-refused"),
     ):
@@ -97,14 +100,14 @@ async def test_another_study_key_ends_the_studies_of_the_one_before(server: Serv
     await party.publish_roster(server, party.make_roster(party.roster.coordinator, 2, study_key=lead.public))
     [view] = (await server.client.get(f"{party.where}/studies")).json()
     assert view["revoked"] is True
-    again = Study.make(lead, federation=party.admin.public, content=party.study.content)
+    again = Study.make_signed(lead, federation=party.admin.public, content=party.study.content)
     assert again.hash == party.study.hash
     assert await refused(server, party, again) == (422, "study-refused")
     cohort = await party.try_cohort(server)
     assert refusal(cohort) == (422, "study-refused")
     assert "study key" in cohort.json()["detail"]
     content = party.make_study(server.clock(), version=2).content
-    later = Study.make(lead, federation=party.admin.public, content=content)
+    later = Study.make_signed(lead, federation=party.admin.public, content=content)
     answer = await party.try_study(server, later)
     assert (answer.status_code, answer.json()["revoked"]) == (201, False)
 

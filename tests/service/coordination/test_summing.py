@@ -23,7 +23,7 @@ from tests.support.serving import Server, running, two
 from tests.support.simulator import Federation
 from veilsum.protocol import round_spec
 from veilsum.protocol.coordinator import Recovered
-from veilsum.protocol.packing import Buffer, add_packed, unpack
+from veilsum.protocol.packing import Buffer, add_packed, unpack_words
 from veilsum.protocol.ring import Words
 
 RECORDS = {"least": 300, "most": 500, "least_per_class": 5, "rows_per_id": 1}
@@ -32,16 +32,16 @@ RECORDS = {"least": 300, "most": 500, "least_per_class": 5, "rows_per_id": 1}
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write ranges at every second upload that is only in storage."""
-    monkeypatch.setattr(summing, "BATCH", 2)
+    monkeypatch.setattr(summing, "STORED_UPLOADS_MIN", 2)
 
 
 async def kept(server: Server) -> dict[int, tuple[str, bool]]:
-    rows = await server.coordinator.database.rows(select(sums))
+    rows = await server.coordinator.database.read_rows(select(sums))
     return {row.part: (row.members, row.done) for row in rows}
 
 
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Memory, "take", lambda *_: False)
+    monkeypatch.setattr(Memory, "take_bytes", lambda *_: False)
 
 
 def room_for(server: Server, size: int, monkeypatch: pytest.MonkeyPatch) -> Memory:
@@ -78,13 +78,13 @@ async def test_uploads_are_added_up_while_others_are_still_to_come(
         while await kept(server) != added:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.02)
         # What a range had before is deleted once its row names the next.
-        while len(server.coordinator.blobs.names(f"sums/{round_id}")) != len(parts):  # noqa: ASYNC110 - no event to await
+        while len(server.coordinator.blobs.list_names(f"sums/{round_id}")) != len(parts):  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.02)
     assert (await formed.play(server, round_id))["state"] == "done"
     await formed.check_result(server, round_id)
     await server.tidy(round_id)
     assert await kept(server) == {}
-    assert server.coordinator.blobs.names("sums") == ()
+    assert server.coordinator.blobs.list_names("sums") == ()
 
 
 async def test_what_is_added_as_it_arrives_is_not_read_again(
@@ -95,11 +95,11 @@ async def test_what_is_added_as_it_arrives_is_not_read_again(
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
     again = server.coordinator.blobs.get(chunk_name(round_id, "m-0", 0))
-    server.live(round_id).summing.take("m-0", 0, b"", again)
+    server.live(round_id).summing.take_chunk("m-0", 0, b"", again)
     assert (await formed.play(server, round_id))["state"] == "done"
     assert read == []
     await formed.check_result(server, round_id)
-    assert held.take(1 << 20)  # all of it is given back
+    assert held.take_bytes(1 << 20)  # all of it is given back
 
 
 async def test_memory_is_given_back_when_a_round_is_given_up(
@@ -109,11 +109,11 @@ async def test_memory_is_given_back_when_a_round_is_given_up(
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
     found = server.live(round_id).summing
-    assert not held.take(1 << 20)
+    assert not held.take_bytes(1 << 20)
     await server.coordinator.catalogue.rounds[round_id].cancel(server.coordinator.now(), "no more")
     assert (await formed.play(server, round_id))["ended"]
-    found.take("m-0", 0, b"", b"")  # its request was slow
-    assert held.take(1 << 20)
+    found.take_chunk("m-0", 0, b"", b"")  # its request was slow
+    assert held.take_bytes(1 << 20)
 
 
 async def test_a_chunk_that_was_added_by_half_is_never_in_a_sum(
@@ -128,17 +128,17 @@ async def test_a_chunk_that_was_added_by_half_is_never_in_a_sum(
 
     def half(total: Words, data: Buffer, bits: int) -> None:
         add_packed(total, data, bits)
-        total[-1:] -= unpack(data, bits, total.size)[-1:]
+        total[-1:] -= unpack_words(data, bits, total.size)[-1:]
         raise MemoryError
 
     with monkeypatch.context() as patched:
         patched.setattr(summing, "add_packed", half)
-        found.take("m-1", 0, hashlib.sha256(chunk).digest(), chunk)
+        found.take_chunk("m-1", 0, hashlib.sha256(chunk).digest(), chunk)
     read = reads(monkeypatch)
     assert (await formed.play(server, round_id))["state"] == "done"
     await formed.check_result(server, round_id)
     assert set(read) == {"m-0"}
-    assert held.take(1 << 20)
+    assert held.take_bytes(1 << 20)
 
 
 @pytest.mark.parametrize("room", [1 << 20, 0])
@@ -190,11 +190,11 @@ async def test_a_late_writer_changes_nothing(
         await asyncio.sleep(0.02)
     before = await kept(server)
     stale = summing.Kept(blob="0-gone", members=("m-0",))
-    assert not await found._exchange(0, stale, summing.Kept(blob="0-late", members=("m-0", "m-1", "m-3")))
-    assert not await found._exchange(0, summing.Kept(), summing.Kept(blob="0-late"))
+    assert not await found._exchange_row(0, stale, summing.Kept(blob="0-late", members=("m-0", "m-1", "m-3")))
+    assert not await found._exchange_row(0, summing.Kept(), summing.Kept(blob="0-late"))
     assert await kept(server) == before
     assert (await formed.play(server, round_id))["state"] == "done"
-    assert not await found._exchange(0, summing.Kept(), summing.Kept(blob="0-late"))
+    assert not await found._exchange_row(0, summing.Kept(), summing.Kept(blob="0-late"))
 
 
 async def test_a_range_is_not_begun_again_once_the_round_has_ended(
@@ -203,20 +203,20 @@ async def test_a_range_is_not_begun_again_once_the_round_has_ended(
     """Its rows are deleted then; a process that looked at the round just before the end finds none."""
     round_id = await formed.open_round(server)
     found, unmasked = server.live(round_id).summing, list[Recovered]()
-    true = Summing.unmask
+    true = Summing.unmask_range
 
     async def unmask(self: Summing, part: int, recovered: Recovered) -> None:
         unmasked.append(recovered)
         await true(self, part, recovered)
 
-    monkeypatch.setattr(Summing, "unmask", unmask)
+    monkeypatch.setattr(Summing, "unmask_range", unmask)
     assert (await formed.play(server, round_id))["state"] == "done"
     await server.tidy(round_id)
     for part in found.parts:
-        await found.unmask(part, unmasked[0])
-        await found.add(part, unmasked[0].uploads)
-    assert await found.pieces() is None
-    assert server.coordinator.blobs.names("sums") == ()
+        await found.unmask_range(part, unmasked[0])
+        await found.add_stored(part, unmasked[0].uploads)
+    assert await found.sum_pieces() is None
+    assert server.coordinator.blobs.list_names("sums") == ()
 
 
 def test_ranges_are_unmasked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,13 +230,13 @@ def test_ranges_are_unmasked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> No
 
     def unmasked(index: int) -> npt.NDArray[np.int64]:
         total = np.zeros(recovered.attempt.chunk_elements(index), ring.dtype)
-        for member in recovered.summed:
+        for member in recovered.summed_members:
             add_packed(total, federation.spool[member, index], ring.bits)
-        return recovered.unmasking().unmask(index, total)
+        return recovered.prepare_unmasking().unmask_chunk(index, total)
 
     with ThreadPoolExecutor(8) as threads:
-        chunks = tuple(threads.map(unmasked, range(recovered.attempt.chunks)))
-    plain = np.sum([federation.vectors_now[member] for member in recovered.summed], axis=0)
+        chunks = tuple(threads.map(unmasked, range(recovered.attempt.chunk_count)))
+    plain = np.sum([federation.vectors_now[member] for member in recovered.summed_members], axis=0)
     np.testing.assert_array_equal(np.concatenate(chunks), plain)
 
 
@@ -246,13 +246,13 @@ async def test_two_processes_share_the_ranges(
 ) -> None:
     monkeypatch.setattr(serving, "SERVERS", servers)
     unmasked: list[int] = []
-    true = Summing._unmasked
+    true = Summing._unmasked_sum
 
     def counting(self: Summing, part: int, *arguments: object) -> object:
         unmasked.append(part)
         return true(self, part, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Summing, "_unmasked", counting)
+    monkeypatch.setattr(Summing, "_unmasked_sum", counting)
     async with two(tmp_path / "data") as (one, _, both):
         round_id = await party.begun(both)
         parts = one.live(round_id).summing.parts

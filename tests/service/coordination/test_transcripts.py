@@ -16,24 +16,24 @@ from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Lost, Message, Upload
-from veilsum.protocol.replay import Verdict, replay
+from veilsum.protocol.replay import Verdict, replay_transcript
 from veilsum.protocol.transcript import Transcript
 
 
 async def verdict(server: Server, party: Party, round_id: str) -> Verdict:
     """Return an auditor's verdict on the transcript that the round's view and its record name."""
-    got = await server.client.get(rest.TRANSCRIPT.format(round_id=round_id))
+    got = await server.client.get(rest.TRANSCRIPT_PATH.format(round_id=round_id))
     assert got.status_code == 200, got.text
-    assert got.headers["content-type"] == rest.TRANSCRIPT_JSON
+    assert got.headers["content-type"] == rest.TRANSCRIPT_TYPE
     assert "immutable" in got.headers["cache-control"]
     transcript = Transcript.from_json(got.text)
     view = await server.view(round_id)
     assert view["transcript"] == transcript.head.hex()
     if view["state"] == "done":
-        result = await server.client.get(rest.RESULT.format(round_id=round_id))
+        result = await server.client.get(rest.RESULT_PATH.format(round_id=round_id))
         assert result.json()["transcript"] == transcript.head.hex()
         assert result.headers["link"].startswith(f"</v1/rounds/{round_id}/transcript>;")
-    found = replay(transcript, party.admin.public)
+    found = replay_transcript(transcript, party.admin.public)
     assert found.signed
     assert found.attempt.context.hex() == view["context"]
     return found
@@ -61,10 +61,13 @@ async def test_an_honest_round_leaves_one_that_replays_clean(
     server: Server, formed: Party, drop: dict[str, After], end: str
 ) -> None:
     first = await formed.open_round(server)
-    assert refusal(await server.client.get(rest.TRANSCRIPT.format(round_id=first))) == (409, "wrong-phase")
+    assert refusal(await server.client.get(rest.TRANSCRIPT_PATH.format(round_id=first))) == (
+        409,
+        "wrong-phase",
+    )
     for member in formed.ids:
         formed.seal(member, await server.opening(first, member))
-    await server.client.post(rest.CANCEL.format(round_id=first), json={"reason": "another one"})
+    await server.client.post(rest.CANCEL_PATH.format(round_id=first), json={"reason": "another one"})
     assert (await formed.play(server, first))["state"] == "voided"
     assert (await verdict(server, formed, first)).findings == ()
     round_id, state = await play(server, formed, **drop)
@@ -73,7 +76,7 @@ async def test_an_honest_round_leaves_one_that_replays_clean(
     assert found.findings == ()
     assert isinstance(found.closing, Lost) == (end == "lost")
     late = {name.replace("_", "-") for name, after in drop.items() if after < After.UPLOAD}
-    counted = {member for member in formed.ids if found.counted(member)}
+    counted = {member for member in formed.ids if found.counts_upload(member)}
     assert counted == (set(formed.ids) - late if end == "done" else set())
 
 
@@ -101,7 +104,7 @@ def another(party: Party, member: str, number: int) -> Upload:
 
 async def kept(server: Server) -> list[tuple[str, int]]:
     query = select(events.c.kind, events.c.body).order_by(events.c.number)
-    return [(kind, len(body)) for kind, body in await server.coordinator.database.rows(query)]
+    return [(kind, len(body)) for kind, body in await server.coordinator.database.read_rows(query)]
 
 
 async def test_what_proves_a_member_false_survives_a_restart_and_is_kept_once(
@@ -123,7 +126,7 @@ async def test_what_proves_a_member_false_survives_a_restart_and_is_kept_once(
         found = await verdict(server, party, round_id)
         assert [(each.parties, each.cause) for each in found.findings] == [(("m-1",), Cause.UPLOAD_CONFLICT)]
         # Which of the two counts, the certificate says.
-        assert found.counted("m-1")
+        assert found.counts_upload("m-1")
 
 
 # It is not lost, whatever happens around the end
@@ -137,7 +140,7 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
         put = server.coordinator.blobs.put
 
         def crashing(name: str, data: bytes) -> None:
-            if round_id not in server.coordinator.blobs.names("transcripts"):
+            if round_id not in server.coordinator.blobs.list_names("transcripts"):
                 put(name, data)
             if name.startswith("transcripts/"):
                 raise OSError("the power is gone")
@@ -145,21 +148,23 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
         with monkeypatch.context() as patched:
             patched.setattr(server.coordinator.blobs, "put", crashing)
             await party.play_until(server, round_id, "recovered")
-            while not server.coordinator.blobs.names(f"transcripts/{round_id}"):
+            while not server.coordinator.blobs.list_names(f"transcripts/{round_id}"):
                 later = {"after": 1 << 20, "wait_s": 0.05}
-                await server.client.get(rest.ROUND.format(round_id=round_id), params=later)
+                await server.client.get(rest.ROUND_PATH.format(round_id=round_id), params=later)
             assert not (await server.view(round_id))["ended"]
-            [name] = server.coordinator.blobs.names(f"transcripts/{round_id}")
+            [name] = server.coordinator.blobs.list_names(f"transcripts/{round_id}")
             written = server.coordinator.blobs.get(f"transcripts/{round_id}/{name}")
             snapshot(server.folder, tmp_path / "crash")
     async with running(tmp_path / "crash") as server:
         assert (await server.until(round_id))["state"] == "done"
-        assert server.coordinator.blobs.names(f"transcripts/{round_id}") == (name,)
+        assert server.coordinator.blobs.list_names(f"transcripts/{round_id}") == (name,)
         assert server.coordinator.blobs.get(f"transcripts/{round_id}/{name}") == written
         assert (await verdict(server, party, round_id)).findings == ()
         await server.tidy(round_id)
     async with running(tmp_path / "crash") as server:
-        assert (await server.coordinator.catalogue.round(round_id)).documents.transcript() == written
+        assert (
+            await server.coordinator.catalogue.find_round(round_id)
+        ).documents.fetch_transcript() == written
         assert json.loads(written)["veilsum-transcript"] == 3
 
 
@@ -167,6 +172,6 @@ async def test_without_its_transcript_a_round_is_still_shown(server: Server, for
     round_id = await formed.done(server)
     await server.tidy(round_id)
     server.coordinator.blobs.delete(f"transcripts/{round_id}")
-    lost = await server.client.get(rest.TRANSCRIPT.format(round_id=round_id))
+    lost = await server.client.get(rest.TRANSCRIPT_PATH.format(round_id=round_id))
     assert refusal(lost) == (500, "storage-damaged")
     assert (await server.anonymous().get(f"/rounds/{round_id}")).status_code == 200

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.coordination.watch import FEW, LOOKS_PER_S, POLLS_PER_S, Watch, calm_s
+from service.coordination.watch import PACED_WATCHERS_PER_S, POLLS_PER_S, UNPACED_WATCHERS, Watch, calm_s
 
 LONG_S = 60.0
 
@@ -17,7 +17,7 @@ class Thing:
     def changed(self, *, urgent: bool) -> None:
         self.version += 1
         self.asked = self.version if urgent else self.asked
-        self.watch.notify()
+        self.watch.notify_waiters()
 
 
 async def settled() -> None:
@@ -37,19 +37,19 @@ async def test_of_a_crowd_that_looks_a_few_are_told_at_once_and_all_what_is_urge
     now_s = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now_s)
     thing, crowd = Thing(), 600
-    looking = [asyncio.create_task(thing.watch.beyond(1, LONG_S)) for _ in range(crowd)]
+    looking = [asyncio.create_task(thing.watch.wait_beyond(1, LONG_S)) for _ in range(crowd)]
     await settled()
     thing.changed(urgent=False)
     await settled()
     at_once = sum(each.done() for each in looking)
-    assert FEW < at_once < crowd / 4
+    assert UNPACED_WATCHERS < at_once < crowd / 4
     now_s += 0.2
     await settled()
-    assert at_once + 0.1 * LOOKS_PER_S < sum(each.done() for each in looking) < crowd
+    assert at_once + 0.1 * PACED_WATCHERS_PER_S < sum(each.done() for each in looking) < crowd
     monkeypatch.undo()
     thing.changed(urgent=True)
     assert set(await asyncio.wait_for(asyncio.gather(*looking), LONG_S / 2)) == {2, 3}
-    alone = asyncio.create_task(thing.watch.beyond(3, LONG_S))  # the crowd is gone
+    alone = asyncio.create_task(thing.watch.wait_beyond(3, LONG_S))  # the crowd is gone
     await settled()
     thing.changed(urgent=False)
     assert await asyncio.wait_for(alone, LONG_S / 2) == 4

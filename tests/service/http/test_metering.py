@@ -12,8 +12,17 @@ import pytest
 from fastapi import Request
 
 from service.http import callers
-from service.http.callers import ADDRESS, CALLER, STRANGER, Allowance, Caller, Limits, Role, TooMany
-from service.http.metering import _measured, in_thread
+from service.http.callers import (
+    ADDRESS_ALLOWANCE,
+    ANONYMOUS_CALLER,
+    CALLER_ALLOWANCE,
+    Allowance,
+    Caller,
+    Limits,
+    Role,
+    TooMany,
+)
+from service.http.metering import _measure_steps, in_thread
 from service.routes.published import PublishedCache
 from service.storage.database import Batches
 from tests.support.clients import refusal
@@ -51,7 +60,7 @@ async def test_a_coroutine_s_steps_are_measured_and_its_waits_are_not() -> None:
         work()
         return "done"
 
-    assert await _measured(inner(), spent.append) == "done"
+    assert await _measure_steps(inner(), spent.append) == "done"
     assert 2 * WORK_S <= sum(spent) < 3 * WORK_S
 
     async def failing() -> None:
@@ -59,51 +68,51 @@ async def test_a_coroutine_s_steps_are_measured_and_its_waits_are_not() -> None:
         raise LookupError
 
     with pytest.raises(LookupError):
-        await _measured(failing(), spent.append)
+        await _measure_steps(failing(), spent.append)
 
 
 def test_processor_time_is_a_bucket_that_may_owe(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Ticking()
-    found = Limits(CALLER, Allowance(100.0, 1000, 1, share=0.5, busy_s=2.0), clock)
-    spend = found.account(STRANGER, HERE)
+    found = Limits(CALLER_ALLOWANCE, Allowance(100.0, 1000, 1, share=0.5, busy_s=2.0), clock)
+    spend = found.account_for(ANONYMOUS_CALLER, HERE)
     spend(2.0)
-    found.charge(STRANGER, HERE)
+    found.charge_request(ANONYMOUS_CALLER, HERE)
     spend(1.0)
     with pytest.raises(TooMany, match=r"address 192\.0\.2\.1 may use 0\.5 of a processor: wait 2 s"):
-        found.charge(STRANGER, HERE)
-    found.charge(MEMBER, HERE)  # from the same address, by name
+        found.charge_request(ANONYMOUS_CALLER, HERE)
+    found.charge_request(MEMBER, HERE)  # from the same address, by name
     clock.now_s += 1.9
     with pytest.raises(TooMany):
-        found.charge(STRANGER, HERE)
+        found.charge_request(ANONYMOUS_CALLER, HERE)
     clock.now_s += 0.2
-    found.charge(STRANGER, HERE)
+    found.charge_request(ANONYMOUS_CALLER, HERE)
     spend(1000.0)
-    clock.now_s += callers.DEBT_S - 0.1
+    clock.now_s += callers.PROCESSOR_DEBT_MAX_S - 0.1
     with pytest.raises(TooMany, match="wait 1 s"):
-        found.charge(STRANGER, HERE)
+        found.charge_request(ANONYMOUS_CALLER, HERE)
     clock.now_s += 0.2
-    found.charge(STRANGER, HERE)
+    found.charge_request(ANONYMOUS_CALLER, HERE)
     monkeypatch.setattr(found, "_forget_at", 0)
     clock.now_s += 3600
-    found.charge(STRANGER, HERE)
+    found.charge_request(ANONYMOUS_CALLER, HERE)
     assert not found._busy_s
 
 
 async def test_refusals_of_one_address_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, waited = Ticking(), list[float]()
-    found = Limits(CALLER, ADDRESS, clock)
+    found = Limits(CALLER_ALLOWANCE, ADDRESS_ALLOWANCE, clock)
 
     async def sleep(seconds: float) -> None:
         waited.append(round(seconds, 6))
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     for _ in range(3):
-        await found.hold(HERE)
-    await found.hold(Request({"type": "http", "client": ("192.0.2.2", 1)}))
+        await found.delay_refusal(HERE)
+    await found.delay_refusal(Request({"type": "http", "client": ("192.0.2.2", 1)}))
     for _ in range(1000):
-        await found.hold(HERE)
+        await found.delay_refusal(HERE)
     assert waited[:4] == [0.05, 0.1, 0.15, 0.05]
-    assert max(waited) == callers.HELD_S
+    assert max(waited) == callers.REFUSAL_WAIT_MAX_S
 
 
 def spent(found: Limits, who: str) -> float:
@@ -117,15 +126,20 @@ async def in_batch(work: Callable[[], None]) -> None:
         work()
         return [None] * len(items)
 
-    await Batches(worked).put(0)
+    await Batches(worked).put_item(0)
 
 
 @pytest.mark.parametrize("where", [lambda w: w(), in_thread, in_batch], ids=["loop", "thread", "batch"])
 async def test_whoever_asks_pays_for_the_time_that_its_requests_take(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch, where: Callable[..., Any]
 ) -> None:
-    few = Limits(replace(CALLER, share=0.001), replace(ADDRESS, share=0.001, busy_s=1.5 * WORK_S))
-    async with running(tmp_path, limits=Limits(CALLER, ADDRESS)) as server, server.anonymous() as nobody:
+    few = Limits(
+        replace(CALLER_ALLOWANCE, share=0.001), replace(ADDRESS_ALLOWANCE, share=0.001, busy_s=1.5 * WORK_S)
+    )
+    async with (
+        running(tmp_path, limits=Limits(CALLER_ALLOWANCE, ADDRESS_ALLOWANCE)) as server,
+        server.anonymous() as nobody,
+    ):
         await party.begin(server)
 
         async def ask(client: httpx.AsyncClient) -> httpx.Response:
@@ -150,13 +164,16 @@ async def test_whoever_asks_pays_for_the_time_that_its_requests_take(
         refused = await ask(nobody)
         assert refusal(refused) == (429, "too-many-requests")
         assert "may use 0.001 of a processor" in refused.json()["detail"]
-        assert (await nobody.get(rest.HEALTH)).status_code == 200
+        assert (await nobody.get(rest.HEALTH_PATH)).status_code == 200
         member = server.signing("m-0", party.keys["m-0"])
         assert (await ask(member)).status_code == 200
         assert spent(few, f"member m-0 {party.federation}") >= WORK_S
 
 
 async def test_paths_that_are_none_are_paid_for(tmp_path: Path) -> None:
-    async with running(tmp_path, limits=Limits(CALLER, ADDRESS)) as server, server.anonymous() as nobody:
+    async with (
+        running(tmp_path, limits=Limits(CALLER_ALLOWANCE, ADDRESS_ALLOWANCE)) as server,
+        server.anonymous() as nobody,
+    ):
         assert (await nobody.get("/nothing")).status_code == 404
         assert spent(server.app.state.limits, "address 127.0.0.1") > 0

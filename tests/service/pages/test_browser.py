@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from service.http.callers import ADDRESS, CALLER, Limits
+from service.http.callers import ADDRESS_ALLOWANCE, CALLER_ALLOWANCE, Limits
 from tests.service.pages import looking
 from tests.service.pages.gallery import exhibitor, hang
 from tests.support.party import Party
@@ -84,7 +84,7 @@ async def test_the_longest_names_fit(server: Server) -> None:
 
 async def test_a_page_whose_stream_is_refused_asks_by_itself(tmp_path: Path, party: Party) -> None:
     async with (
-        running(tmp_path, limits=Limits(CALLER, replace(ADDRESS, streams=0))) as server,
+        running(tmp_path, limits=Limits(CALLER_ALLOWANCE, replace(ADDRESS_ALLOWANCE, streams=0))) as server,
         served(server) as address,
         looking.chromium() as browser,
     ):

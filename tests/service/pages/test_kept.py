@@ -18,7 +18,7 @@ from tests.support.serving import TOKEN, Server
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the rendered templates."""
-    names, environment = list[str](), rendering.environment()
+    names, environment = list[str](), rendering.template_environment()
     get = environment.get_template
 
     def noting(name: str, *parent: Any) -> Any:
@@ -26,7 +26,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return get(name, *parent)
 
     monkeypatch.setattr(environment, "get_template", noting)
-    monkeypatch.setattr(rendering, "KEPT_S", 3600.0)
+    monkeypatch.setattr(rendering, "PAGE_CACHED_S", 3600.0)
     return names
 
 

@@ -72,11 +72,11 @@ async def test_every_page_renders_and_every_link_leads_somewhere(
 async def test_each_page_is_under_the_strict_policy(visitor: httpx.AsyncClient, gallery: Gallery) -> None:
     for address in gallery.pages().values():
         headers = (await visitor.get(address)).headers
-        assert {**headers} | rendering.HEADERS == {**headers}
-    policy = rendering.HEADERS["content-security-policy"]
+        assert {**headers} | rendering.PAGE_HEADERS == {**headers}
+    policy = rendering.PAGE_HEADERS["content-security-policy"]
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
-    script = await visitor.get(rendering.asset("live.js"))
+    script = await visitor.get(rendering.asset_address("live.js"))
     assert script.status_code == 200
     assert "javascript" in script.headers["content-type"]
 
@@ -126,13 +126,16 @@ async def test_a_result_names_what_it_is_and_how_to_check_it(
 async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_is(
     server: Server, visitor: httpx.AsyncClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    round_, where = await server.coordinator.catalogue.round(gallery.done), f"/rounds/{gallery.done}/result"
-    record = round_.documents.result()
+    round_, where = (
+        await server.coordinator.catalogue.find_round(gallery.done),
+        f"/rounds/{gallery.done}/result",
+    )
+    record = round_.documents.require_record()
     assert 'data-criterion="GCV"' in (await visitor.get(where)).text
     given = record.solution.model_copy(update={"chosen_by": "given"})
     assert isinstance(round_, EndedRound)
     changed = record.model_copy(update={"solution": given, "head": None})  # as means have it
-    monkeypatch.setattr(round_, "_end", replace(round_.now, record=changed))
+    monkeypatch.setattr(round_, "_end", replace(round_.position, record=changed))
     server.coordinator.changes += 1
     page = (await visitor.get(where)).text
     assert 'data-criterion="as asked for"' in page
@@ -256,8 +259,8 @@ async def test_who_refused_is_told_by_the_transcript_alone(server: Server, forme
     )
     ended = live.model_copy(update={"state": "voided", "ended": True})
     answers = {"refused": frozenset({"m-0"})}
-    marks = [reading._mark(each, answers, "freezing", "m-0") for each in (live, ended)]
-    others = reading._mark(live, {"refused": frozenset({"m-1"})}, "freezing", "m-0")
+    marks = [reading._answer_mark(each, answers, "freezing", "m-0") for each in (live, ended)]
+    others = reading._answer_mark(live, {"refused": frozenset({"m-1"})}, "freezing", "m-0")
     assert marks == [others, "refused"]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.pages.acting import inside
-from service.pages.session import LIFETIME_S
+from service.pages.acting import path_inside
+from service.pages.session import SESSION_LIFETIME_S
 from tests.service.access.provider import Provider
 from tests.service.pages.gallery import Gallery, browser
 from tests.support.party import Party
@@ -40,7 +40,7 @@ async def test_the_token_is_taken_for_a_cookie_that_scripts_and_other_sites_cann
     answer = await sign_in(visitor)
     assert (answer.status_code, answer.headers["location"]) == (303, "/federations")
     cookie = answer.headers["set-cookie"]
-    for flag in ("HttpOnly", "SameSite=strict", "Path=/", f"Max-Age={LIFETIME_S}"):
+    for flag in ("HttpOnly", "SameSite=strict", "Path=/", f"Max-Age={SESSION_LIFETIME_S}"):
         assert flag in cookie
     assert "Secure" not in cookie  # not over TLS here
     assert TOKEN not in cookie
@@ -74,7 +74,7 @@ async def test_a_cookie_ends_in_time_and_with_its_token_and_cannot_be_made(tmp_p
         await sign_in(client)
         [(name, value)] = client.cookies.items()
         assert await signed_in(client)
-        server.clock.ahead_s = LIFETIME_S + 1
+        server.clock.ahead_s = SESSION_LIFETIME_S + 1
         assert not await signed_in(client)
         server.clock.ahead_s = 0
     async with running(tmp_path / "data") as server, browser(server) as client:
@@ -374,4 +374,4 @@ async def test_what_is_no_form_is_refused(visitor: httpx.AsyncClient, kind: str,
     ],
 )
 def test_a_link_leads_back_inside(address: str, kept: str) -> None:
-    assert inside(address) == kept
+    assert path_inside(address) == kept

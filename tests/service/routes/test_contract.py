@@ -55,7 +55,7 @@ async def test_the_api_document_is_complete(server: Server) -> None:
         assert operation["description"], (method, path)
         for status, response in responses.items():
             if status == "default" or int(status) >= 400:
-                schema = response["content"][rest.PROBLEM]["schema"]
+                schema = response["content"][rest.PROBLEM_TYPE]["schema"]
                 assert schema == {"$ref": "#/components/schemas/Problem"}
             if status.isdigit() and int(status) >= 400:
                 for cause in response["description"].split(", "):
@@ -65,7 +65,7 @@ async def test_the_api_document_is_complete(server: Server) -> None:
         needs = operation.get("security", ())
         if needs and {} not in needs:
             assert {"401", "403"} <= set(responses), (method, path)
-        if "{" in path and (method, path) != ("put", rest.ROSTER):
+        if "{" in path and (method, path) != ("put", rest.ROSTER_PATH):
             assert "404" in responses, (method, path)
 
 
@@ -75,24 +75,24 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
         for path, method, operation in operations(server)
         if "requestBody" in operation
     }
-    octets = {key for key, kind in kinds.items() if kind == [rest.OCTETS]}
+    octets = {key for key, kind in kinds.items() if kind == [rest.OCTETS_TYPE]}
     assert octets == {
-        ("put", rest.ROSTER),
-        ("put", rest.STUDY),
-        ("put", rest.CARD),
-        ("put", rest.UPLOAD),
-        ("put", rest.CHUNK),
-        ("post", rest.ANSWERS),
-        ("post", rest.LOST),
+        ("put", rest.ROSTER_PATH),
+        ("put", rest.STUDY_PATH),
+        ("put", rest.CARD_PATH),
+        ("put", rest.UPLOAD_PATH),
+        ("put", rest.CHUNK_PATH),
+        ("post", rest.ANSWERS_PATH),
+        ("post", rest.LOST_PATH),
         ("post", rest.LOST_CONTEXTS),
     }
     assert {tuple(kind) for key, kind in kinds.items() if key not in octets} == {("application/json",)}
 
 
 async def test_what_is_answered_in_two_ways_says_so(server: Server) -> None:
-    for method, path in (("put", rest.CARD), ("post", rest.ANSWERS)):
+    for method, path in (("put", rest.CARD_PATH), ("post", rest.ANSWERS_PATH)):
         answer = server.app.openapi()["paths"][path][method]["responses"]["200"]
-        assert set(answer["content"]) == {rest.OCTETS, "application/json"}
+        assert set(answer["content"]) == {rest.OCTETS_TYPE, "application/json"}
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ async def test_other_methods_are_problems_too(server: Server, paths: dict[str, s
         for method in ("HEAD", "OPTIONS", "DELETE", "PATCH", "TRACE"):
             answer = await server.client.request(method, path)
             assert answer.status_code == 405
-            assert answer.headers["content-type"] == rest.PROBLEM
+            assert answer.headers["content-type"] == rest.PROBLEM_TYPE
             assert "allow" in answer.headers
 
 

@@ -6,7 +6,7 @@ import pytest
 from service.app import MAX_JSON_BYTES
 from tests.service.pages.gallery import browser
 from tests.support.serving import Server
-from veilsum.protocol.rest import PROBLEM, REQUEST_ID_HEADER
+from veilsum.protocol.rest import PROBLEM_TYPE, REQUEST_ID_HEADER
 
 
 async def test_nothing_is_served_that_loads_from_elsewhere(server: Server) -> None:
@@ -32,7 +32,7 @@ async def test_so_does_what_is_too_long_and_what_fails(
     async def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(server.coordinator.federations, "version", broken)
+    monkeypatch.setattr(server.coordinator.federations, "read_version", broken)
     transport = httpx.ASGITransport(server.app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://coordinator") as client:
         long = await client.post("/v1/tokens", content=bytes(MAX_JSON_BYTES + 1))
@@ -42,7 +42,7 @@ async def test_so_does_what_is_too_long_and_what_fails(
     for answer in told:
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
-        assert (answer.headers["content-type"], answer.json()["status"]) == (PROBLEM, answer.status_code)
+        assert (answer.headers["content-type"], answer.json()["status"]) == (PROBLEM_TYPE, answer.status_code)
         assert int(answer.headers["content-length"]) == len(answer.content)
 
 

@@ -61,8 +61,8 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(kind, name, counted)
 
-    count(Federations, "view")
-    count(Cohort, "view")
+    count(Federations, "federation_view")
+    count(Cohort, "current_view")
     return counts
 
 

@@ -20,14 +20,14 @@ from veilsum.protocol import rest
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import History, Opened
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Freeze, Roster, Vote, parse
+from veilsum.protocol.messages import Freeze, Roster, Vote, parse_message
 from veilsum.protocol.request_signature import RequestSignature, Target, content_digest
 from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER
 from veilsum.protocol.tags import PROTOCOL_VERSION
 
 
 async def count(server: Server) -> int:
-    return int(await server.coordinator.database.value(select(func.count()).select_from(events)))
+    return int(await server.coordinator.database.read_value(select(func.count()).select_from(events)))
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_another_upload_of_the_same_member_is_a_conflict(
     ).status_code == 200
     other, phase = formed.copy(), formed.phases["m-0"]
     assert isinstance(phase, Attempting)
-    other.phases["m-0"] = Opened(phase.ready.knowing(History()), phase.opening, (), phase.own_shares)
+    other.phases["m-0"] = Opened(phase.ready.with_history(History()), phase.opening, (), phase.own_shares)
     other.seal("m-0", phase.opening)
     answer = await server.client.put(where, content=other.upload_of("m-0"), headers=OCTETS)
     assert refusal(answer) == (409, "upload-conflict")
@@ -182,7 +182,7 @@ async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_
     await formed.play_until(server, round_id, "freezing")
     asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
     formed.phases["m-0"], (vote,) = formed.phases["m-0"].receive(
-        parse(asked.content), formed.keys["m-0"], time.time()
+        parse_message(asked.content), formed.keys["m-0"], time.time()
     )
     where = f"/v1/rounds/{round_id}/answers"
     first = await server.client.post(where, content=vote.to_bytes(), headers=OCTETS)
@@ -192,15 +192,15 @@ async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_
     assert {first.headers[STATE_HEADER], again.headers[STATE_HEADER]} == {"freezing"}
     assert await count(server) == events_before
     context = bytes.fromhex((await server.view(round_id))["context"])
-    other = Vote.make(formed.keys["m-0"], context=context, member="m-0", outcome=bytes(32))
+    other = Vote.make_signed(formed.keys["m-0"], context=context, member="m-0", outcome=bytes(32))
     for _ in range(2):
         answer = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
         assert refusal(answer) == (409, "already-voted")
     assert await count(server) == events_before + 1  # it proves m-0 false: kept, and once
-    other = Vote.make(formed.keys["m-1"], context=bytes(32), member="m-1", outcome=bytes(32))
+    other = Vote.make_signed(formed.keys["m-1"], context=bytes(32), member="m-1", outcome=bytes(32))
     answer = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
     assert refusal(answer) == (409, "wrong-context")
-    forged = Vote.make(formed.keys["m-2"], context=context, member="m-1", outcome=bytes(32))
+    forged = Vote.make_signed(formed.keys["m-2"], context=context, member="m-1", outcome=bytes(32))
     answer = await server.client.post(where, content=forged.to_bytes(), headers=OCTETS)
     assert refusal(answer) == (422, "bad-signature")
     answer = await server.client.post(where, content=formed.upload_of("m-1"), headers=OCTETS)
@@ -278,7 +278,7 @@ async def test_nothing_about_what_is_summed_can_be_asked_for(
 
 async def posts(server: Server) -> list[dict[str, Any]]:
     entries = (await server.client.get("/v1/audit")).json()["entries"]
-    return [entry for entry in entries if entry["action"] == f"POST {rest.ANSWERS}"]
+    return [entry for entry in entries if entry["action"] == f"POST {rest.ANSWERS_PATH}"]
 
 
 async def test_an_answer_waits_for_what_is_asked_next(server: Server, formed: Party, round_id: str) -> None:
@@ -289,7 +289,7 @@ async def test_an_answer_waits_for_what_is_asked_next(server: Server, formed: Pa
     async def send(member: str) -> httpx.Response:
         asked = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
         formed.phases[member], (receipt,) = formed.phases[member].receive(
-            parse(asked.content), formed.keys[member], time.time()
+            parse_message(asked.content), formed.keys[member], time.time()
         )
         params = {"after": asked.headers[VERSION_HEADER], "wait_s": "30"}
         return await server.signing(member, formed.keys[member]).post(
@@ -302,4 +302,4 @@ async def test_an_answer_waits_for_what_is_asked_next(server: Server, formed: Pa
         await asyncio.sleep(0.01)
     assert not waiting.done()
     answers = [*await asyncio.gather(*map(send, others)), await waiting]
-    assert {type(parse(answer.content)) for answer in answers} == {Freeze}
+    assert {type(parse_message(answer.content)) for answer in answers} == {Freeze}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.http.callers import ADDRESS, CALLER, Limits
+from service.http.callers import ADDRESS_ALLOWANCE, CALLER_ALLOWANCE, Limits
 from service.routes import rounds
 from tests.support.party import Party
 from tests.support.serving import Server, running
@@ -45,14 +45,14 @@ async def test_what_all_watch_is_made_once(
     await formed.play(server, round_id)
     texts = {(await asyncio.wait_for(stream, 120)).text.splitlines()[-2] for stream in streams}
     assert len(texts) == 1  # all streams reported the end
-    now = server.coordinator.catalogue.rounds[round_id].now
-    assert now.json is server.coordinator.catalogue.rounds[round_id].now.json
+    now = server.coordinator.catalogue.rounds[round_id].position
+    assert now.json is server.coordinator.catalogue.rounds[round_id].position.json
     assert len(made) <= now.version  # once each, and the final one is made of the last
 
 
 async def test_an_address_has_so_many_streams(tmp_path: Path, party: Party) -> None:
     async with (
-        running(tmp_path, limits=Limits(CALLER, replace(ADDRESS, streams=2))) as server,
+        running(tmp_path, limits=Limits(CALLER_ALLOWANCE, replace(ADDRESS_ALLOWANCE, streams=2))) as server,
         server.anonymous() as nobody,
     ):
         path = f"/v1/rounds/{await party.begun(server)}"

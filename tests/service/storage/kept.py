@@ -94,4 +94,4 @@ if __name__ == "__main__":
     round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS
     with tempfile.TemporaryDirectory() as name:
         asyncio.run(made(Path(name)))
-        (FOLDERS / f"{migrating.newest()}.tar.gz").write_bytes(packed(Path(name)))
+        (FOLDERS / f"{migrating.newest_format()}.tar.gz").write_bytes(packed(Path(name)))

@@ -14,8 +14,8 @@ from service.storage.tables import audit
 from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, TOKEN, Server, carry_out, running
-from veilsum.cli.commands.audit import check
-from veilsum.protocol.audit import follow
+from veilsum.cli.commands.audit import check_log
+from veilsum.protocol.audit import follow_entries
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 
@@ -23,7 +23,7 @@ from veilsum.protocol.identity import SigningKey
 async def test_a_round_leaves_who_did_what(server: Server, formed: Party, finished: str) -> None:
     page = await server.audited()
     key = server.coordinator.key.public
-    assert check(page, key) == page.head.end
+    assert check_log(page, key) == page.head.end
     deeds = [(entry.who, entry.action, entry.outcome) for entry in page.entries]
     assert deeds[0] == ("operator configured", "PUT /v1/federations/{federation}/roster", "done")
     assert deeds.count(("member m-3", "PUT /v1/cohorts/{cohort}/cards/{member}", "done")) == 1
@@ -61,12 +61,12 @@ async def test_without_an_entry_there_is_no_answer(
     server: Server, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await party.found(server)
-    real = Audit._append
+    real = Audit._append_batch
 
     async def broken(*_: object) -> Any:
         raise OperationalError("", {}, Exception("disk full"))
 
-    monkeypatch.setattr(Audit, "_append", broken)
+    monkeypatch.setattr(Audit, "_append_batch", broken)
     server.app.state.audit = Audit(server.coordinator.database, server.coordinator.key)
     answer = await party.try_cohort(server)
     assert refusal(answer) == (503, "unavailable")
@@ -74,7 +74,7 @@ async def test_without_an_entry_there_is_no_answer(
     refused = await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
     assert refused.status_code == 503
     assert (await server.client.get("/v1/tokens")).status_code == 200, "what changes nothing is answered"
-    monkeypatch.setattr(Audit, "_append", real)
+    monkeypatch.setattr(Audit, "_append_batch", real)
     server.app.state.audit = Audit(server.coordinator.database, server.coordinator.key)
     assert (await party.try_cohort(server)).status_code == 201
 
@@ -83,10 +83,10 @@ async def test_many_at_once_make_one_chain(server: Server) -> None:
     logs = [Audit(server.coordinator.database, server.coordinator.key) for _ in range(3)]
     deeds = [Deed(1.0, f"member m-{index}", "test") for index in range(60)]
     began = time.perf_counter()
-    await asyncio.gather(*(logs[index % 3].record(deed) for index, deed in enumerate(deeds)))
+    await asyncio.gather(*(logs[index % 3].record_deed(deed) for index, deed in enumerate(deeds)))
     assert time.perf_counter() - began < 20
     page = await server.audited()
-    assert follow(page.entries) == page.head.end
+    assert follow_entries(page.entries) == page.head.end
     assert {entry.who for entry in page.entries} == {deed.who for deed in deeds}
 
 
@@ -110,28 +110,28 @@ async def test_whoever_writes_to_the_table_is_found(server: Server, formed: Part
         server.coordinator.database, statement, text("UPDATE audit SET number = -number WHERE number < 0")
     )
     with pytest.raises(PeerFault, match=named):
-        check(await server.audited(), key)
+        check_log(await server.audited(), key)
 
 
 async def test_a_head_that_was_noted_finds_a_database_put_back(server: Server, formed: Party) -> None:
     noted = (await server.audited()).head.end
     database = server.coordinator.database
-    head = await database.value(text("SELECT head FROM audit WHERE number = 5"))
+    head = await database.read_value(text("SELECT head FROM audit WHERE number = 5"))
     await carry_out(
         database,
         delete(audit).where(audit.c.number > 5),
         text(f"UPDATE audit_head SET number = 5, head = '{head}'"),
     )
     page, key = await server.audited(), server.coordinator.key.public
-    check(page, key)
+    check_log(page, key)
     with pytest.raises(PeerFault, match=f"ends at entry 5, and had {noted.number}"):
-        check(page, key, (noted,))
+        check_log(page, key, (noted,))
     for _ in range(12):
         await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
     with pytest.raises(PeerFault, match=f"entry {noted.number} has another head"):
-        check(await server.audited(), key, (noted,))
+        check_log(await server.audited(), key, (noted,))
     with pytest.raises(PeerFault, match="does not verify"):
-        check(page, SigningKey(bytes(32)).public)
+        check_log(page, SigningKey(bytes(32)).public)
 
 
 async def test_the_log_goes_on_in_the_next_process(tmp_path: Path) -> None:
@@ -143,4 +143,4 @@ async def test_the_log_goes_on_in_the_next_process(tmp_path: Path) -> None:
         await party.open_cohort(server)
         after = await server.audited()
     assert after.entries[: len(before.entries)] == before.entries
-    check(after, server.coordinator.key.public, (before.head.end,))
+    check_log(after, server.coordinator.key.public, (before.head.end,))

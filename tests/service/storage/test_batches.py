@@ -13,10 +13,10 @@ async def test_a_failure_is_everybody_s_and_the_next_batch_starts_afresh() -> No
         return [None] * len(items)
 
     batches = Batches(work)
-    outcomes = await asyncio.gather(*(batches.put(item) for item in range(3)), return_exceptions=True)
+    outcomes = await asyncio.gather(*(batches.put_item(item) for item in range(3)), return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["full"] * 3
     fail = False
-    await batches.put(1)
+    await batches.put_item(1)
 
 
 async def test_a_caller_that_goes_away_takes_nothing_from_the_others() -> None:
@@ -29,7 +29,7 @@ async def test_a_caller_that_goes_away_takes_nothing_from_the_others() -> None:
         return [None] * len(items)
 
     batches = Batches(work)
-    waiting = [asyncio.create_task(batches.put(item)) for item in range(3)]
+    waiting = [asyncio.create_task(batches.put_item(item)) for item in range(3)]
     await began.wait()
     waiting[0].cancel()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
@@ -47,9 +47,9 @@ async def test_items_that_come_during_a_batch_make_the_next_one() -> None:
         return [OSError(str(item)) if item % 2 else None for item in items]
 
     batches = Batches(work)
-    first = asyncio.create_task(batches.put(0))
+    first = asyncio.create_task(batches.put_item(0))
     await asyncio.sleep(0.01)
-    later = [asyncio.create_task(batches.put(item)) for item in (1, 2, 3)]
+    later = [asyncio.create_task(batches.put_item(item)) for item in (1, 2, 3)]
     await asyncio.sleep(0.01)
     going_on.set()
     outcomes = await asyncio.gather(first, *later, return_exceptions=True)

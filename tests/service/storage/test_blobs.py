@@ -87,7 +87,7 @@ def test_a_failed_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
             blobs.put(name, b"after")
     monkeypatch.undo()
     assert blobs.get("r/1") == b"before"
-    assert blobs.names("r") == ("1",)
+    assert blobs.list_names("r") == ("1",)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_failed_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_other_names_are_refused(tmp_path: Path, name: str) -> None:
     blobs = FileBlobs(tmp_path)
-    for use in (blobs.get, blobs.delete, blobs.names, lambda name: blobs.put(name, b"")):
+    for use in (blobs.get, blobs.delete, blobs.list_names, lambda name: blobs.put(name, b"")):
         with pytest.raises(Misuse, match="not the name of a blob"):
             use(name)
 
@@ -105,10 +105,10 @@ def test_deleting_takes_a_blob_or_a_folder_or_nothing(tmp_path: Path) -> None:
     for name in ("r/1", "r/2", "s/1"):
         blobs.put(name, b"x")
     blobs.delete("r/1")
-    assert blobs.names("r") == ("2",)
+    assert blobs.list_names("r") == ("2",)
     blobs.delete("r")
     blobs.delete("r")
-    assert blobs.names("r") == ()
+    assert blobs.list_names("r") == ()
     assert blobs.get("s/1") == b"x"
     with pytest.raises(FileNotFoundError):
         blobs.get("r/2")

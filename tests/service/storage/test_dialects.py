@@ -64,7 +64,7 @@ async def test_an_exception_rolls_back_and_tells_no_values(database: Sqlite) -> 
     with pytest.raises(IntegrityError) as caught:
         await added(database, 2, signer="canary")
     assert "canary" not in str(caught.value)
-    assert await database.rows(select(nonces)) == []
+    assert await database.read_rows(select(nonces)) == []
 
 
 async def test_what_a_writer_reads_holds_until_it_writes(database: Sqlite) -> None:
@@ -75,7 +75,7 @@ async def test_what_a_writer_reads_holds_until_it_writes(database: Sqlite) -> No
         connection.execute(insert(links).values(federation="f", position=position, body=b""))
 
     await asyncio.gather(*(database.write(append) for _ in range(20)))
-    positions = await database.values(select(links.c.position).order_by(links.c.position))
+    positions = await database.read_values(select(links.c.position).order_by(links.c.position))
     assert list(positions) == list(range(20))
 
 
@@ -90,7 +90,7 @@ class Busy:
     def work(self, connection: Connection) -> None:
         self.began.set()
         assert self.go_on.wait(10)
-        self.database.add(connection, nonces, {**ROW, "nonce": "busy"})
+        self.database.add_row(connection, nonces, {**ROW, "nonce": "busy"})
 
     async def begin(self) -> asyncio.Task[None]:
         task = asyncio.create_task(self.database.write(self.work))
@@ -102,7 +102,7 @@ class Busy:
 
     def adding(self, nonce: str) -> asyncio.Task[bool]:
         row = {**ROW, "nonce": nonce}
-        return self.ask(lambda connection: self.database.add(connection, nonces, row))
+        return self.ask(lambda connection: self.database.add_row(connection, nonces, row))
 
 
 @pytest.fixture
@@ -122,13 +122,13 @@ def commits(database: Sqlite) -> list[Connection]:
 
 
 async def stored(database: Sqlite) -> set[str]:
-    return set(await database.values(select(nonces.c.nonce)))
+    return set(await database.read_values(select(nonces.c.nonce)))
 
 
 async def test_what_comes_meanwhile_is_committed_at_once(
     database: Sqlite, busy: Busy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TOGETHER", 8)
+    monkeypatch.setattr(module, "WORKS_PER_TRANSACTION", 8)
     counted, asked = commits(database), [busy.adding(str(number)) for number in range(20)]
     await asyncio.sleep(0)
     busy.go_on.set()
@@ -151,7 +151,7 @@ async def test_nothing_is_answered_before_it_is_committed(database: Sqlite, busy
 
 async def test_a_work_that_fails_undoes_its_own_and_nothing_else(database: Sqlite, busy: Busy) -> None:
     def failing(connection: Connection) -> None:
-        assert database.add(connection, nonces, {**ROW, "nonce": "undone"})
+        assert database.add_row(connection, nonces, {**ROW, "nonce": "undone"})
         raise OSError("full")
 
     def doubled(connection: Connection) -> None:
@@ -194,7 +194,7 @@ async def test_all_hear_of_a_transaction_that_is_not_committed(
     told = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(each, Exception) for each in told), told
     assert await stored(database) == {"busy"}
-    assert await database.write(lambda connection: database.add(connection, nonces, ROW))
+    assert await database.write(lambda connection: database.add_row(connection, nonces, ROW))
     assert await stored(database) == {"busy", "n"}
 
 
@@ -226,10 +226,10 @@ async def test_who_is_cancelled_in_the_midst_hears_it_once_it_is_decided(databas
 async def test_what_was_deleted_is_gone_from_the_files(tmp_path: Path, database: Sqlite) -> None:
     body = b"a share that nobody may find" * 500
     await carry_out(database, insert(links).values(federation="f", position=0, body=body))
-    await database.forget()
+    await database.erase_deleted()
     assert holding(tmp_path, body[:28]) == ["db"]
     await carry_out(database, links.delete())
-    await database.forget()
+    await database.erase_deleted()
     assert holding(tmp_path, body[:28]) == []
 
 
@@ -249,10 +249,10 @@ async def test_forgetting_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest
     await asyncio.to_thread(began.wait, 10)
     await added(database)
     with pytest.raises(OSError, match="in use"):
-        await database.forget()
+        await database.erase_deleted()
     go_on.set()
     await reader
-    await database.forget()
+    await database.erase_deleted()
     await database.stop()
 
 
@@ -265,14 +265,14 @@ async def test_a_dump_of_the_events_holds_up_neither_others_nor_a_start(
     dumping = await asyncpg.connect(url)
     async with dumping.transaction():
         await dumping.execute("SELECT 1 FROM events")
-        forgetting = asyncio.create_task(database.forget())
+        forgetting = asyncio.create_task(database.erase_deleted())
         await asyncio.sleep(0.2)  # until it waits for its lock
         async with asyncio.timeout(5):
-            assert await database.rows(select(events)) == []
+            assert await database.read_rows(select(events)) == []
         with pytest.raises(OSError, match="in use"):
             await forgetting
         await started.start()
-    await database.forget()
+    await database.erase_deleted()
     await dumping.close()
     for each in (database, started):
         await each.stop()
@@ -285,9 +285,9 @@ async def test_a_cancelled_query_holds_no_transaction(database: Sqlite) -> None:
         "WITH RECURSIVE count(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM count WHERE x < 1000000)"
         " SELECT name, (SELECT max(x) FROM count) FROM sqlite_master"
     )
-    asked = asyncio.create_task(database.rows(slow))
+    asked = asyncio.create_task(database.read_rows(slow))
     await asyncio.sleep(0.02)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    await database.forget()
+    await database.erase_deleted()

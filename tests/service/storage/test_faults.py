@@ -14,15 +14,15 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from service.coordination.checking import check
+from service.coordination.checking import find_damage
 from service.settings import Settings
 from service.storage import dialects
 from service.storage.dialects import Postgres
-from service.storage.faults import worded
-from service.storage.stores import opened
+from service.storage.faults import reword_errors
+from service.storage.stores import open_stores
 from tests.support.servers import ADMIN_URL, Servers, execute, lacking
 from tests.support.serving import running
-from veilsum.cli.backup import create
+from veilsum.cli.backup import create_backup
 from veilsum.protocol.errors import Misuse
 
 CANARY = "c4n4ry"
@@ -67,7 +67,7 @@ def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(url: str) -> None:
     ],
 )
 def test_a_driver_s_error_is_a_sentence_of_ours(error: Exception, said: str) -> None:
-    with pytest.raises(Misuse, match=said) as raised, worded():
+    with pytest.raises(Misuse, match=said) as raised, reword_errors():
         raise error
     assert CANARY not in str(raised.value)
 
@@ -75,7 +75,7 @@ def test_a_driver_s_error_is_a_sentence_of_ours(error: Exception, said: str) -> 
 async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "coordinator.sqlite3").write_bytes(b"no database" * 100)
     with pytest.raises(Misuse, match=r"the database is damaged: .* restore a backup"):
-        async with opened(Settings(data_dir=tmp_path)):
+        async with open_stores(Settings(data_dir=tmp_path)):
             pass
 
 
@@ -88,7 +88,7 @@ async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 )
 async def test_a_server_that_is_not_there(tmp_path: Path, place: str, said: str) -> None:
     with pytest.raises(Misuse, match=said):
-        async with opened(Settings(data_dir=tmp_path, database_url=SecretStr(f"postgresql://{place}"))):
+        async with open_stores(Settings(data_dir=tmp_path, database_url=SecretStr(f"postgresql://{place}"))):
             pass
 
 
@@ -107,7 +107,7 @@ async def test_a_server_that_refuses(tmp_path: Path) -> None:
         ),
     ):
         with pytest.raises(Misuse, match=said):
-            async with opened(Settings(data_dir=tmp_path, database_url=SecretStr(url))):
+            async with open_stores(Settings(data_dir=tmp_path, database_url=SecretStr(url))):
                 pass
 
 
@@ -117,7 +117,7 @@ async def test_a_database_that_takes_no_writes(servers: Servers, tmp_path: Path)
     url = settings.database_url.get_secret_value()
     await execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_read_only = on")
     with pytest.raises(Misuse, match="the database takes no writes: name the primary"):
-        async with opened(settings):
+        async with open_stores(settings):
             pass
 
 
@@ -162,21 +162,21 @@ async def test_a_full_disk_is_no_damage(small: Path, tmp_path_factory: pytest.Te
         pass
     fill(small)
     with pytest.raises(Misuse, match="finds its disk full: make room"):
-        create(folder, archive)
+        create_backup(folder, archive)
     with pytest.raises(Misuse, match="finds its disk full: make room"):
-        await check(Settings(data_dir=folder))
+        await find_damage(Settings(data_dir=folder))
 
 
 async def test_a_server_that_ends_a_connection_or_has_none_left_is_no_damage(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialects, "CONNECTIONS", 1)
-    monkeypatch.setattr(dialects, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(dialects, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(dialects, "CONNECTION_TIMEOUT_S", 0.2)
     database = Postgres((await servers.settings(tmp_path))["database_url"])
 
     async def ask(query: str) -> None:
-        with database.quarantine.reading("round 1"):
-            await database.rows(text(query))
+        with database.quarantine.quarantine_errors("round 1"):
+            await database.read_rows(text(query))
 
     with pytest.raises(DBAPIError):
         await ask("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -194,7 +194,7 @@ async def test_another_user_s_folder_is_no_damage(tmp_path: Path, monkeypatch: p
         pass
     monkeypatch.setattr(dialects, "PRAGMAS", {"query_only": "ON", "user_version": "1"})
     with pytest.raises(Misuse, match="can't be written to: run this as the user that owns its folder"):
-        await check(Settings(data_dir=tmp_path / "data"))
+        await find_damage(Settings(data_dir=tmp_path / "data"))
 
 
 def test_a_full_disk_is_said() -> None:
@@ -203,5 +203,5 @@ def test_a_full_disk_is_said() -> None:
     with pytest.raises(sqlite3.OperationalError) as full:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
-    with pytest.raises(Misuse, match="finds its disk full: make room"), worded():
+    with pytest.raises(Misuse, match="finds its disk full: make room"), reword_errors():
         raise OperationalError("", None, full.value) from full.value

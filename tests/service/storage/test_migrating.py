@@ -28,13 +28,13 @@ async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
 
 
 def test_a_format_says_whose_protocol_s_messages_it_holds() -> None:
-    assert migrating.newest().partition(".")[0] == str(PROTOCOL_VERSION)
+    assert migrating.newest_format().partition(".")[0] == str(PROTOCOL_VERSION)
 
 
 async def test_new_tables_are_at_the_newest_revision(database: Database) -> None:
     await database.start()
     await database.start()
-    assert await database.read(migrating.current) == migrating.newest()
+    assert await database.read(migrating.current_format) == migrating.newest_format()
 
 
 def later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = folder / "migrations"
     shutil.copytree(migrating._SCRIPTS, scripts)
     (scripts / "versions" / "later.py").write_text(
-        f"from alembic import op\nrevision, down_revision = 'later', '{migrating.newest()}'\n"
+        f"from alembic import op\nrevision, down_revision = 'later', '{migrating.newest_format()}'\n"
         "def upgrade(): op.execute('CREATE TABLE later (number INTEGER)')\n"
     )
     monkeypatch.setattr(migrating, "_SCRIPTS", scripts)
@@ -55,11 +55,11 @@ async def test_older_tables_are_upgraded_by_the_scripts(
     later(tmp_path, monkeypatch)
     await database.start()
     assert await database.read(lambda connection: inspect(connection).has_table("later"))
-    assert await database.read(migrating.current) == "later"
+    assert await database.read(migrating.current_format) == "later"
 
 
 async def format_of(server: Server) -> str | None:
-    return await server.coordinator.database.read(migrating.current)
+    return await server.coordinator.database.read(migrating.current_format)
 
 
 @pytest.mark.parametrize("wrong", [{"coordinator_key": "5e" * 32}, {"operator_token": "too short"}])
@@ -82,11 +82,11 @@ async def test_a_migration_that_fails_leaves_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def half(connection: Connection) -> None:
-        migrating.upgrade(connection)
+        migrating.upgrade_tables(connection)
         raise OSError("the power is gone")
 
     with pytest.raises(OSError, match="power"):
-        await database.migrate(half)
+        await database.migrate_tables(half)
     await database.start()
 
 
@@ -97,7 +97,7 @@ async def test_what_counts_for_years_has_64_bits(database: Database) -> None:
         insert(rosters).values(federation="a", number=1 << 40, body=b""),
         insert(audit_head).values(id=0, number=1 << 40, head="b"),
     )
-    assert await database.value(select(rosters.c.number)) == 1 << 40
+    assert await database.read_value(select(rosters.c.number)) == 1 << 40
 
 
 @pytest.mark.parametrize(

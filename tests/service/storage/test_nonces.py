@@ -11,18 +11,18 @@ from sqlalchemy import insert, select
 
 from service.settings import Settings
 from service.storage.database import Database
-from service.storage.nonces import CLOCKS_S, FORGET_EVERY_S, Nonce, Nonces
-from service.storage.stores import opened
+from service.storage.nonces import CLOCK_SKEW_MAX_S, DELETE_EVERY_S, Nonce, Nonces
+from service.storage.stores import open_stores
 from service.storage.tables import nonces
 from tests.support import serving
 from tests.support.serving import carry_out
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.request_signature import MAX_LIFETIME_S
+from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_MAX_S
 
 pytestmark = pytest.mark.both_stores
 SKEW_S = 60.0
-LIVES_S = MAX_LIFETIME_S + 2 * SKEW_S
+LIVES_S = SIGNATURE_LIFETIME_MAX_S + 2 * SKEW_S
 DAY_S = 86_400.0
 
 
@@ -43,7 +43,7 @@ class Clocks:
 async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
     del stores
     own = await serving.SERVERS.settings(tmp_path) if serving.SERVERS is not None else {}
-    async with opened(Settings(data_dir=tmp_path, **own)) as (made, _):
+    async with open_stores(Settings(data_dir=tmp_path, **own)) as (made, _):
         yield made
 
 
@@ -64,21 +64,25 @@ def fresh(expires_s: float) -> Nonce:
 
 
 async def known(database: Database) -> set[str]:
-    return set(await database.values(select(nonces.c.nonce)))
+    return set(await database.read_values(select(nonces.c.nonce)))
 
 
 async def live_on(store: Nonces, clocks: Clocks, for_s: float) -> None:
     """Let time pass, with some requests."""
-    for _ in range(int(for_s // FORGET_EVERY_S) + 1):
-        clocks.passed_s += FORGET_EVERY_S
-        await store.use(fresh(clocks.now() + 60))
+    for _ in range(int(for_s // DELETE_EVERY_S) + 1):
+        clocks.passed_s += DELETE_EVERY_S
+        await store.use_nonce(fresh(clocks.now() + 60))
 
 
 async def test_what_has_expired_is_forgotten(database: Database, clocks: Clocks) -> None:
-    store, old, new = started(database, clocks), fresh(time.time() - 2 * CLOCKS_S), fresh(time.time() + DAY_S)
+    store, old, new = (
+        started(database, clocks),
+        fresh(time.time() - 2 * CLOCK_SKEW_MAX_S),
+        fresh(time.time() + DAY_S),
+    )
     for each in (old, new):
-        await store.use(each)
-    await live_on(store, clocks, LIVES_S + FORGET_EVERY_S)
+        await store.use_nonce(each)
+    await live_on(store, clocks, LIVES_S + DELETE_EVERY_S)
     assert old.nonce not in await known(database)
     assert new.nonce in await known(database)
 
@@ -86,13 +90,13 @@ async def test_what_has_expired_is_forgotten(database: Database, clocks: Clocks)
 async def test_what_another_process_s_clock_may_not_call_expired_is_kept(
     database: Database, clocks: Clocks
 ) -> None:
-    store, used = started(database, clocks), fresh(time.time() - CLOCKS_S / 2)
-    await store.use(used)
+    store, used = started(database, clocks), fresh(time.time() - CLOCK_SKEW_MAX_S / 2)
+    await store.use_nonce(used)
     await live_on(store, clocks, LIVES_S)
     behind = Clocks()
-    behind.ahead_s = -CLOCKS_S / 2
+    behind.ahead_s = -CLOCK_SKEW_MAX_S / 2
     with pytest.raises(PeerFault, match="before"):
-        await started(database, behind).use(used)
+        await started(database, behind).use_nonce(used)
 
 
 async def test_a_clock_that_is_set_ahead_and_back_forgets_nothing_early(
@@ -101,24 +105,24 @@ async def test_a_clock_that_is_set_ahead_and_back_forgets_nothing_early(
     store = started(database, clocks)
     await live_on(store, clocks, 2 * LIVES_S)
     used = fresh(clocks.now() + LIVES_S)
-    await store.use(used)
+    await store.use_nonce(used)
     for jump_s in (DAY_S, -DAY_S):
         clocks.ahead_s = max(jump_s, 0.0)
         await live_on(store, clocks, LIVES_S / 3)
         with pytest.raises(PeerFault, match="before"):
-            await store.use(used)
+            await store.use_nonce(used)
 
 
 async def test_a_process_that_starts_with_a_wrong_clock_forgets_nothing_early(
     database: Database, clocks: Clocks
 ) -> None:
     used = fresh(clocks.now() + LIVES_S)
-    await started(database, clocks).use(used)
+    await started(database, clocks).use_nonce(used)
     clocks.ahead_s = DAY_S
     store = started(database, clocks)
-    await live_on(store, clocks, LIVES_S - 2 * FORGET_EVERY_S)
+    await live_on(store, clocks, LIVES_S - 2 * DELETE_EVERY_S)
     with pytest.raises(PeerFault, match="before"):
-        await store.use(used)
+        await store.use_nonce(used)
 
 
 async def test_another_process_s_wrong_clock_forgets_nothing_that_the_database_s_does_not(
@@ -127,8 +131,8 @@ async def test_another_process_s_wrong_clock_forgets_nothing_that_the_database_s
     store, used = started(database, clocks), fresh(time.time() + 60)
     clocks.ahead_s = DAY_S  # and stays so, while the database's is right
     await live_on(store, clocks, 2 * LIVES_S)
-    await started(database, Clocks()).use(used)
-    await live_on(store, clocks, FORGET_EVERY_S)
+    await started(database, Clocks()).use_nonce(used)
+    await live_on(store, clocks, DELETE_EVERY_S)
     assert used.nonce in await known(database)
 
 
@@ -139,9 +143,9 @@ async def test_a_clock_that_was_set_back_does_not_keep_them_for_ever(
     store = started(database, clocks)
     await live_on(store, clocks, 2 * LIVES_S)
     clocks.ahead_s = 0.0
-    long_ago_s = time.time() - 2 * CLOCKS_S
+    long_ago_s = time.time() - 2 * CLOCK_SKEW_MAX_S
     await carry_out(database, insert(nonces).values(signer="f/m-0", nonce="old", expires_s=long_ago_s))
-    await live_on(store, clocks, LIVES_S + 2 * FORGET_EVERY_S)
+    await live_on(store, clocks, LIVES_S + 2 * DELETE_EVERY_S)
     assert "old" not in await known(database)
 
 
@@ -150,24 +154,24 @@ async def test_what_is_forgotten_is_taken_no_more_where_a_clock_is_set_back(
 ) -> None:
     store, long_ago = started(database, clocks), time.time() - DAY_S
     for expires_s in (long_ago + 2, long_ago, long_ago + 1):
-        await store.use(fresh(expires_s))
+        await store.use_nonce(fresh(expires_s))
     used = fresh(long_ago + 1)
-    await store.use(used)
-    await live_on(store, clocks, LIVES_S + 2 * FORGET_EVERY_S)
+    await store.use_nonce(used)
+    await live_on(store, clocks, LIVES_S + 2 * DELETE_EVERY_S)
     assert used.nonce not in await known(database)
     clocks.ahead_s = -DAY_S - clocks.passed_s
     for again in (used, fresh(long_ago + 2)):
         with pytest.raises(PeerFault, match="forgotten") as refused:
-            await started(database, clocks).use(again)
+            await started(database, clocks).use_nonce(again)
         assert refused.value.cause is Cause.CLOCK_SKEW
-    await store.use(fresh(long_ago + 2.5))
-    await store.use(Nonce("f/m-1", used.nonce, used.expires_s))  # nothing of this signer was forgotten
+    await store.use_nonce(fresh(long_ago + 2.5))
+    await store.use_nonce(Nonce("f/m-1", used.nonce, used.expires_s))  # nothing of this signer was forgotten
     # It is the latest that counts, whatever is forgotten after it, and one row for each signer.
     clocks.ahead_s = 0.0
-    await live_on(store, clocks, LIVES_S + 2 * FORGET_EVERY_S)
+    await live_on(store, clocks, LIVES_S + 2 * DELETE_EVERY_S)
     with pytest.raises(PeerFault, match="forgotten"):
-        await store.use(fresh(long_ago + 2.5))
-    rows = await database.rows(select(nonces).where(nonces.c.nonce == ""))
+        await store.use_nonce(fresh(long_ago + 2.5))
+    rows = await database.read_rows(select(nonces).where(nonces.c.nonce == ""))
     assert {row.signer: row.expires_s for row in rows} == {
         "f/m-0": pytest.approx(long_ago + 2.5),
         "f/m-1": pytest.approx(used.expires_s),

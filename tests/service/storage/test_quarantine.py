@@ -9,7 +9,7 @@ import pytest
 from service.coordination import checking
 from service.settings import Settings
 from service.storage import migrating
-from service.telemetry.metrics import DAMAGED
+from service.telemetry.metrics import DAMAGED_COUNT
 from tests.service.storage.kept import DONE, FOLDERS, LIVE, flip, opened, overwrite
 from tests.support.clients import refusal
 from tests.support.serving import running
@@ -43,12 +43,12 @@ def names(folder: Path, federation: str) -> dict[str, str]:
 
 
 def count(what: str) -> float:
-    return float(DAMAGED.labels(what)._value.get())
+    return float(DAMAGED_COUNT.labels(what)._value.get())
 
 
 @pytest.mark.parametrize("place", ROWS)
 async def test_a_damaged_row_is_named_and_all_else_goes_on(folder: Path, place: str) -> None:
-    clock = opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    clock = opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
     (table, column), federation = place.split("."), LIVE if place == "events.body" else DONE
     of, other = names(folder, federation), names(folder, LIVE if federation == DONE else DONE)
     key = {"cards": "cohort", "events": "round"}.get(table, "federation")
@@ -86,10 +86,10 @@ async def test_a_damaged_row_is_named_and_all_else_goes_on(folder: Path, place: 
 )
 async def test_a_flipped_bit_in_how_a_round_ended_is_found(folder: Path, column: str, after: str) -> None:
     """Even if the text is still well-formed, it isn't served."""
-    clock = opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    clock = opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
     of = names(folder, DONE)
     flip(folder, "rounds", column, "federation", DONE, after=after)
-    assert await checking.check(Settings(data_dir=folder)) == {
+    assert await checking.find_damage(Settings(data_dir=folder)) == {
         "damaged": [f"round {of['round']} of federation {DONE}"]
     }
     async with running(folder, clock) as server:
@@ -102,7 +102,7 @@ async def test_a_flipped_bit_in_how_a_round_ended_is_found(folder: Path, column:
 
 @pytest.mark.parametrize("table", ["tokens", "audit", "events", "nonces"])
 async def test_a_damaged_page_is_noticed_at_the_start(folder: Path, table: str) -> None:
-    clock = opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    clock = opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
     overwrite(folder, table)
     found = count("file")
     async with running(folder, clock) as server:
@@ -115,7 +115,7 @@ async def test_a_damaged_page_is_noticed_at_the_start(folder: Path, table: str) 
 
 @pytest.mark.parametrize("table", ["rounds", "coordinator", "alembic_version"])
 async def test_a_file_that_cannot_be_started_with_says_so(folder: Path, table: str) -> None:
-    clock = opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    clock = opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
     overwrite(folder, table)
     with pytest.raises(Misuse, match=r"the database is damaged: `veilsum operator db check`.*backup"):
         async with running(folder, clock):

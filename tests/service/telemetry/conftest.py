@@ -14,9 +14,9 @@ Lines = Callable[[], list[dict[str, Any]]]
 def stream() -> Iterator[io.StringIO]:
     """Capture the coordinator's log."""
     kept = io.StringIO()
-    logs.configure(kept)
+    logs.configure_logs(kept)
     yield kept
-    logs.configure(quiet=True)
+    logs.configure_logs(quiet=True)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import yaml
 from service.app import create_app
 from service.settings import SECRETS_DIR, Settings
 from service.telemetry.logs import ENDPOINTS
-from service.telemetry.metrics import REGISTRY, STATES, STORAGE
+from service.telemetry.metrics import REGISTRY, STATES, STORAGE_SECONDS
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 
@@ -29,7 +29,7 @@ METRICS = {family.name + ("_total" if family.type == "counter" else "") for fami
             {f"VEILSUM_{name.upper()}" for name in Settings.model_fields} | {ENDPOINTS[-1], SECRETS_DIR},
         ),
         ("Metrics", METRICS),
-        ("Endpoints", {rest.HEALTH, rest.READY, rest.METRICS}),
+        ("Endpoints", {rest.HEALTH_PATH, rest.READY_PATH, rest.METRICS_PATH}),
     ],
 )
 def test_everything_has_its_heading(section: str, named: set[str]) -> None:
@@ -68,7 +68,7 @@ def test_every_metric_and_label_value_that_is_named_exists(name: str) -> None:
     named = set(re.findall(r"\bveilsum_\w+", text))
     assert len(named) >= 6
     assert named <= samples
-    [storage] = STORAGE.collect()
+    [storage] = STORAGE_SECONDS.collect()
     for label, known in (
         ("cause", {cause.value for cause in Cause}),
         ("state", set(STATES)),
@@ -80,7 +80,7 @@ def test_every_metric_and_label_value_that_is_named_exists(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dashboard.json", "alerts.yml"])
 def test_what_waits_on_purpose_counts_as_slow_nowhere(name: str) -> None:
-    waiting = {rest.ROUND_EVENTS} | {
+    waiting = {rest.ROUND_EVENTS_PATH} | {
         path
         for path, methods in create_app(Settings()).openapi()["paths"].items()
         for operation in methods.values()

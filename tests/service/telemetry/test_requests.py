@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from service.http.problems import noted, status_of
+from service.http.problems import note_refusal, status_of
 from service.telemetry import logs, metrics
 from tests.service.telemetry.conftest import Lines
 from tests.support.party import Party
@@ -35,7 +35,7 @@ async def test_an_answer_is_found_again_by_its_id(
     named = answer.headers[rest.REQUEST_ID_HEADER]
     refused, request = [line for line in lines() if line.get("request") == named]
     assert (refused["event"], refused["cause"], refused["round"]) == ("refused", "wrong-phase", round_id)
-    assert (request["event"], request["route"], request["status"]) == ("request", rest.RESULT, 409)
+    assert (request["event"], request["route"], request["status"]) == ("request", rest.RESULT_PATH, 409)
     assert request["round"] == round_id
     assert request["ms"] >= 0
     assert CANARY not in stream.getvalue()
@@ -98,10 +98,10 @@ async def test_metrics_are_made_once_for_all_who_ask_at_the_same_time(
 
     monkeypatch.setattr(metrics, "generate_latest", latest)
     exposition = metrics.Exposition()
-    assert await asyncio.gather(*(exposition.text() for _ in range(5))) == [b"1"] * 5
-    monkeypatch.setattr(metrics, "KEPT_S", 0.0)
+    assert await asyncio.gather(*(exposition.render_text() for _ in range(5))) == [b"1"] * 5
+    monkeypatch.setattr(metrics, "EXPOSITION_CACHED_S", 0.0)
     exposition = metrics.Exposition()
-    assert [await exposition.text() for _ in range(2)] == [b"2", b"3"]
+    assert [await exposition.render_text() for _ in range(2)] == [b"2", b"3"]
     assert threading.main_thread().name not in makers
 
 
@@ -121,7 +121,7 @@ async def test_metrics_name_every_cause_and_state_from_the_start(server: Server,
 def test_every_cause_that_is_noted_is_one_line_and_one_count(stream: io.StringIO, lines: Lines) -> None:
     for cause in Cause:
         before = value("veilsum_refusals_total", cause=cause.value)
-        problem = noted(PeerFault(cause, CANARY, ["hospital-a"]), about={"round": "00ff"})
+        problem = note_refusal(PeerFault(cause, CANARY, ["hospital-a"]), about={"round": "00ff"})
         said = {"event": "refused", "cause": cause.value, "status": problem.status}
         assert lines()[-1].items() >= {**said, "round": "00ff"}.items()
         assert problem.type == f"{rest.PROBLEM_BASE}{cause.value}"
@@ -143,14 +143,14 @@ async def test_the_loop_lag_is_measured() -> None:
 def test_traces_are_off_until_the_environment_says_where_to(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in logs.ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
-    assert logs.tracing()["tracing"] is False
-    assert logs.tracing()["auto_configure"] is False
+    assert logs.configure_tracing()["tracing"] is False
+    assert logs.configure_tracing()["auto_configure"] is False
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    assert logs.tracing()["tracing"] is True
-    assert logs.tracing()["metrics"] is False
-    monkeypatch.setattr(logs, "_TRACING", ("opentelemetry.no_such", "no_such_parent.child"))
+    assert logs.configure_tracing()["tracing"] is True
+    assert logs.configure_tracing()["metrics"] is False
+    monkeypatch.setattr(logs, "_TRACING_MODULES", ("opentelemetry.no_such", "no_such_parent.child"))
     with pytest.raises(Misuse, match=r"veilsum\[service,otel\]"):
-        logs.tracing()
+        logs.configure_tracing()
 
 
 async def test_a_span_names_the_route_and_holds_nothing_of_headers_or_bodies(server: Server) -> None:

@@ -15,8 +15,8 @@ from training.algorithms.base import (
     State,
     Term,
     TrainingRound,
-    trained,
-    zeros,
+    trained_parameters,
+    zero_state,
 )
 from training.algorithms.named import scaffold
 from training.algorithms.weights import (
@@ -103,22 +103,28 @@ class ByAutograd(Term):
 
 class ProximalByAutograd(ByAutograd, Proximal):
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
-        held = [(n, p) for n, p in trained(site.model).items() if self.over == "all" or n.startswith("head.")]
+        held = [
+            (n, p)
+            for n, p in trained_parameters(site.model).items()
+            if self.over == "all" or n.startswith("head.")
+        ]
         return 0.5 * self.mu * sum((p - site.origin[name]).square().sum() for name, p in held)
 
 
 class ControlVariatesByAutograd(ByAutograd, ControlVariates):
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
-        own = site.memory or zeros(site.model)
-        return sum(((site.broadcast[n] - own[n]) * p).sum() for n, p in trained(site.model).items())
+        own = site.memory or zero_state(site.model)
+        return sum(
+            ((site.broadcast[n] - own[n]) * p).sum() for n, p in trained_parameters(site.model).items()
+        )
 
 
 class DynamicPenaltyByAutograd(ByAutograd, DynamicPenalty):
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
-        own = site.memory or zeros(site.model)
+        own = site.memory or zero_state(site.model)
         return sum(
             0.5 * self.alpha * (p - site.origin[name]).square().sum() - (own[name] * p).sum()
-            for name, p in trained(site.model).items()
+            for name, p in trained_parameters(site.model).items()
         )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.data.catalogue import NAMES, SOURCES, load_dataset
+from training.data.catalogue import DATASET_NAMES, SOURCES, load_dataset
 from training.data.folder import DataError
 
 from .published import write_mnist
@@ -37,7 +37,7 @@ def test_a_name_that_is_none_is_refused_with_those_there_are() -> None:
         DataError, match="'imagenet'; there are cifar-10, cifar-10-jpeg, cifar-100, cinic-10, digits"
     ):
         load_dataset("imagenet")
-    assert len(NAMES) == len(SOURCES) + 1
+    assert len(DATASET_NAMES) == len(SOURCES) + 1
 
 
 def test_a_file_that_is_not_the_published_one_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from training.data.catalogue import load_digits_dataset
-from training.data.dataset import Dataset, batches, crop_and_flip, draw_moves, stratified
+from training.data.dataset import Dataset, crop_and_flip, draw_moves, draw_stratified, shuffle_batches
 
 
 def test_digits_are_scaled_images_with_every_class_on_both_sides() -> None:
@@ -60,22 +60,22 @@ def test_a_stratified_draw_keeps_the_classes_shares() -> None:
     labels = torch.tensor([0] * 60 + [1] * 30 + [2] * 10)[
         torch.randperm(100, generator=torch.Generator().manual_seed(0))
     ]
-    drawn = stratified(labels, 50, torch.Generator().manual_seed(1))
+    drawn = draw_stratified(labels, 50, torch.Generator().manual_seed(1))
     assert labels[drawn].bincount().tolist() == [30, 15, 5]
     assert sorted(set(drawn.tolist())) == drawn.tolist()
-    again, other = (stratified(labels, 50, torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    again, other = (draw_stratified(labels, 50, torch.Generator().manual_seed(seed)) for seed in (1, 2))
     assert torch.equal(drawn, again)
     assert not torch.equal(drawn, other)
     for records in (0, 101):
         with pytest.raises(ValueError, match="of 100 records can't be drawn"):
-            stratified(labels, records, torch.Generator())
+            draw_stratified(labels, records, torch.Generator())
 
 
 @pytest.mark.parametrize(
     ("records", "sizes"), [(9, [4, 5]), (8, [4, 4]), (10, [4, 4, 2]), (1, [1]), (3, [3])]
 )
 def test_an_epoch_visits_every_record_and_leaves_no_batch_of_one(records: int, sizes: list[int]) -> None:
-    parts = list(batches(records, 4))
+    parts = list(shuffle_batches(records, 4))
     assert [len(part) for part in parts] == sizes
     assert sorted(torch.cat(parts).tolist()) == list(range(records))
 

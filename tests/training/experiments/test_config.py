@@ -8,11 +8,17 @@ import torch
 
 from training.algorithms.aggregations import FedAvg, FedNova
 from training.algorithms.base import Algorithm
-from training.algorithms.named import ALGORITHMS, LOCAL
+from training.algorithms.named import ALGORITHMS, LOCAL_ALGORITHMS
 from training.algorithms.weights import ControlVariates
 from training.data.dataset import Dataset
 from training.experiments.choices import ConfigError
-from training.experiments.config import load_experiment, merged, parse_change, shipped, variants
+from training.experiments.config import (
+    list_installed,
+    list_variants,
+    load_experiment,
+    merge_tables,
+    parse_change,
+)
 from training.recipe import positive_hinge
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -97,9 +103,11 @@ def test_what_is_wrong_and_what_is_allowed(change: dict[str, Any], reason: str) 
 def test_what_is_added_to_an_algorithm_is_all_of_it() -> None:
     needed = {"fedrep": {"head_epochs": 1}}
     every = {name: make(**needed.get(name, {})) for name, make in ALGORITHMS.items()}
-    assert {name for name, own in every.items() if own.terms and isinstance(own.aggregation, FedAvg)} == LOCAL
+    assert {
+        name for name, own in every.items() if own.terms and isinstance(own.aggregation, FedAvg)
+    } == LOCAL_ALGORITHMS
     by_records = {"algorithm": "fednova", "also": [{"name": "scaffold", "uniform": False}]}
-    recipe = load_experiment("digits-fedavg", None, {"training": by_records}).recipe(data(8, 1, 10), 0)
+    recipe = load_experiment("digits-fedavg", None, {"training": by_records}).make_recipe(data(8, 1, 10), 0)
     assert recipe.algorithm == Algorithm(FedNova(), (ControlVariates(uniform=False),))
 
 
@@ -117,10 +125,10 @@ def test_what_is_added_to_an_algorithm_is_all_of_it() -> None:
 def test_a_loss_of_cosines_is_given_cosines(training: dict[str, Any], *, allowed: bool) -> None:
     experiment = load_experiment("digits-fedavg", None, {"training": training | {"loss": "positive-hinge"}})
     if allowed:
-        assert experiment.recipe(data(8, 1, 10), 0).loss == positive_hinge
+        assert experiment.make_recipe(data(8, 1, 10), 0).loss == positive_hinge
     else:
         with pytest.raises(ConfigError, match="positive-hinge is a loss of cosines"):
-            experiment.recipe(data(8, 1, 10), 0)
+            experiment.make_recipe(data(8, 1, 10), 0)
 
 
 def test_what_only_the_data_can_tell() -> None:
@@ -128,7 +136,7 @@ def test_what_only_the_data_can_tell() -> None:
         "digits-spherefed", None, {"model": {"architecture": "cnn", "options": {"dim": 9}}}
     )
     with pytest.raises(ConfigError, match="digits-spherefed: 10 classes need 10 orthonormal rows"):
-        crowded.recipe(data(8, 1, 10), 0)
+        crowded.make_recipe(data(8, 1, 10), 0)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +149,7 @@ def test_what_only_the_data_can_tell() -> None:
 def test_what_trains_a_head_takes_no_fixed_one(algorithm: Any, reason: str) -> None:
     changes = {"training": {"algorithm": algorithm, "head": "simplex", "local_epochs": 2}}
     with pytest.raises(ConfigError, match=f"digits-fedavg: .*{reason}"):
-        load_experiment("digits-fedavg", None, changes).recipe(data(8, 1, 10), 0)
+        load_experiment("digits-fedavg", None, changes).make_recipe(data(8, 1, 10), 0)
 
 
 def test_a_file_of_ones_own_extends_and_varies(tmp_path: Path) -> None:
@@ -153,7 +161,7 @@ def test_a_file_of_ones_own_extends_and_varies(tmp_path: Path) -> None:
     )
     own = load_experiment(tmp_path / "own.toml")
     assert (own.name, own.method, own.training.rounds, own.training.local_epochs) == ("own", "mine", 3, 4)
-    assert variants(tmp_path / "own.toml") == ("a", "b")
+    assert list_variants(tmp_path / "own.toml") == ("a", "b")
     assert [load_experiment(str(tmp_path / "own.toml"), v).training.lr for v in "ab"] == [9.0, 8.0]
     with pytest.raises(ConfigError, match="has no variant 'c'; it has a, b"):
         load_experiment(tmp_path / "own.toml", "c")
@@ -186,14 +194,14 @@ def test_changes_as_words() -> None:
     for text in ("training", "=3"):
         with pytest.raises(ConfigError, match="is not a setting; write a key, =, and a value"):
             parse_change(text)
-    assert merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}}, {"d": 4}) == {"a": {"b": 1, "c": 3}, "d": 4}
-    assert merged({"head": {"name": "simplex", "scale": 2}}, {"head": {"name": "tammes"}}) == {
+    assert merge_tables({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}}, {"d": 4}) == {"a": {"b": 1, "c": 3}, "d": 4}
+    assert merge_tables({"head": {"name": "simplex", "scale": 2}}, {"head": {"name": "tammes"}}) == {
         "head": {"name": "tammes"}
     }
 
 
 def test_every_shipped_experiment_loads() -> None:
-    for name in shipped():
+    for name in list_installed():
         assert load_experiment(name).calibrate, name
 
 

@@ -10,7 +10,7 @@ from training.data.folder import DataError
 from training.evaluate import predict_logits
 from training.experiments.choices import ConfigError
 from training.experiments.config import Experiment, load_experiment
-from training.experiments.running import prepare, run
+from training.experiments.running import prepare_data, run_experiment
 
 OWN = "tests.training.own"
 FILE = f"""
@@ -40,7 +40,7 @@ def own(folder: Path, **changes: Any) -> Experiment:
 def test_models_data_algorithms_and_losses_of_ones_own_are_named_by_their_import_paths(
     tmp_path: Path,
 ) -> None:
-    finished = run(own(tmp_path), 0)
+    finished = run_experiment(own(tmp_path), 0)
     result = finished.result
     assert result.accuracy > 0.8
     assert (result.data.name, result.data.shape) == ("clouds", (6,))
@@ -60,11 +60,11 @@ def test_models_data_algorithms_and_losses_of_ones_own_are_named_by_their_import
 
 def test_vectors_train_by_an_mlp_and_not_by_convolutions(tmp_path: Path) -> None:
     training = {"rounds": 1, "algorithm": "fedavg", "loss": "cross-entropy", "head": "learned"}
-    assert run(own(tmp_path, model="mlp", training=training), 0).result.accuracy > 0.8
+    assert run_experiment(own(tmp_path, model="mlp", training=training), 0).result.accuracy > 0.8
     for changes in ({"model": "cnn"}, {"model": "mlp", "training": {"augment": True}}):
         experiment = own(tmp_path, **changes)
         with pytest.raises(ConfigError, match=r"cnn needs images|augment crops and mirrors images"):
-            experiment.recipe(prepare(experiment, 0).data.train, 0)
+            experiment.make_recipe(prepare_data(experiment, 0).data.train, 0)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_validation_split_is_held_out_of_training_with_the_classes_shares() ->
     quick = {"training": {"rounds": 1, "local_epochs": 1}, "model": "mlp", "calibrate": {"ffc": False}}
     whole = load_experiment("digits-fedavg", None, quick)
     held_out = load_experiment("digits-fedavg", None, {**quick, "data": {"validation": 0.2}})
-    before, after = prepare(whole, 0), prepare(held_out, 0)
+    before, after = prepare_data(whole, 0), prepare_data(held_out, 0)
     assert before.validation is None
     assert after.validation is not None
     assert len(after.validation) == round(0.2 * len(before.data.train))
@@ -103,6 +103,6 @@ def test_a_validation_split_is_held_out_of_training_with_the_classes_shares() ->
     shares = [torch.bincount(y) / len(y) for y in (after.validation.y, before.data.train.y)]
     torch.testing.assert_close(*shares, atol=0.01, rtol=0)
     assert torch.equal(before.data.test.x, after.data.test.x)
-    result = run(held_out, 0).result
+    result = run_experiment(held_out, 0).result
     assert result.validation is not None
-    assert run(whole, 0).result.validation is None
+    assert run_experiment(whole, 0).result.validation is None

@@ -13,7 +13,7 @@ from training.data.folder import DataError
 from training.evaluate import accuracy, per_class_accuracy
 from training.experiments.choices import DEALS, ConfigError
 from training.experiments.config import Experiment, load_experiment
-from training.experiments.running import FinishedRun, prepare, run
+from training.experiments.running import FinishedRun, prepare_data, run_experiment
 from training.hardware import Hardware
 from training.heads import Classifier
 from training.results import RunResult, write_result
@@ -27,7 +27,7 @@ def digits(**changes: Any) -> Experiment:
 
 @pytest.fixture(scope="module")
 def finished() -> FinishedRun:
-    return run(digits(), 3)
+    return run_experiment(digits(), 3)
 
 
 def test_a_run_leaves_everything_that_its_numbers_depend_on(finished: FinishedRun, tmp_path: Path) -> None:
@@ -48,16 +48,18 @@ def test_a_run_leaves_everything_that_its_numbers_depend_on(finished: FinishedRu
 
 
 def test_the_same_seed_is_the_same_run_and_another_another(finished: FinishedRun) -> None:
-    one, same = finished.result, run(digits(calibrate={}), 3).result
+    one, same = finished.result, run_experiment(digits(calibrate={}), 3).result
     assert (one.accuracy, one.deal) == (same.accuracy, same.deal)
     assert [line.local_loss for line in one.history] == [line.local_loss for line in same.history]
-    assert prepare(digits(), 2).partition.digest != one.deal.digest
+    assert prepare_data(digits(), 2).partition.digest != one.deal.digest
 
 
 @pytest.mark.slow
 def test_a_member_s_traffic_counts_what_terms_send_and_not_what_stays() -> None:
     def sent(**training: Any) -> float:
-        cost = run(digits(calibrate={}, training={"rounds": 1, "local_epochs": 1, **training}), 0).result.cost
+        cost = run_experiment(
+            digits(calibrate={}, training={"rounds": 1, "local_epochs": 1, **training}), 0
+        ).result.cost
         assert cost.upload_bytes is not None
         assert cost.parameters is not None
         return cost.upload_bytes / (4 * cost.parameters)
@@ -72,7 +74,7 @@ def test_traffic_is_that_of_a_round_without_a_calibration() -> None:
         "training": {"rounds": 2, "local_epochs": 1, "calibrate_every": 2},
         "model": {"architecture": "mlp"},
     }
-    finished = run(load_experiment("digits-spherefed", None, {**changes, "calibrate": {}}), 0)
+    finished = run_experiment(load_experiment("digits-spherefed", None, {**changes, "calibrate": {}}), 0)
     cost, (plain, with_sums) = finished.result.cost, finished.trained.history
     assert cost.parameters is not None
     assert cost.upload_bytes == plain.upload_bytes == 4 * cost.parameters < with_sums.upload_bytes
@@ -81,20 +83,20 @@ def test_traffic_is_that_of_a_round_without_a_calibration() -> None:
 @pytest.mark.slow
 def test_fewer_records_are_the_same_for_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of a publisher's split, which no seed changes.
-    monkeypatch.setattr("training.experiments.running._read", lambda *_, **__: load_digits_dataset())
+    monkeypatch.setattr("training.experiments.running._read_split", lambda *_, **__: load_digits_dataset())
     few = digits(data={"train_records": 200, "watched": 50}, deal={"name": "iid", "members": 3})
-    one, other = prepare(few, 0), prepare(few, 1)
+    one, other = prepare_data(few, 0), prepare_data(few, 1)
     assert torch.equal(one.data.train.y, other.data.train.y)
     assert len(one.data.train) == one.partition.sizes.sum() == 200
     assert len(one.data.test) == 450
-    accuracies = [line.accuracy or 0.0 for line in run(few, 0).result.history]
+    accuracies = [line.accuracy or 0.0 for line in run_experiment(few, 0).result.history]
     np.testing.assert_allclose(np.multiply(accuracies, 50) % 1, 0, atol=1e-9)
 
 
 @pytest.mark.slow
 def test_members_are_evaluated_on_what_they_kept_back() -> None:
     personal = {"keep_back": 0.3, "methods": {"ffc": {}, "sgd": {"epochs": 1}}}
-    finished = run(digits(personal=personal, data={"pooled": True}, calibrate={}), 0)
+    finished = run_experiment(digits(personal=personal, data={"pooled": True}, calibrate={}), 0)
     prepared, result = finished.prepared, finished.result
     assert prepared.kept_back is not None
     assert len(prepared.data.train) == result.data.available == 1797
@@ -111,7 +113,7 @@ def test_members_are_evaluated_on_what_they_kept_back() -> None:
 def test_what_follows_the_last_round_runs_where_members_train_and_looks_once_at_the_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lent, features = Hardware.lent, Classifier.features
+    lent, features = Hardware.on_device, Classifier.features
     within, looks = [], list[int]()
 
     @contextmanager
@@ -126,8 +128,8 @@ def test_what_follows_the_last_round_runs_where_members_train_and_looks_once_at_
         looks.append(len(x))
         return features(self, x)
 
-    monkeypatch.setattr(Hardware, "lent", watched)
-    finished = run(digits(calibrate={"ffc": {}, "ncm": {}}), 0)
+    monkeypatch.setattr(Hardware, "on_device", watched)
+    finished = run_experiment(digits(calibrate={"ffc": {}, "ncm": {}}), 0)
     assert within == [finished.trained.classifier]
     assert looks == [1024, 1347 - 1024, 450]
     result, test = finished.result, finished.prepared.data.test
@@ -139,18 +141,18 @@ def test_test_records_without_features_name_the_calibration(monkeypatch: pytest.
     dead = torch.zeros(450, 64)
     monkeypatch.setattr("training.experiments.running.extract_features", lambda *_: dead)
     with pytest.raises(ConfigError, match=r"calibrate\.ffc: rows 0, 1, .* are zero"):
-        run(digits(training={"rounds": 1, "local_epochs": 1}), 0)
+        run_experiment(digits(training={"rounds": 1, "local_epochs": 1}), 0)
 
 
 def test_what_cannot_be_dealt_or_read() -> None:
     with pytest.raises(ConfigError, match="deal: 1347 records can't give 2000 members"):
-        prepare(digits(deal={"name": "iid", "members": 2000}), 0)
+        prepare_data(digits(deal={"name": "iid", "members": 2000}), 0)
     with pytest.raises(ConfigError, match="deal: every member must hold a record"):
-        prepare(digits(deal={"name": "dirichlet", "members": 600, "alpha": 0.001, "min_size": 0}), 0)
+        prepare_data(digits(deal={"name": "dirichlet", "members": 600, "alpha": 0.001, "min_size": 0}), 0)
     with pytest.raises(ConfigError, match="deal: a member with one record"):
-        prepare(digits(deal={"name": "iid", "members": 1347}, personal={"methods": {"ffc": {}}}), 0)
+        prepare_data(digits(deal={"name": "iid", "members": 1347}, personal={"methods": {"ffc": {}}}), 0)
     with pytest.raises(DataError, match="no data set is called 'x'"):
-        prepare(digits(data={"name": "x"}), 0)
+        prepare_data(digits(data={"name": "x"}), 0)
 
 
 def test_every_deal_deals_the_records_there_are() -> None:
@@ -160,12 +162,12 @@ def test_every_deal_deals_the_records_there_are() -> None:
         {"name": "quantity", "members": 4, "beta": 0.5},
     ]
     for deal in deals:
-        partition = prepare(digits(deal=deal), 0).partition
+        partition = prepare_data(digits(deal=deal), 0).partition
         assert len(partition) == deal["members"]
         assert ((partition.label_counts > 0).sum(axis=1) == 2).all() == (deal["name"] == "shards")
     with pytest.raises(ConfigError, match="no natural members"):
-        prepare(digits(deal="natural"), 0)
-    data = prepare(digits(), 0).data.train
+        prepare_data(digits(deal="natural"), 0)
+    data = prepare_data(digits(), 0).data.train
     spoken = replace(data, groups=torch.arange(len(data)) % 3)
     partition = DEALS["natural"]()(spoken, np.random.default_rng(0))
     assert partition.sizes.tolist() == [449] * 3

@@ -2,17 +2,17 @@ import pytest
 import torch
 from torch import nn
 
-from training.models.layers import BatchNorm1d, BatchNorm2d, convolution, first_stride, groups
+from training.models.layers import BatchNorm1d, BatchNorm2d, count_groups, first_stride, make_convolution
 
 
 def test_groups_hold_eight_channels_or_more_and_are_32_at_most() -> None:
-    found = [groups(c) for c in (6, 8, 16, 24, 64, 96, 144, 256, 512, 1280)]
+    found = [count_groups(c) for c in (6, 8, 16, 24, 64, 96, 144, 256, 512, 1280)]
     assert found == [1, 1, 2, 3, 8, 12, 18, 32, 32, 32]
 
 
 def test_a_convolution_has_a_bias_only_where_nothing_normalises() -> None:
     for norm in ("group", "batch", "none"):
-        first = convolution(3, 16, 3, norm=norm)[0]
+        first = make_convolution(3, 16, 3, norm=norm)[0]
         assert isinstance(first, nn.Conv2d)
         assert (first.bias is not None) == (norm == "none")
 

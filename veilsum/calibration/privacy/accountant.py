@@ -25,7 +25,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
         )
     if mu == 0:
         return 0.0
-    above, below = _cdf(mu / 2 - epsilon / mu), _cdf(-mu / 2 - epsilon / mu)
+    above, below = _normal_cdf(mu / 2 - epsilon / mu), _normal_cdf(-mu / 2 - epsilon / mu)
     return max(0.0, above - math.exp(epsilon) * below)
 
 
@@ -36,7 +36,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         return math.inf
     if gdp_delta(mu, 0.0) <= delta:
         return 0.0
-    return _crossing(lambda epsilon: gdp_delta(mu, epsilon) <= delta, 0.0, EPSILON_MAX)
+    return _find_crossing(lambda epsilon: gdp_delta(mu, epsilon) <= delta, 0.0, EPSILON_MAX)
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -70,7 +70,7 @@ def zcdp_epsilon(rho: float, delta: float, *, offset: float = 0.0) -> float:
         rest = math.exp(log_order)  # α − 1
         return (1 + rest) * rho + (-math.log(delta) - math.log1p(rest)) / rest + log_order - math.log1p(rest)
 
-    return max(0.0, offset + _smallest(bound, -20.0, 40.0))
+    return max(0.0, offset + _minimise_unimodal(bound, -20.0, 40.0))
 
 
 def sum_defect(variance: int, shares: int) -> float:
@@ -83,18 +83,18 @@ def sum_defect(variance: int, shares: int) -> float:
     return 10 * (math.fsum(terms) + max(0, shares - 64) * math.exp(-2 * math.pi**2 * variance * 64 / 65))
 
 
-def _cdf(value: float) -> float:
+def _normal_cdf(value: float) -> float:
     return math.erfc(-value / _ROOT2) / 2
 
 
-def _crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
+def _find_crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
     """Return the smallest argument, to float64 precision, from which a monotone condition holds."""
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
-def _smallest(function: Callable[[float], float], low: float, high: float) -> float:
+def _minimise_unimodal(function: Callable[[float], float], low: float, high: float) -> float:
     """Return the minimum of a unimodal function, by golden-section search."""
     golden = (math.sqrt(5) - 1) / 2
     for _ in range(120):

@@ -13,7 +13,7 @@ from veilsum.calibration.lattice import FeaturesLattice, exact_products
 from veilsum.calibration.privacy.release import Release
 from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, row_blocks, row_sums
 
-CLIP = 0.25
+RESIDUAL_CLIP = 0.25
 """Residuals are clipped to this length, then divided by it."""
 
 
@@ -32,20 +32,20 @@ class IntegerSums(ABC):
         for block in row_blocks(len(rows), widest, self.lattice.exact_rows):
             scaled = rows[block] * SQRT_HALF if self.constant else rows[block]
             whole = self.lattice.encode_rows(scaled, constant=self.constant)
-            self._add(rows[block], whole, labels[block])
+            self._add_block(rows[block], whole, labels[block])
 
     @abstractmethod
-    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+    def _add_block(self, rows: Floats, whole: Integers, labels: Integers) -> None:
         """Add a block of rows x, with their integer rows q."""
 
-    def _part(self, block: str) -> Integers:
+    def _block_view(self, block: str) -> Integers:
         """Return a view of a block's elements."""
         return self.flat[self.layout.slices[block]]
 
     def _add_product(self, block: str, whole: Integers) -> None:
         """Add qᵀq to a symmetric block. The float64 product is exact for up to `exact_rows` rows."""
         reals = whole.astype(np.float64)
-        self._part(block)[:] += (reals.T @ reals).astype(np.int64)[np.triu_indices(reals.shape[1])]
+        self._block_view(block)[:] += (reals.T @ reals).astype(np.int64)[np.triu_indices(reals.shape[1])]
 
 
 class IntegerMean(IntegerSums):
@@ -54,18 +54,18 @@ class IntegerMean(IntegerSums):
     def __init__(self, release: Release) -> None:
         super().__init__(release, constant=True)
 
-    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+    def _add_block(self, rows: Floats, whole: Integers, labels: Integers) -> None:
         del rows, labels
-        self._part("z")[:] += whole.sum(axis=0)
+        self._block_view("z")[:] += whole.sum(axis=0)
 
 
 class IntegerMoments(IntegerSums):
     """V = Σ qqᵀ and U = Σ q·one_hot(y)ᵀ."""
 
-    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+    def _add_block(self, rows: Floats, whole: Integers, labels: Integers) -> None:
         del rows
         self._add_product("V", whole)
-        U = self._part("U").reshape(whole.shape[1], -1)
+        U = self._block_view("U").reshape(whole.shape[1], -1)
         for label in np.unique(labels).tolist():
             U[:, label] += whole[labels == label].sum(axis=0)
 
@@ -73,9 +73,9 @@ class IntegerMoments(IntegerSums):
 class ClassMoments(IntegerSums):
     """CCVR's N, S and M.c: counts, sums and second moments of each class."""
 
-    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+    def _add_block(self, rows: Floats, whole: Integers, labels: Integers) -> None:
         del rows
-        counts, sums = self._part("N"), self._part("S").reshape(-1, whole.shape[1])
+        counts, sums = self._block_view("N"), self._block_view("S").reshape(-1, whole.shape[1])
         for label in np.unique(labels).tolist():
             own = whole[labels == label]
             counts[label] += len(own) * self.lattice.unit(2)
@@ -90,9 +90,9 @@ class GradientSums(IntegerSums):
         super().__init__(release)
         self._weights = weights
 
-    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+    def _add_block(self, rows: Floats, whole: Integers, labels: Integers) -> None:
         residuals = np.exp(log_softmax(exact_products(rows, self._weights)))
         residuals[np.arange(len(labels)), labels] -= 1
-        residuals /= np.maximum(np.sqrt(row_sums(residuals * residuals)), CLIP)[:, None]
+        residuals /= np.maximum(np.sqrt(row_sums(residuals * residuals)), RESIDUAL_CLIP)[:, None]
         gradient = whole.astype(np.float64).T @ self.lattice.encode_rows(residuals)
-        self._part("G")[:] += gradient.astype(np.int64).ravel()
+        self._block_view("G")[:] += gradient.astype(np.int64).ravel()

@@ -26,11 +26,11 @@ from veilsum.calibration.rows import Integers
 
 VARIANCE_MIN = 16
 """Minimum variance of a share. Its deviation is then at least 4 steps, and the grid differs from a continuum by less than 10⁻⁶⁷."""
-DEFECT = 4
+VARIANCE_DEFECT = 4
 """The amount subtracted from the variance of a sum of shares before it is compared with a Gaussian's."""
 TAIL_DEVIATIONS = 12
 """An element's noise exceeds T with probability below 2·e^−72."""
-_PIECE = 1 << 20
+_PIECE_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ class Mechanism:
     @cached_property
     def shares(self) -> tuple[Share, ...]:
         """The noise of one member, block by block."""
-        return tuple(self._share(part) for part in self.release.parts)
+        return tuple(self._block_share(part) for part in self.release.parts)
 
-    def _share(self, part: WeightedBlock) -> Share:
+    def _block_share(self, part: WeightedBlock) -> Share:
         square = (self.sigma * self.lattice.unit(part.degree) / part.weight) ** 2
-        whole = math.ceil((square + DEFECT) / self.honest)
+        whole = math.ceil((square + VARIANCE_DEFECT) / self.honest)
         if not isinstance(part.block, SymmetricBlock):
             return Share(whole, whole)
-        return Share(math.ceil((square / 2 + DEFECT) / self.honest), whole)
+        return Share(math.ceil((square / 2 + VARIANCE_DEFECT) / self.honest), whole)
 
     @property
     def largest(self) -> int:
@@ -134,7 +134,7 @@ class Mechanism:
 
         For a symmetric block, it applies to the diagonal; off the diagonal the deviation is √½ of it.
         """
-        part = self.release.part(block)
+        part = self.release.block_named(block)
         share = self.shares[self.release.parts.index(part)]
         return math.sqrt(survivors * share.diagonal) / self.lattice.unit(part.degree)
 
@@ -154,14 +154,14 @@ class Mechanism:
         for part, place, share in zip(self.release.parts, places, self.shares, strict=True):
             block = vector[place]
             kept = block[part.diagonal] if share.diagonal != share.variance else None
-            noise = np.empty(min(_PIECE, block.size), np.int64)
-            for start in range(0, block.size, _PIECE):
-                piece = block[start : start + _PIECE]
-                samplers[share.variance].fill(noise[: piece.size])
+            noise = np.empty(min(_PIECE_ELEMENTS, block.size), np.int64)
+            for start in range(0, block.size, _PIECE_ELEMENTS):
+                piece = block[start : start + _PIECE_ELEMENTS]
+                samplers[share.variance].fill_samples(noise[: piece.size])
                 piece += noise[: piece.size]
             if kept is not None:
                 drawn = np.empty(kept.size, np.int64)
-                samplers[share.diagonal].fill(drawn)
+                samplers[share.diagonal].fill_samples(drawn)
                 block[part.diagonal] = kept + drawn
 
     @property
@@ -171,7 +171,7 @@ class Mechanism:
         It is Δ divided by the smallest effective deviation of a weighted coordinate, with variance Σv − 4. It bounds
         √(Σ Δ_i²/(Σv_i − 4)) over all neighbours.
         """
-        return self.sensitivity / math.sqrt(min(self._effective(DEFECT)))
+        return self.sensitivity / math.sqrt(min(self._effective_variances(VARIANCE_DEFECT)))
 
     def epsilon(self, delta: float) -> float:
         """Return ε at δ from `mu_round`, by this project's own proof."""
@@ -183,7 +183,7 @@ class Mechanism:
         Each coordinate has D_α ≤ αΔ_i²/(2mv) + τ_i (Kairouz, Liu, Steinke 2021, proposition 14). Divergences of independent coordinates
         add, and `zcdp_epsilon` converts their sum.
         """
-        rho = self.sensitivity**2 / min(self._effective(0)) / 2
+        rho = self.sensitivity**2 / min(self._effective_variances(0)) / 2
         offset = 0.0
         for part, share in zip(self.release.parts, self.shares, strict=True):
             on = part.block.shape[0] if isinstance(part.block, SymmetricBlock) else 0
@@ -191,7 +191,7 @@ class Mechanism:
             offset += on * sum_defect(share.diagonal, self.honest)
         return zcdp_epsilon(rho, delta, offset=offset)
 
-    def _effective(self, defect: int) -> list[float]:
+    def _effective_variances(self, defect: int) -> list[float]:
         """Return the variances of the weighted coordinates of a sum of n_min − a shares, minus `defect`, in squared units of features."""
         found = []
         for part, share in zip(self.release.parts, self.shares, strict=True):

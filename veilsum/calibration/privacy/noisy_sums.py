@@ -16,9 +16,9 @@ from veilsum.calibration.errors import CalibrationError, NonFinite, NoRecords, S
 from veilsum.calibration.head import Head
 from veilsum.calibration.lattice import exact_products
 from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, unit_rows
-from veilsum.calibration.spectrum import EPS, eigh
+from veilsum.calibration.spectrum import FLOAT64_EPS, eigh
 
-_SEEN = 2.0
+_SEEN_DEVIATIONS = 2.0
 """A class counts as empty unless its count exceeds this many deviations."""
 
 
@@ -64,7 +64,7 @@ def noise_edge(deviation: float, dim: int) -> float:
     return deviation * math.sqrt(2 * dim)
 
 
-def shrunk(matrix: Floats, deviation: float) -> Shrunk:
+def shrink_spectrum(matrix: Floats, deviation: float) -> Shrunk:
     """Shrink each eigenvalue d above the edge to (d + √(d² − edge²))/2, its value before noise; the others to one that keeps the trace."""
     d, Q = eigh(matrix)
     edge = noise_edge(deviation, len(d))
@@ -98,10 +98,10 @@ def solve_noisy(
         raise CalibrationError(
             f"the noise has a positive deviation, not {deviation!r}: use solve_ffc for exact sums"
         )
-    found = shrunk(V, deviation)
+    found = shrink_spectrum(V, deviation)
     eigenvalues = found.eigenvalues + (found.edge / 2 if ridge is None else ridge)
     # Without a ridge, an eigenvalue may be 0.
-    eigenvalues = np.maximum(eigenvalues, EPS * max(1.0, float(eigenvalues.max())))
+    eigenvalues = np.maximum(eigenvalues, FLOAT64_EPS * max(1.0, float(eigenvalues.max())))
     W = found.vectors @ (found.vectors.T @ U / eigenvalues[:, None])
     weights, constant = (W[:-1] * SQRT_HALF, W[-1] * SQRT_HALF) if bias else (W, None)
     return NoisySolution(weights, constant, (), eigenvalues=eigenvalues, spectrum=found)
@@ -174,16 +174,16 @@ class NoisySums:
         return counts
 
     @property
-    def _held(self) -> Floats:
+    def _held_counts(self) -> Floats:
         """(C,) counts: 0 for a class that noise alone explains, else at least 1. If noise explains all classes, all count as held."""
         counts = self.counts
-        seen = counts > _SEEN * math.sqrt(2) * self.column_deviation
+        seen = counts > _SEEN_DEVIATIONS * math.sqrt(2) * self.column_deviation
         held: Floats = np.where(seen | ~seen.any(), np.maximum(counts, 1), 0)
         return held
 
-    def _means(self) -> tuple[Floats, Floats, Floats, tuple[int, ...]]:
+    def _class_means(self) -> tuple[Floats, Floats, Floats, tuple[int, ...]]:
         """Return held counts (C,), means of unit features (C, dim), the noise variance of each feature of a mean (C,), and empty classes."""
-        held = self._held
+        held = self._held_counts
         divisors = np.maximum(held, 1)
         means: Floats = (math.sqrt(2) * self.U[:-1]).T / divisors[:, None] * (held > 0)[:, None]
         variances = (math.sqrt(2) * self.column_deviation / divisors) ** 2
@@ -191,14 +191,14 @@ class NoisySums:
 
     def nearest_mean(self) -> Head:
         """Compute the nearest-class-mean head, as `nearest_class_mean` does."""
-        _, means, variances, empty = self._means()
+        _, means, variances, empty = self._class_means()
         squares = (means**2).sum(axis=1) - means.shape[1] * variances
         return Head(means.T, -0.5 * np.maximum(squares, 0), empty)
 
-    def lda(self) -> Head:
+    def solve_lda(self) -> Head:
         """Compute the LDA head, as `solve_lda` does, with class shares from the counts; Σ is (V̂ − Σn̂μμᵀ, shrunk, plus ½·edge)/N̂."""
-        held, means, variances, empty = self._means()
-        found = shrunk(2 * self.V[:-1, :-1] - (means.T * held) @ means, 2 * self.deviation)
+        held, means, variances, empty = self._class_means()
+        found = shrink_spectrum(2 * self.V[:-1, :-1] - (means.T * held) @ means, 2 * self.deviation)
         values = (found.eigenvalues + found.edge / 2) / held.sum()
         weights = found.vectors @ ((found.vectors.T @ means.T) / values[:, None])
         squares = np.einsum("cl,lc->c", means, weights) - variances * (1 / values).sum()
@@ -258,7 +258,7 @@ class NoisyGaussians:
     @cached_property
     def counts(self) -> Integers:
         """(C,) integers: 0 for a class that noise alone explains, else at least 2."""
-        seen = self.noisy_counts > _SEEN * self.count_deviation
+        seen = self.noisy_counts > _SEEN_DEVIATIONS * self.count_deviation
         return np.where(seen, np.maximum(2, np.rint(self.noisy_counts)), 0).astype(np.int64)
 
     @property
@@ -274,7 +274,7 @@ class NoisyGaussians:
     def covariance(self, label: int) -> Floats:
         """Return Σ_c, (l, l), shrunk towards the shared covariance, positive semidefinite."""
         count, shared = int(self.counts[label]), self.shared_covariance()
-        own = self._scatter(label) / count
+        own = self._class_scatter(label) / count
         noise = (self.deviation / count) ** 2 * self.dim * (self.dim + 1) / 2
         apart = float(((own - shared) ** 2).sum())
         kept = max(0.0, 1 - noise / apart) if apart else 0.0
@@ -285,32 +285,32 @@ class NoisyGaussians:
 
     def shared_covariance(self) -> Floats:
         """Return the shared Σ of all classes that are not empty, (l, l). Raises NoRecords if all are empty."""
-        return self._shared
+        return self._shared_covariance
 
     @cached_property
-    def _shared(self) -> Floats:
+    def _shared_covariance(self) -> Floats:
         held = np.flatnonzero(self.counts)
         if not len(held):
             raise NoRecords("the noise drowned the records of every class: take a larger ε or more records")
-        scatter = sum(self._scatter(label) for label in held.tolist())
+        scatter = sum(self._class_scatter(label) for label in held.tolist())
         records = int(self.counts.sum())
         deviation = self.deviation * math.sqrt(len(held))
         return _without_noise(np.asarray(scatter) / records, deviation / records)
 
-    def _scatter(self, label: int) -> Floats:
+    def _class_scatter(self, label: int) -> Floats:
         mean = self.mean(label)
         scatter: Floats = self.moments[label] - self.counts[label] * np.outer(mean, mean)
         return scatter
 
 
 def _without_noise(matrix: Floats, deviation: float) -> Floats:
-    found = shrunk(matrix, deviation)
+    found = shrink_spectrum(matrix, deviation)
     covariance: Floats = (found.vectors * found.eigenvalues) @ found.vectors.T
     return covariance
 
 
-_CONFIDENCE = 0.9
-_LARGEST = 200.0
+_EDGE_CONFIDENCE = 0.9
+_LARGEST_RATIO = 200.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,17 +342,20 @@ class Descent:
         roots, kept = values**-0.25, spectrum.eigenvalues
         if kept.any():
             roots *= math.sqrt(float(kept.sum() / (roots**2 @ kept)))
-        vectors, odds = spectrum.vectors, _CONFIDENCE / (1 - _CONFIDENCE) * max(1, sums.U.shape[1] - 1)
+        vectors, odds = (
+            spectrum.vectors,
+            _EDGE_CONFIDENCE / (1 - _EDGE_CONFIDENCE) * max(1, sums.U.shape[1] - 1),
+        )
         weights = vectors @ (vectors.T @ sums.U / (roots * values)[:, None]) * math.log(odds)
-        return cls((vectors * roots) @ vectors.T, weights, _LARGEST / max(1, sums.records))
+        return cls((vectors * roots) @ vectors.T, weights, _LARGEST_RATIO / max(1, sums.records))
 
-    def stepped(self, gradient: NoisyGradient, step: int, steps: int) -> Self:
+    def take_step(self, gradient: NoisyGradient, step: int, steps: int) -> Self:
         """Return the descent after step `step` of `steps`."""
         size = min(1 / (math.sqrt(steps) * gradient.deviation), self.rate)
         falling = 2 * (steps - step + 1) / (steps + 1)
         return replace(self, weights=self.weights - falling * size * gradient.sums)
 
-    def head(self, *, bias: bool) -> Head:
+    def make_head(self, *, bias: bool) -> Head:
         """Return the head for rows without whitening. It scales all scores of a row by one factor, so the predicted class is the same."""
         weights = self.whitening @ self.weights
         if not bias:
@@ -360,6 +363,6 @@ class Descent:
         return Head(weights[:-1] * SQRT_HALF, weights[-1] * SQRT_HALF, ())
 
 
-def whitened(rows: Floats, whitening: Floats) -> Floats:
+def whiten_rows(rows: Floats, whitening: Floats) -> Floats:
     """Return whitening · row, scaled to length 1, for each of (n, l) rows. The bits of each result depend on its row alone."""
     return unit_rows(exact_products(rows, whitening.T), total=True)[0]

@@ -17,7 +17,7 @@ from veilsum.calibration.privacy.accountant import gdp_epsilon, gdp_mu
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.calibration.privacy.release import Release, ffc_release, gradient_release, mean_release
 
-LOSSES: dict[str, tuple[tuple[float, float, float, float], ...]] = {
+LOSSES_BY_RECIPE: dict[str, tuple[tuple[float, float, float, float], ...]] = {
     "sum": (
         (0.0, 25.1, 19.4, 61.2),
         (0.2, 15.7, 10.5, 53.2),
@@ -48,10 +48,10 @@ LOSSES: dict[str, tuple[tuple[float, float, float, float], ...]] = {
 }
 """Rows of (smallest ratio, median, least, most) points lost, by recipe. The least is over ratios up to the next row's, the most over
 ratios from this row's on."""
-RATIOS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 12.8)
-WIDER = 5.0
+TABLE_RATIOS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 12.8)
+INTERVAL_MARGIN_POINTS = 5.0
 """Points by which an interval exceeds the extremes in the table on either side."""
-_BEST = "mean+sum+gradients"
+_BEST_RECIPE = "mean+sum+gradients"
 _GOOD_POINTS, _WEAK_POINTS = 4.0, 10.0
 _EPSILON_ADVISED = 8.0
 
@@ -147,9 +147,9 @@ class Plan:
         Returns the median and the ends of the 95 % interval.
         """
         _, median, least, most = next(
-            row for row in reversed(LOSSES[recipe or self.recipe]) if self.ratio >= row[0]
+            row for row in reversed(LOSSES_BY_RECIPE[recipe or self.recipe]) if self.ratio >= row[0]
         )
-        return median, round(least - WIDER, 1), round(most + WIDER, 1)
+        return median, round(least - INTERVAL_MARGIN_POINTS, 1), round(most + INTERVAL_MARGIN_POINTS, 1)
 
     @property
     def outlook(self) -> Outlook:
@@ -161,14 +161,14 @@ class Plan:
     @property
     def factor(self) -> float:
         """The factor by which noise must shrink, or records grow, for a good verdict; at most 1 if it is good already."""
-        return next(row[0] for row in LOSSES[self.recipe] if row[1] <= _GOOD_POINTS) / self.ratio
+        return next(row[0] for row in LOSSES_BY_RECIPE[self.recipe] if row[1] <= _GOOD_POINTS) / self.ratio
 
-    def advice(self) -> tuple[str, ...]:
+    def list_remedies(self) -> tuple[str, ...]:
         """Return remedies: first the recipe that loses least, then changes that each suffice for a good verdict."""
         advice = []
-        if self.recipe != _BEST:
-            median, least, most = self.expected_loss(_BEST)
-            advice.append(f"the recipe {_BEST}, which loses {median:g} points ({least:g} to {most:g})")
+        if self.recipe != _BEST_RECIPE:
+            median, least, most = self.expected_loss(_BEST_RECIPE)
+            advice.append(f"the recipe {_BEST_RECIPE}, which loses {median:g} points ({least:g} to {most:g})")
         if self.outlook is Outlook.GOOD:
             return tuple(advice)
         delta = self.sums.delta

@@ -14,13 +14,13 @@ from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.lattice import FeaturesLattice
 from veilsum.calibration.layout import Block, DenseBlock, Layout, SymmetricBlock
 from veilsum.calibration.rows import Floats, Integers
-from veilsum.calibration.spectrum import EPS
+from veilsum.calibration.spectrum import FLOAT64_EPS
 
 COUNTS_WEIGHT = 0.5
 """Weight of CCVR's counts. They are twice as noisy as a moment's diagonal, for 6 % more noise on the other blocks at w = 1."""
 FEW_CLASSES = 20
 """Up to this many classes, class sums have the weight 1; with more classes 2, because the task is harder."""
-_HELD = 2**53  # float64 holds integers up to here
+_FLOAT64_INTEGERS = 2**53  # float64 holds integers up to here
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Release:
     def layout(self) -> Layout:
         return Layout(tuple(part.block for part in self.parts))
 
-    def part(self, name: str) -> WeightedBlock:
+    def block_named(self, name: str) -> WeightedBlock:
         [found] = [part for part in self.parts if part.block.name == name]
         return found
 
-    def weights(self, lattice: FeaturesLattice) -> Floats:
+    def element_weights(self, lattice: FeaturesLattice) -> Floats:
         """Return the (elements,) weight of one grid step of each element: Δ is the norm of vector · weights."""
         flat = np.empty(self.layout.elements)
         for part, place in zip(self.parts, self.layout.slices.values(), strict=True):
@@ -105,14 +105,14 @@ def clip_member(vector: Integers, weights: Floats, bound: float) -> Integers:
     """Shrink a member's vector to a weighted norm of at most `bound`; a vector within the bound is returned unchanged.
 
     Every element is scaled by one factor and truncated towards zero, so the result is an integer vector within the bound. The factor is
-    slightly too small, to allow for rounding in floating point. `weights` are `Release.weights`, and `bound` is positive and finite.
+    slightly too small, to allow for rounding in floating point. `weights` are `Release.element_weights`, and `bound` is positive and finite.
     """
     if not (math.isfinite(bound) and bound > 0):
         raise CalibrationError(f"a member is clipped to a positive bound, not to {bound!r}")
-    held = np.clip(vector, -_HELD, _HELD).astype(np.float64)
+    held = np.clip(vector, -_FLOAT64_INTEGERS, _FLOAT64_INTEGERS).astype(np.float64)
     # A sum of n squares is off by at most (n + 4)·eps in any order.
-    surely = float(np.linalg.norm(held * weights)) * (1 + (vector.size + 4) * EPS)
+    surely = float(np.linalg.norm(held * weights)) * (1 + (vector.size + 4) * FLOAT64_EPS)
     if surely <= bound:
         return vector
-    clipped: Integers = np.trunc(held * (bound / surely * (1 - 4 * EPS))).astype(np.int64)
+    clipped: Integers = np.trunc(held * (bound / surely * (1 - 4 * FLOAT64_EPS))).astype(np.int64)
     return clipped

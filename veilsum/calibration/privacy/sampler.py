@@ -32,10 +32,10 @@ ByteSource = Callable[[int], bytes | memoryview]
 VARIANCE_MAX = 1 << 62
 """Exclusive upper limit of σ², so that every product fits an int64."""
 
-DRAWN_BYTES = 12 << 13
+DRAW_BYTES = 12 << 13
 """Bytes requested from the source at a time; each undecided comparison requests 4 more."""
 
-_CANDIDATES = DRAWN_BYTES // 12
+_CANDIDATES_DRAWN = DRAW_BYTES // 12
 _LAPLACE_MAX = 22  # e^−22 < 2^−31: the exact arithmetic finds such a V
 _SCALE_BITS = 31  # of probabilities in fixed point
 _GAMMA_BITS = 30  # of γ in fixed point
@@ -43,7 +43,7 @@ _GAMMA_BITS = 30  # of γ in fixed point
 # and γ is found too small by less than x(x − ŷ) + 2^−29. As γ ≥ (x − σ/t)²/2 and σ/t < 1, e^−γ·x ≤ 1.34 and
 # e^−γ·x² ≤ 2.43, so with σ < 2^31 p̂ is too large by less than (1.34 + 1.22)·2^−25 + 2^−29, 168 steps; floors in the
 # tables and after products take off at most 6.
-_MARGIN = 256
+_ARITHMETIC_MARGIN = 256
 
 
 class DiscreteGaussian:
@@ -65,42 +65,42 @@ class DiscreteGaussian:
     def __repr__(self) -> str:
         return f"<DiscreteGaussian of variance {self.variance}>"
 
-    def fill(self, out: Integers) -> None:
+    def fill_samples(self, out: Integers) -> None:
         """Fill (n,) int64 `out` with samples, within about 2 MiB of scratch memory. Raises WrongDtype for another array."""
         if out.dtype != np.int64 or out.ndim != 1:
             raise WrongDtype(f"samples are int64 (n,), not {out.dtype}{out.shape}")
         done = 0
         while done < out.size:
             if not self._left.size:
-                self._left = self._draw()
+                self._left = self._draw_candidates()
             taken = min(out.size - done, self._left.size)
             out[done : done + taken] = self._left[:taken]
             self._left = self._left[taken:]
             done += taken
 
-    def _draw(self) -> Integers:
+    def _draw_candidates(self) -> Integers:
         """Return the candidates kept from one draw of bytes, about 48 %."""
-        words = np.frombuffer(self._source(DRAWN_BYTES), "<u4").reshape(3, _CANDIDATES)
+        words = np.frombuffer(self._source(DRAW_BYTES), "<u4").reshape(3, _CANDIDATES_DRAWN)
         # U = ⌊w·t/2^32⌋ is uniform if the low half of the product is at least 2^32 mod t (Lemire 2019)
         product = words[0] * np.uint64(self._laplace)
         X = (product >> np.uint64(32)).view(np.int64)
         valid = product.astype(np.uint32) >= (1 << 32) % self._laplace
-        V, doubtful = _geometric(words[1])
+        V, doubtful = _geometric_parts(words[1])
         X += V * self._laplace
-        probability = _exp_minus(self._gamma(X, V))
+        probability = _exp_minus(self._bound_gamma(X, V))
         uniform, negative = words[2] >> np.uint32(1), (words[2] & np.uint32(1)).astype(np.bool_)
         difference = probability - uniform
-        kept = (difference > _MARGIN) & valid & ~(negative & (X == 0))
-        doubtful |= np.abs(difference) <= _MARGIN
+        kept = (difference > _ARITHMETIC_MARGIN) & valid & ~(negative & (X == 0))
+        doubtful |= np.abs(difference) <= _ARITHMETIC_MARGIN
         undecided = np.flatnonzero(doubtful & valid)
         # Copy the words first: the next call of the source may overwrite them.
         for index, drawn in zip(undecided, words[:, undecided].T.tolist(), strict=True):
-            kept[index], X[index] = self._decide(*drawn)
+            kept[index], X[index] = self._decide_candidate(*drawn)
         signed = np.where(negative, -X, X)
         samples: Integers = signed[kept]
         return samples
 
-    def _gamma(self, X: Integers, V: Integers) -> Integers:
+    def _bound_gamma(self, X: Integers, V: Integers) -> Integers:
         """Return a lower bound of γ, in fixed point with 30 fractional bits."""
         ratio = X * self._inverse
         ratio >>= self._shift - 25
@@ -111,7 +111,7 @@ class DiscreteGaussian:
         np.maximum(gamma, 0, out=gamma)
         return gamma
 
-    def _decide(self, first: int, second: int, third: int) -> tuple[bool, int]:
+    def _decide_candidate(self, first: int, second: int, third: int) -> tuple[bool, int]:
         """Return whether a candidate is kept, and its X, by exact arithmetic on its three words."""
         U, V = first * self._laplace >> 32, 0
         real = _Real(second, 32, self._source)
@@ -156,9 +156,9 @@ def exp_minus_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
     return floor(Fraction(low) * (1 << bits)), ceil(Fraction(high) * (1 << bits))
 
 
-def _geometric(words: NDArray[np.uint32]) -> tuple[Integers, NDArray[np.bool_]]:
+def _geometric_parts(words: NDArray[np.uint32]) -> tuple[Integers, NDArray[np.bool_]]:
     """Return V of each word, and whether more bits are needed to determine it."""
-    thresholds = _tables()[0]
+    thresholds = _threshold_tables()[0]
     V = np.zeros(words.size, np.uint8)
     for threshold in thresholds[:_LAPLACE_MAX]:
         V += words < threshold
@@ -167,7 +167,7 @@ def _geometric(words: NDArray[np.uint32]) -> tuple[Integers, NDArray[np.bool_]]:
 
 def _exp_minus(gamma: Integers) -> Integers:
     """Return e^−γ with 31 fractional bits, within 6 steps, for γ with 30 fractional bits."""
-    _, coarse, fine = _tables()
+    _, coarse, fine = _threshold_tables()
     high = coarse.take(gamma >> 25, mode="clip")
     high *= fine.take((gamma >> 15) & 1023)
     high >>= _SCALE_BITS
@@ -179,7 +179,7 @@ def _exp_minus(gamma: Integers) -> Integers:
 
 
 @cache
-def _tables() -> tuple[NDArray[np.uint32], Integers, Integers]:
+def _threshold_tables() -> tuple[NDArray[np.uint32], Integers, Integers]:
     """Return ⌊2^32·e^−v⌋ for v = 1 … 23, and ⌊2^31·e^−γ⌋ for γ in steps of 2^−5 up to 22, and in steps of 2^−15 up to 2^−5."""
     thresholds = [exp_minus_bounds(Fraction(v), 32)[0] for v in range(1, _LAPLACE_MAX + 2)]
     coarse = [exp_minus_bounds(Fraction(i, 32), _SCALE_BITS)[0] for i in range(32 * _LAPLACE_MAX)]

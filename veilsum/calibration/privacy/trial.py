@@ -11,7 +11,7 @@ import numpy as np
 
 from veilsum.calibration.ffc import FFCStatistics
 from veilsum.calibration.head import Head, log_softmax
-from veilsum.calibration.privacy.integer_sums import CLIP
+from veilsum.calibration.privacy.integer_sums import RESIDUAL_CLIP
 from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums
 from veilsum.calibration.privacy.release import default_weight
 from veilsum.calibration.ridge import solve_ffc
@@ -70,9 +70,9 @@ def noisy_head(
     for step, share in enumerate(steps, 1):
         deviation = 1 / (mu * math.sqrt(share))
         noise = deviation * rng.standard_normal(descent.weights.shape)
-        gradient = NoisyGradient(_gradient(rows, labels, descent.weights) + noise, deviation)
-        descent = descent.stepped(gradient, step, len(steps))
-    return Head(descent.head(bias=False).weights, None, (), centre=centre)
+        gradient = NoisyGradient(_clipped_gradient(rows, labels, descent.weights) + noise, deviation)
+        descent = descent.take_step(gradient, step, len(steps))
+    return Head(descent.make_head(bias=False).weights, None, (), centre=centre)
 
 
 def noisy_sums(
@@ -93,9 +93,9 @@ def _noisy_mean(rows: Floats, mu: float, rng: np.random.Generator) -> Floats:
     return mean / max(1.0, float(np.linalg.norm(mean)))
 
 
-def _gradient(rows: Floats, labels: Integers, weights: Floats) -> Floats:
+def _clipped_gradient(rows: Floats, labels: Integers, weights: Floats) -> Floats:
     residuals = np.exp(log_softmax(rows @ weights))
     residuals[np.arange(len(labels)), labels] -= 1
-    residuals /= np.maximum(np.linalg.norm(residuals, axis=1), CLIP)[:, None]
+    residuals /= np.maximum(np.linalg.norm(residuals, axis=1), RESIDUAL_CLIP)[:, None]
     gradient: Floats = rows.T @ residuals
     return gradient

@@ -13,36 +13,44 @@ from pydantic import ValidationError
 from safetensors.numpy import save
 
 from veilsum.calibration import CalibrationError, FFCStatistics, Reliability
-from veilsum.calibration.answer import REFUSED, Answer
+from veilsum.calibration.answer import REFUSED_NOTE, Answer
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.random_features import suggested_bandwidth
 from veilsum.calibration.rows import Floats
 from veilsum.cli import plots
-from veilsum.cli.console import lacks, note
-from veilsum.cli.features import Part, class_keys, divide, moments_in, of_file, read_records, read_table
+from veilsum.cli.console import lacks_modules, print_note
+from veilsum.cli.features import (
+    Part,
+    class_keys,
+    divide_records,
+    moments_in,
+    of_file,
+    read_records,
+    read_table,
+)
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import first_fault
-from veilsum.protocol.rest import HEAD
+from veilsum.protocol.rest import HEAD_METADATA
 from veilsum.protocol.study import CCVR, FFC, CCVRHead, RandomFeaturesFFC, Statistic
-from veilsum.study.answers import Alone, alone
+from veilsum.study.answers import Alone, solve_alone
 from veilsum.system.files import write_durably
 
-HEADS = {
+HEAD_KINDS = {
     "ffc": "ridge head of unit features (FFC)",
     "random-features": "ridge head of random features (FFC)",
     "ccvr": "logistic head of virtual features (CCVR)",
     "lda": "linear discriminant analysis, from FFC's sums",
     "ncm": "nearest class mean, from FFC's sums",
 }
-DERIVED = frozenset({"lda", "ncm"})
+DERIVED_HEADS = frozenset({"lda", "ncm"})
 """Heads that are derived from FFC's sums."""
 LOG_ODDS = frozenset({"lda", "ccvr"})
 """Heads whose scores are log-odds at a temperature of 1."""
-_SIZE = 1024
+_RANDOM_FEATURES_SIZE = 1024
 _MANY_CLASSES = 100  # maximum rows of a table
-_UNUSABLE = "NaN, infinity, all zeros, or no label of a class"
-_CHOSEN = {"gcv": "GCV", "given": "you"}
+_UNUSABLE_ROWS = "NaN, infinity, all zeros, or no label of a class"
+_CRITERION_NAMES = {"gcv": "GCV", "given": "you"}
 
 
 class Loaded(NamedTuple):
@@ -78,7 +86,7 @@ class Fitting:
     standardise: Path | None
     id_column: str | None
 
-    def run(self) -> dict[str, Any]:
+    def run_fit(self) -> dict[str, Any]:
         """Sum, solve, judge, and write head and report.
 
         Raises:
@@ -93,13 +101,13 @@ class Fitting:
 
             shared = Result.load(self.personal)
             shared.verify()
-            note(
+            print_note(
                 "Records that the run summed judge its head too well, and choose the wrong mixture: pass only records that it did not sum"
             )
-        records = self._records(shared.spec.question.classes if shared is not None else None)
-        found = self._summed(records)
+        records = self._load_records(shared.spec.question.classes if shared is not None else None)
+        found = self._sum_records(records)
         answer = found.answer
-        head, judging = Calibrated(self._solved(answer)), records.judging
+        head, judging = Calibrated(self._choose_head(answer)), records.judging
         values: dict[str, Any] = {"records": answer.records, "classes": len(records.classes)}
         if (keys := [*records.classes]) != [f"class-{index}" for index in range(len(keys))]:
             values["class_keys"] = keys  # in the order of the head's columns
@@ -108,25 +116,28 @@ class Fitting:
 
             assert judging is not None  # `_check_options` requires --held-out
             assert records.choosing is not None
-            own, choosing = Records(*_joined(records.fitted)), Records(*records.choosing)
+            own, choosing = Records(*_join_parts(records.fitted)), Records(*records.choosing)
             head = Calibrated(shared.personalise(own, choosing))
-            values["accuracy_of_the_shared_head"] = _judged(shared.calibrated, judging).accuracy
+            values["accuracy_of_the_shared_head"] = _judge_head(shared.calibrated, judging).accuracy
             values["own_weight"] = getattr(head.head, "weight", None)
-        head = self._changed(head, records, judging)
+        head = self._apply_options(head, records, judging)
         seen = None
         if judging is not None:
-            seen = _judged(head, judging)
+            seen = _judge_head(head, judging)
             head = Calibrated(head.head, temperature=seen.temperature)
         elif self._has_log_odds:
             head = replace(head, temperature=1.0)
         else:
-            note(
+            print_note(
                 "No hold-out set: the accuracy is unknown, and the scores are not probabilities. Pass --held-out 0.2"
             )
-        _save(self.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
+        _save_output(self.output, save(head.arrays, {HEAD_METADATA: json.dumps(head.notes)}))
         values["empty_classes"] = list(head.head.empty_classes)
-        if self.head not in DERIVED and self.personal is None and answer.ridge is not None:
-            values |= {"ridge": answer.ridge, "chosen_by": _CHOSEN.get(answer.chosen_by, answer.chosen_by)}
+        if self.head not in DERIVED_HEADS and self.personal is None and answer.ridge is not None:
+            values |= {
+                "ridge": answer.ridge,
+                "chosen_by": _CRITERION_NAMES.get(answer.chosen_by, answer.chosen_by),
+            }
             if answer.solution is not None:
                 values |= {"effective_dof": answer.solution.dof, "condition": answer.solution.condition}
         values["saved"] = str(self.output)
@@ -138,15 +149,15 @@ class Fitting:
                 "calibration_error": float(seen.calibration_errors[seen.best]),
             }
         if self.report is not None:
-            page = _page(self.head, found, head, seen, personal=self.personal is not None)
-            _save(self.report, page.encode())
+            page = _render_report(self.head, found, head, seen, personal=self.personal is not None)
+            _save_output(self.report, page.encode())
             values["report"] = str(self.report)
         return values
 
     def _check_options(self) -> None:
-        if self.head not in HEADS:
-            raise Misuse(f"unknown head {self.head!r}: expected {', '.join(HEADS)}")
-        if self.ridge is not None and self.head in {*DERIVED, "ccvr"}:
+        if self.head not in HEAD_KINDS:
+            raise Misuse(f"unknown head {self.head!r}: expected {', '.join(HEAD_KINDS)}")
+        if self.ridge is not None and self.head in {*DERIVED_HEADS, "ccvr"}:
             raise Misuse(f"a head of {self.head} has no λ: leave out --ridge")
         if self.personal is not None and self.head != "ffc":
             raise Misuse("--personal mixes FFC's sums: leave out --head")
@@ -154,7 +165,7 @@ class Fitting:
             raise Misuse("--personal: λ and the class shares are the result's: leave out --ridge and --prior")
         if self.personal is not None and not isinstance(self.held_out, float):
             raise Misuse("--personal needs --held-out SHARE: these records choose the mixture")
-        if self.report is not None and lacks("matplotlib", "torch"):
+        if self.report is not None and lacks_modules("matplotlib", "torch"):
             raise Misuse("--report needs an extra: pip install 'veilsum[training]'")
 
     def _check_outputs(self) -> None:
@@ -176,7 +187,7 @@ class Fitting:
         if self.report is not None and os.path.realpath(self.report) == os.path.realpath(self.output):
             raise Misuse("--report and --output name the same file")
 
-    def _records(self, classes: Sequence[str] | None) -> Loaded:
+    def _load_records(self, classes: Sequence[str] | None) -> Loaded:
         """Read and divide all files; `classes` default to those of the labels. Raises Misuse if the files do not fit together."""
         moments = None
         if self.standardise is not None:
@@ -195,16 +206,18 @@ class Fitting:
             labels, usable = each.usable(classes)
             skipped = len(each) - np.count_nonzero(usable)
             if skipped == len(each):
-                raise Misuse(f"{path} has no usable record: {_UNUSABLE}")
+                raise Misuse(f"{path} has no usable record: {_UNUSABLE_ROWS}")
             if skipped:
-                note(f"{path}: skipped {skipped} unusable row{'' if skipped == 1 else 's'} ({_UNUSABLE})")
+                print_note(
+                    f"{path}: skipped {skipped} unusable row{'' if skipped == 1 else 's'} ({_UNUSABLE_ROWS})"
+                )
             parts.append((each.features[usable], labels[usable]))
             ids.append(None if each.ids is None else [*compress(each.keys, usable)])
         if isinstance(self.held_out, Path):
             return Loaded(parts[:-1], None, parts[-1], dim, classes)
-        return Loaded(*self._divided(parts, ids), dim, classes)
+        return Loaded(*self._divide_records(parts, ids), dim, classes)
 
-    def _divided(
+    def _divide_records(
         self, parts: list[Part], ids: list[list[bytes] | None]
     ) -> tuple[list[Part], Part | None, Part | None]:
         """Divide records by the hold-out share into those to fit, those that choose a mixture, and the hold-out set."""
@@ -213,65 +226,77 @@ class Fitting:
             return parts, None, None
         # Records that choose a mixture can't judge it as well.
         bounds = [share] if self.personal is None else [share / 2, share]
-        divided = [divide(*part, named, bounds) for part, named in zip(parts, ids, strict=True)]
+        divided = [divide_records(*part, named, bounds) for part, named in zip(parts, ids, strict=True)]
         *held, fitted = zip(*divided, strict=True)
-        *choosing, judging = map(_joined, held)
+        *choosing, judging = map(_join_parts, held)
         if not sum(len(y) for _, y in fitted):
             raise Misuse(f"--held-out {share:g} leaves no records to fit: use a smaller share")
         if not all(len(y) for _, y in (*choosing, judging)):
             raise Misuse(f"--held-out {share:g} holds out no record: use a larger share, or a file")
         return [*fitted], choosing[0] if choosing else None, judging
 
-    def _summed(self, records: Loaded) -> Alone:
+    def _sum_records(self, records: Loaded) -> Alone:
         bandwidth = None
         if self.head == "random-features" and "bandwidth" not in self.parameters:
-            means = self._sum(records, FFC(bias=False)).statistics
+            means = self._sum_statistic(records, FFC(bias=False)).statistics
             bandwidth = suggested_bandwidth(cast("FFCStatistics", means))
-        return self._sum(records, self._statistic(bandwidth))
+        return self._sum_statistic(records, self._make_statistic(bandwidth))
 
-    def _sum(self, records: Loaded, statistic: Statistic) -> Alone:
+    def _sum_statistic(self, records: Loaded, statistic: Statistic) -> Alone:
         _check_memory(records, statistic)
-        return alone(
+        return solve_alone(
             records.dim,
             len(records.classes),
             statistic,
             records.fitted,
             normalise=True,
             ridge="gcv" if self.ridge is None else self.ridge,
-            publish=(cast("Literal['lda', 'ncm']", self.head),) if self.head in DERIVED else (),
-            ccvr=self._ccvr if isinstance(statistic, CCVR) else None,
+            publish=(cast("Literal['lda', 'ncm']", self.head),) if self.head in DERIVED_HEADS else (),
+            ccvr=self._ccvr_parameters if isinstance(statistic, CCVR) else None,
         )
 
-    def _solved(self, answer: Answer) -> Head:
-        if self.head not in DERIVED:
+    def _choose_head(self, answer: Answer) -> Head:
+        if self.head not in DERIVED_HEADS:
             assert answer.head is not None  # without a head, an exact sum raises
             return answer.head
         if self.head in answer.documents:
-            raise CalibrationError(f"no head of {self.head}: {answer.documents[self.head].notes[REFUSED]}")
+            raise CalibrationError(
+                f"no head of {self.head}: {answer.documents[self.head].notes[REFUSED_NOTE]}"
+            )
         return answer.heads[self.head]
 
-    def _statistic(self, bandwidth: float | None) -> Statistic:
+    def _make_statistic(self, bandwidth: float | None) -> Statistic:
         """Return the statistic to sum. Raises Misuse for parameters that the head does not have."""
         try:
             if self.head == "random-features":
-                given = self._known("size", "bandwidth")
+                given = self._known_parameters("size", "bandwidth")
                 width = given.get("bandwidth", bandwidth)
                 assert width is not None
-                return RandomFeaturesFFC(size=int(given.get("size", _SIZE)), bandwidth=float(width))
+                return RandomFeaturesFFC(
+                    size=int(given.get("size", _RANDOM_FEATURES_SIZE)), bandwidth=float(width)
+                )
             if self.head == "ccvr":
-                _ = self._ccvr
+                _ = self._ccvr_parameters
                 return CCVR()
         except ValidationError as error:
             raise Misuse(f"--parameter: {first_fault(error)}") from error
-        return FFC(bias=bool(self._known(*(() if self.head in DERIVED else ("bias",))).get("bias", 0)))
+        return FFC(
+            bias=bool(
+                self._known_parameters(*(() if self.head in DERIVED_HEADS else ("bias",))).get("bias", 0)
+            )
+        )
 
     @property
-    def _ccvr(self) -> CCVRHead:
+    def _ccvr_parameters(self) -> CCVRHead:
         """The parameters for retraining CCVR's head."""
-        given = {"samples_per_class": 2000, "power": 0.5, **self._known("samples_per_class", "power")}
+        given = {
+            "samples_per_class": 2000,
+            "power": 0.5,
+            **self._known_parameters("samples_per_class", "power"),
+        }
         return CCVRHead(samples_per_class=int(given["samples_per_class"]), power=float(given["power"]))
 
-    def _known(self, *names: str) -> Mapping[str, float]:
+    def _known_parameters(self, *names: str) -> Mapping[str, float]:
         if strange := sorted({*self.parameters} - {*names}):
             raise Misuse(
                 f"{self.head} has no parameter {', '.join(strange)}; it has: {', '.join(names) or 'none'}"
@@ -283,15 +308,15 @@ class Fitting:
         """Whether the head's scores are log-odds without a fitted temperature."""
         return self.head in LOG_ODDS and not self.unit_columns
 
-    def _changed(self, head: Calibrated, records: Loaded, judging: Part | None) -> Calibrated:
+    def _apply_options(self, head: Calibrated, records: Loaded, judging: Part | None) -> Calibrated:
         """Apply `--unit-columns` and `--prior`."""
         found = head.head.with_unit_columns() if self.unit_columns else head.head
         temperature = None
         if self.prior is not None:
             if judging is not None:
-                temperature = _judged(Calibrated(found), judging).temperature
+                temperature = _judge_head(Calibrated(found), judging).temperature
                 if not isinstance(self.held_out, Path):
-                    note(
+                    print_note(
                         "The hold-out set has the records' class shares, not those of --prior: "
                         "where the head is used, accuracy and calibration error differ"
                     )
@@ -301,17 +326,17 @@ class Fitting:
                 raise Misuse(
                     "--prior needs log-odds: pass --held-out, which finds the temperature at which scores are"
                 )
-            counts = np.bincount(_joined(records.fitted)[1], minlength=len(records.classes))
-            prior = np.ones(len(counts)) if self.prior == "uniform" else _numbers(Path(self.prior))
+            counts = np.bincount(_join_parts(records.fitted)[1], minlength=len(records.classes))
+            prior = np.ones(len(counts)) if self.prior == "uniform" else _read_numbers(Path(self.prior))
             found = found.with_prior(counts, prior, temperature=temperature)
         return head if found is head.head else replace(head, head=found, temperature=temperature)
 
 
 def _check_memory(records: Loaded, statistic: Statistic) -> None:
     """Raise Misuse if the sums, which are held in several forms at once, exceed this machine's memory."""
-    width = statistic.width(records.dim)
+    width = statistic.width_for(records.dim)
     classes = len(records.classes)
-    numbers = 2 * statistic.elements(records.dim, classes) + width * (classes + 2 * width)
+    numbers = 2 * statistic.elements_for(records.dim, classes) + width * (classes + 2 * width)
     needed, there = 8 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise Misuse(
@@ -320,28 +345,30 @@ def _check_memory(records: Loaded, statistic: Statistic) -> None:
         )
 
 
-def _joined(parts: Sequence[Part]) -> Part:
+def _join_parts(parts: Sequence[Part]) -> Part:
     features, labels = zip(*parts, strict=True)
     return np.concatenate(features), np.concatenate(labels)
 
 
-def _judged(head: Calibrated, records: Part) -> Reliability:
+def _judge_head(head: Calibrated, records: Part) -> Reliability:
     """Judge a head at its temperature, or else at the one that these records give."""
     given = None if head.temperature is None else [head.temperature]
     return Reliability.of(head.head, *records, normalise=head.head.scales, temperatures=given)
 
 
-def _page(name: str, found: Alone, head: Calibrated, seen: Reliability | None, *, personal: bool) -> str:
-    """Render the report on a head, one of `HEADS`, as a self-contained HTML page.
+def _render_report(
+    name: str, found: Alone, head: Calibrated, seen: Reliability | None, *, personal: bool
+) -> str:
+    """Render the report on a head, one of `HEAD_KINDS`, as a self-contained HTML page.
 
     `seen` is the head's evaluation on the hold-out set, or None. `personal` is whether a result's pooled sums were mixed in.
     """
-    answer, ridge = found.answer, None if name in DERIVED or personal else found.answer.ridge
+    answer, ridge = found.answer, None if name in DERIVED_HEADS or personal else found.answer.ridge
     grid, errors = answer.grid, answer.errors
     compared = np.zeros(0, bool) if ridge is None or grid is None or errors is None else np.isfinite(errors)
     values: dict[str, Any] = {
         "name": name,
-        "title": HEADS[name],
+        "title": HEAD_KINDS[name],
         "personal": personal,
         "records": answer.records,
         "classes": head.head.classes,
@@ -356,7 +383,7 @@ def _page(name: str, found: Alone, head: Calibrated, seen: Reliability | None, *
         values["curve"] = plots.ridge_curve(grid[compared], errors[compared], ridge)
     if (V := getattr(found.statistics, "V", None)) is not None:
         values["eigenvalues"] = np.linalg.eigvalsh(V)
-        values["spectrum"] = plots.eigenvalues(values["eigenvalues"], ridge)
+        values["spectrum"] = plots.draw_eigenvalues(values["eigenvalues"], ridge)
     if seen is not None and seen.records:
         values |= {
             "seen": seen,
@@ -364,12 +391,12 @@ def _page(name: str, found: Alone, head: Calibrated, seen: Reliability | None, *
             "error_before": seen.calibration_errors[int(np.abs(np.log(seen.temperatures)).argmin())],
             "reliability": plots.reliability_diagram(*seen.diagram),
             "recalls": plots.class_recalls(seen.recalls, seen.confusion.sum(axis=1)),
-            "rows": list(_rows(seen)),
+            "rows": list(_class_rows(seen)),
         }
-    return plots.page("veilsum.cli.calibrating", **values)
+    return plots.render_page("veilsum.cli.calibrating", **values)
 
 
-def _rows(seen: Reliability) -> Iterator[tuple[Any, ...]]:
+def _class_rows(seen: Reliability) -> Iterator[tuple[Any, ...]]:
     """Yield each class with its records, its recall, the class most often predicted instead, and how often."""
     counts = seen.confusion.sum(axis=1)
     wrong = seen.confusion - np.diag(np.diagonal(seen.confusion))
@@ -378,14 +405,14 @@ def _rows(seen: Reliability) -> Iterator[tuple[Any, ...]]:
         yield label, counts[label], seen.recalls[label], taken, wrong[label, taken]
 
 
-def _numbers(path: Path) -> Floats:
+def _read_numbers(path: Path) -> Floats:
     try:
         return np.atleast_1d(np.loadtxt(path))
     except (OSError, ValueError) as error:
         raise Misuse(f"--prior {path}: expected 'uniform', or a text file of numbers: {error}") from error
 
 
-def _save(output: Path, content: bytes) -> None:
+def _save_output(output: Path, content: bytes) -> None:
     """Replace a file, or the target of a link, with a file of mode 0600; write to a pipe or device directly."""
     output.parent.mkdir(parents=True, exist_ok=True)
     target = Path(os.path.realpath(output))

@@ -8,8 +8,8 @@ import typer
 
 from veilsum.cli import names
 from veilsum.cli.commands import study
-from veilsum.cli.console import JSON, clock, note, say
-from veilsum.cli.options import Ca, Connect, at_coordinator, reporting
+from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_values
+from veilsum.cli.options import Ca, Connect, at_coordinator, report_errors
 from veilsum.protocol.errors import Misuse
 
 app = typer.Typer(help="Sign a federation's list of members and its studies.", no_args_is_help=True)
@@ -17,7 +17,7 @@ app.add_typer(study.app, name="study")
 
 
 @app.command()
-@reporting
+@report_errors
 def new(folder: Annotated[Path, typer.Argument(help="Folder for the key; created.")]) -> None:
     """Create a federation: the admin's key. Its public key is the federation's id, and members pin it.
 
@@ -28,11 +28,13 @@ def new(folder: Annotated[Path, typer.Argument(help="Folder for the key; created
 
     admin = create_admin(folder)
     key = admin.public
-    say({"federation": key.hex(), "fingerprint": fingerprint(key), "folder": str(folder)}, "Federation")
+    print_values(
+        {"federation": key.hex(), "fingerprint": fingerprint(key), "folder": str(folder)}, "Federation"
+    )
 
 
 @app.command()
-@reporting
+@report_errors
 def roster(
     draft: Annotated[Path, typer.Argument(help="The roster's draft, a JSON file; created or changed.")],
     folder: Annotated[
@@ -65,13 +67,13 @@ def roster(
     """
     from veilsum.cli import admin
 
-    old = admin.Draft.load(draft) if draft.exists() else None
+    old = admin.Draft.load_draft(draft) if draft.exists() else None
     if coordinator is None and old is None and url is not None:
-        from veilsum.cli.remote import operator
+        from veilsum.cli.remote import open_operator
 
-        with operator(url, ca=ca) as client:
+        with open_operator(url, ca=ca) as client:
             coordinator = client.coordinator().public_key
-    changed = admin.revised(
+    changed = admin.revise_draft(
         old,
         name=name,
         coordinator=coordinator,
@@ -83,8 +85,8 @@ def roster(
         revoked=revoke or (),
     )
     target = None if folder is None else admin.signed_path(draft)
-    signed = None if folder is None else changed.sign(admin.load_admin(folder))
-    changed.save(draft)
+    signed = None if folder is None else changed.sign_roster(admin.load_admin(folder))
+    changed.save_draft(draft)
     values: dict[str, Any] = {
         "draft": str(draft),
         "number": changed.number,
@@ -98,7 +100,7 @@ def roster(
             "hash": signed.hash.hex(),
             "next": f"veilsum admin publish {target}",
         }
-    say(values, "Roster, not signed" if signed is None else "Roster, signed")
+    print_values(values, "Roster, not signed" if signed is None else "Roster, signed")
 
 
 @app.command()
@@ -132,11 +134,11 @@ def publish(
             else:
                 view = client.publish_study(each)
                 published.append({"study": view.name, "version": view.version, "hash": view.study})
-    if JSON.get():
-        say({"federation": read[0].federation.hex(), "published": published})
+    if JSON_OUTPUT.get():
+        print_values({"federation": read[0].federation.hex(), "published": published})
         return
     for values in published:
-        say(values, "Published")
+        print_values(values, "Published")
 
 
 @app.command()
@@ -179,7 +181,7 @@ def close(
         except PeerFault as fault:
             if context is None or fault.cause is not Cause.NOT_FOUND:
                 raise
-            say(_close_unknown(client, context, admin), "Round that the coordinator does not know")
+            print_values(_close_unknown(client, context, admin), "Round that the coordinator does not know")
             return
         known = known or client.roster(view.federation)
         attempt = Attempt(
@@ -188,13 +190,13 @@ def close(
             client.manifest(view.cohort),
             client.opening(name),
         )
-        _check(attempt, context or view.context)
+        _check_attempt(attempt, context or view.context)
         latest_end_s = attempt.opening.terms.latest_end_s
         values: dict[str, Any] = {
             "round": name,
             "study": attempt.spec.name,
             "step": attempt.spec.step,
-            "latest_end": clock(latest_end_s),
+            "latest_end": format_time(latest_end_s),
             "reported": list(view.reported),
             "silent": list(view.waiting_for),
             "reports": f"{len(view.reported)} of {view.reports_min} needed to end it without the admin",
@@ -202,18 +204,18 @@ def close(
         }
         if admin is None:
             values["state"] = view.state
-            note("Not signed: the admin closes it with --folder ADMIN.")
+            print_note("Not signed: the admin closes it with --folder ADMIN.")
         else:
             if admin.public != known.federation:
                 raise Misuse(f"{folder} holds another federation's admin key")
             if time.time() < latest_end_s:
-                raise Misuse(f"the round can be closed after its latest end, {clock(latest_end_s)}")
-            if (end := RunEnd.of(view)) is not None and end.repeatable:
+                raise Misuse(f"the round can be closed after its latest end, {format_time(latest_end_s)}")
+            if (end := RunEnd.of_round(view)) is not None and end.repeatable:
                 raise Misuse(
                     f"closed here, the records of round {name} would be lost: {end.next_for_operator(view)}"
                 )
-            values["state"] = client.close_lost(name, Lost.make(admin, context=attempt.context)).state
-    say(values, "Round past its latest end")
+            values["state"] = client.close_lost(name, Lost.make_signed(admin, context=attempt.context)).state
+    print_values(values, "Round past its latest end")
 
 
 def _close_unknown(client: Any, context: str, admin: Any) -> dict[str, Any]:
@@ -227,14 +229,14 @@ def _close_unknown(client: Any, context: str, admin: Any) -> dict[str, Any]:
         "state": "unknown to the coordinator",
     }
     if admin is None:
-        note("Not signed: the admin closes it with --folder ADMIN.")
+        print_note("Not signed: the admin closes it with --folder ADMIN.")
     else:
-        client.close_unknown(admin.public.hex(), Lost.make(admin, context=bytes.fromhex(context)))
+        client.close_unknown(admin.public.hex(), Lost.make_signed(admin, context=bytes.fromhex(context)))
         values["state"] = "lost"
     return values
 
 
-def _check(attempt: Any, context: str) -> None:
+def _check_attempt(attempt: Any, context: str) -> None:
     """Check that roster, study, manifest and opening belong together. Raises Misuse or PeerFault."""
     from veilsum.protocol.attempt import check_manifest, check_study
 

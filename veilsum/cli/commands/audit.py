@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilsum.cli.console import say
+from veilsum.cli.console import print_values
 from veilsum.cli.names import public_key
 from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
@@ -28,10 +28,12 @@ def export(
 ) -> None:
     """Fetch the whole log into a file, with its signed head."""
     with connect() as client:
-        page = _fetch(client)
+        page = _fetch_log(client)
     output.write_text(page.model_dump_json(indent=1) + "\n", "utf-8")
     head = f"{page.head.number}:{page.head.head}"
-    say({"log": str(output), "entries": len(page.entries), "head": head}, "Audit log, not yet verified")
+    print_values(
+        {"log": str(output), "entries": len(page.entries), "head": head}, "Audit log, not yet verified"
+    )
 
 
 @app.command()
@@ -52,34 +54,34 @@ def verify(
     ] = None,
 ) -> None:
     """Check the hash chain from its first entry, and that it contains each given head. Keep the head that this prints."""
-    known = tuple(map(_noted, head or ()))
+    known = tuple(map(_parse_head, head or ()))
     if log is not None:
         if key is None:
             raise Misuse("a file is checked with --coordinator-key: rosters name it")
-        page, signer = _load(log), key
+        page, signer = _load_log(log), key
     else:
         with connect() as client:
-            page, signer = _fetch(client), key or client.coordinator().public_key
-    end = check(page, bytes.fromhex(public_key(signer)), known)
+            page, signer = _fetch_log(client), key or client.coordinator().public_key
+    end = check_log(page, bytes.fromhex(public_key(signer)), known)
     values = {
         "entries": len(page.entries),
         "complete": True,
         "noted_heads_found": len(known),
         "head": f"{end.number}:{end.head}",
     }
-    say(values, "Audit log")
+    print_values(values, "Audit log")
 
 
-def check(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()) -> "End":
+def check_log(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()) -> "End":
     """Check a whole log against its own head and earlier ones.
 
     Raises:
         PeerFault: audit-broken, naming what does not fit; bad-signature if the head is not the coordinator's.
     """
-    from veilsum.protocol.audit import End, check_end, follow
+    from veilsum.protocol.audit import End, check_end, follow_entries
 
     page.head.verify(coordinator)
-    end = follow(page.entries)
+    end = follow_entries(page.entries)
     check_end(end, page.head.end)
     for each in known:
         shown = page.entries[each.number - 1] if 0 < each.number <= end.number else None
@@ -87,20 +89,20 @@ def check(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()) ->
     return end
 
 
-def _fetch(client: "Operator") -> "AuditPage":
+def _fetch_log(client: "Operator") -> "AuditPage":
     """Fetch the whole log. Raises PeerFault(audit-broken) if its pages do not follow each other."""
-    from veilsum.protocol.audit import START, AuditEntry, AuditPage, follow
+    from veilsum.protocol.audit import EMPTY_LOG_END, AuditEntry, AuditPage, follow_entries
 
-    entries, end = list[AuditEntry](), START
+    entries, end = list[AuditEntry](), EMPTY_LOG_END
     while True:
         page = client.audit(end.number)
-        end = follow(page.entries, end)
+        end = follow_entries(page.entries, end)
         entries.extend(page.entries)
         if not page.entries or end.number >= page.head.number:
             return AuditPage(entries=tuple(entries), head=page.head)
 
 
-def _load(path: Path) -> "AuditPage":
+def _load_log(path: Path) -> "AuditPage":
     from pydantic import ValidationError
 
     from veilsum.protocol.audit import AuditPage
@@ -111,7 +113,7 @@ def _load(path: Path) -> "AuditPage":
         raise Misuse(f"{path} is not an audit log: `veilsum operator audit export` writes one") from error
 
 
-def _noted(text: str) -> "End":
+def _parse_head(text: str) -> "End":
     from veilsum.protocol.audit import End
 
     match = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text)

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import say
-from veilsum.cli.options import IdColumn, Standardise, reporting
+from veilsum.cli.console import print_values
+from veilsum.cli.options import IdColumn, Standardise, report_errors
 from veilsum.protocol.errors import Misuse
 
 
-@reporting
+@report_errors
 def calibrate(
     features: Annotated[list[Path], typer.Argument(help="Features and labels, one file or several.")],
     head: Annotated[
@@ -57,7 +57,7 @@ def calibrate(
     fitting = Fitting(
         files=features,
         head=head,
-        parameters=_parsed(parameter or ()),
+        parameters=_parse_parameters(parameter or ()),
         ridge=ridge,
         output=output,
         held_out=held_out_from(held_out),
@@ -68,10 +68,10 @@ def calibrate(
         standardise=standardise,
         id_column=id_column,
     )
-    say(fitting.run(), "Head")
+    print_values(fitting.run_fit(), "Head")
 
 
-def _parsed(given: "list[str] | tuple[()]") -> dict[str, float]:
+def _parse_parameters(given: "list[str] | tuple[()]") -> dict[str, float]:
 
     values: dict[str, float] = {}
     for each in given:

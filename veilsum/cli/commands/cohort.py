@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilsum.cli import names
-from veilsum.cli.console import notes
+from veilsum.cli.console import note_printer
 from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
 
@@ -45,11 +45,11 @@ def wanted_study(client: "Operator", study: str, federation: str | None) -> "tup
         if federation is not None and names.federation_id(federation) != signed.federation.hex():
             raise Misuse(f"{path} is a study of another federation, {signed.federation.hex()}")
         return find_study(client, signed.federation.hex(), signed.hash.hex()), signed.federation.hex()
-    name = _only(client) if federation is None else names.federation_id(federation)
+    name = _only_federation(client) if federation is None else names.federation_id(federation)
     return find_study(client, name, study), name
 
 
-def _only(client: "Operator") -> str:
+def _only_federation(client: "Operator") -> str:
     found = client.coordinator().federations
     if not found:
         raise Misuse("the coordinator has no federation: publish its roster first")
@@ -80,39 +80,39 @@ def open_(
     ] = None,
 ) -> None:
     """Open a cohort for one run of a study. Members that approved the study enrol by themselves."""
-    from veilsum.cli.round_view import show
+    from veilsum.cli.round_view import show_view
     from veilsum.cli.running import this_month
 
     with connect() as client:
         found, of = wanted_study(client, study, federation)
         context = None if repeats is None else names.digest(repeats)
-        show(client.open_cohort(of, found.study, period or this_month(), context))
+        show_view(client.open_cohort(of, found.study, period or this_month(), context))
 
 
 @app.command()
 @at_coordinator(token=False)
 def status(connect: Connect, cohort: CohortId) -> None:
     """Show the enrolled members, and the sizes that follow from their number."""
-    from veilsum.cli.round_view import show
+    from veilsum.cli.round_view import show_view
 
     name = names.cohort_id(cohort)
     with connect() as client:
-        show(client.cohort(name))
+        show_view(client.cohort(name))
 
 
 @app.command()
 @at_coordinator(token=False)
 def watch(connect: Connect, cohort: CohortId) -> None:
     """Follow enrolment to its end. Exits with 1 unless the cohort was formed."""
-    from veilsum.cli.remote import changes
-    from veilsum.cli.round_view import line, show
+    from veilsum.cli.remote import watch_changes
+    from veilsum.cli.round_view import progress_line, show_view
 
     name = names.cohort_id(cohort)
     with connect() as client:
-        tell, views = notes(), changes(lambda after: client.cohort(name, after))
+        tell, views = note_printer(), watch_changes(lambda after: client.cohort(name, after))
         while (view := next(views)).state == "enrolling":
-            tell(line(view))
-    show(view)
+            tell(progress_line(view))
+    show_view(view)
     if view.state != "formed":
         raise typer.Exit(1)
 
@@ -121,8 +121,8 @@ def watch(connect: Connect, cohort: CohortId) -> None:
 @at_coordinator(token=True)
 def close(connect: Connect, cohort: CohortId) -> None:
     """End enrolment now, with the members enrolled so far."""
-    from veilsum.cli.round_view import show
+    from veilsum.cli.round_view import show_view
 
     name = names.cohort_id(cohort)
     with connect() as client:
-        show(client.close_cohort(name))
+        show_view(client.close_cohort(name))

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import JSON, need, note, say
-from veilsum.cli.options import reporting
+from veilsum.cli.console import JSON_OUTPUT, print_note, print_values, require_extras
+from veilsum.cli.options import report_errors
 
 
-@reporting
+@report_errors
 def demo(
     output: Annotated[
         Path, typer.Option(help="A folder used only by the demo; an earlier demo there is replaced.")
@@ -34,19 +34,19 @@ def demo(
     Exits with 1 if they differ, or if the head did not improve.
     """
     began_s = time.perf_counter()
-    need("the demo", "service", "training")
+    require_extras("the demo", "service", "training")
     from rich.console import Console
 
     from veilsum.cli.demo.plan import DemoPlan
-    from veilsum.cli.demo.run import print_table, run
+    from veilsum.cli.demo.run import print_table, run_demo
     from veilsum.cli.demo.screen import Screen
 
-    facts, folder = run(DemoPlan(seed, withhold=withhold), output, Screen(), keep=keep, began_s=began_s)
-    if JSON.get():
-        say(facts.summary())
+    facts, folder = run_demo(DemoPlan(seed, withhold=withhold), output, Screen(), keep=keep, began_s=began_s)
+    if JSON_OUTPUT.get():
+        print_values(facts.summary_values())
     else:
         print_table(facts, folder, Console(highlight=False))
     for fault in facts.faults:
-        note(f"veilsum: {fault}")
+        print_note(f"veilsum: {fault}")
     if facts.faults:
         raise typer.Exit(1)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.cli.console import JSON, clock, note, say, table
+from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_table, print_values
 from veilsum.cli.names import public_key
-from veilsum.cli.options import DEFAULT_URL, Ca, IdColumn, Url, reporting
+from veilsum.cli.options import DEFAULT_URL, Ca, IdColumn, Url, report_errors
 from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import COMMAND_RETRY_S, STUDIES_POLL_S
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Contribute sums over your own records.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="The identity's folder (`veilsum member new`).")]
-_PIN, _APPROVALS = "admin-key", "approvals.json"
+_PIN_FILE, _APPROVALS_FILE = "admin-key", "approvals.json"
 
 
 @app.command()
-@reporting
+@report_errors
 def new(
     folder: Annotated[Path, typer.Argument(help="The identity's folder; created.")],
     member: Annotated[str, typer.Option(help="The member's id: a-z, 0-9 and '-'.")],
@@ -49,10 +49,10 @@ def new(
     """
     from client_sdk import Identity
 
-    key = None if admin_key is None else pinned(folder, admin_key)
-    made = _existing(folder, member) or Identity.create(folder, member)
+    key = None if admin_key is None else find_admin_key(folder, admin_key)
+    made = _find_identity(folder, member) or Identity.create(folder, member)
     if key is not None:
-        pin(made.folder, key)
+        pin_admin_key(made.folder, key)
     values = {
         "member": made.member,
         "public_key": made.public.hex(),
@@ -60,10 +60,10 @@ def new(
         "folder": str(made.folder),
         "if_lost": "a new folder doesn't know which records were summed: leave them out by hand",
     }
-    say(values, "Identity")
+    print_values(values, "Identity")
 
 
-def _existing(folder: Path, member: str) -> "Identity | None":
+def _find_identity(folder: Path, member: str) -> "Identity | None":
     from client_sdk import Identity
     from veilsum.system.key_files import IDENTITY_KEY
 
@@ -75,18 +75,18 @@ def _existing(folder: Path, member: str) -> "Identity | None":
     return found
 
 
-def pin(folder: Path, key: str) -> None:
+def pin_admin_key(folder: Path, key: str) -> None:
     """Pin the admin's public key in an identity's folder. Raises Misuse if another key is pinned."""
     from veilsum.system.files import write_durably
 
-    given = pinned(folder, key)
-    if not (folder / _PIN).exists():
-        write_durably(folder / _PIN, f"{given}\n".encode())
+    given = find_admin_key(folder, key)
+    if not (folder / _PIN_FILE).exists():
+        write_durably(folder / _PIN_FILE, f"{given}\n".encode())
 
 
-def pinned(folder: Path, given: str | None) -> str:
+def find_admin_key(folder: Path, given: str | None) -> str:
     """Return the admin's public key, given or pinned. Raises Misuse if it is missing, or if the two differ."""
-    path = folder / _PIN
+    path = folder / _PIN_FILE
     kept = public_key(path.read_text("utf-8", "replace").strip()) if path.exists() else None
     key = kept if given is None else public_key(given)
     if key is None:
@@ -99,7 +99,7 @@ def pinned(folder: Path, given: str | None) -> str:
 
 
 @app.command()
-@reporting
+@report_errors
 def join(
     folder: Folder,
     data: Annotated[
@@ -157,11 +157,11 @@ def join(
     from client_sdk.store import Store
     from veilsum.calibration import CalibrationError
     from veilsum.cli.features import Moments, held_out_from, read_records
-    from veilsum.cli.remote import certificate, naming, trust
+    from veilsum.cli.remote import client_certificate, name_address, verify_argument
     from veilsum.system.files import make_folder
 
     identity = Identity.load(folder)
-    key, store = pinned(folder, admin_key), Store(identity.folder)
+    key, store = find_admin_key(folder, admin_key), Store(identity.folder)
     results = output or identity.folder / "results"
     make_folder(results)
     if not os.access(
@@ -171,42 +171,49 @@ def join(
             f"results can't be saved in {results}: no permission to write there; choose another --output"
         )
 
-    def opened(policy: Policy) -> Member:
-        return Member(url, identity, policy, progress=_teller(), verify=trust(ca), cert=certificate())
+    def open_member(policy: Policy) -> Member:
+        return Member(
+            url,
+            identity,
+            policy,
+            progress=_progress_printer(),
+            verify=verify_argument(ca),
+            cert=client_certificate(),
+        )
 
-    with naming(url):
+    with name_address(url):
         kept_out = None if held_out == "0" else held_out_from(held_out)
         share = kept_out if isinstance(kept_out, float) else 0.0
-        moments = None if standardise is None else Moments.load(standardise)
+        moments = None if standardise is None else Moments.load_moments(standardise)
         records = read_records(data, id_column, held_out=share, moments=moments)
         if records.ids is None:
-            note(
+            print_note(
                 f"{data} has no ids: all of it counts as one record, which one run takes. Add ids to contribute new records later."
             )
         judges = read_records(kept_out, id_column, moments=moments) if isinstance(kept_out, Path) else None
         given = Policy(admin_key=key, approved=approve or (), mu_budget=mu_budget, epsilon_max=epsilon_max)
-        with opened(given) as member:
-            agreed = _approved(member, given, records, identity.folder)
+        with open_member(given) as member:
+            agreed = _approve_studies(member, given, records, identity.folder)
             if standardise is not None:
                 _check_extractor(member, agreed, standardise)
-            pin(identity.folder, key)
-        with opened(replace(given, approved=agreed)) as member:
-            missed = _unexported(store)
+            pin_admin_key(identity.folder, key)
+        with open_member(replace(given, approved=agreed)) as member:
+            missed = _load_unexported(store)
             joined = () if missed and once else member.join(records, once=once)
             for result in itertools.chain(missed, joined):
                 judged = result
                 try:
                     judged = member.judge(result, records, held_out=judges)
                 except (CalibrationError, Misuse) as error:  # the data are not those of the run
-                    note(f"The head was not judged: {error}")
-                _keep(store, judged, results)
-                store.exported(result.record.round)
+                    print_note(f"The head was not judged: {error}")
+                _save_result(store, judged, results)
+                store.mark_exported(result.record.round)
 
 
 def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments: Path) -> None:
     """Refuse moments that an approved study does not name as its extractor (Misuse)."""
     digest = hashlib.sha256(moments.read_bytes()).hexdigest()
-    for view in _current(member):
+    for view in _newest_studies(member):
         content = member.study(view.study)
         if content.approval.hex() in agreed and content.question.extractor != digest:
             raise Misuse(
@@ -215,7 +222,7 @@ def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments
             )
 
 
-def _approved(
+def _approve_studies(
     member: "Member", given: "Policy", records: "Records", folder: Path
 ) -> "frozenset[bytes | str]":
     """Return the digests of the studies that this member approves: given, approved before, or approved now.
@@ -225,19 +232,19 @@ def _approved(
     from client_sdk.policy import bytes_of
     from veilsum.system.files import write_durably
 
-    path = folder / _APPROVALS
-    kept, covered = _approvals(path), False
+    path = folder / _APPROVALS_FILE
+    kept, covered = _read_approvals(path), False
     while True:
         published = dict[str, str]()
-        for view in _current(member):
+        for view in _newest_studies(member):
             content = member.study(view.study)
             published[content.approval.hex()] = content.notes.name
             digest, wanted = content.approval.hex(), given.approves(content)
             if digest not in kept:
                 if not wanted and given.approved:
                     continue
-                _explain(content, records)
-                if not wanted and not _asked(content):
+                _print_explanation(content, records)
+                if not wanted and not _ask_approval(content):
                     continue
                 kept[digest] = content.notes.name
                 write_durably(path, json.dumps(kept, indent=2).encode())
@@ -249,21 +256,23 @@ def _approved(
                 ", ".join(f"{name} ({digest})" for digest, name in published.items())
                 or "none in force by this machine's clock"
             )
-            note(f"No published study has the approval digest {each}. Published: {shown}. Waiting for one.")
+            print_note(
+                f"No published study has the approval digest {each}. Published: {shown}. Waiting for one."
+            )
         if kept and not (covered or given.approved):
             # A round of an expired study may still wait for this member to erase its keys, or to fetch the result.
-            note(
+            print_note(
                 "No study to take part in is published. When one is, run the same command again to approve it."
             )
         if kept or given.approved:
             return frozenset({*kept, *given.approved})
-        if JSON.get() or not sys.stdin.isatty():
+        if JSON_OUTPUT.get() or not sys.stdin.isatty():
             raise Misuse("no study is approved: pass --approve with the digest that the admin told you")
-        note("No study to take part in is published. Waiting for one.")
+        print_note("No study to take part in is published. Waiting for one.")
         time.sleep(STUDIES_POLL_S)
 
 
-def _approvals(path: Path) -> dict[str, str]:
+def _read_approvals(path: Path) -> dict[str, str]:
     """Read the names of studies approved before, by approval digest."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -275,7 +284,7 @@ def _approvals(path: Path) -> dict[str, str]:
         raise Misuse(f"{path} is damaged: remove it, then approve the studies again") from error
 
 
-def _current(member: "Member") -> "Iterator[StudyView]":
+def _newest_studies(member: "Member") -> "Iterator[StudyView]":
     """Return the newest version of each published study, unless it is revoked or expired."""
     newest: dict[str, StudyView] = {}
     for view in member.studies():
@@ -284,30 +293,30 @@ def _current(member: "Member") -> "Iterator[StudyView]":
     return (each for each in newest.values() if not each.revoked and each.expires_s > time.time())
 
 
-def _explain(content: "Content", records: "Records") -> None:
+def _print_explanation(content: "Content", records: "Records") -> None:
     from veilsum import study
 
-    for section in study.explain.explain(content):
-        note(section.heading)
+    for section in study.explain.explain_study(content):
+        print_note(section.heading)
         for sentence in section.sentences:
-            note(f"  {sentence}")
+            print_note(f"  {sentence}")
     _say_usable(content, records)
-    note(f"Approval digest: {content.approval.hex()}")
+    print_note(f"Approval digest: {content.approval.hex()}")
 
 
 def _say_usable(content: "Content", records: "Records") -> None:
     _, usable = records.usable(content.question.classes)
     dim = content.question.dim
     usable &= records.features.shape[1] == dim
-    note(
+    print_note(
         f"{content.notes.name}: of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and {dim:,} numbers that are finite "
         "and not all 0."
     )
 
 
-def _asked(content: "Content") -> bool:
+def _ask_approval(content: "Content") -> bool:
 
-    if JSON.get() or not sys.stdin.isatty():
+    if JSON_OUTPUT.get() or not sys.stdin.isatty():
         raise Misuse(
             f"study {content.notes.name} is not approved, and there is no terminal for the question: check it, then pass "
             f"--approve {content.approval.hex()}"
@@ -315,26 +324,26 @@ def _asked(content: "Content") -> bool:
     return typer.confirm(f"Approve study {content.notes.name}? Each record can be summed once", err=True)
 
 
-def _keep(store: "Store", result: "Result", folder: Path) -> None:
+def _save_result(store: "Store", result: "Result", folder: Path) -> None:
     """Save a result, and report what happened to the records."""
-    from veilsum.cli.round_view import summary
+    from veilsum.cli.round_view import record_values
 
     record = result.record
-    target = _place(result, folder / record.name)
+    target = _result_folder(result, folder / record.name)
     result.save(target)
-    run = store.ledger.run(result.spec.question.digest, record.period)
+    run = store.ledger.find_run(result.spec.question.digest, record.period)
     outcome = {"upload": result.standing, "saved": str(target)}
-    if JSON.get():
-        records = None if run is None else _spent(run)
+    if JSON_OUTPUT.get():
+        records = None if run is None else _spent_values(run)
         judged = None if result.judged is None else result.judged.model_dump(mode="json")
         facts = {"record": record.model_dump(mode="json"), "counted": result.counted}
-        say({**facts, **outcome, "records": records, "judged": judged})
+        print_values({**facts, **outcome, "records": records, "judged": judged})
         return
-    say({**summary(record), **outcome}, "Result, verified")
+    print_values({**record_values(record), **outcome}, "Result, verified")
     if run is not None:
-        say(_spent(run), "Your records")
+        print_values(_spent_values(run), "Your records")
         if result.counted:
-            note("This cannot be repeated: these records are spent.")
+            print_note("This cannot be repeated: these records are spent.")
     if result.head is not None:
         _say_judged(result.judged)
 
@@ -342,29 +351,29 @@ def _keep(store: "Store", result: "Result", folder: Path) -> None:
 def _say_judged(judged: "Judgement | None") -> None:
     """Report the head's accuracy on this member's hold-out records, with a warning if the member's own head is better."""
     if judged is None:
-        note(
+        print_note(
             "No hold-out records: the accuracy on your data is unknown, and the scores are not probabilities."
         )
         return
     own = "" if judged.own_accuracy is None else f"your own head {100 * judged.own_accuracy:.1f} %, "
     count = f"{judged.records:,} record{'' if judged.records == 1 else 's'}"
-    note(f"On your own hold-out set ({count}): {own}the consortium's {100 * judged.accuracy:.1f} %.")
+    print_note(f"On your own hold-out set ({count}): {own}the consortium's {100 * judged.accuracy:.1f} %.")
     if judged.worse:
-        note(
+        print_note(
             "WARNING: on your records the consortium's head is worse than your own. Don't use it before you know why: another "
             "order of classes, another extractor, or a member that contributed false data. Ask the operator."
         )
 
 
-def _unexported(store: "Store") -> "list[Result]":
+def _load_unexported(store: "Store") -> "list[Result]":
     """Load results that were verified but not saved, because this command was killed."""
     from client_sdk import Result
 
-    found = [Result.load(path) for path in store.unexported() if Result.saved_in(path)]
+    found = [Result.load(path) for path in store.unexported_folders() if Result.saved_in(path)]
     return [result for result in found if result.last]
 
 
-def _place(result: "Result", folder: Path) -> Path:
+def _result_folder(result: "Result", folder: Path) -> Path:
     """Return the result's own folder, or the next free one: `2026-11`, then `2026-11.2` for a repeat or a later version of the study."""
     from client_sdk import Result
 
@@ -378,7 +387,7 @@ def _place(result: "Result", folder: Path) -> Path:
     )
 
 
-def _spent(run: "Run") -> dict[str, Any]:
+def _spent_values(run: "Run") -> dict[str, Any]:
     return {
         "rows_used": run.rows,
         "records_spent" if run.state == "spent" else "records_reserved": run.records,
@@ -388,7 +397,7 @@ def _spent(run: "Run") -> dict[str, Any]:
     }
 
 
-def _teller() -> "Callable[[Progress], None]":
+def _progress_printer() -> "Callable[[Progress], None]":
     """Return a function that reports progress on stderr, one line for each change."""
     from client_sdk.progress import Step
 
@@ -408,16 +417,16 @@ def _teller() -> "Callable[[Progress], None]":
         if event.waiting_for:
             parts.append(f"waiting for {', '.join(event.waiting_for)}")
         if event.until_s is not None:
-            parts.append(f"until {clock(event.until_s)}")
+            parts.append(f"until {format_time(event.until_s)}")
         if event.detail:
             parts.append(event.detail)
-        note(", ".join(parts))
+        print_note(", ".join(parts))
 
     return tell
 
 
 @app.command()
-@reporting
+@report_errors
 def ledger(
     folder: Folder,
     give_up: Annotated[
@@ -437,15 +446,20 @@ def ledger(
     """
     from client_sdk import Identity, Member, Policy
     from client_sdk.store import Store
-    from veilsum.cli.remote import certificate, trust
+    from veilsum.cli.remote import client_certificate, verify_argument
 
     identity = Identity.load(folder)
     if (give_up is None) != (period is None):
         raise Misuse("--give-up and --period go together")
     if give_up is not None and period is not None:
-        policy = Policy(admin_key=pinned(folder, None))
+        policy = Policy(admin_key=find_admin_key(folder, None))
         with Member(
-            url, identity, policy, patience_s=COMMAND_RETRY_S, verify=trust(ca), cert=certificate()
+            url,
+            identity,
+            policy,
+            patience_s=COMMAND_RETRY_S,
+            verify=verify_argument(ca),
+            cert=client_certificate(),
         ) as member:
             member.give_up(give_up, period)
     rows = [
@@ -457,6 +471,6 @@ def ledger(
             "rows": each.rows,
             "noise": f"μ = {each.mu:.3g}" if each.noisy else "none",
         }
-        for each in Store(identity.folder).ledger.runs()
+        for each in Store(identity.folder).ledger.list_runs()
     ]
-    table("Runs", rows, empty="No runs yet.")
+    print_table("Runs", rows, empty="No runs yet.")

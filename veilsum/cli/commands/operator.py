@@ -7,9 +7,9 @@ import typer
 
 from veilsum.cli.commands import audit, cohort, rounds, token
 from veilsum.cli.commands.cohort import Federation, Period, StudyName, wanted_study
-from veilsum.cli.console import need, note, notes, say
+from veilsum.cli.console import note_printer, print_note, print_values, require_extras
 from veilsum.cli.names import public_key
-from veilsum.cli.options import Connect, at_coordinator, reporting
+from veilsum.cli.options import Connect, at_coordinator, report_errors
 from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import MEMBER_RETRY_S
 
@@ -29,22 +29,24 @@ def run(connect: Connect, study: StudyName, federation: Federation = None, perio
 
     You can interrupt the command: started again, it finds the run and continues. Exits with 1 unless there is a result.
     """
-    from veilsum.cli.round_view import line, show, show_result
+    from veilsum.cli.round_view import progress_line, show_result, show_view
     from veilsum.cli.running import Following, this_month
 
-    tell = notes()
+    tell = note_printer()
     with connect(patience_s=MEMBER_RETRY_S) as client:
         found, of = wanted_study(client, study, federation)
-        following = Following(client, lambda seen: tell(seen if isinstance(seen, str) else line(seen)))
+        following = Following(
+            client, lambda seen: tell(seen if isinstance(seen, str) else progress_line(seen))
+        )
         try:
-            view = following.run(of, found, period or this_month())
+            view = following.run_study(of, found, period or this_month())
         except KeyboardInterrupt:
-            note("The run is interrupted. The same command continues it.")
+            print_note("The run is interrupted. The same command continues it.")
             raise
         if view.state == "done":
             show_result(client.result(view.round), "Result, as the coordinator signed it")
             return
-    show(view)
+    show_view(view)
     raise typer.Exit(1)
 
 
@@ -63,7 +65,7 @@ DataDir = Annotated[
 
 
 @backups.command()
-@reporting
+@report_errors
 def create(
     archive: Annotated[Path, typer.Argument(help="The file to write; it must not exist.")],
     data_dir: DataDir = Path("veilsum-data"),
@@ -72,17 +74,17 @@ def create(
 
     PostgreSQL and a bucket are not in the folder: use their own backups.
     """
-    need("the coordinator", "service")
+    require_extras("the coordinator", "service")
     from veilsum.cli import backup
 
-    made = backup.create(data_dir, archive)
+    made = backup.create_backup(data_dir, archive)
     if not made["blobs"]:
-        note("The folder holds no uploads or results: if they are in a bucket, back that up too.")
-    say(made, "Backup")
+        print_note("The folder holds no uploads or results: if they are in a bucket, back that up too.")
+    print_values(made, "Backup")
 
 
 @backups.command()
-@reporting
+@report_errors
 def restore(
     archive: Annotated[Path, typer.Argument(help="A file that `veilsum operator backup create` wrote.")],
     data_dir: DataDir = Path("veilsum-data"),
@@ -101,50 +103,50 @@ def restore(
 
     `veilsum serve`, rosters and `backup create` show the coordinator's public key. Do not take it from the backup. Members that know a longer history than the backup hand it back, and refuse anything that contradicts it.
     """
-    need("the coordinator", "service")
+    require_extras("the coordinator", "service")
     from veilsum.cli import backup
 
     if unauthenticated is (coordinator_key is not None):
         raise Misuse("name the key that signed the backup by --coordinator-key, or say --unauthenticated")
     key = None if coordinator_key is None else bytes.fromhex(public_key(coordinator_key))
-    say(backup.restore(archive, data_dir, key), "Restored")
+    print_values(backup.restore_backup(archive, data_dir, key), "Restored")
 
 
 @database.command()
-@reporting
+@report_errors
 def current() -> None:
     """Show the database's format, and the format that this release needs."""
     _show_format(upgrade=False)
 
 
 @database.command()
-@reporting
+@report_errors
 def upgrade() -> None:
     """Upgrade the database to this release's format, as every start does."""
     _show_format(upgrade=True)
 
 
 def _show_format(*, upgrade: bool) -> None:
-    need("the coordinator", "service")
+    require_extras("the coordinator", "service")
     import asyncio
 
     from service.settings import Settings
     from service.storage import stores
 
-    say(asyncio.run(stores.formats(Settings(), upgrade=upgrade)), "Database")
+    print_values(asyncio.run(stores.database_formats(Settings(), upgrade=upgrade)), "Database")
 
 
 @database.command()
-@reporting
+@report_errors
 def check() -> None:
     """Check the database's file and rows, and list any damage. Changes nothing; exits with 1 if there is damage."""
-    need("the coordinator", "service")
+    require_extras("the coordinator", "service")
     import asyncio
 
     from service.coordination import checking
     from service.settings import Settings
 
-    found = asyncio.run(checking.check(Settings()))
-    say(found, "Database")
+    found = asyncio.run(checking.find_damage(Settings()))
+    print_values(found, "Database")
     if found["damaged"]:
         raise typer.Exit(1)

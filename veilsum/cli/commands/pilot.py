@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.cli.console import JSON, need, note, say
-from veilsum.cli.options import IdColumn, Standardise, reporting
+from veilsum.cli.console import JSON_OUTPUT, print_note, print_values, require_extras
+from veilsum.cli.options import IdColumn, Standardise, report_errors
 from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import DEMO_FINISH_S
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SYNTHETIC_DIM, _SYNTHETIC_CLASSES, _SYNTHETIC_ROWS = 16, 4, 60
 
 
-@reporting
+@report_errors
 def pilot(
     data: Annotated[
         list[Path] | None,
@@ -57,44 +57,44 @@ def pilot(
 
     Your records are not spent: the pilot has its own ledger.
     """
-    need("the pilot", "service")
+    require_extras("the pilot", "service")
     from veilsum.cli.demo.folder import Folder
-    from veilsum.cli.demo.processes import unwinding
+    from veilsum.cli.demo.processes import unwind_on_signal
     from veilsum.cli.demo.screen import Screen
     from veilsum.cli.features import moments_in
-    from veilsum.cli.round_view import summary
+    from veilsum.cli.round_view import record_values
 
-    tables = _tables(data or (), members, id_column)
+    tables = _load_tables(data or (), members, id_column)
     extractor = "0" * 64
     if standardise is not None:
         moments = moments_in(standardise, [each.features for each in tables])
-        tables = [replace(each, features=moments.apply(each.features)) for each in tables]
+        tables = [replace(each, features=moments.standardise(each.features)) for each in tables]
         extractor = hashlib.sha256(standardise.read_bytes()).hexdigest()
-    folder = Folder.claim(output)
+    folder = Folder.claim_folder(output)
     draft = study or folder.root / "study.toml"
     if study is None:
-        draft.write_text(_template(draft, tables, extractor), "utf-8")
-    content = _fitting(draft, tables)
+        draft.write_text(_draft_for(draft, tables, extractor), "utf-8")
+    content = _load_study(draft, tables)
     try:
-        with unwinding():
-            result, values = _run(folder, content, tables, Screen())
+        with unwind_on_signal():
+            result, values = _run_pilot(folder, content, tables, Screen())
     finally:
         if not keep:
-            folder.tidy()
+            folder.remove_secrets()
     result.save(folder.result)
     folder.admin_key.write_text(f"{result.record.federation}\n", "utf-8")
-    if JSON.get():
-        say({**values, "record": result.record.model_dump(mode="json"), "saved": str(folder.result)})
+    if JSON_OUTPUT.get():
+        print_values({**values, "record": result.record.model_dump(mode="json"), "saved": str(folder.result)})
         return
-    say(summary(result.record), "Result, verified by all members")
-    for sentence in _sentences(values):
-        note(sentence)
-    note(f"Check it again: veilsum verify {folder.result} --admin-key $(cat {folder.admin_key})")
+    print_values(record_values(result.record), "Result, verified by all members")
+    for sentence in _result_sentences(values):
+        print_note(sentence)
+    print_note(f"Check it again: veilsum verify {folder.result} --admin-key $(cat {folder.admin_key})")
     if study is None:
-        note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
+        print_note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
 
 
-def _tables(data: Sequence[Path], members: int, id_column: str | None = None) -> "list[Table]":
+def _load_tables(data: Sequence[Path], members: int, id_column: str | None = None) -> "list[Table]":
     """Return each member's data: synthetic data, one file dealt to all members, or one file per member."""
     import numpy as np
 
@@ -107,11 +107,11 @@ def _tables(data: Sequence[Path], members: int, id_column: str | None = None) ->
         centres = 2 * np.eye(_SYNTHETIC_CLASSES, _SYNTHETIC_DIM)
         whole = Table(rng.normal(size=(count, _SYNTHETIC_DIM)) + centres[labels], labels, np.arange(count))
     elif len(data) == 1:
-        whole = _table(data[0], id_column)
+        whole = _read_member_table(data[0], id_column)
     elif len(data) < 3:
         raise Misuse(f"{len(data)} files: pass one for each of at least three members, or one file to deal")
     else:
-        return [_table(path, id_column) for path in data]
+        return [_read_member_table(path, id_column) for path in data]
     # Without ids, a member's data would count as one record. Each row of a dealt file gets its own id.
     ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
     # Deal whole ids: otherwise a member could judge the head on a person whose rows another member contributed.
@@ -123,7 +123,7 @@ def _tables(data: Sequence[Path], members: int, id_column: str | None = None) ->
     return [Table(whole.features[part], whole.labels[part], ids[part]) for part in parts]
 
 
-def _table(path: Path, id_column: str | None) -> "Table":
+def _read_member_table(path: Path, id_column: str | None) -> "Table":
     """Read a file. Raises Misuse if its records are not valid for a member."""
     from client_sdk import Records
     from veilsum.cli.features import of_file, read_table
@@ -134,13 +134,13 @@ def _table(path: Path, id_column: str | None) -> "Table":
     return table
 
 
-def _template(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
+def _draft_for(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
     from datetime import UTC, datetime
 
     from veilsum import study
     from veilsum.cli.features import FileRecords, class_keys
 
-    return study.draft.template(
+    return study.draft.draft_template(
         str(path),
         name="pilot",
         extractor=extractor,
@@ -151,7 +151,7 @@ def _template(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
     )
 
 
-def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
+def _load_study(draft: Path, tables: "Sequence[Table]") -> "Content":
     """Load a study. Raises Misuse if these members can't run it."""
     from veilsum.cli.admin import read_study_draft
     from veilsum.cli.features import FileRecords
@@ -176,7 +176,7 @@ def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
     return content
 
 
-def _run(
+def _run_pilot(
     folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen"
 ) -> "tuple[Result, dict[str, Any]]":
     """Run the study. Returns a member's result, and figures on accuracy and exactness."""
@@ -188,25 +188,25 @@ def _run(
 
     members = [f"member-{number:02}" for number in range(1, len(tables) + 1)]
     for member, table in zip(members, tables, strict=True):
-        folder.member(member).mkdir(mode=0o700, parents=True)
+        folder.member_folder(member).mkdir(mode=0o700, parents=True)
         arrays: dict[str, Any] = {"features": table.features, "labels": table.labels}
         if table.ids is not None:
             arrays["ids"] = table.ids
-        np.savez(folder.features(member), **arrays)
+        np.savez(folder.features_file(member), **arrays)
     with Children() as children:
         with running_coordinator(children, folder, screen) as (operator, url):
-            federation = Federation.publish(folder.root, children, operator, url, members, content)
+            federation = Federation.publish_federation(folder.root, children, operator, url, members, content)
             for member in members:
-                federation.start_member(member, folder.features(member))
-            view = federation.run(screen)
-            children.join(members, DEMO_FINISH_S)
+                federation.start_member(member, folder.features_file(member))
+            view = federation.run_study(screen)
+            children.join_children(members, DEMO_FINISH_S)
             transcript = operator.transcript(view.round)
-        results = [federation.result(member) for member in members]  # each verified
-        values = {**_accuracy(results), **_difference(folder, members, results[0])}
+        results = [federation.member_result(member) for member in members]  # each verified
+        values = {**_accuracy_values(results), **_largest_difference(folder, members, results[0])}
         return replace(results[0], transcript_file=transcript), values
 
 
-def _accuracy(results: "Sequence[Result]") -> dict[str, Any]:
+def _accuracy_values(results: "Sequence[Result]") -> dict[str, Any]:
     """Compute the accuracy on the members' hold-out records, which no sum includes; empty without such records."""
     judged = [each.judged for each in results if each.judged is not None]
     count = sum(each.records for each in judged)
@@ -222,7 +222,7 @@ def _accuracy(results: "Sequence[Result]") -> dict[str, Any]:
     return found
 
 
-def _sentences(values: dict[str, Any]) -> Iterator[str]:
+def _result_sentences(values: dict[str, Any]) -> Iterator[str]:
     """Describe accuracy and exactness for people."""
     if count := values.get("hold_out_records"):
         own = values.get("own_accuracy")
@@ -233,7 +233,7 @@ def _sentences(values: dict[str, Any]) -> Iterator[str]:
         yield f"A fit of the same records in one place differs by {difference:.0e} of the largest weight."
 
 
-def _difference(folder: Any, members: Sequence[str], result: "Result") -> dict[str, Any]:
+def _largest_difference(folder: Any, members: Sequence[str], result: "Result") -> dict[str, Any]:
     """Compute the largest difference between the weights and a fit of the same rows in the clear; empty if there is no such fit."""
     import numpy as np
 
@@ -247,10 +247,10 @@ def _difference(folder: Any, members: Sequence[str], result: "Result") -> dict[s
         return {}
     plain = FFCStatistics(question.dim, len(question.classes), bias=first.bias, normalise=True)
     for member in members:
-        ledger = Store(folder.member(member)).ledger
-        run = ledger.run(question.digest, result.record.period)
+        ledger = Store(folder.member_folder(member)).ledger
+        run = ledger.find_run(question.digest, result.record.period)
         if run is not None and run.state == "spent":
-            features, labels, _ = ledger.rows(run)
+            features, labels, _ = ledger.load_rows(run)
             plain.update(features, labels)
     difference = np.abs(result.weights - solve_ffc(plain, ridge).weights).max()
     return {"largest_difference_from_a_fit_in_the_clear": float(difference / np.abs(result.weights).max())}

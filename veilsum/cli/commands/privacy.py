@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.cli.console import say
-from veilsum.cli.options import IdColumn, reporting
+from veilsum.cli.console import print_values
+from veilsum.cli.options import IdColumn, report_errors
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _FEATURES_MIN = 500
 
 
-@reporting
+@report_errors
 def privacy(
     records: Annotated[int, typer.Option(help="Rows of all members together.", min=1)],
     dim: Annotated[int, typer.Option(help="Features per record.", min=1)],
@@ -42,7 +42,7 @@ def privacy(
     Points of accuracy come from measurements on other data and are no bound; below 0, accuracy rises. Your own features give a closer estimate.
     """
     from veilsum.calibration.privacy.plan import plan
-    from veilsum.protocol.sizing import size
+    from veilsum.protocol.sizing import size_cohort
     from veilsum.protocol.study import (
         NOISE_DELTA_MAX,
         NOISE_EPSILON_MAX,
@@ -66,7 +66,7 @@ def privacy(
     if records >= NOISY_RECORDS_MAX:
         raise Misuse(f"{records:,} rows: a study with noise takes fewer than {NOISY_RECORDS_MAX:,}")
     against = members // 4 if colluders is None else colluders
-    quorum = size(members, None, roster=members, colluders=against).quorum
+    quorum = size_cohort(members, None, roster=members, colluders=against).quorum
     shares = dict(RECIPES[recipe])
     made = plan(
         records,
@@ -85,12 +85,12 @@ def privacy(
     median, least, most = made.expected_loss()
     values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": made.mu}
     if features is not None:
-        values["points_lost_on_these_features"] = _tried(features, id_column, dim, classes, made, shares)
+        values["points_lost_on_these_features"] = _try_recipe(features, id_column, dim, classes, made, shares)
     values |= {
         "verdict": made.outlook.value,
         "expected_points_lost": median,
         "points_lost_in_95_percent": [least, most],
-        "what_would_help": list(made.advice()),
+        "what_would_help": list(made.list_remedies()),
         "sigma_of_the_sum": made.sums.mechanism.sigma,
         "sigma_when_all_are_summed": made.sums.deviation,
         "expected_error_of_the_mean": made.mean_error,
@@ -99,10 +99,10 @@ def privacy(
         "needed_for_a_sum": quorum.survivors_min,
         "may_collude": against,
     }
-    say(values, "A noisy study")
+    print_values(values, "A noisy study")
 
 
-def _tried(
+def _try_recipe(
     path: Path, id_column: str | None, dim: int, classes: int, made: "Plan", shares: dict[str, float]
 ) -> list[float]:
     from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost

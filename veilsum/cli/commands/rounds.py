@@ -7,7 +7,7 @@ import typer
 
 from veilsum.cli import names
 from veilsum.cli.commands.cohort import CohortId
-from veilsum.cli.console import notes, say
+from veilsum.cli.console import note_printer, print_values
 from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
 
@@ -42,38 +42,38 @@ def open_(
     ] = False,
 ) -> None:
     """Open the next step of a cohort's run, or the next attempt at it. The study says what it sums."""
-    from veilsum.cli.round_view import show
+    from veilsum.cli.round_view import show_view
 
     name = names.cohort_id(cohort)
     with connect() as client:
         deed = client.preflight if dry_run else client.open_round
-        show(deed(name, lifetime_s=lifetime_s, heard_within_s=heard_within_s))
+        show_view(deed(name, lifetime_s=lifetime_s, heard_within_s=heard_within_s))
 
 
 @app.command()
 @at_coordinator(token=False)
 def status(connect: Connect, round_id: RoundId) -> None:
     """Show a round's current state."""
-    from veilsum.cli.round_view import show
+    from veilsum.cli.round_view import show_view
 
     name = names.round_id(round_id)
     with connect() as client:
-        show(client.round(name))
+        show_view(client.round(name))
 
 
 @app.command()
 @at_coordinator(token=False)
 def watch(connect: Connect, round_id: RoundId) -> None:
     """Follow a round to its end, or until it waits for the admin. Exits with 1 unless it ended with a result."""
-    from veilsum.cli.remote import changes
-    from veilsum.cli.round_view import line, show
+    from veilsum.cli.remote import watch_changes
+    from veilsum.cli.round_view import progress_line, show_view
 
     name = names.round_id(round_id)
     with connect() as client:
-        tell, views = notes(), changes(lambda after: client.round(name, after))
+        tell, views = note_printer(), watch_changes(lambda after: client.round(name, after))
         while not (view := next(views)).ended and view.state != "erasing":
-            tell(line(view))
-    show(view)
+            tell(progress_line(view))
+    show_view(view)
     if view.state != "done":
         raise typer.Exit(1)
 
@@ -95,11 +95,11 @@ def cancel(
     connect: Connect, round_id: RoundId, reason: Annotated[str, typer.Option(help="Why; shown to everyone.")]
 ) -> None:
     """Cancel a round: its decryptors are asked to sign VOID."""
-    from veilsum.cli.round_view import show
+    from veilsum.cli.round_view import show_view
 
     name = names.round_id(round_id)
     with connect() as client:
-        show(client.cancel(name, reason))
+        show_view(client.cancel(name, reason))
 
 
 @app.command()
@@ -110,14 +110,14 @@ def extend(
     by: Annotated[float, typer.Option(help="Seconds to add to the current deadline.", min=1)],
 ) -> None:
     """Extend the deadline of a round's current phase, at most to the latest end."""
-    from veilsum.cli.round_view import show
+    from veilsum.cli.round_view import show_view
 
     name = names.round_id(round_id)
     with connect() as client:
         view = client.round(name)
         if view.deadline_s is None:
             raise Misuse(f"round {view.round} is {view.state} and has no deadline")
-        show(client.extend(view.round, view.deadline_s + by))
+        show_view(client.extend(view.round, view.deadline_s + by))
 
 
 @app.command()
@@ -133,7 +133,7 @@ def transcript(
         content = client.transcript(name)
     output.write_bytes(content)
     saved = {"round": name, "saved": str(output), "bytes": len(content), "next": f"veilsum verify {output}"}
-    say(saved, "Transcript, not yet verified")
+    print_values(saved, "Transcript, not yet verified")
 
 
 @app.command()
@@ -156,7 +156,7 @@ def combine(
         "rows": record.rows,
         "ridge": record.solution.ridge,
     }
-    say(values, "Combination")
+    print_values(values, "Combination")
 
 
 @app.command()
@@ -171,15 +171,15 @@ def combined(
     from client_sdk import Identity, Result
     from client_sdk.combined import Combined
     from client_sdk.store import Store
-    from veilsum.cli.commands.member import pinned
+    from veilsum.cli.commands.member import find_admin_key
 
-    key = pinned(folder, None)
+    key = find_admin_key(folder, None)
     identity = Identity.load(folder)
     store = Store(identity.folder)
     with connect(member=identity) as client:
         record, weights = client.combination(names.round_id(combination))
     found = Combined(record, weights)
-    found.verify([Result.load(store.results(part.round)) for part in record.parts], key)
+    found.verify([Result.load(store.result_folder(part.round)) for part in record.parts], key)
     output.write_bytes(weights)
     values = {
         "combination": record.combination,
@@ -188,4 +188,4 @@ def combined(
         "ridge": record.solution.ridge,
         "saved": str(output),
     }
-    say(values, "Combination, verified")
+    print_values(values, "Combination, verified")

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import JSON, need, say
-from veilsum.cli.options import reporting
+from veilsum.cli.console import JSON_OUTPUT, print_values, require_extras
+from veilsum.cli.options import report_errors
 
 
-@reporting
+@report_errors
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any.", min=0, max=65535)] = 8000,
@@ -34,10 +34,10 @@ def serve(
     ] = 1,
 ) -> None:
     """Start a coordinator. The first start shows the operator's token once, or writes it to a file if there is no terminal."""
-    need("the coordinator", "service")
+    require_extras("the coordinator", "service")
     from veilsum.cli import serving
 
-    serving.run(
+    serving.serve_coordinator(
         host,
         port,
         data_dir,
@@ -45,6 +45,6 @@ def serve(
         tls_key,
         client_ca,
         processes,
-        quiet=JSON.get(),
-        started=lambda facts: say(facts, "Coordinator"),
+        quiet=JSON_OUTPUT.get(),
+        started=lambda facts: print_values(facts, "Coordinator"),
     )

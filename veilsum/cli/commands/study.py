@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import JSON, note, say
+from veilsum.cli.console import JSON_OUTPUT, print_note, print_values
 from veilsum.cli.names import federation_id
-from veilsum.cli.options import reporting
+from veilsum.cli.options import report_errors
 from veilsum.protocol.errors import Misuse
 
 app = typer.Typer(help="Write, check and sign a study: what a federation sums.", no_args_is_help=True)
@@ -17,7 +17,7 @@ DraftFile = Annotated[Path, typer.Argument(help="The study's draft, a TOML file.
 
 
 @app.command()
-@reporting
+@report_errors
 def new(
     draft: DraftFile,
     extractor: Annotated[
@@ -36,7 +36,7 @@ def new(
 
     if draft.exists():
         raise Misuse(f"{draft} exists already: edit it, or choose another file")
-    text = study.draft.template(
+    text = study.draft.draft_template(
         str(draft),
         name=name,
         extractor=extractor,
@@ -51,11 +51,11 @@ def new(
     except Misuse:
         draft.unlink()
         raise
-    say({"draft": str(draft), "next": f"veilsum admin study check {draft}"}, "Study, a draft")
+    print_values({"draft": str(draft), "next": f"veilsum admin study check {draft}"}, "Study, a draft")
 
 
 @app.command()
-@reporting
+@report_errors
 def check(draft: DraftFile) -> None:
     """Explain a draft: what it sums, what each party learns and what it costs. Fails if members would refuse the study."""
     from veilsum import study
@@ -63,21 +63,21 @@ def check(draft: DraftFile) -> None:
 
     content = read_study_draft(draft)
     study.signed.check_signable(content, time.time())
-    sections = study.explain.explain(content)
-    if JSON.get():
+    sections = study.explain.explain_study(content)
+    if JSON_OUTPUT.get():
         words = {section.heading: list(section.sentences) for section in sections}
-        say({"question": content.question.digest.hex(), "explained": words})
+        print_values({"question": content.question.digest.hex(), "explained": words})
         return
     for section in sections:
         typer.secho(section.heading, bold=True)
         for sentence in section.sentences:
             typer.echo(f"  {sentence}")
         typer.echo()
-    note(f"The draft is valid. Next: veilsum admin study sign {draft} --folder ADMIN")
+    print_note(f"The draft is valid. Next: veilsum admin study sign {draft} --folder ADMIN")
 
 
 @app.command()
-@reporting
+@report_errors
 def sign(
     draft: DraftFile,
     folder: Annotated[
@@ -102,7 +102,7 @@ def sign(
     key = load_admin(folder)
     of = key.public if federation is None else bytes.fromhex(federation_id(federation))
     target = signed_path(draft, output)
-    signed = study.signed.sign(content, of, key, time.time())
+    signed = study.signed.sign_study(content, of, key, time.time())
     target.write_bytes(signed.to_bytes())
     values = {
         "study": str(target),
@@ -113,4 +113,4 @@ def sign(
         "federation": of.hex(),
         "next": f"veilsum admin publish {target}",
     }
-    say(values, "Study, signed")
+    print_values(values, "Study, signed")

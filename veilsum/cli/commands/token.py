@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from veilsum.cli import names
-from veilsum.cli.console import JSON, clock, note, say, table
+from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_table, print_values
 from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
 
@@ -42,10 +42,10 @@ def new(
     )
     with connect() as client:
         made = client.new_token(request)
-    note("Shown only this once:")
-    expires = made.expires_s if JSON.get() else clock(made.expires_s)
+    print_note("Shown only this once:")
+    expires = made.expires_s if JSON_OUTPUT.get() else format_time(made.expires_s)
     values = {"secret": made.secret, "token": made.token, "scopes": list(made.scopes), "expires": expires}
-    say(values, "Token")
+    print_values(values, "Token")
 
 
 @app.command("list")
@@ -60,14 +60,14 @@ def list_(connect: Connect) -> None:
             "name": each.name,
             "scopes": list(each.scopes),
             "federation": each.federation or "all",
-            "made": clock(each.created_s),
-            "expires": clock(each.expires_s),
-            "revoked": clock(each.revoked_s),
+            "made": format_time(each.created_s),
+            "expires": format_time(each.expires_s),
+            "revoked": format_time(each.revoked_s),
         }
         for each in found.tokens
     ]
     empty = "None: the one that VEILSUM_OPERATOR_TOKEN sets is the only one."
-    table("Tokens", rows, empty=empty, scripts=found.model_dump(mode="json"))
+    print_table("Tokens", rows, empty=empty, scripts=found.model_dump(mode="json"))
 
 
 @app.command()
@@ -87,5 +87,5 @@ def revoke(
         )
     with connect() as client:
         ended = client.revoke_token(name)
-    revoked = ended.revoked_s if JSON.get() else clock(ended.revoked_s)
-    say({"token": ended.token, "name": ended.name, "revoked": revoked}, "Token, revoked")
+    revoked = ended.revoked_s if JSON_OUTPUT.get() else format_time(ended.revoked_s)
+    print_values({"token": ended.token, "name": ended.name, "revoked": revoked}, "Token, revoked")

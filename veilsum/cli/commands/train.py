@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from veilsum.cli.console import fail, need, note, say, table
-from veilsum.cli.options import reporting
+from veilsum.cli.console import end_with_error, print_note, print_table, print_values, require_extras
+from veilsum.cli.options import report_errors
 
 
 class Precision(StrEnum):
@@ -18,7 +18,7 @@ class Precision(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
-@reporting
+@report_errors
 def train(
     experiment: Annotated[
         str, typer.Argument(help="An experiment file (.toml), or the name of an installed one (--list).")
@@ -73,20 +73,20 @@ def train(
     list_: Annotated[bool, typer.Option("--list", help="List the installed experiments.")] = False,
 ) -> None:
     """Run a federated-learning experiment on this machine, calibrate the head, and save result and extractor."""
-    need("training", "training")
+    require_extras("training", "training")
     from concurrent.futures.process import BrokenProcessPool
 
     from training.data.folder import DataError
     from training.experiments.choices import ConfigError
-    from training.experiments.config import shipped
+    from training.experiments.config import list_installed
     from training.federated import DivergedError
     from training.resume import ResumeError
     from training.tracking import TrackingError
-    from veilsum.cli.training_run import Choices, listing, run_all
+    from veilsum.cli.training_run import Choices, list_experiments, run_all
 
     try:
         if list_:
-            table("Experiments", listing(shipped()))
+            print_table("Experiments", list_experiments(list_installed()))
             return
         sys.path.append(str(Path.cwd()))  # for import paths in the experiment
         choices = Choices(
@@ -105,10 +105,10 @@ def train(
             snapshot_every=snapshot_every,
             evaluate_every=evaluate_every,
         )
-        say(run_all(choices, output, note), "Trained")
+        print_values(run_all(choices, output, print_note), "Trained")
     except (ConfigError, DataError, DivergedError, ResumeError, TrackingError) as error:
-        fail(str(error))
+        end_with_error(str(error))
     except BrokenProcessPool:
-        fail(
+        end_with_error(
             "a worker process was killed, perhaps for lack of memory: run the same command again, with fewer --workers; it resumes"
         )

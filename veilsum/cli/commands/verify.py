@@ -6,14 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from veilsum.cli import names
-from veilsum.cli.console import JSON, fail, say, table
-from veilsum.cli.options import reporting
+from veilsum.cli.console import JSON_OUTPUT, end_with_error, print_table, print_values
+from veilsum.cli.options import report_errors
 from veilsum.protocol.errors import Misuse
 
-BROKEN, NO_TRANSCRIPT = 1, 2
+BROKEN_EXIT, NO_TRANSCRIPT_EXIT = 1, 2
 
 
-@reporting
+@report_errors
 def verify(
     path: Annotated[
         Path,
@@ -40,40 +40,40 @@ def verify(
     """
     pinned = None if admin_key is None else bytes.fromhex(names.public_key(admin_key))
     if not path.exists():
-        fail(
+        end_with_error(
             f"{path} does not exist: pass the folder of a result, as `veilsum member join` saved it, or a transcript's file",
-            code=NO_TRANSCRIPT,
+            code=NO_TRANSCRIPT_EXIT,
         )
     if path.is_dir():
         if member is not None or identity is not None:
             raise Misuse("--member and --identity go with a transcript: pass FOLDER/transcript.json")
-        kept = _result(path, pinned)
+        kept = _verify_result(path, pinned)
     else:
-        kept = _transcript(path, pinned, member, identity)
+        kept = _verify_transcript(path, pinned, member, identity)
     if not kept:
-        raise typer.Exit(BROKEN)
+        raise typer.Exit(BROKEN_EXIT)
 
 
-def _result(folder: Path, pinned: bytes | None) -> bool:
+def _verify_result(folder: Path, pinned: bytes | None) -> bool:
     from client_sdk import Result
-    from veilsum.cli.round_view import summary
+    from veilsum.cli.round_view import record_values
 
     result = Result.load(folder)
     result.verify(pinned)
     verdict = result.verdict
     values: dict[str, Any] = {
-        **_against(pinned),
+        **_verified_against(pinned),
         "upload": result.standing,
         "transcript": "not fetched: `veilsum operator round transcript` does, and this command replays it"
         if verdict is None
-        else "replayed: " + ("no rule was broken" if verdict.kept else "a rule was broken"),
+        else "replayed: " + ("no rule was broken" if verdict.is_faultless else "a rule was broken"),
     }
     scripts = {**values, "counted": result.counted, "record": result.record.model_dump(mode="json")}
-    say({**values, **summary(result.record)}, "Verified", scripts=scripts)
-    return verdict is None or verdict.kept
+    print_values({**values, **record_values(result.record)}, "Verified", scripts=scripts)
+    return verdict is None or verdict.is_faultless
 
 
-def _transcript(path: Path, pinned: bytes | None, member: str | None, identity: Path | None) -> bool:
+def _verify_transcript(path: Path, pinned: bytes | None, member: str | None, identity: Path | None) -> bool:
     from veilsum.cli import replaying
 
     if identity is not None and member is not None:
@@ -81,21 +81,21 @@ def _transcript(path: Path, pinned: bytes | None, member: str | None, identity: 
     try:
         verdict = replaying.verdict_on(path, pinned)
     except replaying.NotATranscript as error:
-        fail(str(error), code=NO_TRANSCRIPT)
+        end_with_error(str(error), code=NO_TRANSCRIPT_EXIT)
     asked: dict[str, Any] = {}
     if identity is not None:
         asked = replaying.own_upload(verdict, identity)
     elif member is not None:
         asked = replaying.upload_of(verdict, member)
-    values = {**_against(pinned), **replaying.lines(verdict, path), **asked}
-    scripts = {**_against(pinned), **replaying.values_of(verdict), **asked}
-    say(values, "Transcript, replayed", scripts=scripts)
-    for title, rows in replaying.rows(verdict).items() if not JSON.get() else ():
+    values = {**_verified_against(pinned), **replaying.verdict_lines(verdict, path), **asked}
+    scripts = {**_verified_against(pinned), **replaying.values_of(verdict), **asked}
+    print_values(values, "Transcript, replayed", scripts=scripts)
+    for title, rows in replaying.verdict_rows(verdict).items() if not JSON_OUTPUT.get() else ():
         if rows:
-            table(title, rows)
-    return verdict.kept
+            print_table(title, rows)
+    return verdict.is_faultless
 
 
-def _against(pinned: bytes | None) -> dict[str, str]:
+def _verified_against(pinned: bytes | None) -> dict[str, str]:
     known = "the pinned admin key" if pinned else "the roster's own admin key; pass --admin-key to pin it"
     return {"verified_against": known}

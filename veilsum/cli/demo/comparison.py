@@ -65,13 +65,13 @@ class Comparison:
     max_rel_diff: float
 
 
-def compare(learned: Learned, held: DemoRun, folder: Folder) -> Comparison:
+def compare_heads(learned: Learned, held: DemoRun, folder: Folder) -> Comparison:
     """Verify every living member's result from its disk, then fit the survivors' records in the clear."""
-    results = {member: held.federation.result(member) for member in held.living}
+    results = {member: held.federation.member_result(member) for member in held.living}
     if len({result.record.signature for result in results.values()}) != 1:
         raise DemoError("members hold different results of one run")
     result = next(iter(results.values()))
-    plain = fit_in_the_clear(result, (_part(folder.features(m)) for m in result.survivors))
+    plain = fit_in_the_clear(result, (_read_part(folder.features_file(m)) for m in result.survivors))
     ridge = result.record.solution.ridge
     if plain.ridge != ridge:
         raise DemoError(f"the masked sums chose λ = {ridge:g}, the plain ones λ = {plain.ridge:g}")
@@ -93,7 +93,7 @@ def compare(learned: Learned, held: DemoRun, folder: Folder) -> Comparison:
     )
 
 
-def _part(path: Path) -> Part:
+def _read_part(path: Path) -> Part:
     table = read_table(path)
     return table.features, table.labels
 

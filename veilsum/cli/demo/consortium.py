@@ -18,8 +18,8 @@ from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.protocol.study import DAY_S, FFC, After, Content, Notes, Question, RecordRules, Windows, Withhold
 from veilsum.system.intervals import DEMO_FINISH_S
 
-MOST = 1_000
-MARGIN = 3
+MEMBERS_MAX = 1_000
+ROWS_MARGIN = 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class DemoRun:
     enrolment_s: float
 
 
-def casualties(learned: Learned) -> tuple[KilledMember, KilledMember]:
+def choose_casualties(learned: Learned) -> tuple[KilledMember, KilledMember]:
     """Which members to kill: the two in the middle by their number of records, the smaller one first."""
     order = np.argsort(learned.partition.sizes, kind="stable")
     smaller, larger = order[len(order) // 2 - 1 : len(order) // 2 + 1]
@@ -68,7 +68,7 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
             statistics=(FFC(bias=plan.bias),),
             ring_bits=48,
             records=RecordRules(
-                least=-(-max(50, 2 * width) // honest), most=MOST, least_per_class=5, rows_per_id=1
+                least=-(-max(50, 2 * width) // honest), most=MEMBERS_MAX, least_per_class=5, rows_per_id=1
             ),
             thin_classes=not plan.withhold,
             members_min=members,
@@ -76,7 +76,7 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
             a=colluders,
             h_min=3,
             loss=100,
-            withhold=Withhold(margin=MARGIN) if plan.withhold else None,
+            withhold=Withhold(margin=ROWS_MARGIN) if plan.withhold else None,
             noise=None,
             windows=Windows(enrol=plan.enrol_s, upload=plan.upload_s, answer=plan.answer_s),
         ),
@@ -86,20 +86,22 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
 
 def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, children: Children) -> DemoRun:
     """Start coordinator and members, kill two of them, and follow the run to its result."""
-    first, second = casualties(learned)
+    first, second = choose_casualties(learned)
     dim, classes = learned.classifier.extractor.dim, learned.data.train.classes
     content = demo_study(plan, learned.digest, dim, classes, len(learned.members))
     with running_coordinator(children, folder, screen) as (operator, url):
-        federation = Federation.publish(folder.root, children, operator, url, learned.members, content)
+        federation = Federation.publish_federation(
+            folder.root, children, operator, url, learned.members, content
+        )
         began = time.perf_counter()
         for member in learned.members:
-            federation.start_member(member, folder.features(member), "--held-out", "0")
+            federation.start_member(member, folder.features_file(member), "--held-out", "0")
         killing = _Killing(children, screen, first, second)
-        view = federation.run(screen, killing)
+        view = federation.run_study(screen, killing)
         if len(killing.dead) < 2:
             raise DemoError(f"{second.member} was not killed in time: is this machine busy? Try again")
         living = tuple(each for each in learned.members if each not in killing.dead)
-        children.join(living, DEMO_FINISH_S)
+        children.join_children(living, DEMO_FINISH_S)
     return DemoRun(federation, view, (first, second), living, killing.formed_s - began)
 
 
@@ -115,16 +117,16 @@ class _Killing:
         if isinstance(view, CohortView):
             if view.state == "formed" and not self.dead:
                 self.formed_s = time.perf_counter()
-                self._kill(self.first)
+                self._kill_member(self.first)
         elif (
             view.spec.step == "sum"
             and view.state == "collecting"
             and self.second.member in view.uploaded
             and self.second.member not in self.dead
         ):
-            self._kill(self.second)
+            self._kill_member(self.second)
 
-    def _kill(self, lost: KilledMember) -> None:
-        self.children.kill(lost.member)
+    def _kill_member(self, lost: KilledMember) -> None:
+        self.children.kill_child(lost.member)
         self.dead = (*self.dead, lost.member)
-        self.screen.event(f"{lost.member} killed (SIGKILL) after its {lost.after}")
+        self.screen.print_event(f"{lost.member} killed (SIGKILL) after its {lost.after}")

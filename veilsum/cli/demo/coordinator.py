@@ -12,7 +12,7 @@ from veilsum.cli.demo.processes import Children
 from veilsum.cli.demo.screen import Screen
 from veilsum.system.intervals import DEMO_START_S
 
-HOST = "127.0.0.1"
+LOCAL_HOST = "127.0.0.1"
 
 
 @contextmanager
@@ -22,11 +22,11 @@ def running_coordinator(children: Children, folder: Folder, screen: Screen) -> I
     # This process talks to it too, without a proxy.
     os.environ.update({name: child_environment()[name] for name in ("NO_PROXY", "no_proxy")})
     port, token = free_port(), secrets.token_urlsafe(32)
-    url = f"http://{HOST}:{port}"
-    options = ["--host", HOST, "--port", str(port), "--timeout-graceful-shutdown", "2"]
+    url = f"http://{LOCAL_HOST}:{port}"
+    options = ["--host", LOCAL_HOST, "--port", str(port), "--timeout-graceful-shutdown", "2"]
     with Operator(url, token, patience_s=DEMO_START_S) as operator:
-        with screen.stage("Coordinator") as stage:
-            children.start(
+        with screen.show_stage("Coordinator") as stage:
+            children.start_child(
                 "the coordinator",
                 "uvicorn",
                 "service.app:app",
@@ -38,7 +38,7 @@ def running_coordinator(children: Children, folder: Folder, screen: Screen) -> I
                 folder=folder.coordinator,
                 lasting=True,
             )
-            children.during(operator.coordinator)
+            children.call_watching(operator.coordinator)
             stage.outcome = f"answers at {url}"
         yield operator, url
 
@@ -47,13 +47,13 @@ def child_environment(**additional: str) -> dict[str, str]:
     """A child's environment: ours without veilsum's own settings, on one thread, to this machine without a proxy."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VEILSUM_")}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    unproxied = ",".join(filter(None, (kept.get("NO_PROXY", kept.get("no_proxy", "")), HOST)))
+    unproxied = ",".join(filter(None, (kept.get("NO_PROXY", kept.get("no_proxy", "")), LOCAL_HOST)))
     return {**kept, **threads, "NO_PROXY": unproxied, "no_proxy": unproxied, **additional}
 
 
 def free_port() -> int:
     """Return a free port of this machine."""
     with socket.socket() as probe:
-        probe.bind((HOST, 0))
+        probe.bind((LOCAL_HOST, 0))
         port: int = probe.getsockname()[1]
     return port

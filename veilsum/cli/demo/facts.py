@@ -15,7 +15,7 @@ from veilsum.cli.demo.learning import Learned
 from veilsum.protocol.cost import cost_of
 
 EXACT_ENOUGH = 1e-6
-PHASES = ("collecting", "checking", "freezing", "revealing", "recovered")
+ROUND_PHASES = ("collecting", "checking", "freezing", "revealing", "recovered")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class Facts:
             )
         return tuple(found)
 
-    def summary(self) -> dict[str, Any]:
+    def summary_values(self) -> dict[str, Any]:
         """What `summary.json` holds: counts, accuracies in 0 to 1, bytes, and seconds of each stage."""
         return {
             "members": len(self.members),
@@ -108,7 +108,7 @@ class Facts:
         }
 
 
-def gather(seed: int, learned: Learned, held: DemoRun, comparison: Comparison, total_s: float) -> Facts:
+def gather_facts(seed: int, learned: Learned, held: DemoRun, comparison: Comparison, total_s: float) -> Facts:
     """Put together what a run found, after `total_s` seconds in all."""
     result, view = comparison.result, held.view
     record, attempt = result.record, result.evidence.attempt
@@ -138,12 +138,12 @@ def gather(seed: int, learned: Learned, held: DemoRun, comparison: Comparison, t
         upload_bytes=cost_of(attempt).upload_bytes,
         elements=spec.elements,
         ring_bits=spec.ring_bits,
-        chunks=attempt.chunks,
+        chunks=attempt.chunk_count,
         bias=result.bias is not None,
         seconds={
             "training": learned.seconds,
             "enrolment": held.enrolment_s,
-            **{name: view.phase_seconds[name] for name in PHASES if name in view.phase_seconds},
+            **{name: view.phase_seconds[name] for name in ROUND_PHASES if name in view.phase_seconds},
             "total": total_s,
         },
         survivors_min=attempt.survivors_min,
@@ -180,36 +180,36 @@ PHASE_NAMES = {
     "total": "everything",
 }
 NUMBER_TO_BEAT = "SphereFed trains under a fixed head, so its accuracy before calibration is not the number to beat: FedAvg's is."
-FATES = {
+FATE_WORDS = {
     "card": "killed after its key card: not in the sum",
     "upload": "killed after its upload: still in the sum",
 }
 
 
-def fate(facts: Facts, member: str) -> str:
+def fate_of(facts: Facts, member: str) -> str:
     """What became of a member: in the sum or not, and why."""
     after = {lost.member: lost.after for lost in facts.lost}.get(member)
     if after is not None:
-        return FATES[after]
+        return FATE_WORDS[after]
     return "in the sum" if member in facts.survivors else "too late: not in the sum"
 
 
-def percent(value: float) -> str:
+def format_percent(value: float) -> str:
     """An accuracy in 0..1; – for a class without records."""
     return "–" if value != value else f"{100 * value:.1f} %"  # noqa: PLR0124 - NaN alone differs from itself
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     """A duration in seconds, with two digits after the point below ten."""
     return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
 
 
-def kibibytes(value: int) -> str:
+def format_kibibytes(value: int) -> str:
     """A size of so many bytes, in KiB."""
     return f"{value / 1024:.1f} KiB"
 
 
-def power(value: float) -> str:
+def format_power(value: float) -> str:
     """A number as a multiple of a power of ten, such as 5.0·10⁻⁸."""
     if value == 0:
         return "0"

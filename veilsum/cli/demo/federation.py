@@ -13,7 +13,7 @@ from typing import Self
 from client_sdk import Identity, Result
 from client_sdk.operator import Operator
 from veilsum import study
-from veilsum.cli.admin import create_admin, revised
+from veilsum.cli.admin import create_admin, revise_draft
 from veilsum.cli.demo.coordinator import child_environment
 from veilsum.cli.demo.processes import Children, DemoError
 from veilsum.cli.demo.screen import Screen, Stage
@@ -21,7 +21,7 @@ from veilsum.cli.running import Following, this_month
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
 from veilsum.protocol.study import Content
 
-_TITLES = {
+_STAGE_TITLES = {
     "collecting": "Uploads",
     "checking": "Receipts",
     "freezing": "Votes",
@@ -45,7 +45,7 @@ class Federation:
     period: str = field(default_factory=this_month)
 
     @classmethod
-    def publish(
+    def publish_federation(
         cls,
         folder: Path,
         children: Children,
@@ -57,14 +57,14 @@ class Federation:
         """Make all keys, sign roster and study, and publish both."""
         admin = create_admin(folder / "admin")
         identities = [Identity.create(folder / "members" / name, name) for name in members]
-        draft = revised(
+        draft = revise_draft(
             None,
             name="throwaway",
             coordinator=operator.coordinator().public_key,
             members=[f"{each.member}={each.public.hex()}" for each in identities],
         )
-        operator.publish_roster(draft.sign(admin))
-        signed = study.signed.sign(content, admin.public, admin, time.time())
+        operator.publish_roster(draft.sign_roster(admin))
+        signed = study.signed.sign_study(content, admin.public, admin, time.time())
         published = operator.publish_study(signed)
         return cls(folder, children, operator, url, admin.public, content, published)
 
@@ -74,7 +74,7 @@ class Federation:
         words: list[str | Path] = ["member", "join", home, data]
         words += ["--admin-key", self.admin_key.hex(), "--url", self.url]
         words += ["--approve", self.published.approval, "--once", *options]
-        self.children.start(
+        self.children.start_child(
             member,
             "veilsum",
             *words,
@@ -83,7 +83,7 @@ class Federation:
             folder=home,
         )
 
-    def run(self, screen: Screen, seen: Seen = lambda _: None) -> RoundView:
+    def run_study(self, screen: Screen, seen: Seen = lambda _: None) -> RoundView:
         """Run the study as `veilsum operator run` does, with progress on the screen; `seen` hears of each change first."""
         with Stages(screen) as stages:
 
@@ -94,17 +94,19 @@ class Federation:
                             f"step {view.spec.step} did not end in time: is this machine busy? Try again"
                         )
                     seen(view)
-                    stages.show(view)
+                    stages.show_view(view)
 
-            following = Following(self.operator, tell, self.children.during, self.children.pause)
-            view = following.run(self.admin_key.hex(), self.published, self.period)
+            following = Following(
+                self.operator, tell, self.children.call_watching, self.children.sleep_watching
+            )
+            view = following.run_study(self.admin_key.hex(), self.published, self.period)
         if view.state != "done":
             raise DemoError(
                 f"the run ended {view.state}: {view.fault.detail if view.fault else 'no reason given'}"
             )
         return view
 
-    def result(self, member: str) -> Result:
+    def member_result(self, member: str) -> Result:
         """A member's result from its disk, verified against the admin's key."""
         kept = self.folder / "members" / member / "results" / self.content.notes.name / self.period
         result = Result.load(kept)
@@ -122,45 +124,47 @@ class Stages:
         self._last: CohortView | RoundView | None = None
         self._expected = 0
 
-    def show(self, view: CohortView | RoundView) -> None:
+    def show_view(self, view: CohortView | RoundView) -> None:
         """Show a cohort or round as it stands."""
         if isinstance(view, CohortView):
-            self._enter("Enrolment", len(view.members), view)
+            self._enter_stage("Enrolment", len(view.members), view)
             missing = sorted(set(view.members) - set(view.cards))
-            self._update(len(view.cards), len(view.members), missing)
-        elif not view.ended and view.state in _TITLES:
+            self._update_stage(len(view.cards), len(view.members), missing)
+        elif not view.ended and view.state in _STAGE_TITLES:
             step = {"indicator": "counts, ", "sum": ""}.get(view.spec.step, f"{view.spec.step}, ")
             expected = view.members if view.state == "collecting" else view.waiting_for
-            self._enter(f"{step}{_TITLES[view.state]}".capitalize(), len(expected), view)
-            self._update(max(0, self._expected - len(view.waiting_for)), self._expected, view.waiting_for)
+            self._enter_stage(f"{step}{_STAGE_TITLES[view.state]}".capitalize(), len(expected), view)
+            self._update_stage(
+                max(0, self._expected - len(view.waiting_for)), self._expected, view.waiting_for
+            )
         self._last = view
 
-    def _enter(self, title: str, expected: int, view: CohortView | RoundView) -> None:
+    def _enter_stage(self, title: str, expected: int, view: CohortView | RoundView) -> None:
         if title == self._title:
             return
-        self._leave(view)
+        self._leave_stage(view)
         self._title, self._expected = title, expected
-        self._context = self._screen.stage(title)
+        self._context = self._screen.show_stage(title)
         self._stage = self._context.__enter__()
 
-    def _leave(self, after: CohortView | RoundView | None) -> None:
+    def _leave_stage(self, after: CohortView | RoundView | None) -> None:
         if self._stage is not None:
-            self._stage.outcome = _outcome(self._last, after)
+            self._stage.outcome = _stage_outcome(self._last, after)
             self._context.__exit__(None, None, None)
             self._stage = None
 
-    def _update(self, done: int, total: int, waiting: Sequence[str]) -> None:
+    def _update_stage(self, done: int, total: int, waiting: Sequence[str]) -> None:
         assert self._stage is not None
-        self._stage.update(done, total, f"waiting for {join_names(waiting)}" if waiting else "")
+        self._stage.update_bar(done, total, f"waiting for {join_names(waiting)}" if waiting else "")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave(self._last)
+        self._leave_stage(self._last)
 
 
-def _outcome(view: CohortView | RoundView | None, after: CohortView | RoundView | None) -> str:
+def _stage_outcome(view: CohortView | RoundView | None, after: CohortView | RoundView | None) -> str:
     if isinstance(view, CohortView):
         if view.quorum is None:
             return view.state

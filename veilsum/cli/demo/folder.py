@@ -5,7 +5,7 @@ from pathlib import Path
 
 from veilsum.cli.demo.processes import DemoError
 
-_MARK = ".veilsum-demo"
+_MARK_FILE = ".veilsum-demo"
 
 
 class Folder:
@@ -21,7 +21,7 @@ class Folder:
         self.summary, self.report = self.root / "summary.json", self.root / "report.html"
 
     @classmethod
-    def claim(cls, root: Path) -> "Folder":
+    def claim_folder(cls, root: Path) -> "Folder":
         """An empty folder of the demo's own: a new one, an empty one, or an earlier demo's, which is replaced.
 
         Raises:
@@ -31,30 +31,30 @@ class Folder:
         if folder.root.exists() and not folder.root.is_dir():
             raise DemoError(f"{root} is not a folder: choose another with --output")
         if folder.root.is_dir() and any(folder.root.iterdir()):
-            if not (folder.root / _MARK).is_file():
+            if not (folder.root / _MARK_FILE).is_file():
                 raise DemoError(
                     f"{root} holds something that no demo wrote, and it stays: choose another folder with --output"
                 )
-            _empty(folder.root)
+            _empty_folder(folder.root)
         folder.root.mkdir(parents=True, exist_ok=True)
         # Written first: a run that fails half-way leaves a folder that the next one may replace.
-        (folder.root / _MARK).write_text("Written by `veilsum demo`, which may replace this folder.\n")
+        (folder.root / _MARK_FILE).write_text("Written by `veilsum demo`, which may replace this folder.\n")
         return folder
 
-    def member(self, member: str) -> Path:
+    def member_folder(self, member: str) -> Path:
         """A member's own folder: its identity, features and result."""
         return self.root / "members" / member
 
-    def features(self, member: str) -> Path:
-        return self.member(member) / "features.npz"
+    def features_file(self, member: str) -> Path:
+        return self.member_folder(member) / "features.npz"
 
-    def tidy(self) -> None:
+    def remove_secrets(self) -> None:
         """Remove keys, features and the coordinator's data; results, heads, reports and logs stay."""
         for part in (self.admin, self.coordinator, self.root / "members"):
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _empty(root: Path) -> None:
+def _empty_folder(root: Path) -> None:
     for entry in root.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -19,7 +19,7 @@ from training.resume import RoundRecord
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.plan import DemoPlan, demo_fedavg_recipe, demo_partition, rare_partition
 from veilsum.cli.demo.screen import Screen
-from veilsum.cli.training_run import PREPROCESSING, write_features
+from veilsum.cli.training_run import DIGITS_PREPROCESSING, write_features
 from veilsum.system.processes import end_with_parent
 
 EVEN_ROUNDS = 5
@@ -46,16 +46,16 @@ class Learned:
     seconds: float
 
 
-def learn(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
+def train_federation(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
     """Train SphereFed, with FedAvg beside it, and write SphereFed's checkpoint and each member's features and labels."""
     data = load_digits_dataset(plan.seed)
     deal = rare_partition if plan.withhold else demo_partition
     partition = deal(data.train, plan.seed)
     began = time.perf_counter()
-    with screen.stage("Training") as stage:
+    with screen.show_stage("Training") as stage:
 
         def progress(record: RoundRecord) -> None:
-            stage.update(record.round, record.rounds, f"accuracy {record.accuracy:.1%}")
+            stage.update_bar(record.round, record.rounds, f"accuracy {record.accuracy:.1%}")
 
         recipe = plan.recipe(plan.seed)
         if plan.withhold:
@@ -63,27 +63,31 @@ def learn(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
             recipe = replace(recipe, rounds=min(recipe.rounds, EVEN_ROUNDS))
         spawning = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, spawning, end_with_parent) as beside:
-            baseline = beside.submit(_train, pickle.dumps((demo_fedavg_recipe(recipe), data, partition)))
+            baseline = beside.submit(
+                _train_pickled, pickle.dumps((demo_fedavg_recipe(recipe), data, partition))
+            )
             trained = train(recipe, data, partition, progress=progress)
             last = trained.history[-1]
-            stage.update(last.rounds, last.rounds, "waiting for FedAvg")
+            stage.update_bar(last.rounds, last.rounds, "waiting for FedAvg")
             fedavg = cast("Trained", pickle.loads(baseline.result()))  # noqa: S301  from our own child process
         stage.outcome = (
             f"{last.rounds} rounds on {len(partition)} members' digits: {last.accuracy:.1%}; "
             f"FedAvg {fedavg.history[-1].accuracy:.1%}"
         )
     seconds = time.perf_counter() - began
-    digest = save_checkpoint(trained.classifier, folder.extractor, preprocessing=PREPROCESSING)
+    digest = save_checkpoint(trained.classifier, folder.extractor, preprocessing=DIGITS_PREPROCESSING)
     members = tuple(f"member-{k + 1:02}" for k in range(len(partition)))
     for member, rows in zip(members, partition.members, strict=True):
-        folder.member(member).mkdir(mode=0o700, parents=True)
-        write_features(folder.features(member), trained.classifier, data.train.subset(torch.from_numpy(rows)))
+        folder.member_folder(member).mkdir(mode=0o700, parents=True)
+        write_features(
+            folder.features_file(member), trained.classifier, data.train.subset(torch.from_numpy(rows))
+        )
     accuracies = tuple(record.accuracy for record in trained.history)
     return Learned(
         trained.classifier, fedavg.classifier, data, partition, members, digest, accuracies, seconds
     )
 
 
-def _train(choices: bytes) -> bytes:
+def _train_pickled(choices: bytes) -> bytes:
     """`train` in a process of its own. Pickled by hand, tensors travel as bytes and not as shared memory."""
     return pickle.dumps(train(*pickle.loads(choices)))  # noqa: S301  from our own parent process

@@ -18,25 +18,25 @@ from training.data.dataset import Dataset
 from training.models.config import ExtractorConfig
 from training.partition import Partition, dirichlet_partition, iid_partition
 from training.recipe import Recipe, fedavg, spherefed
-from training.seeding import Stream, generator
+from training.seeding import Stream, make_generator
 
-MEMBERS = 12
-ALPHA = 0.1
-MIN_SIZE = 26  # rows per member that a study of 64 features and a constant needs with twelve members (docs/protocol.md §4.1)
+DEMO_MEMBERS = 12
+DIRICHLET_ALPHA = 0.1
+MEMBER_ROWS_MIN = 26  # rows per member that a study of 64 features and a constant needs with twelve members (docs/protocol.md §4.1)
 
 
 def demo_partition(train: Dataset, seed: int) -> Partition:
-    """Deal the digits by Dir(0.1) over twelve members, at least `MIN_SIZE` records each."""
-    rng = generator(seed, Stream.PARTITION)
-    return dirichlet_partition(train.y.numpy(), MEMBERS, ALPHA, rng, min_size=MIN_SIZE)
+    """Deal the digits by Dir(0.1) over twelve members, at least `MEMBER_ROWS_MIN` records each."""
+    rng = make_generator(seed, Stream.PARTITION)
+    return dirichlet_partition(train.y.numpy(), DEMO_MEMBERS, DIRICHLET_ALPHA, rng, min_size=MEMBER_ROWS_MIN)
 
 
 def rare_partition(train: Dataset, seed: int) -> Partition:
     """Deal every digit to all members, except the last digit, which two of the twelve share."""
-    rng, labels = generator(seed, Stream.PARTITION), train.y.numpy()
+    rng, labels = make_generator(seed, Stream.PARTITION), train.y.numpy()
     rare = labels == train.classes - 1
     common = np.flatnonzero(~rare)
-    parts = [common[part] for part in iid_partition(labels[common], MEMBERS, rng).members]
+    parts = [common[part] for part in iid_partition(labels[common], DEMO_MEMBERS, rng).members]
     for member, part in enumerate(np.array_split(rng.permutation(np.flatnonzero(rare)), 2)):
         parts[member] = np.concatenate([parts[member], part])
     return Partition.of(parts, labels)

@@ -23,7 +23,7 @@ class DemoError(Misuse):
 
 T = TypeVar("T")
 
-_HANDLED = (signal.SIGTERM, signal.SIGHUP)
+_HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class Child:
     over: Future[int] = field(default_factory=Future)
     expected: bool = False
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the whole group, as long as its leader is not reaped."""
         if not self.over.done():
             with suppress(ProcessLookupError):
@@ -63,7 +63,7 @@ class Children:
         self._failure: Future[None] = Future()
         self._lock = threading.Lock()
 
-    def start(
+    def start_child(
         self,
         name: str,
         module: str,
@@ -89,63 +89,63 @@ class Children:
                 start_new_session=True,
             )
         child = self._children[name] = Child(name, popen, log, lasting)
-        threading.Thread(target=self._watch, args=(child,), daemon=True, name=f"watch {name}").start()
+        threading.Thread(target=self._watch_child, args=(child,), daemon=True, name=f"watch {name}").start()
 
-    def kill(self, name: str) -> None:
+    def kill_child(self, name: str) -> None:
         """Send SIGKILL, and wait for the end of the process."""
         child = self._children[name]
         child.expected = True
-        child.signal(signal.SIGKILL)
+        child.signal_group(signal.SIGKILL)
         child.over.result()
 
-    def during(self, work: Callable[[], T]) -> T:
+    def call_watching(self, work: Callable[[], T]) -> T:
         """Call a function that waits, and stop waiting if a child fails."""
         done: Future[T] = Future()
-        threading.Thread(target=_fulfil, args=(done, work), daemon=True).start()
+        threading.Thread(target=_fulfil_future, args=(done, work), daemon=True).start()
         either: tuple[Future[Any], ...] = (done, self._failure)
         wait(either, return_when=FIRST_COMPLETED)
         if self._failure.done():
             self._failure.result()
         return done.result()
 
-    def pause(self, seconds: float) -> None:
+    def sleep_watching(self, seconds: float) -> None:
         """Sleep until a child fails."""
         wait([self._failure], seconds)
         if self._failure.done():
             self._failure.result()
 
-    def join(self, names: Iterable[str], timeout_s: float) -> None:
+    def join_children(self, names: Iterable[str], timeout_s: float) -> None:
         """Wait until these have ended well, for `timeout_s` seconds at most."""
         endings = {name: self._children[name].over for name in names}
-        running = self.during(lambda: wait(endings.values(), timeout_s).not_done)
+        running = self.call_watching(lambda: wait(endings.values(), timeout_s).not_done)
         if running:
             late = ", ".join(name for name, over in endings.items() if over in running)
             raise DemoError(f"{late}: still running {timeout_s:.0f} s after the round's end")
 
-    def stop(self) -> None:
+    def stop_all(self) -> None:
         """End all that run: SIGTERM, and SIGKILL to what is left after `SHUTDOWN_TIMEOUT_S` seconds."""
         with self._lock:
             for child in self._children.values():
                 child.expected = True
         endings = [child.over for child in self._children.values()]
         try:
-            self._signal(signal.SIGTERM)
+            self._signal_all(signal.SIGTERM)
             wait(endings, SHUTDOWN_TIMEOUT_S)
         finally:  # also where an impatient user presses Ctrl-C again
-            self._signal(signal.SIGKILL)
+            self._signal_all(signal.SIGKILL)
             wait(endings, SHUTDOWN_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.stop_all()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal_all(self, number: signal.Signals) -> None:
         for child in self._children.values():
-            child.signal(number)
+            child.signal_group(number)
 
-    def _watch(self, child: Child) -> None:
+    def _watch_child(self, child: Child) -> None:
         with child.popen:
             code = child.popen.wait()
         with self._lock:
@@ -153,19 +153,19 @@ class Children:
             if failed and not self._failure.done():
                 self._failure.set_exception(
                     DemoError(
-                        f"{child.name} {_ending(code)}. The last line of its log, {child.log}: {child.last_line()}"
+                        f"{child.name} {_describe_exit(code)}. The last line of its log, {child.log}: {child.last_line()}"
                     )
                 )
         child.over.set_result(code)
 
 
 @contextmanager
-def unwinding() -> Iterator[None]:
+def unwind_on_signal() -> Iterator[None]:
     """Within the block a request to terminate unwinds like Ctrl-C does, so that children are ended first."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's business
         return
-    before = {number: signal.signal(number, _leave) for number in _HANDLED}
+    before = {number: signal.signal(number, _exit_on_signal) for number in _HANDLED_SIGNALS}
     try:
         yield
     finally:
@@ -173,19 +173,19 @@ def unwinding() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     del frame
     raise SystemExit(128 + number)
 
 
-def _fulfil(done: Future[T], work: Callable[[], T]) -> None:
+def _fulfil_future(done: Future[T], work: Callable[[], T]) -> None:
     try:
         done.set_result(work())
     except BaseException as error:  # noqa: BLE001 - raised where it is awaited
         done.set_exception(error)
 
 
-def _ending(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"

@@ -28,7 +28,7 @@ class Stage:
     def __post_init__(self) -> None:
         self._task = self.bar.add_task(self.title, total=None, detail="")
 
-    def update(self, done: int, total: int, detail: str) -> None:
+    def update_bar(self, done: int, total: int, detail: str) -> None:
         """Show progress: `done` of `total`, and a detail."""
         self.bar.update(self._task, completed=done, total=total, detail=detail)
 
@@ -40,7 +40,7 @@ class Screen:
         self._console = Console(stderr=True, highlight=False)
 
     @contextmanager
-    def stage(self, title: str) -> Iterator[Stage]:
+    def show_stage(self, title: str) -> Iterator[Stage]:
         """Show a bar while the block runs, then a line with its duration."""
         began = time.perf_counter()
         columns = (
@@ -61,6 +61,6 @@ class Screen:
             soft_wrap=True,
         )
 
-    def event(self, text: str) -> None:
+    def print_event(self, text: str) -> None:
         """Print a line about a loss, such as a killed member."""
         self._console.print(Text.assemble(("✗ ", "red"), text), soft_wrap=True)

@@ -12,7 +12,7 @@ from veilsum.protocol.coordinator.base import (
     Voided,
     VoidedByErasure,
     Voiding,
-    disclose,
+    disclose_vectors,
 )
 from veilsum.protocol.coordinator.checking import Checking
 from veilsum.protocol.coordinator.collecting import Collecting
@@ -37,5 +37,5 @@ __all__ = [
     "Voided",
     "VoidedByErasure",
     "Voiding",
-    "disclose",
+    "disclose_vectors",
 ]

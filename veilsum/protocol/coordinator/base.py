@@ -33,13 +33,13 @@ from veilsum.protocol.messages import (
     Vote,
     void_hash,
 )
-from veilsum.protocol.proposal import covers
+from veilsum.protocol.proposal import covers_uploads
 from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.shelf import Announced, Shelf
 from veilsum.protocol.study import Windows
 from veilsum.protocol.unmasking import Unmasking
 
-GRACE_S = 15.0
+RECEIPT_GRACE_S = 15.0
 """Maximum wait for more receipts after a threshold of them. A later decryptor may still sign and reveal, but its complaints drop no one."""
 
 
@@ -60,7 +60,7 @@ class Setting:
         """The study's minimum time for each phase; an operator may extend a phase."""
         return self.attempt.question.windows
 
-    def until(self, now_s: float, window_s: float) -> float:
+    def end_of_window(self, now_s: float, window_s: float) -> float:
         """Return the end of a window that begins now, capped at the terms' latest end."""
         return min(now_s + window_s, self.attempt.terms.latest_end_s)
 
@@ -69,7 +69,7 @@ class Setting:
 class CoordinatorPhase(ABC):
     """One phase of an attempt on the coordinator's side.
 
-    `expire` is due at `deadline_s`, in Unix time; None without a timeout.
+    `pass_deadline` is due at `deadline_s`, in Unix time; None without a timeout.
     """
 
     name: ClassVar[str]
@@ -106,30 +106,30 @@ class CoordinatorPhase(ABC):
         """Return the members whose answers the attempt is waiting for."""
         return ()
 
-    def expire(self, now_s: float) -> "CoordinatorPhase":
-        """Return the phase after the deadline; `overdue` once the terms' latest end has passed."""
+    def pass_deadline(self, now_s: float) -> "CoordinatorPhase":
+        """Return the phase after the deadline; `pass_latest_end` once the terms' latest end has passed."""
         if self.deadline_s is None or now_s < self.attempt.terms.latest_end_s:
             return self.go_on(now_s)
-        return self.overdue()
+        return self.pass_latest_end()
 
     def go_on(self, now_s: float) -> "CoordinatorPhase":
         """Return the phase after this phase's window."""
         raise Misuse(f"an attempt that is {self.name} has no deadline to pass at {now_s}")
 
-    def overdue(self) -> "CoordinatorPhase":
+    def pass_latest_end(self) -> "CoordinatorPhase":
         """Return the phase after the terms' latest end."""
         said = f"the terms' latest end passed while the attempt was {self.name}"
         return Erasing(self.setting, None, PeerFault(Cause.TERMS_EXPIRED, said, self.waiting_for()))
 
-    def extend(self, deadline_s: float) -> Self:
-        """Return the phase with a later deadline, in Unix time. Raises PeerFault as `extended` does."""
+    def extend_deadline(self, deadline_s: float) -> Self:
+        """Return the phase with a later deadline, in Unix time. Raises PeerFault as `check_extension` does."""
         latest_end_s = self.attempt.terms.latest_end_s
-        return replace(self, deadline_s=extended(self.name, self.deadline_s, deadline_s, latest_end_s))
+        return replace(self, deadline_s=check_extension(self.name, self.deadline_s, deadline_s, latest_end_s))
 
     def cancel(self, now_s: float, reason: str = "") -> "CoordinatorPhase":
         """Return the phase after the operator cancels; an ended attempt is unchanged."""
         del now_s
-        return self.give_up(cancelled(reason))
+        return self.give_up(cancelled_fault(reason))
 
     def give_up(self, fault: PeerFault) -> "CoordinatorPhase":
         """Return the phase that leads to an end without a sum; an ended attempt is unchanged."""
@@ -186,7 +186,7 @@ class Delivering(CoordinatorPhase):
             return None
         shelf, dealers = self.setting.shelf, [dealer for dealer in self.uploads if dealer != member]
         beginning = Deliveries(self.attempt.context, ()).to_bytes()[:-4] + len(dealers).to_bytes(4, "little")
-        return chain([beginning], (shelf.delivery(dealer, place) for dealer in dealers))
+        return chain([beginning], (shelf.read_delivery(dealer, place) for dealer in dealers))
 
     def chunk_damaged(self, member: str, index: int) -> CoordinatorPhase:
         """Give up the attempt: uploads are closed, so no member sends the chunk again."""
@@ -205,15 +205,15 @@ class Delivering(CoordinatorPhase):
         del now_s
         member = receipt.member
         self.attempt.check_from_decryptor(receipt)
-        if not covers(receipt, self.uploads):
+        if not covers_uploads(receipt, self.uploads):
             raise PeerFault(
                 Cause.MALFORMED, f"{member}'s receipt does not cover the boxes it was sent", [member]
             )
-        receipts = added(self.receipts, member, receipt, Cause.CONFLICT)
+        receipts = add_once(self.receipts, member, receipt, Cause.CONFLICT)
         return self if receipts is None else replace(self, receipts=receipts)
 
 
-def extended(name: str, deadline_s: float | None, wanted_s: float, latest_end_s: int) -> float:
+def check_extension(name: str, deadline_s: float | None, wanted_s: float, latest_end_s: int) -> float:
     """Extend a phase's deadline to `wanted_s`, in Unix time.
 
     Windows are not part of the terms, so an extension changes no context. The terms' latest end, at which members erase
@@ -238,7 +238,7 @@ def extended(name: str, deadline_s: float | None, wanted_s: float, latest_end_s:
     return wanted_s
 
 
-def cancelled(reason: str) -> PeerFault:
+def cancelled_fault(reason: str) -> PeerFault:
     """Build the fault of a cancelled attempt, with the operator's reason."""
     return PeerFault(Cause.CANCELLED, reason, ["operator"])
 
@@ -249,7 +249,7 @@ def chunk_fault(member: str, index: int) -> PeerFault:
     return PeerFault(Cause.STORAGE_DAMAGED, said, ["coordinator"])
 
 
-def added(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> dict[str, Any] | None:
+def add_once(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> dict[str, Any] | None:
     """Add an entry; None if it is already present. Raises PeerFault(cause) if another digest is present."""
     known = entries.get(member)
     if known is None:
@@ -279,7 +279,7 @@ class Ended(CoordinatorPhase):
     @property
     def link(self) -> Link:
         """The link of this attempt in the chain."""
-        return self.attempt.link(self.closing)
+        return self.attempt.make_link(self.closing)
 
 
 @dataclass(frozen=True, repr=False)
@@ -312,13 +312,13 @@ class Recovered(Certified, Evicting):
     edge_seeds: dict[tuple[str, str], bytes]
 
     @property
-    def summed(self) -> tuple[str, ...]:
+    def summed_members(self) -> tuple[str, ...]:
         """Members whose vectors are in the sum."""
         return tuple(self.self_seeds)
 
-    def unmasking(self) -> Unmasking:
+    def prepare_unmasking(self) -> Unmasking:
         """Prepare the sum, chunk by chunk."""
-        return Unmasking(self.attempt, self.summed, self.self_seeds, self.edge_seeds)
+        return Unmasking(self.attempt, self.summed_members, self.self_seeds, self.edge_seeds)
 
 
 @dataclass(frozen=True, repr=False)
@@ -378,7 +378,7 @@ class Erasing(CoordinatorPhase):
     reports: dict[str, Erased] = field(default_factory=dict)
 
     @property
-    def silent(self) -> tuple[str, ...]:
+    def silent_decryptors(self) -> tuple[str, ...]:
         """Decryptors that reported revealing nothing."""
         return tuple(sorted(m for m, each in self.reports.items() if each.revealed == NOTHING_REVEALED))
 
@@ -390,16 +390,16 @@ class Erasing(CoordinatorPhase):
         """Return the request, until this decryptor has reported."""
         return ErasureRequest(self.attempt.context) if member in self.waiting_for() else None
 
-    def _erased(self, report: Erased, _now_s: float) -> CoordinatorPhase:
+    def _on_erased(self, report: Erased, _now_s: float) -> CoordinatorPhase:
         self.attempt.check_from_decryptor(report)
-        reports = added(self.reports, report.member, report, Cause.CONFLICT)
+        reports = add_once(self.reports, report.member, report, Cause.CONFLICT)
         if reports is None:
             return self
-        return replace(self, reports=reports).settled()
+        return replace(self, reports=reports).end_if_decided()
 
-    def settled(self) -> CoordinatorPhase:
+    def end_if_decided(self) -> CoordinatorPhase:
         """Return the end if there are enough reports, or a certified attempt can no longer get enough; else this phase."""
-        needed, silent = self.attempt.quorum.erasures_min, self.silent
+        needed, silent = self.attempt.quorum.erasures_min, self.silent_decryptors
         if len(silent) >= needed:
             erasure = Erasure(self.attempt.context, tuple(self.reports[member] for member in silent))
             return VoidedByErasure(self.setting, None, erasure, self.fault)
@@ -408,7 +408,7 @@ class Erasing(CoordinatorPhase):
             return Failed(self.setting, None, self.certificate, self.fault, self.proofs)
         return self
 
-    def _lost(self, lost: Lost, _now_s: float) -> CoordinatorPhase:
+    def _on_lost(self, lost: Lost, _now_s: float) -> CoordinatorPhase:
         self.attempt.check_lost(lost)
         return ClosedByAdmin(self.setting, None, lost, self.fault)
 
@@ -418,7 +418,7 @@ class Erasing(CoordinatorPhase):
             return self
         return Failed(self.setting, None, self.certificate, fault, self.proofs)
 
-    handlers: ClassVar = {Erased: _erased, Lost: _lost}
+    handlers: ClassVar = {Erased: _on_erased, Lost: _on_lost}
 
 
 @dataclass(frozen=True, repr=False)
@@ -453,10 +453,10 @@ class Voiding(CoordinatorPhase):
         """The request to sign VOID."""
         return VoidRequest(self.attempt.context, self.fault.cause.value)
 
-    def _vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
+    def _on_vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
         self.attempt.check_from_decryptor(vote)
         reason = self.fault.cause.value
-        votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
+        votes = add_once(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
         if votes is None:
             return self
         if vote.outcome != void_hash(self.attempt.context, reason) and vote.member in self.spent:
@@ -473,7 +473,7 @@ class Voiding(CoordinatorPhase):
         )
         return Voided(self.setting, None, certificate, self.fault)
 
-    def overdue(self) -> CoordinatorPhase:
+    def pass_latest_end(self) -> CoordinatorPhase:
         """Ask decryptors to erase, because votes are missing."""
         return Erasing(self.setting, None, self.fault)
 
@@ -482,10 +482,10 @@ class Voiding(CoordinatorPhase):
         del fault
         return self
 
-    handlers: ClassVar = {Vote: _vote}
+    handlers: ClassVar = {Vote: _on_vote}
 
 
-def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:
+def disclose_vectors(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:
     """Disclose the vectors behind the sum of an indicator round.
 
     It excludes evicted members; members must have seen `recovered.evictions` before. `chunks` returns a survivor's packed chunk by
@@ -498,9 +498,9 @@ def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Discl
     if not attempt.spec.indicator:
         raise Misuse("only an indicator is disclosed")
     entries = []
-    for member in recovered.summed:
-        upload, indices = recovered.uploads[member], range(attempt.chunks)
-        committed, due = upload.committed, due_secrets(attempt, member, recovered.summed)
+    for member in recovered.summed_members:
+        upload, indices = recovered.uploads[member], range(attempt.chunk_count)
+        committed, due = upload.commitments, due_secrets(attempt, member, recovered.summed_members)
         entries.append(
             Disclosed(
                 header=upload.header,

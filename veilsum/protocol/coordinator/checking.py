@@ -4,12 +4,18 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator.base import GRACE_S, CoordinatorPhase, Delivering, Setting, Voiding
+from veilsum.protocol.coordinator.base import RECEIPT_GRACE_S, CoordinatorPhase, Delivering, Setting, Voiding
 from veilsum.protocol.coordinator.freezing import Freezing
 from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Message, Receipt, Survivor
-from veilsum.protocol.proposal import check_proposal, contested, disputes_among, settle, starved
+from veilsum.protocol.proposal import (
+    below_receipt_threshold,
+    check_proposal,
+    choose_survivors,
+    contested_disputes,
+    disputes_among,
+)
 from veilsum.protocol.shelf import Announced
 
 
@@ -23,7 +29,7 @@ class Checking(Delivering):
     @classmethod
     def begin(cls, setting: Setting, now_s: float, uploads: dict[str, Announced]) -> "Checking":
         """Deliver the boxes."""
-        latest_s = setting.until(now_s, setting.windows.answer)
+        latest_s = setting.end_of_window(now_s, setting.windows.answer)
         return cls(setting, latest_s, uploads, {}, latest_s)
 
     def waiting_for(self) -> tuple[str, ...]:
@@ -34,16 +40,16 @@ class Checking(Delivering):
         del member
         return None
 
-    def _receipt(self, receipt: Receipt, now_s: float) -> CoordinatorPhase:
+    def _on_receipt(self, receipt: Receipt, now_s: float) -> CoordinatorPhase:
         phase = self.take_receipt(receipt, now_s)
         if phase is self:
             return self
         deadline_s = self.deadline_s
         if len(phase.receipts) >= self.attempt.quorum.threshold and deadline_s is not None:
-            deadline_s = min(deadline_s, now_s + min(GRACE_S, self.setting.windows.answer))
+            deadline_s = min(deadline_s, now_s + min(RECEIPT_GRACE_S, self.setting.windows.answer))
         latest_s = max(self.latest_s, self.deadline_s or 0.0)  # the operator may have extended the phase
         phase = replace(phase, deadline_s=deadline_s, latest_s=latest_s)
-        return phase if phase.waiting_for() else phase.expire(now_s)
+        return phase if phase.waiting_for() else phase.pass_deadline(now_s)
 
     def go_on(self, now_s: float) -> CoordinatorPhase:
         """Propose the survivors that the receipts allow, dropping a cover of the disputes."""
@@ -54,25 +60,27 @@ class Checking(Delivering):
         attempt, earlier = self.attempt, self.setting.earlier
         # The grace is over but the window is not: a late receipt may show which complaints are false.
         awaited = bool(self.waiting_for()) and now_s < self.latest_s
-        if awaited and starved(attempt, self.uploads, self.receipts):
+        if awaited and below_receipt_threshold(attempt, self.uploads, self.receipts):
             return replace(self, deadline_s=self.latest_s)
-        disputes = contested(attempt, self.receipts, disputes_among(attempt, self.uploads, self.receipts))
+        disputes = contested_disputes(
+            attempt, self.receipts, disputes_among(attempt, self.uploads, self.receipts)
+        )
         try:
-            survivors, heard = settle(attempt, self.uploads, self.receipts, disputes, earlier)
-            self._check(survivors, disputes)
+            survivors, heard = choose_survivors(attempt, self.uploads, self.receipts, disputes, earlier)
+            self._check_survivors(survivors, disputes)
         except PeerFault as fault:
             if awaited:
                 return replace(self, deadline_s=self.latest_s)
             return Voiding.begin(self.setting, fault)
         return Freezing.begin(self, now_s, tuple(survivors), heard)
 
-    def _check(self, survivors: dict[str, Announced], disputes: tuple[Dispute, ...]) -> None:
+    def _check_survivors(self, survivors: dict[str, Announced], disputes: tuple[Dispute, ...]) -> None:
         """Refuse survivors that no honest decryptor would sign (protocol §4.5)."""
         # Which party lies cannot be decided, so the fault names them all.
         parties = sorted({party for dispute in disputes for party in dispute.parties})
         if len(survivors) < self.attempt.survivors_min and disputes:
             raise PeerFault(disputes[0].cause, f"{len(survivors)} survivors are left", parties)
-        proposed = tuple(Survivor.of(upload.header) for upload in survivors.values())
+        proposed = tuple(Survivor.from_header(upload.header) for upload in survivors.values())
         try:
             check_proposal(self.attempt, proposed, self.setting.earlier)
         except PeerFault as fault:
@@ -81,4 +89,4 @@ class Checking(Delivering):
             self.attempt.check_windows({*survivors, *parties})  # dropouts alone exceed the window
             raise PeerFault(disputes[0].cause, fault.detail, parties) from fault
 
-    handlers: ClassVar = {Receipt: _receipt}
+    handlers: ClassVar = {Receipt: _on_receipt}

@@ -36,30 +36,30 @@ class Collecting(CoordinatorPhase):
     ) -> "Collecting":
         """Open the attempt; `Setting` describes the arguments."""
         setting = Setting(attempt, earlier, MemoryShelf() if shelf is None else shelf)
-        return cls(setting, setting.until(now_s, setting.windows.upload))
+        return cls(setting, setting.end_of_window(now_s, setting.windows.upload))
 
     def request_for(self, member: str) -> Message | None:
         """Return the opening, until the member's upload is complete."""
-        place = self.attempt.manifest.place
-        return self.attempt.opening if member in place and not self.whole(member) else None
+        place = self.attempt.manifest.member_places
+        return self.attempt.opening if member in place and not self.has_upload(member) else None
 
     def waiting_for(self) -> tuple[str, ...]:
         """Return the members whose upload is incomplete."""
         all_chunks = self._all_chunks
         return tuple(member for member in self.attempt.members if self.stored.get(member) != all_chunks)
 
-    def whole(self, member: str) -> bool:
+    def has_upload(self, member: str) -> bool:
         """Whether the member's announcement and all its chunks are stored."""
         return self.stored.get(member) == self._all_chunks
 
     @property
     def _all_chunks(self) -> int:
-        return (1 << self.attempt.chunks) - 1
+        return (1 << self.attempt.chunk_count) - 1
 
     def missing_chunks(self, member: str) -> tuple[int, ...]:
         """Return the indices of the missing chunks. Raises PeerFault(chunk-unknown) before the announcement."""
-        self._announced(member, 0)
-        return tuple(i for i in range(self.attempt.chunks) if not self.stored[member] >> i & 1)
+        self._announcement_of(member, 0)
+        return tuple(i for i in range(self.attempt.chunk_count) if not self.stored[member] >> i & 1)
 
     def check_chunk(self, member: str, index: int, digest: bytes, packed: Buffer) -> None:
         """Refuse bytes that are not the announced chunk; call before storing them (protocol §4.4). `digest` is their SHA-256.
@@ -67,7 +67,7 @@ class Collecting(CoordinatorPhase):
         Raises:
             PeerFault: chunk-unknown; chunk-mismatch for another digest or length.
         """
-        announced = self._announced(member, index).chunk_digest(index)
+        announced = self._announcement_of(member, index).chunk_digest(index)
         if digest != announced or not self.attempt.is_chunk(index, packed):
             raise PeerFault(
                 Cause.CHUNK_MISMATCH,
@@ -77,33 +77,33 @@ class Collecting(CoordinatorPhase):
 
     def chunk_stored(self, member: str, index: int, now_s: float) -> CoordinatorPhase:
         """Record that a checked chunk is stored durably; idempotent."""
-        self._announced(member, index)
+        self._announcement_of(member, index)
         stored = {**self.stored, member: self.stored[member] | 1 << index}
-        count = self.whole_count + (stored[member] == self._all_chunks and not self.whole(member))
+        count = self.whole_count + (stored[member] == self._all_chunks and not self.has_upload(member))
         phase = replace(self, stored=stored, whole_count=count)
-        return phase.expire(now_s) if count == len(self.attempt.members) else phase
+        return phase.pass_deadline(now_s) if count == len(self.attempt.members) else phase
 
     def chunk_damaged(self, member: str, index: int) -> "Collecting":
         """Mark a damaged chunk as missing, so that the member sends it again."""
         stored = {**self.stored, member: self.stored[member] & ~(1 << index)}
         if stored == self.stored:
             return self
-        return replace(self, stored=stored, whole_count=self.whole_count - self.whole(member))
+        return replace(self, stored=stored, whole_count=self.whole_count - self.has_upload(member))
 
-    def _announced(self, member: str, index: int) -> Announced:
+    def _announcement_of(self, member: str, index: int) -> Announced:
         if member not in self.announced:
             raise PeerFault(
                 Cause.CHUNK_UNKNOWN, f"{member} has announced no upload in this attempt", [member]
             )
-        if not 0 <= index < self.attempt.chunks:
+        if not 0 <= index < self.attempt.chunk_count:
             raise PeerFault(
                 Cause.CHUNK_UNKNOWN,
-                f"chunk {index}: this upload has chunks 0 to {self.attempt.chunks - 1}",
+                f"chunk {index}: this upload has chunks 0 to {self.attempt.chunk_count - 1}",
                 [member],
             )
         return self.announced[member]
 
-    def _upload(self, upload: Upload, _now_s: float) -> CoordinatorPhase:
+    def _on_upload(self, upload: Upload, _now_s: float) -> CoordinatorPhase:
         """Admit an announcement after the checks of protocol §4.4, in their order."""
         attempt, header = self.attempt, upload.header
         attempt.check_header(header)
@@ -112,7 +112,7 @@ class Collecting(CoordinatorPhase):
             0 if d == header.member else SHARE_BYTES * secrets + BOX_TAG_BYTES for d in attempt.decryptors
         ]
         for what, got, expected in (
-            ("chunk digests", len(upload.chunk_digests), attempt.chunks),
+            ("chunk digests", len(upload.chunk_digests), attempt.chunk_count),
             ("secret commitments", len(upload.secret_commitments), secrets),
             (
                 "bytes of share rows",
@@ -122,9 +122,9 @@ class Collecting(CoordinatorPhase):
             ("bytes of boxes", list(map(len, upload.boxes)), boxes),
         ):
             if got != expected:
-                detail = f"{header.member}'s upload has {_shown(got)} {what}, expected {_shown(expected)}"
+                detail = f"{header.member}'s upload has {_format_size(got)} {what}, expected {_format_size(expected)}"
                 raise PeerFault(Cause.UPLOAD_MISSHAPEN, detail, [header.member])
-        trees = Trees.of(upload)
+        trees = Trees.from_upload(upload)
         for what, root, signed in (
             ("chunk digests", Tree(upload.chunk_digests).root, header.chunk_root),
             ("commitments", trees.commitments.root, header.commitment_root),
@@ -141,7 +141,7 @@ class Collecting(CoordinatorPhase):
                 )
             return self
         shelf = self.setting.shelf
-        shelf.put(upload, trees)
+        shelf.store_announcement(upload, trees)
         kept = Announced(header, b"".join(upload.chunk_digests), shelf)
         announced = {**self.announced, header.member: kept}
         return replace(self, announced=announced, stored={**self.stored, header.member: 0})
@@ -157,9 +157,9 @@ class Collecting(CoordinatorPhase):
             )
         return Checking.begin(self.setting, now_s, uploads)
 
-    handlers: ClassVar = {Upload: _upload}
+    handlers: ClassVar = {Upload: _on_upload}
 
 
-def _shown(size: int | list[int]) -> str:
+def _format_size(size: int | list[int]) -> str:
     """Format a number, or the sum and count of a list of lengths."""
     return str(size) if isinstance(size, int) else f"{sum(size)} ({len(size)} of them)"

@@ -7,7 +7,7 @@ from functools import cached_property
 from veilsum.protocol.attempt import ALL_CARDS_MAX, cohort_sizes
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.keys import canonical, check_order
+from veilsum.protocol.keys import canonical_public, check_order
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     NO_CONTEXT,
@@ -54,16 +54,16 @@ class Enrolling:
         return read_content(self.study.content)
 
     @property
-    def invited(self) -> tuple[str, ...]:
+    def invited_members(self) -> tuple[str, ...]:
         """Members that may enrol: the whole roster, or the repeated survivors."""
         if self.repeats == NO_CONTEXT:
             return tuple(entry.member for entry in self.roster.members)
         return tuple(survivor.member for survivor in self.repeated)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every invited member has sent its card."""
-        return len(self.cards) == len(self.invited)
+        return len(self.cards) == len(self.invited_members)
 
     def receive(self, card: KeyCard, now_s: float) -> "Enrolling":
         """Admit a card after the checks of protocol §4.2, in their order; repeating a card changes nothing."""
@@ -71,7 +71,7 @@ class Enrolling:
         if card.cohort != self.cohort:
             raise PeerFault(Cause.WRONG_COHORT, f"{member}'s card is for another cohort", [member])
         card.verify(self.roster.key_of(member), member)
-        if member not in self.invited:
+        if member not in self.invited_members:
             raise PeerFault(
                 Cause.UNKNOWN_MEMBER, f"{member} was not in the attempt that the run repeats", [member]
             )
@@ -84,7 +84,7 @@ class Enrolling:
             return self
         for key in (card.mask_key, card.box_key):
             check_order(key, member)
-        keys = (canonical(card.mask_key), canonical(card.box_key))
+        keys = (canonical_public(card.mask_key), canonical_public(card.box_key))
         if keys[0] == keys[1] or not self.taken.isdisjoint(keys):
             raise PeerFault(Cause.DUPLICATE, f"a key on {member}'s card is in use already", [member])
         return self.with_cards([card])
@@ -92,22 +92,22 @@ class Enrolling:
     def with_cards(self, cards: Iterable[KeyCard]) -> "Enrolling":
         """Add cards that have already been checked."""
         more = {card.member: card for card in cards}
-        keys = (canonical(key) for card in more.values() for key in (card.mask_key, card.box_key))
+        keys = (canonical_public(key) for card in more.values() for key in (card.mask_key, card.box_key))
         return replace(self, cards=self.cards | more, taken=self.taken.union(keys))
 
-    def manifest(self) -> Manifest:
+    def make_manifest(self) -> Manifest:
         """Close the cohort with the received cards. Raises PeerFault(cohort-too-small) if there are too few."""
         members = tuple(sorted(self.cards))
         repeats = self.repeats != NO_CONTEXT
-        if repeats and not self.complete:
-            missing = sorted({*self.invited} - {*members})
+        if repeats and not self.is_complete:
+            missing = sorted({*self.invited_members} - {*members})
             raise PeerFault(
                 Cause.COHORT_TOO_SMALL,
                 f"a repeated run needs every member; {len(missing)} did not enrol",
                 missing,
             )
         sizes = cohort_sizes(self.roster, self.content.question, members, repeats=repeats)
-        root = self._tree.root
+        root = self._card_tree.root
         return Manifest(
             cohort=self.cohort,
             roster_hash=self.roster.hash,
@@ -122,24 +122,29 @@ class Enrolling:
             threshold=sizes.quorum.threshold,
             degree=sizes.degree,
             window_dropped_max=sizes.window_dropped_max,
-            decryptors=sizes.decryptors(members, self.roster.decryptors, cards_beacon(self.cohort, root)),
+            decryptors=sizes.choose_decryptors(
+                members, self.roster.decryptors, cards_beacon(self.cohort, root)
+            ),
         )
 
     @cached_property
-    def _tree(self) -> Tree:
+    def _card_tree(self) -> Tree:
         return cards_tree(self.cards[member] for member in sorted(self.cards))
 
     def cards_for(self, manifest: Manifest, member: str) -> Cards:
         """Return the manifest with all cards, or in a large cohort with the cards that `member` needs and their paths."""
         wanted = manifest.members
         if not needs_all(manifest, member):
-            needed = {member, *manifest.graph.neighbours(member), *manifest.decryptors}
+            needed = {member, *manifest.graph.neighbours_of(member), *manifest.decryptors}
             wanted = tuple(sorted(needed))
         whole = len(wanted) == len(manifest.members)
         return Cards(
             manifest,
             tuple(
-                Shown(self.cards[other], () if whole else tuple(self._tree.path(manifest.place[other])))
+                Shown(
+                    self.cards[other],
+                    () if whole else tuple(self._card_tree.path_to(manifest.member_places[other])),
+                )
                 for other in wanted
             ),
         )

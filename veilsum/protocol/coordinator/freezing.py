@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator.base import CoordinatorPhase, Delivering, Voiding, added
+from veilsum.protocol.coordinator.base import CoordinatorPhase, Delivering, Voiding, add_once
 from veilsum.protocol.coordinator.revealing import Revealing
 from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
@@ -44,9 +44,9 @@ class Freezing(Delivering):
     ) -> "Freezing":
         """Propose these members' uploads."""
         setting, uploads = checked.setting, checked.uploads
-        survivors = tuple(Survivor.of(uploads[member].header) for member in members)
+        survivors = tuple(Survivor.from_header(uploads[member].header) for member in members)
         outcome = survivors_hash(setting.attempt.context, survivors)
-        deadline_s = setting.until(now_s, setting.windows.answer)
+        deadline_s = setting.end_of_window(now_s, setting.windows.answer)
         return cls(setting, deadline_s, uploads, checked.receipts, survivors, outcome, disputes)
 
     def waiting_for(self) -> tuple[str, ...]:
@@ -54,13 +54,13 @@ class Freezing(Delivering):
 
         A decryptor that votes for survivors can't vote for VOID, so votes are requested only if enough decryptors can certify.
         """
-        holding = [member for member in self.unanswered if member in self.receipts]
+        holding = [member for member in self.unanswered_decryptors if member in self.receipts]
         if len(self.votes) + len(holding) >= self.attempt.quorum.threshold:
-            return self.unanswered
-        return tuple(member for member in self.unanswered if member not in self.receipts)
+            return self.unanswered_decryptors
+        return tuple(member for member in self.unanswered_decryptors if member not in self.receipts)
 
     @property
-    def unanswered(self) -> tuple[str, ...]:
+    def unanswered_decryptors(self) -> tuple[str, ...]:
         """Decryptors that have neither signed nor refused."""
         answered = self.votes.keys() | self.refusals.keys()
         return tuple(member for member in self.attempt.decryptors if member not in answered)
@@ -75,9 +75,9 @@ class Freezing(Delivering):
         headers = tuple(self.uploads[survivor.member].header for survivor in self.survivors)
         return Freeze(self.attempt.context, headers, self.setting.earlier)
 
-    def _vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
+    def _on_vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
         self.attempt.check_from_decryptor(vote)
-        votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
+        votes = add_once(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
         if votes is None:
             return self
         if vote.outcome != self.outcome:
@@ -92,14 +92,14 @@ class Freezing(Delivering):
         )
         return Revealing.begin(self, certificate, self.disputes)
 
-    def _refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
+    def _on_refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
         self.attempt.check_from_decryptor(refusal)
-        refusals = added(self.refusals, refusal.member, refusal, Cause.CONFLICT)
+        refusals = add_once(self.refusals, refusal.member, refusal, Cause.CONFLICT)
         if refusals is None or refusal.member in self.votes:
             return self
         phase = replace(self, refusals=refusals)
-        possible = len(self.votes) + len(phase.unanswered)
-        return phase if possible >= self.attempt.quorum.threshold else phase.expire(now_s)
+        possible = len(self.votes) + len(phase.unanswered_decryptors)
+        return phase if possible >= self.attempt.quorum.threshold else phase.pass_deadline(now_s)
 
     def go_on(self, now_s: float) -> CoordinatorPhase:
         """Void the attempt because of a refusal or missing answers."""
@@ -108,23 +108,23 @@ class Freezing(Delivering):
             fault = PeerFault(
                 _cause_named(refusal.cause), f"{refusal.member} refused to sign", [refusal.member]
             )
-            return Voiding.begin(self.setting, fault, spent=self._spent)
+            return Voiding.begin(self.setting, fault, spent=self._voters)
         missing = f"{len(self.votes)} votes, the threshold is {self.attempt.quorum.threshold}"
         fault = PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for())
-        return Voiding.begin(self.setting, fault, spent=self._spent)
+        return Voiding.begin(self.setting, fault, spent=self._voters)
 
     def give_up(self, fault: PeerFault) -> CoordinatorPhase:
         """Void the attempt, by votes of the decryptors that have not signed the survivors."""
-        return Voiding.begin(self.setting, fault, spent=self._spent)
+        return Voiding.begin(self.setting, fault, spent=self._voters)
 
     @property
-    def _spent(self) -> frozenset[str]:
+    def _voters(self) -> frozenset[str]:
         return frozenset(self.votes)
 
-    handlers: ClassVar = {Receipt: Delivering.take_receipt, Vote: _vote, Refusal: _refusal}
+    handlers: ClassVar = {Receipt: Delivering.take_receipt, Vote: _on_vote, Refusal: _on_refusal}
 
 
-_REFUSALS = frozenset(
+_REFUSAL_CAUSES = frozenset(
     {
         Cause.SURVIVORS_INVALID,
         Cause.SURVIVORS_TOO_FEW,
@@ -142,4 +142,4 @@ _REFUSALS = frozenset(
 
 def _cause_named(value: str) -> Cause:
     """Map a refusal's cause; one that no proposal can have becomes policy-refused."""
-    return Cause(value) if value in _REFUSALS else Cause.POLICY_REFUSED
+    return Cause(value) if value in _REFUSAL_CAUSES else Cause.POLICY_REFUSED

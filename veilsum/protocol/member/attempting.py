@@ -23,7 +23,7 @@ from veilsum.protocol.keys import PairKey
 from veilsum.protocol.member.base import MemberPhase, Step
 from veilsum.protocol.member.history import Counted, History
 from veilsum.protocol.member.ready import Ready
-from veilsum.protocol.merkle import verify
+from veilsum.protocol.merkle import verify_path
 from veilsum.protocol.messages import (
     NOTHING_REVEALED,
     SHARE_BYTES,
@@ -54,9 +54,9 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.messages.base import MAX_MEMBERS
 from veilsum.protocol.messages.opening import MAX_ATTEMPTS
 from veilsum.protocol.proposal import check_proposal
-from veilsum.protocol.recount import recount
+from veilsum.protocol.recount import recount_indicator
 from veilsum.protocol.reveal_plan import due_secrets, entries_due
-from veilsum.protocol.sealing import Sealing, commit_row, unseal
+from veilsum.protocol.sealing import Sealing, commit_row, unseal_box
 from veilsum.protocol.shamir import ShareError, check_shares
 
 Shares = Annotated[bytes, Bytes(SHARE_BYTES * MAX_MEMBERS, secret=True)]
@@ -98,10 +98,10 @@ class AttemptPhase(MemberPhase):
     def history(self) -> History:
         return self.ready.history
 
-    def knowing(self, history: History) -> Self:
-        return replace(self, ready=self.ready.knowing(history))
+    def with_history(self, history: History) -> Self:
+        return replace(self, ready=self.ready.with_history(history))
 
-    def over(self, now_s: float) -> bool:
+    def is_past_end(self, now_s: float) -> bool:
         """Whether the terms' latest end has passed."""
         return now_s >= self.opening.terms.latest_end_s
 
@@ -109,7 +109,7 @@ class AttemptPhase(MemberPhase):
         """Refuse a request to erase another attempt, or before the terms' latest end."""
         self.attempt.check_context(request.context, "coordinator")
         self.attempt.check_decryptor(self.member)
-        if not self.over(now_s):
+        if not self.is_past_end(now_s):
             raise PeerFault(
                 Cause.WRONG_PHASE, "nothing is erased before the terms' latest end", ["coordinator"]
             )
@@ -127,11 +127,11 @@ class Attempting(AttemptPhase):
     own_shares: Shares
 
     @property
-    def own(self) -> tuple[Survivor, ...]:
+    def own_survivor(self) -> tuple[Survivor, ...]:
         """This member as a certificate names it, if it has uploaded."""
-        return tuple(Survivor.of(upload.header) for upload in self.uploads)
+        return tuple(Survivor.from_header(upload.header) for upload in self.uploads)
 
-    def held(self) -> tuple[Dealt, ...]:
+    def vouched_shares(self) -> tuple[Dealt, ...]:
         """Return the shares that this decryptor vouched for, ordered by dealer; empty before its receipt."""
         return ()
 
@@ -141,7 +141,7 @@ class Attempting(AttemptPhase):
 
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
         """Answer a message; after the terms' latest end, accept only closing documents and erasure requests."""
-        if self.over(now_s) and not isinstance(message, Certificate | Erasure | Lost | ErasureRequest):
+        if self.is_past_end(now_s) and not isinstance(message, Certificate | Erasure | Lost | ErasureRequest):
             raise PeerFault(
                 Cause.TERMS_EXPIRED, "the terms' latest end has passed: nothing more is signed or opened"
             )
@@ -151,11 +151,11 @@ class Attempting(AttemptPhase):
     def expiry_s(self) -> float:
         return self.opening.terms.latest_end_s
 
-    def lapse(self, now_s: float) -> Self | Ready:
+    def erase_expired(self, now_s: float) -> Self | Ready:
         """Erase the round's keys and shares after the terms' latest end; this member has revealed nothing and never will."""
-        if not self.over(now_s):
+        if not self.is_past_end(now_s):
             return self
-        return self.ready.erased(self.attempt, self.history)
+        return self.ready.erase_keys(self.attempt, self.history)
 
     def _opened_again(self, opening: Opening, _key: SigningKey, _now_s: float) -> Step:
         """Answer a repeated opening with the outbox."""
@@ -166,68 +166,71 @@ class Attempting(AttemptPhase):
                 "another attempt is open, and no certificate has ended it",
                 ["coordinator"],
             )
-        return self, self.outbox()
+        return self, self.messages_to_resend()
 
-    def vote(self, outcome: bytes, key: SigningKey) -> Step:
+    def sign_vote(self, outcome: bytes, key: SigningKey) -> Step:
         """Store and sign one outcome, the only one ever signed in this context."""
         self.attempt.check_decryptor(self.member)
-        vote = Vote.make(key, context=self.attempt.context, member=self.member, outcome=outcome)
-        ready = self.ready.knowing(self.history.entered(self.attempt))
+        vote = Vote.make_signed(key, context=self.attempt.context, member=self.member, outcome=outcome)
+        ready = self.ready.with_history(self.history.enter_attempt(self.attempt))
         attempting = (ready, self.opening, self.uploads, self.own_shares)
-        return Voted(*attempting, self.held(), self._refused(), vote), (vote,)
+        return Voted(*attempting, self.vouched_shares(), self._refused_survivors(), vote), (vote,)
 
-    def _refused(self) -> tuple[Survivor, ...]:
+    def _refused_survivors(self) -> tuple[Survivor, ...]:
         return ()
 
-    def _void(self, request: VoidRequest, key: SigningKey, _now_s: float) -> Step:
+    def _on_void_request(self, request: VoidRequest, key: SigningKey, _now_s: float) -> Step:
         self.attempt.check_context(request.context, "coordinator")
-        return self.vote(void_hash(request.context, request.reason), key)
+        return self.sign_vote(void_hash(request.context, request.reason), key)
 
-    def _erase(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
+    def _on_erasure_request(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
         self.check_may_erase(request, now_s)
-        return self.lapse(now_s).receive(request, key, now_s)
+        return self.erase_expired(now_s).receive(request, key, now_s)
 
     def _without_sum(self, document: Erasure | Lost, _key: SigningKey, now_s: float) -> Step:
-        history = self.history.closed(self.attempt, document, now_s)
-        return self.ready.advanced(self.opening.sequence + 1, 0, history), ()
+        history = self.history.add_end(self.attempt, document, now_s)
+        return self.ready.advance_to(self.opening.sequence + 1, 0, history), ()
 
-    def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
-        history = self.history.closed(self.attempt, certificate, now_s)
-        _check_own(certificate, self.member, self.own)
-        sequence, attempt = self.opening.place
+    def _on_certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
+        history = self.history.add_end(self.attempt, certificate, now_s)
+        _check_own(certificate, self.member, self.own_survivor)
+        sequence, attempt = self.opening.sequence_and_attempt
         # A round's keys serve its retries, but nothing after its last VOID or the terms' latest end.
         keyed = self.ready.sequence == sequence
-        retry = certificate.void and attempt + 1 < MAX_ATTEMPTS and keyed and not self.over(now_s)
+        retry = certificate.is_void and attempt + 1 < MAX_ATTEMPTS and keyed and not self.is_past_end(now_s)
         place = (sequence, attempt + 1) if retry else (sequence + 1, 0)
-        open_ = not certificate.void and not self.over(now_s)
+        open_ = not certificate.is_void and not self.is_past_end(now_s)
         closed = Closed(
-            self.ready.advanced(*place, history),
+            self.ready.advance_to(*place, history),
             self.opening,
             certificate,
-            self.own,
-            self._shares(certificate) if open_ else (),
+            self.own_survivor,
+            self._certified_shares(certificate) if open_ else (),
             (),
             (),
             NOTHING_REVEALED,
         )
-        closed = closed.revealing(key)
+        closed = closed.with_reveal(key)
         return closed, closed.reveals
 
-    def _shares(self, certificate: Certificate) -> tuple[Dealt, ...]:
+    def _certified_shares(self, certificate: Certificate) -> tuple[Dealt, ...]:
         """Return the shares of the certified survivors' secrets, after the receipt including its own."""
-        held = self.held()
-        if held or self._refused():
+        held = self.vouched_shares()
+        if held or self._refused_survivors():
             held = tuple(
-                sorted((*held, *(Dealt(own, self.own_shares) for own in self.own)), key=attrgetter("member"))
+                sorted(
+                    (*held, *(Dealt(own, self.own_shares) for own in self.own_survivor)),
+                    key=attrgetter("member"),
+                )
             )
         certified = set(certificate.survivors) if held else ()
         return tuple(dealt for dealt in held if dealt.survivor in certified)
 
     handlers: ClassVar = {
         Opening: _opened_again,
-        VoidRequest: _void,
-        ErasureRequest: _erase,
-        Certificate: _certificate,
+        VoidRequest: _on_void_request,
+        ErasureRequest: _on_erasure_request,
+        Certificate: _on_certificate,
         Erasure: _without_sum,
         Lost: _without_sum,
     }
@@ -244,19 +247,19 @@ class Holding(Attempting):
     opened: Annotated[tuple[Dealt, ...], Many(Dealt, MAX_MEMBERS, ascending=True)]
     refused: Survivors
 
-    def held(self) -> tuple[Dealt, ...]:
+    def vouched_shares(self) -> tuple[Dealt, ...]:
         return self.opened
 
-    def _freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
-        """Answer the proposal through `vote`."""
+    def _on_freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
+        """Answer the proposal through `sign_vote`."""
         self.attempt.check_context(freeze.context, "coordinator")
-        survivors = tuple(Survivor.of(header) for header in freeze.headers)
-        return self.vote(survivors_hash(self.attempt.context, survivors), key)
+        survivors = tuple(Survivor.from_header(header) for header in freeze.headers)
+        return self.sign_vote(survivors_hash(self.attempt.context, survivors), key)
 
-    def _refused(self) -> tuple[Survivor, ...]:
+    def _refused_survivors(self) -> tuple[Survivor, ...]:
         return self.refused
 
-    handlers: ClassVar = {**Attempting.handlers, Freeze: _freeze}
+    handlers: ClassVar = {**Attempting.handlers, Freeze: _on_freeze}
 
 
 class Checked(Holding, kind=5):
@@ -264,24 +267,24 @@ class Checked(Holding, kind=5):
 
     receipt: Receipt
 
-    def outbox(self) -> tuple[Message, ...]:
+    def messages_to_resend(self) -> tuple[Message, ...]:
         return (self.receipt,)
 
-    def _again(self, message: Deliveries, _key: SigningKey, _now_s: float) -> Step:
+    def _on_repeated_deliveries(self, message: Deliveries, _key: SigningKey, _now_s: float) -> Step:
         self.attempt.check_context(message.context, "coordinator")
         return self, (self.receipt,)
 
-    def _freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
+    def _on_freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
         context = self.attempt.context
         self.attempt.check_context(freeze.context, "coordinator")
-        survivors = tuple(Survivor.of(header) for header in freeze.headers)
+        survivors = tuple(Survivor.from_header(header) for header in freeze.headers)
         try:
             self.check_proposal(survivors, freeze)
         except PeerFault as fault:
             # The refusal states the cause; this member may still sign another proposal.
-            refusal = Refusal.make(key, context=context, member=self.member, cause=fault.cause.value)
+            refusal = Refusal.make_signed(key, context=context, member=self.member, cause=fault.cause.value)
             return self, (refusal,)
-        return self.vote(survivors_hash(context, survivors), key)
+        return self.sign_vote(survivors_hash(context, survivors), key)
 
     def check_proposal(self, survivors: tuple[Survivor, ...], freeze: Freeze) -> None:
         """Check the proposed survivors, in this order (protocol §4.6).
@@ -295,9 +298,9 @@ class Checked(Holding, kind=5):
 
         The opening's clause 9 has already checked that this member recounted the indicator.
         """
-        self.history.check(self.attempt, joined=True)
+        self.history.adopt_links(self.attempt, joined=True)
         check_proposal(self.attempt, survivors, freeze.earlier)
-        delivered = {*(dealt.survivor for dealt in self.opened), *self.refused, *self.own}
+        delivered = {*(dealt.survivor for dealt in self.opened), *self.refused, *self.own_survivor}
         unknown = [survivor.member for survivor in survivors if survivor not in delivered]
         if self.member in unknown:
             raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the proposal shows another upload than this member's")
@@ -306,7 +309,7 @@ class Checked(Holding, kind=5):
                 Cause.SURVIVORS_INVALID, f"{unknown[0]}'s upload is not the one whose box was shown"
             )
 
-    handlers: ClassVar = {**Attempting.handlers, Freeze: _freeze, Deliveries: _again}
+    handlers: ClassVar = {**Attempting.handlers, Freeze: _on_freeze, Deliveries: _on_repeated_deliveries}
 
 
 class Voted(Holding, kind=6):
@@ -318,10 +321,10 @@ class Voted(Holding, kind=6):
 
     given: Vote
 
-    def outbox(self) -> tuple[Message, ...]:
+    def messages_to_resend(self) -> tuple[Message, ...]:
         return (self.given,)
 
-    def vote(self, outcome: bytes, key: SigningKey) -> Step:  # noqa: ARG002 - nothing is signed again
+    def sign_vote(self, outcome: bytes, key: SigningKey) -> Step:  # noqa: ARG002 - nothing is signed again
         """Repeat the stored vote; refuse any other outcome."""
         if outcome != self.given.outcome:
             raise PeerFault(Cause.ALREADY_VOTED, f"{self.member} has signed another outcome for this context")
@@ -331,7 +334,7 @@ class Voted(Holding, kind=6):
 class Receiving(Attempting):
     """A member that has not opened boxes in this attempt."""
 
-    def _deliveries(self, message: Deliveries, key: SigningKey, _now_s: float) -> Step:
+    def _on_deliveries(self, message: Deliveries, key: SigningKey, _now_s: float) -> Step:
         """Check deliveries, in this order.
 
         1. the context is this attempt's, and this member is a decryptor;
@@ -351,12 +354,12 @@ class Receiving(Attempting):
         pairs = {pair.peer: pair for pair in self.ready.boxes}
         dealt, refused = [], []
         for delivery in message.deliveries:
-            dealer = Survivor.of(delivery.header)
+            dealer = Survivor.from_header(delivery.header)
             try:
-                dealt.append(Dealt(dealer, self._open(delivery, pairs[delivery.member])))
+                dealt.append(Dealt(dealer, self._open_box(delivery, pairs[delivery.member])))
             except PeerFault:
                 refused.append(dealer)
-        receipt = Receipt.make(
+        receipt = Receipt.make_signed(
             key,
             context=attempt.context,
             member=self.member,
@@ -365,7 +368,7 @@ class Receiving(Attempting):
             complaints=tuple(dealer.member for dealer in refused),
         )
         # A member that holds shares opens no other attempt until this one has ended.
-        ready = self.ready.knowing(self.history.entered(self.attempt))
+        ready = self.ready.with_history(self.history.enter_attempt(self.attempt))
         holding = (ready, self.opening, self.uploads, self.own_shares, tuple(dealt), tuple(refused))
         checked = Checked(*holding, receipt)
         return checked, (receipt,)
@@ -374,7 +377,7 @@ class Receiving(Attempting):
         header, attempt = delivery.header, self.attempt
         place, holders = attempt.decryptor_place[self.member], len(attempt.decryptors)
         if not (
-            verify(header.box_root, delivery.box, place, holders, delivery.box_path)
+            verify_path(header.box_root, delivery.box, place, holders, delivery.box_path)
             and attempt.has_signed_row(header, self.member, delivery.row, delivery.row_path)
         ):
             raise PeerFault(
@@ -383,10 +386,10 @@ class Receiving(Attempting):
                 ["coordinator"],
             )
 
-    def _open(self, delivery: Delivery, pair: PairKey) -> SecretBytes:
+    def _open_box(self, delivery: Delivery, pair: PairKey) -> SecretBytes:
         context, dealer = self.attempt.context, delivery.member
         key = pair.box_key(dealer, self.member, context, delivery.header.salt)
-        shares = unseal(key, delivery.box, context, dealer)
+        shares = unseal_box(key, delivery.box, context, dealer)
         try:
             check_shares(shares)
         except ShareError as error:
@@ -398,17 +401,17 @@ class Receiving(Attempting):
             raise PeerFault(Cause.BOX_REFUSED, f"{dealer}'s shares miss their commitments", [dealer])
         return SecretBytes(shares)
 
-    handlers: ClassVar = {**Attempting.handlers, Deliveries: _deliveries}
+    handlers: ClassVar = {**Attempting.handlers, Deliveries: _on_deliveries}
 
 
 class Opened(Receiving, kind=3):
     """A member with context and keys that has sent nothing."""
 
-    def seal(self, random_bytes: Callable[[int], bytes] = os.urandom) -> Sealing:
+    def begin_sealing(self, random_bytes: Callable[[int], bytes] = os.urandom) -> Sealing:
         """Begin this member's upload, with fresh secrets."""
         return Sealing(self.attempt, self.member, self.ready.masks, self.ready.boxes, random_bytes)
 
-    def uploaded(self, upload: Upload, own_shares: SecretBytes) -> Step:
+    def store_upload(self, upload: Upload, own_shares: SecretBytes) -> Step:
         """Store the result of `Sealing.finish` and send the announcement.
 
         Raises:
@@ -419,15 +422,15 @@ class Opened(Receiving, kind=3):
         if (upload.header.context, upload.header.member) != (self.attempt.context, self.member):
             raise Misuse("the upload was sealed for another attempt or member")
         # When two cohorts are open at once, neither's links hold the other's end (protocol §4.4).
-        history = self.history.check(self.attempt, joined=True)
-        ready = self.ready.knowing(history.entered(self.attempt))
+        history = self.history.adopt_links(self.attempt, joined=True)
+        ready = self.ready.with_history(history.enter_attempt(self.attempt))
         return Uploaded(ready, self.opening, (upload,), own_shares), (upload,)
 
 
 class Uploaded(Receiving, kind=4):
     """A member whose upload is final."""
 
-    def outbox(self) -> tuple[Upload, ...]:
+    def messages_to_resend(self) -> tuple[Upload, ...]:
         """Return the announcement; the driver sends the chunks."""
         return self.uploads
 
@@ -443,16 +446,16 @@ class Closed(AttemptPhase, kind=7):
 
     Attributes:
         certificate: the attempt's outcome.
-        own: this member as the certificate should name it, if it uploaded.
-        held: shares of the survivors' secrets, kept while a dealer may still be evicted.
+        own_survivor: this member as the certificate should name it, if it uploaded.
+        vouched_shares: shares of the survivors' secrets, kept while a dealer may still be evicted.
         evicted: dealers proved false to this member.
         reveals: its last reveal, kept for retransmission; empty for VOID or without opened boxes.
         revealed: the outcome of its reveal, kept after shares and reveal are erased; zero for none.
     """
 
     certificate: Certificate
-    own: Annotated[tuple[Survivor, ...], Many(Survivor, 1)]
-    held: Annotated[tuple[Dealt, ...], Many(Dealt, MAX_MEMBERS, ascending=True)]
+    own_survivor: Annotated[tuple[Survivor, ...], Many(Survivor, 1)]
+    vouched_shares: Annotated[tuple[Dealt, ...], Many(Dealt, MAX_MEMBERS, ascending=True)]
     evicted: Survivors
     reveals: Annotated[tuple[Reveal, ...], Many(Reveal, 1)]
     revealed: Digest
@@ -466,34 +469,34 @@ class Closed(AttemptPhase, kind=7):
         Args:
             ready: the phase that waits for the attempt's end.
             certificate: the attempt's.
-            own: as `own` of the erased phase.
+            own: as `own_survivor` of the erased phase.
             now_s: Unix time in seconds.
 
         Raises:
             PeerFault: wrong-context for an attempt that this member left open in no cohort or another one; own-upload-changed; as
-                `History.closed`.
+                `History.add_end`.
         """
         attempt = ready.left_open(certificate.context)
         _check_own(certificate, ready.member, own)
-        closing = ready.knowing(ready.history.closed(attempt, certificate, now_s))
+        closing = ready.with_history(ready.history.add_end(attempt, certificate, now_s))
         return cls(closing, attempt.opening, certificate, own, (), (), (), NOTHING_REVEALED)
 
     @property
-    def staying(self) -> tuple[Survivor, ...]:
+    def staying_survivors(self) -> tuple[Survivor, ...]:
         """S∖E: the certified survivors without the evicted dealers."""
         evicted = set(self.evicted)
         return tuple(s for s in self.certificate.survivors if s not in evicted)
 
-    def revealing(self, key: SigningKey) -> "Closed":
+    def with_reveal(self, key: SigningKey) -> "Closed":
         """Add the reveal of this decryptor's shares for the certified set without the evicted (protocol §4.7).
 
         Certificate and proofs alone determine the shares due, never a request.
         """
-        if not self.held:
+        if not self.vouched_shares:
             return self
         attempt = self.attempt
-        staying = {survivor.member for survivor in self.staying}
-        reveal = Reveal.make(
+        staying = {survivor.member for survivor in self.staying_survivors}
+        reveal = Reveal.make_signed(
             key,
             context=attempt.context,
             member=self.member,
@@ -503,7 +506,7 @@ class Closed(AttemptPhase, kind=7):
                 SecretBytes(
                     entries_due(dealt.shares, due_secrets(attempt, dealt.member, staying), SHARE_BYTES)
                 )
-                for dealt in self.held
+                for dealt in self.vouched_shares
                 if dealt.member in staying
             ),
         )
@@ -511,51 +514,53 @@ class Closed(AttemptPhase, kind=7):
 
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
         """Answer a message; reveal nothing after the terms' latest end."""
-        return super(Closed, self.lapse(now_s)).receive(message, key, now_s)
+        return super(Closed, self.erase_expired(now_s)).receive(message, key, now_s)
 
     @property
     def expiry_s(self) -> float:
-        kept = self.held or self.reveals or self.ready.sequence <= self.opening.sequence
+        kept = self.vouched_shares or self.reveals or self.ready.sequence <= self.opening.sequence
         return self.opening.terms.latest_end_s if kept else math.inf
 
-    def lapse(self, now_s: float) -> "Closed":
+    def erase_expired(self, now_s: float) -> "Closed":
         """Erase the keys kept for a retry, and the reveal, after the terms' latest end."""
         if now_s < self.expiry_s:
             return self
         following = self.opening.sequence + 1
         moved = self.ready.sequence == following
-        ready = self.ready if moved else self.ready.advanced(following, 0, self.history)
-        return replace(self, ready=ready).settled()
+        ready = self.ready if moved else self.ready.advance_to(following, 0, self.history)
+        return replace(self, ready=ready).erase_shares()
 
-    def settled(self) -> "Closed":
+    def erase_shares(self) -> "Closed":
         """Erase the shares and the reveal, once there is a result or can be none."""
-        return replace(self, held=(), reveals=()) if self.held or self.reveals else self
+        return replace(self, vouched_shares=(), reveals=()) if self.vouched_shares or self.reveals else self
 
-    def outbox(self) -> tuple[Message, ...]:
+    def messages_to_resend(self) -> tuple[Message, ...]:
         """Return the reveal, if any."""
         return self.reveals
 
-    def _opening(self, opening: Opening, key: SigningKey, now_s: float) -> Step:
+    def _on_opening(self, opening: Opening, key: SigningKey, now_s: float) -> Step:
         return self.ready.receive(opening, key, now_s)
 
-    def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
+    def _on_certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
         if certificate.context == self.attempt.context:
             return self, self.reveals
-        return self._settle(certificate, key, now_s)
+        return self._on_closing(certificate, key, now_s)
 
-    def _settle(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
-        history = self.history.settle(document, now_s)
+    def _on_closing(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
+        history = self.history.close_attempt(document, now_s)
         # A document that replaces this attempt's certificate also ends this phase.
         own = document.context == self.attempt.context
-        return (self.ready if own else self).knowing(history), ()
+        return (self.ready if own else self).with_history(history), ()
 
-    def _erase(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
+    def _on_erasure_request(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
         """Report the revealed outcome; `receive` has already erased the secrets."""
         self.check_may_erase(request, now_s)
-        report = Erased.make(key, context=self.attempt.context, member=self.member, revealed=self.revealed)
+        report = Erased.make_signed(
+            key, context=self.attempt.context, member=self.member, revealed=self.revealed
+        )
         return self, (report,)
 
-    def _evictions(self, message: Evictions, key: SigningKey, _now_s: float) -> Step:
+    def _on_evictions(self, message: Evictions, key: SigningKey, _now_s: float) -> Step:
         """Check proofs that dealers are false, in this order, and reveal again with those dealers as dropouts.
 
         1. the context is this attempt's; 2. each proof holds (`check_proof`); 3. no evicted dealer is readmitted, and at most
@@ -565,7 +570,7 @@ class Closed(AttemptPhase, kind=7):
         attempt.check_context(message.context, "coordinator")
         for proof in message.proofs:
             check_proof(attempt, self.certificate, proof)
-        evicted = tuple(Survivor.of(proof.header) for proof in message.proofs)
+        evicted = tuple(Survivor.from_header(proof.header) for proof in message.proofs)
         most = attempt.quorum.colluders
         if not set(self.evicted) <= set(evicted) or len(evicted) > most:
             raise PeerFault(
@@ -575,32 +580,32 @@ class Closed(AttemptPhase, kind=7):
             )
         if evicted == self.evicted:
             return self, self.reveals
-        closed = replace(self, evicted=evicted).revealing(key)
+        closed = replace(self, evicted=evicted).with_reveal(key)
         return closed, closed.reveals
 
-    def _disclosure(self, message: Disclosure, _key: SigningKey, _now_s: float) -> Step:
+    def _on_disclosure(self, message: Disclosure, _key: SigningKey, _now_s: float) -> Step:
         """Recount an indicator from its disclosure (protocol §8.2)."""
-        if not self.attempt.spec.indicator or self.certificate.void:
+        if not self.attempt.spec.indicator or self.certificate.is_void:
             raise PeerFault(Cause.WRONG_PHASE, "only a certified indicator is recounted")
-        holders = recount(self.attempt, self.staying, message)
-        if (holders < 0).any() or (holders > len(self.staying)).any():
+        holders = recount_indicator(self.attempt, self.staying_survivors, message)
+        if (holders < 0).any() or (holders > len(self.staying_survivors)).any():
             raise PeerFault(
                 Cause.DISCLOSURE_INVALID, "a class has fewer than 0 holders, or more than all members"
             )
         counted = Counted(
             self.attempt.context,
             tuple(int(count) for count in holders),
-            self.staying,
+            self.staying_survivors,
             tuple(dealer.member for dealer in self.evicted),
         )
-        return self.knowing(self.history.with_count(counted)), ()
+        return self.with_history(self.history.with_count(counted)), ()
 
     handlers: ClassVar = {
-        Opening: _opening,
-        Certificate: _certificate,
-        Erasure: _settle,
-        Lost: _settle,
-        ErasureRequest: _erase,
-        Evictions: _evictions,
-        Disclosure: _disclosure,
+        Opening: _on_opening,
+        Certificate: _on_certificate,
+        Erasure: _on_closing,
+        Lost: _on_closing,
+        ErasureRequest: _on_erasure_request,
+        Evictions: _on_evictions,
+        Disclosure: _on_disclosure,
     }

@@ -60,20 +60,20 @@ class MemberPhase(Headed, ABC):
 
     @property
     def expiry_s(self) -> float:
-        """When `lapse` erases secrets, Unix time in seconds; infinity if it holds none that expire."""
+        """When `erase_expired` erases secrets, Unix time in seconds; infinity if it holds none that expire."""
         return math.inf
 
-    def lapse(self, now_s: float) -> "MemberPhase":
+    def erase_expired(self, now_s: float) -> "MemberPhase":
         """Return the phase without expired secrets; this phase if none have expired."""
         del now_s
         return self
 
-    def outbox(self) -> tuple[Message, ...]:
+    def messages_to_resend(self) -> tuple[Message, ...]:
         """Return the messages to resend after a restart, byte for byte as first sent."""
         return ()
 
     @abstractmethod
-    def knowing(self, history: "History") -> "MemberPhase":
+    def with_history(self, history: "History") -> "MemberPhase":
         """Return this phase with the newest stored history, which other cohorts may have extended."""
 
 

@@ -31,7 +31,7 @@ class Enrolled(MemberPhase, kind=1):
     history: History
 
     @classmethod
-    def start(
+    def begin_enrolment(
         cls,
         member: str,
         roster: Roster,
@@ -63,7 +63,7 @@ class Enrolled(MemberPhase, kind=1):
         if roster.key_of(member) != key.public:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"the roster lists another key for {member}", [member])
         mask_private, box_private = SecretBytes(random_bytes(32)), SecretBytes(random_bytes(32))
-        card = KeyCard.make(
+        card = KeyCard.make_signed(
             key,
             cohort=cohort_id(roster.hash, counter, study.hash, period, repeats),
             member=member,
@@ -74,13 +74,13 @@ class Enrolled(MemberPhase, kind=1):
         )
         return cls(member, roster, study, card, mask_private, box_private, history), (card,)
 
-    def knowing(self, history: History) -> "Enrolled":
+    def with_history(self, history: History) -> "Enrolled":
         return replace(self, history=history)
 
-    def outbox(self) -> tuple[Message, ...]:
+    def messages_to_resend(self) -> tuple[Message, ...]:
         return (self.card,)
 
-    def _cards(self, cards: Cards, _key: SigningKey, _now_s: float) -> Step:
+    def _on_cards(self, cards: Cards, _key: SigningKey, _now_s: float) -> Step:
         """Check the manifest, then the cards, then that no needed card is missing (protocol §4.2)."""
         manifest = cards.manifest
         if manifest.cohort != self.card.cohort:
@@ -95,10 +95,10 @@ class Enrolled(MemberPhase, kind=1):
             raise PeerFault(
                 Cause.MANIFEST_MISMATCH, "the manifest does not hold this member's card as it was sent"
             )
-        neighbours = manifest.graph.neighbours(self.member)
+        neighbours = manifest.graph.neighbours_of(self.member)
         peers = manifest.members if self.member in manifest.decryptors else manifest.decryptors
-        masks = self._pairs(Tag.PAIR_MASK, cards, neighbours)
-        boxes = self._pairs(Tag.PAIR_BOX, cards, tuple(peer for peer in peers if peer != self.member))
+        masks = self._derive_pairs(Tag.PAIR_MASK, cards, neighbours)
+        boxes = self._derive_pairs(Tag.PAIR_BOX, cards, tuple(peer for peer in peers if peer != self.member))
         expires_s = min(card.expires_s for card in cards.by_member.values())
         return (
             Ready(
@@ -107,7 +107,7 @@ class Enrolled(MemberPhase, kind=1):
             (),
         )
 
-    def _pairs(self, tag: Tag, cards: Cards, peers: tuple[str, ...]) -> tuple[PairKey, ...]:
+    def _derive_pairs(self, tag: Tag, cards: Cards, peers: tuple[str, ...]) -> tuple[PairKey, ...]:
         masks = tag is Tag.PAIR_MASK
         private = AgreementKey(self.mask_private if masks else self.box_private)
         pairs = []
@@ -115,9 +115,11 @@ class Enrolled(MemberPhase, kind=1):
             card = cards.by_member.get(peer)
             if card is None:
                 raise PeerFault(Cause.MANIFEST_MISMATCH, f"the card of {peer} is not shown", ["coordinator"])
-            shared = private.agree(card.mask_key if masks else card.box_key, peer)
+            shared = private.agree_secret(card.mask_key if masks else card.box_key, peer)
             manifest = cards.manifest
-            pairs.append(PairKey.establish(tag, self.member, peer, shared, manifest.cohort, manifest.hash))
+            pairs.append(
+                PairKey.from_shared_secret(tag, self.member, peer, shared, manifest.cohort, manifest.hash)
+            )
         return tuple(pairs)
 
-    handlers: ClassVar = {Cards: _cards}
+    handlers: ClassVar = {Cards: _on_cards}

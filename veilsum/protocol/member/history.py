@@ -57,9 +57,9 @@ class History(Struct):
     counted: Annotated[tuple[Counted, ...], Many(Counted, MAX_LINKS)] = ()
     finished: Annotated[tuple[Finished, ...], Many(Finished, MAX_LINKS)] = ()
 
-    def entered(self, attempt: Attempt) -> "History":
+    def enter_attempt(self, attempt: Attempt) -> "History":
         """Add an attempt that this member joins; it opens no other until this one has ended."""
-        return replace(self, unsettled=(*_without(self.unsettled, attempt), attempt))
+        return replace(self, unsettled=(*_drop_attempt(self.unsettled, attempt), attempt))
 
     def count_of(self, indicator: bytes) -> Counted | None:
         """Look up a recounted indicator by its context."""
@@ -74,7 +74,7 @@ class History(Struct):
         """Look up a finished attempt by its context."""
         return next((each for each in self.finished if each.context == context), None)
 
-    def closed(self, attempt: Attempt, document: Closing, now_s: float) -> "History":
+    def add_end(self, attempt: Attempt, document: Closing, now_s: float) -> "History":
         """Add the end of an attempt.
 
         Raises:
@@ -86,7 +86,7 @@ class History(Struct):
             raise PeerFault(
                 Cause.WRONG_PHASE, "an attempt is lost after its latest end, not before", ["admin"]
             )
-        link, certified = attempt.link(document), _without(self.certified, attempt)
+        link, certified = attempt.make_link(document), _drop_attempt(self.certified, attempt)
         known = tuple(each for each in self.settled if each.context == attempt.context)
         if known not in {(), (link,)} and len(certified) == len(self.certified):
             raise PeerFault(
@@ -94,7 +94,7 @@ class History(Struct):
             )
         others = tuple(each for each in self.settled if each not in known)
         finished = tuple(each for each in self.finished if each.context != attempt.context)
-        if isinstance(document, Certificate) and not document.void:
+        if isinstance(document, Certificate) and not document.is_void:
             certified = (*certified, attempt)
             if attempt.question.noise is None:
                 kept = Finished(attempt.context, attempt.study, attempt.terms, document.survivors)
@@ -102,26 +102,28 @@ class History(Struct):
         return replace(
             self,
             settled=(*others, link),
-            unsettled=_without(self.unsettled, attempt),
+            unsettled=_drop_attempt(self.unsettled, attempt),
             certified=certified,
             finished=finished,
         )
 
-    def settle(self, document: Closing, now_s: float) -> "History":
+    def close_attempt(self, document: Closing, now_s: float) -> "History":
         """Close the document's attempt; an end that is already known changes nothing.
 
-        Raises PeerFault as `closed` does, and wrong-context for an unknown attempt.
+        Raises PeerFault as `add_end` does, and wrong-context for an unknown attempt.
         """
         ending = (document.context, document.reason, document.survivors_hash)
         if any((link.context, link.reason, link.survivors) == ending for link in self.settled):
             return self
-        return self.closed(_of(document.context, (*self.unsettled, *self.certified)), document, now_s)
+        return self.add_end(
+            _attempt_of(document.context, (*self.unsettled, *self.certified)), document, now_s
+        )
 
     def left_open(self, context: bytes) -> Attempt:
         """Look up an unsettled attempt. Raises PeerFault(wrong-context) if absent."""
-        return _of(context, self.unsettled)
+        return _attempt_of(context, self.unsettled)
 
-    def check(self, attempt: Attempt, *, joined: bool = False) -> "History":
+    def adopt_links(self, attempt: Attempt, *, joined: bool = False) -> "History":
         """Check an opening's links against this history, and adopt them (protocol §4.3, clauses 4 and 5).
 
         Args:
@@ -131,7 +133,7 @@ class History(Struct):
         Raises:
             PeerFault: outcome-missing, or chain-broken; already-summed if the links lack a lost attempt at the same step.
         """
-        others = _without(self.unsettled, attempt) if joined else self.unsettled
+        others = _drop_attempt(self.unsettled, attempt) if joined else self.unsettled
         if others:
             raise PeerFault(
                 Cause.OUTCOME_MISSING,
@@ -140,7 +142,7 @@ class History(Struct):
             )
         opening, links = attempt.opening, attempt.opening.links
         nothing_new = len(links) == self.length
-        known = opening.chain if nothing_new else extend_chain(EMPTY_CHAIN, links[: self.length])
+        known = opening.chain_head if nothing_new else extend_chain(EMPTY_CHAIN, links[: self.length])
         if known != self.head:
             raise PeerFault(
                 Cause.CHAIN_BROKEN, "the history does not begin with the rounds this member knows"
@@ -158,15 +160,17 @@ class History(Struct):
             )
         check_places(opening)
         check_unspent(attempt, left_out)
-        return replace(self, head=opening.chain, length=len(links), settled=tuple(left_out), certified=())
+        return replace(
+            self, head=opening.chain_head, length=len(links), settled=tuple(left_out), certified=()
+        )
 
 
-def _of(context: bytes, attempts: tuple[Attempt, ...]) -> Attempt:
+def _attempt_of(context: bytes, attempts: tuple[Attempt, ...]) -> Attempt:
     for attempt in attempts:
         if attempt.context == context:
             return attempt
     raise PeerFault(Cause.WRONG_CONTEXT, "this member has no such open attempt", ["coordinator"])
 
 
-def _without(attempts: tuple[Attempt, ...], attempt: Attempt) -> tuple[Attempt, ...]:
+def _drop_attempt(attempts: tuple[Attempt, ...], attempt: Attempt) -> tuple[Attempt, ...]:
     return tuple(each for each in attempts if each.context != attempt.context)

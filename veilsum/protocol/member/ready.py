@@ -61,21 +61,21 @@ class Ready(MemberPhase, kind=2):
     boxes: Pairs
     history: History
 
-    def advanced(self, sequence: int, attempt: int, history: History) -> "Ready":
+    def advance_to(self, sequence: int, attempt: int, history: History) -> "Ready":
         """Ratchet the keys to `sequence`, ready for `attempt` or later."""
         masks, boxes = self.masks, self.boxes
         for step in range(self.sequence + 1, sequence + 1):
-            masks = tuple(pair.ratcheted(self.manifest.cohort, step) for pair in masks)
-            boxes = tuple(pair.ratcheted(self.manifest.cohort, step) for pair in boxes)
+            masks = tuple(pair.ratchet_to(self.manifest.cohort, step) for pair in masks)
+            boxes = tuple(pair.ratchet_to(self.manifest.cohort, step) for pair in boxes)
         return replace(self, sequence=sequence, attempt=attempt, masks=masks, boxes=boxes, history=history)
 
-    def knowing(self, history: History) -> "Ready":
+    def with_history(self, history: History) -> "Ready":
         return replace(self, history=history)
 
-    def erased(self, attempt: Attempt, history: History) -> "Ready":
+    def erase_keys(self, attempt: Attempt, history: History) -> "Ready":
         """Erase the keys of this attempt's sequence, and wait for the attempt's end."""
         place = max((self.sequence, self.attempt), (attempt.opening.sequence + 1, 0))
-        return self.advanced(*place, history.entered(attempt))
+        return self.advance_to(*place, history.enter_attempt(attempt))
 
     def left_open(self, context: bytes) -> Attempt:
         """Look up an attempt of this cohort whose end this member waits for. Raises PeerFault(wrong-context) if there is none."""
@@ -88,12 +88,14 @@ class Ready(MemberPhase, kind=2):
             )
         return attempt
 
-    def _erase(self, request: ErasureRequest, key: SigningKey, _now_s: float) -> Step:
+    def _on_erasure_request(self, request: ErasureRequest, key: SigningKey, _now_s: float) -> Step:
         """Report that nothing was revealed; a member that reveals is already Closed by the certificate."""
         attempt = self.left_open(request.context)
         attempt.check_decryptor(self.member)
-        report = Erased.make(key, context=request.context, member=self.member, revealed=NOTHING_REVEALED)
-        return self.erased(attempt, self.history), (report,)
+        report = Erased.make_signed(
+            key, context=request.context, member=self.member, revealed=NOTHING_REVEALED
+        )
+        return self.erase_keys(attempt, self.history), (report,)
 
     def erase_unopened(
         self, opening: Opening, request: ErasureRequest, key: SigningKey, now_s: float
@@ -117,19 +119,19 @@ class Ready(MemberPhase, kind=2):
             )
         check_places(opening)
         self._check_ahead(opening)
-        return self.erased(attempt, self.history).receive(request, key, now_s)
+        return self.erase_keys(attempt, self.history).receive(request, key, now_s)
 
-    def _settle(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
-        return self.knowing(self.history.settle(document, now_s)), ()
+    def _on_closing(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
+        return self.with_history(self.history.close_attempt(document, now_s)), ()
 
-    def _opening(self, opening: Opening, _key: SigningKey, now_s: float) -> Step:
+    def _on_opening(self, opening: Opening, _key: SigningKey, now_s: float) -> Step:
         """Check an opening, in this order, before advancing any key (protocol §4.3).
 
         1. it is for this cohort (wrong-cohort) and signed by the roster's coordinator (bad-signature);
         2. no received card has expired (card-expired), the study is neither expired nor revoked (study-refused), and the latest
            end is in the future, by at most 30 days (terms-expired, terms-refused);
         3. sequence and attempt are not behind this member (wrong-sequence);
-        4. and 5. the history: `History.check` (outcome-missing, chain-broken, already-summed);
+        4. and 5. the history: `History.adopt_links` (outcome-missing, chain-broken, already-summed);
         6. to 8. the step, and fresh records or the repeated attempt: `opening_rules`;
         9. the indicator's counts (indicator-mismatch).
 
@@ -147,15 +149,15 @@ class Ready(MemberPhase, kind=2):
             raise PeerFault(Cause.STUDY_REFUSED, f"study {attempt.content.notes.name} is expired or revoked")
         check_latest_end(attempt, now_s)
         self._check_ahead(opening)
-        history = self.history.check(attempt)
+        history = self.history.adopt_links(attempt)
         check_step(attempt)
         if (link := repeated_link(attempt)) is not None:
             check_repeats(attempt, history.finished_of(link.context))
         self._check_indicator(attempt)
-        return Opened(self.advanced(*opening.place, history), opening, (), SecretBytes()), ()
+        return Opened(self.advance_to(*opening.sequence_and_attempt, history), opening, (), SecretBytes()), ()
 
     def _check_ahead(self, opening: Opening) -> None:
-        if opening.place < (self.sequence, self.attempt):
+        if opening.sequence_and_attempt < (self.sequence, self.attempt):
             raise PeerFault(
                 Cause.WRONG_SEQUENCE,
                 f"round {opening.sequence}.{opening.attempt} is behind {self.sequence}.{self.attempt}",
@@ -189,9 +191,9 @@ class Ready(MemberPhase, kind=2):
         check_enough_rows(attempt.question, counted.holders)
 
     handlers: ClassVar = {
-        Opening: _opening,
-        Certificate: _settle,
-        Erasure: _settle,
-        Lost: _settle,
-        ErasureRequest: _erase,
+        Opening: _on_opening,
+        Certificate: _on_closing,
+        Erasure: _on_closing,
+        Lost: _on_closing,
+        ErasureRequest: _on_erasure_request,
     }

@@ -1,7 +1,7 @@
 """Every message of the protocol and its encoding."""
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.messages.base import SHARE_BYTES, Message, Names, Path, Signed, parse
+from veilsum.protocol.messages.base import SHARE_BYTES, Message, Names, Path, Signed, parse_message
 from veilsum.protocol.messages.cohort import (
     Cards,
     Entry,
@@ -127,7 +127,7 @@ __all__ = [
     "deliveries_hash",
     "edge_commitment",
     "extend_chain",
-    "parse",
+    "parse_message",
     "self_commitment",
     "share_commitment",
     "share_commitments",

@@ -29,7 +29,7 @@ class Message(Headed):
     forms: ClassVar[dict[int, type["Message"]]] = {}
 
 
-def parse(data: bytes | memoryview) -> Message:
+def parse_message(data: bytes | memoryview) -> Message:
     """Parse `data` as exactly one message. Raises PeerFault if it is malformed."""
     if len(data) < 2:
         raise PeerFault(Cause.TRUNCATED, f"{len(data)} bytes are shorter than a header")
@@ -61,7 +61,7 @@ class Signed(Message):
         return hash_fields(self.tag, self.to_bytes()[: -len(self.signature)])
 
     @classmethod
-    def make(cls, key: SigningKey, **values: Any) -> Self:
+    def make_signed(cls, key: SigningKey, **values: Any) -> Self:
         """Build the message and sign it with `key`."""
         unsigned = cls(**values, signature=bytes(64))
         return cls(**values, signature=key.sign(unsigned.digest))

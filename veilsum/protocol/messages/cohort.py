@@ -23,7 +23,7 @@ from veilsum.protocol.codec import (
 )
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
-from veilsum.protocol.merkle import Tree, verify
+from veilsum.protocol.merkle import Tree, verify_path
 from veilsum.protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, Message, Names, Path, Signed
 from veilsum.protocol.tags import Tag, hash_fields
 
@@ -48,10 +48,10 @@ class Study(Shared, Signed, kind=25, tag=Tag.STUDY):
         return self.digest
 
 
-PARTIES = frozenset({"admin", "coordinator", "operator"})
+RESERVED_NAMES = frozenset({"admin", "coordinator", "operator"})
 """Reserved names: a fault that names one of these parties must not seem to name a member."""
 MAX_NAME = 64
-MAX_REVOKED = 1_024
+REVOKED_STUDIES_MAX = 1_024
 
 
 class Entry(Struct):
@@ -84,14 +84,14 @@ class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
     members: Annotated[tuple[Entry, ...], Many(Entry, MAX_MEMBERS, ascending=True)]
     decryptors: Annotated[tuple[str, ...], Many(Name(), MAX_DECRYPTORS, ascending=True)]
     readers: Names
-    revoked: Annotated[tuple[bytes, ...], Many(Fixed(32), MAX_REVOKED, ascending=True)]
+    revoked: Annotated[tuple[bytes, ...], Many(Fixed(32), REVOKED_STUDIES_MAX, ascending=True)]
     signature: Signature
 
-    def validate(self) -> None:
+    def check_fields(self) -> None:
         """Refuse repeated keys, reserved names, and decryptors or readers that are not members."""
         if len({entry.key for entry in self.members}) != len(self.members):
             raise PeerFault(Cause.DUPLICATE, "two members of the roster share a key", ["admin"])
-        if taken := PARTIES.intersection(entry.member for entry in self.members):
+        if taken := RESERVED_NAMES.intersection(entry.member for entry in self.members):
             raise PeerFault(Cause.MALFORMED, f"no member can be called {', '.join(sorted(taken))}", ["admin"])
         named = {*self.decryptors, *self.readers}
         if strangers := named - {entry.member for entry in self.members}:
@@ -106,13 +106,13 @@ class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
 
     def key_of(self, member: str) -> bytes:
         """Look up a member's public key. Raises PeerFault(unknown-member) if absent."""
-        key = self._keys.get(member)
+        key = self._keys_by_member.get(member)
         if key is None:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in roster {self.number}", [member])
         return key
 
     @cached_property
-    def _keys(self) -> dict[str, bytes]:
+    def _keys_by_member(self) -> dict[str, bytes]:
         return {entry.member: entry.key for entry in self.members}
 
     def verify_admin(self, federation: bytes) -> None:
@@ -198,7 +198,7 @@ class Manifest(Shared, Message, kind=3):
     window_dropped_max: U32
     decryptors: Annotated[tuple[str, ...], Many(Name(), MAX_DECRYPTORS, ascending=True)]
 
-    def validate(self) -> None:
+    def check_fields(self) -> None:
         """Refuse decryptors that are not members."""
         if not set(self.decryptors) <= set(self.members):
             raise PeerFault(Cause.MALFORMED, "a decryptor is not a member")
@@ -213,7 +213,7 @@ class Manifest(Shared, Message, kind=3):
         return cards_beacon(self.cohort, self.cards_root)
 
     @cached_property
-    def place(self) -> dict[str, int]:
+    def member_places(self) -> dict[str, int]:
         """Each member's index in cohort order."""
         return {member: place for place, member in enumerate(self.members)}
 
@@ -256,11 +256,11 @@ class Cards(Repeated, Message, kind=14):
             strangers = [
                 shown.member
                 for shown in self.shown
-                if shown.member not in manifest.place
-                or not verify(
+                if shown.member not in manifest.member_places
+                or not verify_path(
                     manifest.cards_root,
                     shown.card.to_bytes(),
-                    manifest.place[shown.member],
+                    manifest.member_places[shown.member],
                     len(manifest.members),
                     shown.path,
                 )

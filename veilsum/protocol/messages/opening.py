@@ -18,7 +18,7 @@ NO_CONTEXT = bytes(32)
 NO_REASON = "none"
 LOST_REASON = "lost"
 ERASED_REASON = "erased"
-SPENDING = frozenset({NO_REASON, LOST_REASON})
+SPENDING_REASONS = frozenset({NO_REASON, LOST_REASON})
 """Link reasons under which an attempt spends its records."""
 EMPTY_CHAIN = bytes(32)
 
@@ -42,7 +42,7 @@ class Terms(Struct):
     material: Digest
     latest_end_s: U64
 
-    def validate(self) -> None:
+    def check_fields(self) -> None:
         """Refuse withheld classes or evicted members without an indicator."""
         if self.indicator == NO_CONTEXT and (self.withheld or self.evicted):
             raise PeerFault(Cause.TERMS_REFUSED, "classes withheld or members evicted without an indicator")
@@ -74,16 +74,16 @@ class Link(Shared):
     reason: Id
     survivors: Digest
 
-    def validate(self) -> None:
+    def check_fields(self) -> None:
         """Refuse an attempt number of 8 or more, and survivors that contradict the reason."""
         _check_attempt(self.attempt)
         if (self.survivors != NO_CONTEXT) != (self.reason == NO_REASON):
             raise PeerFault(Cause.MALFORMED, f"survivors do not go with the reason {self.reason}")
 
     @property
-    def spends(self) -> bool:
+    def spends_records(self) -> bool:
         """Whether the attempt spent the records of its members (protocol §4.9)."""
-        return self.reason in SPENDING
+        return self.reason in SPENDING_REASONS
 
 
 class Opening(Signed, kind=4, tag=Tag.OPENING):
@@ -99,17 +99,17 @@ class Opening(Signed, kind=4, tag=Tag.OPENING):
     terms: Terms
     signature: Signature
 
-    def validate(self) -> None:
+    def check_fields(self) -> None:
         """Refuse an attempt number of 8 or more."""
         _check_attempt(self.attempt)
 
     @property
-    def place(self) -> tuple[int, int]:
+    def sequence_and_attempt(self) -> tuple[int, int]:
         """Sequence and attempt numbers."""
         return self.sequence, self.attempt
 
     @cached_property
-    def chain(self) -> bytes:
+    def chain_head(self) -> bytes:
         """The head of the chain of all its links."""
         return extend_chain(EMPTY_CHAIN, self.links)
 

@@ -20,7 +20,7 @@ from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, NO_CON
 from veilsum.protocol.messages.upload import MAX_CHUNKS, MAX_ROW_BYTES, UploadHeader
 from veilsum.protocol.tags import Tag, hash_fields
 
-NOT_VOTED_FOR = frozenset({NO_REASON, LOST_REASON, ERASED_REASON})
+REASONS_WITHOUT_VOTE = frozenset({NO_REASON, LOST_REASON, ERASED_REASON})
 """Reasons that a vote on VOID cannot have."""
 
 
@@ -31,7 +31,7 @@ class Survivor(Repeated):
     digest: Digest
 
     @classmethod
-    def of(cls, header: UploadHeader) -> "Survivor":
+    def from_header(cls, header: UploadHeader) -> "Survivor":
         """Make the survivor of an upload's header."""
         return cls(header.member, header.digest)
 
@@ -54,7 +54,7 @@ class SurvivorSet(Struct):
 
     survivors: Survivors
 
-    def validate(self) -> None:
+    def check_fields(self) -> None:
         """Refuse an empty set."""
         if not self.survivors:
             raise PeerFault(Cause.MALFORMED, "a set of survivors has none")
@@ -78,9 +78,9 @@ class VoidRequest(Message, kind=9):
     context: Digest
     reason: Id
 
-    def validate(self) -> None:
+    def check_fields(self) -> None:
         """Refuse "none", "erased" and "lost": no certificate can carry them, so votes for them could not end the attempt."""
-        if self.reason in NOT_VOTED_FOR:
+        if self.reason in REASONS_WITHOUT_VOTE:
             raise PeerFault(Cause.MALFORMED, "a request to void an attempt gives a reason")
 
 
@@ -116,35 +116,35 @@ class Certificate(Message, kind=12):
     reason: Id
     votes: Annotated[tuple[Vote, ...], Many(Vote, MAX_DECRYPTORS, ascending=True)]
 
-    def validate(self) -> None:
+    def check_fields(self) -> None:
         """Require either survivors or a reason for VOID."""
-        if self.reason in NOT_VOTED_FOR if self.void else self.reason != NO_REASON:
+        if self.reason in REASONS_WITHOUT_VOTE if self.is_void else self.reason != NO_REASON:
             raise PeerFault(Cause.MALFORMED, "a certificate has survivors, or a reason for VOID")
 
     @property
-    def void(self) -> bool:
+    def is_void(self) -> bool:
         """Whether the attempt ends without a sum."""
         return not self.survivors
 
-    def names(self, header: UploadHeader) -> bool:
+    def names_upload(self, header: UploadHeader) -> bool:
         """Whether the certificate covers this exact upload."""
-        return Survivor.of(header) in self._named
+        return Survivor.from_header(header) in self._survivor_set
 
     @cached_property
-    def _named(self) -> frozenset[Survivor]:
+    def _survivor_set(self) -> frozenset[Survivor]:
         return frozenset(self.survivors)
 
     @cached_property
     def outcome(self) -> bytes:
         """The hash that every vote must carry."""
-        if self.void:
+        if self.is_void:
             return void_hash(self.context, self.reason)
         return survivors_hash(self.context, self.survivors)
 
     @property
     def survivors_hash(self) -> bytes:
         """The survivors' hash in the chain; excludes the votes, because any threshold of them suffices."""
-        return NO_CONTEXT if self.void else self.outcome
+        return NO_CONTEXT if self.is_void else self.outcome
 
 
 class Reveal(Signed, kind=13, tag=Tag.REVEAL):

@@ -57,18 +57,18 @@ class UploadHeader(Repeated):
         )
 
     @property
-    def _signed(self) -> bytes:
+    def _signed_digest(self) -> bytes:
         return hash_fields(Tag.UPLOAD, self.context, self.member.encode(), self.digest)
 
     @classmethod
-    def make(cls, key: SigningKey, **values: bytes | str) -> "UploadHeader":
+    def make_signed(cls, key: SigningKey, **values: bytes | str) -> "UploadHeader":
         """Build the header and sign it."""
         unsigned = cls(**values, signature=bytes(64))  # type: ignore[arg-type]  # checked by the encoder
-        return cls(**values, signature=key.sign(unsigned._signed))  # type: ignore[arg-type]  # as above
+        return cls(**values, signature=key.sign(unsigned._signed_digest))  # type: ignore[arg-type]  # as above
 
     def verify(self, public: bytes) -> None:
         """Verify the member's signature. Raises PeerFault(bad-signature)."""
-        verify_signature(public, self.signature, self._signed, self.member)
+        verify_signature(public, self.signature, self._signed_digest, self.member)
 
 
 class Upload(Message, kind=5):

@@ -4,7 +4,7 @@ from alembic import op
 from sqlalchemy import func, insert, select
 
 from service.storage.tables import last_heard, nonces
-from veilsum.protocol.request_signature import ADMIN, LIFETIME_S
+from veilsum.protocol.request_signature import ADMIN_KEYID, SIGNATURE_LIFETIME_S
 
 revision = "3.3"
 down_revision = "3.2"
@@ -20,8 +20,8 @@ def upgrade() -> None:
     rows = list[dict[str, object]]()
     for row in connection.execute(select(nonces.c.signer, newest).group_by(nonces.c.signer)):
         federation, _, member = row.signer.partition("/")
-        if member != ADMIN:
-            signed_s = row.expires_s - SKEW_S - LIFETIME_S
+        if member != ADMIN_KEYID:
+            signed_s = row.expires_s - SKEW_S - SIGNATURE_LIFETIME_S
             rows.append({"federation": federation, "member": member, "signed_s": signed_s})
     if rows:
         connection.execute(insert(last_heard), rows)

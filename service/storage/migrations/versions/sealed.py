@@ -3,7 +3,7 @@
 from alembic import op
 from sqlalchemy import select, update
 
-from service.storage.faults import sealed
+from service.storage.faults import seal_text
 from service.storage.tables import rounds
 
 revision = "3.2"
@@ -15,5 +15,5 @@ def upgrade() -> None:
     connection = op.get_bind()
     ended = select(rounds.c.id, rounds.c.final, rounds.c.record).where(rounds.c.final.is_not(None))
     for row in connection.execute(ended).all():
-        columns = {"final": sealed(row.final), "record": sealed(row.record) if row.record else None}
+        columns = {"final": seal_text(row.final), "record": seal_text(row.record) if row.record else None}
         connection.execute(update(rounds).where(rounds.c.id == row.id).values(columns))
