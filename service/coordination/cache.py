@@ -1,7 +1,7 @@
 """Caches: what was used last, and one object for each cohort and round in use."""
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
@@ -62,7 +62,7 @@ class Cached(Protocol):
 T = TypeVar("T", bound=Cached)
 
 
-class ObjectCache(Mapping[str, T]):
+class ObjectCache(Generic[T]):
     """Cohorts or rounds by id. Each is one object while it is referenced, so that all waiters are notified of its changes."""
 
     def __init__(self) -> None:
@@ -76,11 +76,19 @@ class ObjectCache(Mapping[str, T]):
         self._recent.put_value(name, found, found.size + _OBJECT_WEIGHT)
         return found
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._all))
+    def __contains__(self, name: str) -> bool:
+        return name in self._all
 
-    def __len__(self) -> int:
-        return len(self._all)
+    def get(self, name: str) -> T | None:
+        """Return a cached one."""
+        try:
+            return self[name]
+        except KeyError:
+            return None
+
+    def snapshot(self) -> dict[str, T]:
+        """Return all by id. Using one makes the cache drop another, so nothing iterates over the cache itself."""
+        return dict(self._all)
 
     def put_object(self, found: T) -> None:
         """Cache one that was loaded, or for which there is something to do again."""

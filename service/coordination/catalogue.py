@@ -104,7 +104,7 @@ class Catalogue:
                     with self._database.quarantine.quarantine_errors(f"round {name}"):
                         found = self.rounds.get(name) or await self._load_ended(row)
         await found.refresh()
-        return self.rounds.get(name, found)  # another, if it has ended now
+        return self.rounds.get(name) or found  # another, if it has ended now
 
     async def round_of(self, context: str) -> Round:
         """Return the round of a context. Raises PeerFault(not-found)."""

@@ -41,7 +41,7 @@ class ChangeFeed:
 
     async def _list_behind(self) -> set[str]:
         """Return the federations with more rounds in storage than in the cached cohorts."""
-        here = dict(self._catalogue.cohorts)
+        here = self._catalogue.cohorts.snapshot()
         counted = (
             select(rounds.c.cohort, func.count().label("many"))
             .where(rounds.c.cohort.in_(here))

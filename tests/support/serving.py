@@ -170,9 +170,11 @@ async def served(server: Server, **config: Any) -> AsyncIterator[str]:
             scheme = "https" if "ssl_certfile" in config else "http"
             yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            server.coordinator.stop_waiting()
             shown.should_exit = True
-            await task
+            try:
+                server.coordinator.stop_waiting()
+            finally:
+                await task  # a server that is left listening would keep the event loop from closing
 
 
 def again(server: Server, into: Path, clock: Clock | None = None) -> AbstractAsyncContextManager[Server]:

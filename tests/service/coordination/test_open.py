@@ -35,14 +35,14 @@ async def test_a_start_takes_up_what_is_open_and_the_rest_is_found(
     live = await party.open_round(server)
     seen = {path: (await server.client.get(path)).text for path in asked(party, first)}
     async with again(server, tmp_path / "again") as server:
-        assert list(server.coordinator.catalogue.rounds) == [live]
+        assert list(server.coordinator.catalogue.rounds.snapshot()) == [live]
         assert [thing.id for thing in server.coordinator.catalogue.open_objects()] == [party.cohort, live]
         metrics = (await server.client.get("/metrics")).text
         assert 'veilsum_rounds{state="done"} 2.0' in metrics
         assert 'veilsum_rounds{state="collecting"} 1.0' in metrics
         page = (await server.client.get("/")).text
         assert page.index(live) < page.index(second) < page.index(first)
-        assert list(server.coordinator.catalogue.rounds) == [live], "none of these loads a round"
+        assert list(server.coordinator.catalogue.rounds.snapshot()) == [live], "none of these loads a round"
         for path, text in seen.items():
             assert (await server.client.get(path)).text == text, path
         assert (await party.play(server, live))["state"] == "done"

@@ -78,7 +78,8 @@ async def test_rounds_that_nobody_uses_leave_no_more_than_their_transcripts(
         await server.tidy(round_id)
         assert await server.coordinator.database.read_value(select(func.count()).select_from(rounds)) == count
         transcripts = [
-            len(each.documents.fetch_transcript()) for each in server.coordinator.catalogue.rounds.values()
+            len(each.documents.fetch_transcript())
+            for each in server.coordinator.catalogue.rounds.snapshot().values()
         ]
         assert stored(server, "") == stored(server, "transcripts") == sum(transcripts)
         assert await events_bytes(server) == 0

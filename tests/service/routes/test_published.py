@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
+from service.coordination import cache
 from service.coordination.cache import ObjectCache
 from service.coordination.cohorts import Cohort
 from service.coordination.federations import Federations
@@ -26,8 +27,8 @@ async def paths(server: Server, party: Party, round_id: str) -> list[str]:
         "context": (await server.view(round_id))["context"],
     }
     templates = (
-        rest.FEDERATION, rest.ROSTER, rest.CHAIN, rest.STUDY, rest.STUDIES, rest.RUNS, rest.COHORT,
-        rest.INVITATION, rest.MANIFEST, rest.ROUND, rest.OPENING, rest.CLOSING, rest.RESULT,
+        rest.FEDERATION_PATH, rest.ROSTER_PATH, rest.CHAIN_PATH, rest.STUDY_PATH, rest.STUDIES_PATH, rest.RUNS_PATH, rest.COHORT_PATH,
+        rest.INVITATION_PATH, rest.MANIFEST_PATH, rest.ROUND_PATH, rest.OPENING_PATH, rest.CLOSING_PATH, rest.RESULT_PATH,
     )  # fmt: skip
     return [template.format(**names) for template in templates]
 
@@ -131,12 +132,25 @@ class Held:
 
 
 def test_a_federation_s_cohorts_are_found_by_its_name() -> None:
-    cache = ObjectCache[Held]()
+    objects = ObjectCache[Held]()
     held = [Held(f"cohort-{index}", f"federation-{index % 3}") for index in range(9)]
     for each in (*held, *held):
-        cache.put(each)
-    assert {each.id for each in cache.of("federation-1")} == {"cohort-1", "cohort-4", "cohort-7"}
-    assert cache.of("federation-9") == []
+        objects.put_object(each)
+    assert {each.id for each in objects.of_federation("federation-1")} == {"cohort-1", "cohort-4", "cohort-7"}
+    assert objects.of_federation("federation-9") == []
+
+
+def test_a_look_at_all_that_is_cached_drops_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "RECENT_MEMBERS_MAX", 250)
+    objects = ObjectCache[Held]()
+    in_use = Held("in use", "federation")
+    for each in (in_use, Held("recent", "federation"), Held("newest", "federation")):
+        objects.put_object(each)
+    del each
+    assert list(objects.snapshot()) == ["in use", "recent", "newest"]
+    assert "recent" in objects
+    assert objects.get("in use") is in_use
+    assert "recent" not in objects, "there is room for two"
 
 
 async def test_what_was_just_stored_is_not_read_back(tmp_path: Path, party: Party) -> None:
