@@ -115,6 +115,15 @@ def function_names(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
+def constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the names and values of a module's constants, without type variables."""
+    for node in tree.body:
+        for target in getattr(node, "targets", [getattr(node, "target", None)]):
+            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if isinstance(each, ast.Name) and each.id.isupper() and len(each.id.strip("_")) > 1:
+                    yield each.id, getattr(node, "value", None)
+
+
 def largest_class(trees: Mapping[str, ast.Module]) -> dict[str, tuple[int, str]]:
     """Return the most attributes that one class sets on `self`, and the most methods that one defines."""
     attributes, methods = [], []

@@ -106,7 +106,7 @@ def tried(data: Dataset, repeats: int, *, compile_: bool) -> dict[str, float]:
         return model
 
     def as_float(repeat: int) -> float:
-        scaled = Dataset(classifier("moon_cnn", data).extractor.scaled(data.x), data.y, 10, "scaled")
+        scaled = Dataset(classifier("moon_cnn", data).extractor.scale_pixels(data.x), data.y, 10, "scaled")
         model = classifier("moon_cnn", scaled)
         optimiser = sgd(model)
         return rate(lambda: epoch(model, optimiser, scaled), len(data), repeat)

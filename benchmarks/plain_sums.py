@@ -16,7 +16,6 @@ from fastapi import FastAPI, Response
 from service.access.guards import EVERYONE_GUARD, MEMBER_GUARD, ROUNDS_GUARD
 from service.app import create_app
 from service.routes.common import Here, Hex32Path, IndexPath, MemberPath, Octets, Routes
-from service.routes.rounds import MAX_CHUNK_BYTES
 from service.settings import Settings
 from service.storage.blobs import Blobs
 from veilsum import cli
@@ -25,6 +24,7 @@ from veilsum.calibration.answer import Document
 from veilsum.calibration.layout import DenseBlock, Layout, SymmetricBlock
 from veilsum.cli import serving
 from veilsum.protocol import rest
+from veilsum.protocol.messages.outcome import MAX_CHUNK_BYTES
 from veilsum.protocol.rest import Model
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 from veilsum.study.result_files import document_file

@@ -649,9 +649,9 @@ class Conversation:
 
 
 # fmt: off
-_COLUMNS = (Shown.OPENING, Shown.REQUEST, Shown.ERASURE_REQUEST, Shown.DONE, Shown.ENDED, Shown.NOTHING)
+_SHOWN_COLUMNS = (Shown.OPENING, Shown.REQUEST, Shown.ERASURE_REQUEST, Shown.DONE, Shown.ENDED, Shown.NOTHING)
 _TALK = Conversation
-_ROWS: dict[Standing, tuple[Callable[[Conversation, Asked], Flow[Turn]], ...]] = {
+_STANDING_ROWS: dict[Standing, tuple[Callable[[Conversation, Asked], Flow[Turn]], ...]] = {
     #                     an opening     another request   an erasure request  done                 ended without a result  nothing new
     Standing.READY:      (_TALK.enter,   _TALK.enter_late, _TALK.erase,        _TALK.miss,          _TALK.take_end,         _TALK.wait),
     Standing.ATTEMPTING: (_TALK.upload,  _TALK.answer,     _TALK.erase,        _TALK.take_closing,  _TALK.take_closing,     _TALK.wait),
@@ -661,7 +661,7 @@ _ROWS: dict[Standing, tuple[Callable[[Conversation, Asked], Flow[Turn]], ...]] =
 # fmt: on
 VERBS = {
     (standing, shown): verb
-    for standing, row in _ROWS.items()
-    for shown, verb in zip(_COLUMNS, row, strict=True)
+    for standing, row in _STANDING_ROWS.items()
+    for shown, verb in zip(_SHOWN_COLUMNS, row, strict=True)
 }
 """The conversation: where a member stands × what it is shown → what it does."""

@@ -25,8 +25,8 @@ from veilsum.system.files import make_private, sync_folder, write_durably
 
 T = TypeVar("T")
 
-SECRET_BYTES = 32
-DATABASE_FILE = "state.sqlite"
+LEDGER_SECRET_BYTES = 32
+STATE_FILE = "state.sqlite"
 _DATABASE_FORMAT = 4
 # temp_store: no copies of pages elsewhere.
 _SETTINGS_SQL = """
@@ -107,7 +107,7 @@ class StateDatabase:
     """SQLite's: with less a power cut may undo what was committed. Tests that pull no plug turn it off."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self._arrays = folder / DATABASE_FILE, folder / "arrays"
+        self.path, self._arrays = folder / STATE_FILE, folder / "arrays"
         self._connection: sqlite3.Connection | None = None
         self._turn = threading.RLock()
         self._seen = dict[str, tuple[bytes, Any]]()
@@ -125,7 +125,7 @@ class StateDatabase:
         """Make the database with an empty ledger, unless it is there."""
         if not self.is_made:
             with self._creating_transaction() as db:
-                _upsert_sealed(db, "secret", secrets.token_bytes(SECRET_BYTES))
+                _upsert_sealed(db, "secret", secrets.token_bytes(LEDGER_SECRET_BYTES))
                 _upsert_sealed(db, "history", History().encode())
 
     def take_over(self, old: "StateDatabase") -> None:

@@ -16,7 +16,7 @@ from veilsum.calibration.rows import Array, Floats, Integers
 from veilsum.protocol.record import CombinedRecord, ResultRecord
 from veilsum.study.result_files import calibrated_in
 
-LOG_ODDS = frozenset({"gradient", "virtual features"})
+LOG_ODDS_CRITERIA = frozenset({"gradient", "virtual features"})
 """Heads of the logistic loss, by `solution.chosen_by`: their scores are log-odds at a temperature of 1."""
 
 
@@ -90,7 +90,7 @@ class PublishedHead:
         found = calibrated_in(self.head_file).without(self.unanswered)
         if self.judged is not None:
             return replace(found, temperature=self.judged.temperature)
-        log_odds = self.record.solution.chosen_by in LOG_ODDS
+        log_odds = self.record.solution.chosen_by in LOG_ODDS_CRITERIA
         return replace(found, temperature=1.0) if log_odds else found
 
     @property

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from client_sdk.database import StateDatabase
 from client_sdk.reservations import Reservations
 from veilsum.protocol.codec import SecretBytes
-from veilsum.protocol.keystream import SEED_BYTES
+from veilsum.protocol.keystream import MASK_SEED_BYTES
 from veilsum.protocol.member import History, MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Roster, Study, UploadHeader
@@ -194,4 +194,4 @@ def _parse_phase(content: bytes) -> StoredPhase:
 
 
 def _parse_unsent(content: bytes) -> tuple[SecretBytes, bytes]:
-    return SecretBytes(content[:SEED_BYTES]), content[SEED_BYTES:]
+    return SecretBytes(content[:MASK_SEED_BYTES]), content[MASK_SEED_BYTES:]

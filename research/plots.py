@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from veilsum.cli.plots import BLUE, GREEN, GREY, ORANGE, PALE, RULE, data_uri, legend_above, new_figure
+from veilsum.cli.plots import BLUE, GREEN, GREY, ORANGE, PALE_GREY, RULE, data_uri, legend_above, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -143,7 +143,7 @@ def accuracy_by_head(
     }
     with new_figure((7.2, 1.5 + 0.32 * len(rows))) as (figure, (axes,)):
         every = np.array(list(means.values()))
-        axes.hlines(rows, np.nanmin(every, axis=0), np.nanmax(every, axis=0), color=PALE, linewidth=3)
+        axes.hlines(rows, np.nanmin(every, axis=0), np.nanmax(every, axis=0), color=PALE_GREY, linewidth=3)
         others = [head for head in heads if head != trained]
         for head in heads:
             ring = head == trained
@@ -321,7 +321,7 @@ def embedding(points: FloatArray, labels: IntArray, predicted: Mapping[str, IntA
         axes[0].set_title("features by class", fontsize=11)
         for panel, (name, answers) in zip(axes[1:], heads.items(), strict=True):
             wrong = answers != labels
-            panel.scatter(points[~wrong, 0], points[~wrong, 1], s=7, color=PALE, linewidths=0)
+            panel.scatter(points[~wrong, 0], points[~wrong, 1], s=7, color=PALE_GREY, linewidths=0)
             panel.scatter(
                 points[wrong, 0],
                 points[wrong, 1],

@@ -44,7 +44,7 @@ from service.storage.faults import reword_errors
 from service.storage.nonces import Nonces
 from service.storage.stores import open_stores
 from service.telemetry import logs
-from service.telemetry.logs import LOGGER, configure_tracing, describe_error, note_answer
+from service.telemetry.logs import LOGGER_NAME, configure_tracing, describe_error, note_answer
 from service.telemetry.metrics import Exposition, watch_loop
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -52,7 +52,7 @@ from veilsum.protocol.request_signature import METHODS_WITH_BODY
 from veilsum.protocol.rest import REQUEST_ID_HEADER
 from veilsum.system.files import make_folder
 
-log = structlog.get_logger(LOGGER)
+log = structlog.get_logger(LOGGER_NAME)
 MAX_JSON_BYTES = 1 << 20
 REFUSED_ROUNDS = 1024
 """How many rounds' refused requests are counted, by cause, for their pages."""

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from benchmarks.house import constants, function_names, is_participle
 from veilsum.protocol.causes import Cause
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +21,24 @@ BESIDE = ("tests", "assurance", "research", "benchmarks", "examples", "docs", "d
 TEXTS = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "Makefile", "pyproject.toml")]
 SUFFIXES = {".py", ".md", ".html", ".toml", ".svg", ".service", ".yml", ".yaml", ".json"}
 UNFINISHED = re.compile(rf"\b({'TO' + 'DO'}|{'FIX' + 'ME'}|{'X' * 3})\b")
+
+
+TERMS = {
+    "bound": "a number that nothing exceeds",
+    "closing": "the Closing of a round",
+    "combined": "a combination of rounds, as the command is named",
+    "leading": "the leading features of random ones",
+    "lost": "the message Lost",
+    "opening": "the Opening of a round",
+    "spherefed": "a method's name",
+}
+"""Function names that look like participles and are terms of the field."""
+TWINS = {
+    "HOMES": "each package that loads its names at their first use has one",
+    "SECRET_LIMBS": "an estimate of costs loads without numpy, too",
+    "SHARE_BYTES": "the messages load without numpy, which the sharing needs",
+}
+"""Constants that stand in two modules."""
 
 
 def sources() -> list[Path]:
@@ -118,3 +138,21 @@ def test_every_cause_has_its_heading_and_every_heading_its_cause() -> None:
         first, _, advice = section.strip().partition("\n\n")
         assert first == f"{cause.summary[0].upper()}{cause.summary[1:]}."
         assert advice.startswith("**What to do.** ")
+
+
+def test_a_function_s_name_can_be_searched() -> None:
+    """It says what it does, not in what state something is afterwards."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in MODULES]
+    participles = {name for tree in trees for name in function_names(tree) if is_participle(name)}
+    assert participles == TERMS.keys()
+
+
+def test_a_constant_carries_its_subject() -> None:
+    """A number or a text has at least two words, and no two modules give one name to different things."""
+    homes = defaultdict[str, list[str]](list)
+    for path in MODULES:
+        for name, value in constants(ast.parse(path.read_text("utf-8"))):
+            where = f"{path.relative_to(ROOT)}: {name}"
+            assert "_" in name.strip("_") or not isinstance(value, ast.Constant | ast.BinOp), where
+            homes[name.strip("_")].append(where)
+    assert {name for name, places in homes.items() if len(places) > 1} == TWINS.keys()

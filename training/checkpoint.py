@@ -24,8 +24,8 @@ from training.models.config import ExtractorConfig
 from veilsum.system.files import sync_folder
 
 _BYTE_ORDER = 1 if sys.byteorder == "little" else -1
-_KEY = "veilsum"
-_KINDS = {LearnedHead: "learned", NormalisedHead: "normalised", FixedHead: "fixed"}
+_CHECKPOINT_KEY = "veilsum"
+_HEAD_NAMES = {LearnedHead: "learned", NormalisedHead: "normalised", FixedHead: "fixed"}
 
 
 class CheckpointError(ValueError):
@@ -47,7 +47,7 @@ def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -
     header = {
         "extractor": asdict(classifier.extractor.config),
         "head": {
-            "kind": _KINDS.get(type(classifier.head), "fixed"),
+            "kind": _HEAD_NAMES.get(type(classifier.head), "fixed"),
             "classes": classifier.head.out_features,
             "bias": classifier.head.bias is not None,
         },
@@ -56,7 +56,7 @@ def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -
         "digest": digest.hex(),
     }
     tensors = {name: tensor.contiguous() for name, tensor in classifier.state_dict().items()}
-    write_tensors(path, tensors, {_KEY: json.dumps(header, sort_keys=True)})
+    write_tensors(path, tensors, {_CHECKPOINT_KEY: json.dumps(header, sort_keys=True)})
     return digest
 
 
@@ -80,7 +80,7 @@ def load_checkpoint(path: Path, *, own_code: bool = False) -> Checkpoint:
     """
     try:
         with safe_open(path, "pt") as file:
-            header = json.loads(file.metadata()[_KEY])
+            header = json.loads(file.metadata()[_CHECKPOINT_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it's no dict
         preprocessing, stated = header["preprocessing"], header["digest"]
         # Without storage or random draws: the file's tensors become the weights.

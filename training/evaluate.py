@@ -11,7 +11,7 @@ from training.data.dataset import Dataset
 from training.heads import Classifier, FixedHead
 from training.recipe import Loss
 
-RECORDS_AT_ONCE = 1024
+EVALUATION_BATCH = 1024
 
 
 @torch.no_grad()
@@ -23,7 +23,7 @@ def extract_features(classifier: Classifier, x: Tensor) -> Tensor:
     """
     classifier.eval()
     place = next((p.device for p in classifier.extractor.parameters()), x.device)
-    parts = (classifier.features(part.to(place)) for part in torch.split(x, RECORDS_AT_ONCE))
+    parts = (classifier.features(part.to(place)) for part in torch.split(x, EVALUATION_BATCH))
     return torch.cat([part.float().to(x.device) for part in parts])
 
 

@@ -52,10 +52,10 @@ def personal_accuracies(
 ) -> tuple[float, ...]:
     """Return each member's accuracy on the records it kept back, under its own classifier.
 
-    Each of `METHODS` starts from the global model of a run on `records.train`, with the layers that the member keeps (LG-FedAvg,
+    Each of `PERSONAL_METHODS` starts from the global model of a run on `records.train`, with the layers that the member keeps (LG-FedAvg,
     FedPer, FedRep). `data` are the records that both parts index.
     """
-    make = METHODS[method]
+    make = PERSONAL_METHODS[method]
     result = []
     for k, (rows, held_out) in enumerate(zip(records.train.members, records.test.members, strict=True)):
         own = data.subset(torch.from_numpy(rows))
@@ -95,7 +95,7 @@ def fine_tuned(
     return _tune_classifier(trained, _of_member(trained, member), member, own, epochs, lr)
 
 
-METHODS: dict[str, Callable[..., Classifier]] = {
+PERSONAL_METHODS: dict[str, Callable[..., Classifier]] = {
     "as-trained": as_trained,
     "ffc": local_ffc,
     "sgd": local_sgd,

@@ -17,7 +17,7 @@ from training.algorithms.base import State
 from training.checkpoint import write_tensors
 from training.workers import join_states, pick_state, pick_states
 
-_KEY = "veilsum-run"
+_SNAPSHOT_KEY = "veilsum-run"
 
 
 class ResumeError(ValueError):
@@ -106,7 +106,7 @@ class Snapshots:
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         server = f"server-{len(run.history)}.safetensors"
-        write_tensors(self._folder / server, tensors, {_KEY: json.dumps(header, sort_keys=True)})
+        write_tensors(self._folder / server, tensors, {_SNAPSHOT_KEY: json.dumps(header, sort_keys=True)})
         for pattern in ("server-*", "member-*", ".tmp*"):  # the last are safetensors' own, after a kill
             for each in self._folder.glob(pattern):
                 if each.name not in {server, *self._members.values()}:
@@ -125,7 +125,7 @@ class Snapshots:
             return None
         try:
             with safe_open(found[-1], "pt") as file:
-                header = json.loads(file.metadata()[_KEY])
+                header = json.loads(file.metadata()[_SNAPSHOT_KEY])
                 stated, history, terms = header["experiment"], header["history"], header["terms"]
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it's no dict
                 self._members = dict(header["members"])

@@ -32,7 +32,7 @@ from veilsum.protocol.messages import (
     Upload,
 )
 from veilsum.protocol.proposal import check_proposal
-from veilsum.protocol.shamir import PRIME, ShareError, recover_secrets
+from veilsum.protocol.shamir import LIMB_PRIME, ShareError, recover_secrets
 
 # fmt: off
 # The table is easier to read with one row to a line.
@@ -260,7 +260,7 @@ def canaries() -> object:
 
     def tamper(sender: str, message: Message) -> Message:
         if sender == "member-1" and isinstance(message, Reveal):
-            word = (int.from_bytes(message.runs[0][:4], "little") + 1) % PRIME
+            word = (int.from_bytes(message.runs[0][:4], "little") + 1) % LIMB_PRIME
             shares.extend(bytes(run) for run in message.runs)
             changed = word.to_bytes(4, "little") + message.runs[0][4:]
             return again(message, federation.keys[sender], runs=(changed, *message.runs[1:]))
@@ -290,7 +290,7 @@ def attacks() -> list[Attack]:
     framing = "a dealer framing a decryptor and the reverse"
     add("shares of zeros, committed to as true ones", "§4.5.4", framing, Cause.BOX_REFUSED, dealt(short, commit=False), "member-0", "member-1", "member-2", "member-3")
     add("shares whose words are p", "§4.5.4", SHARES, Cause.BOX_REFUSED,
-        dealt(lambda _, shares: PRIME.to_bytes(4, "little") + shares[4:]), "member-0", "member-1", "member-2", "member-3")
+        dealt(lambda _, shares: LIMB_PRIME.to_bytes(4, "little") + shares[4:]), "member-0", "member-1", "member-2", "member-3")
     add("shares whose words are above p", "§4.5.4", SHARES, Cause.BOX_REFUSED,
         dealt(lambda _, shares: b"\xff" * 4 + shares[4:]), "member-0", "member-1", "member-2", "member-3")
     add("shares in another order than committed to", "§4.5.4", "share order chosen by the coordinator", Cause.BOX_REFUSED,
@@ -303,7 +303,7 @@ def attacks() -> list[Attack]:
         ("position −1, which is the secret itself", lambda p, s: ([-1, 1, 2, 3], s)),
         ("a short share", lambda p, s: (p, [s[0][:-4], *s[1:]])),
         ("no share", lambda p, s: ([], [])),
-        ("a word that is p", lambda p, s: (p, [PRIME.to_bytes(4, "little") + s[0][4:], *s[1:]])),
+        ("a word that is p", lambda p, s: (p, [LIMB_PRIME.to_bytes(4, "little") + s[0][4:], *s[1:]])),
     ):
         add(f"recovery from {name}", "§10", "duplicate indices" if "position" in name else SHARES, Cause.SHARE_INVALID, recovered(change))
     add("a chunk of another digest", "§4.4", "digest mismatch", Cause.CHUNK_MISMATCH, chunk(0, bytes(32)), VICTIM)

@@ -21,7 +21,7 @@ from veilsum.protocol.member import Enrolled, History, Opened
 from veilsum.protocol.member.base import MemberPhase
 from veilsum.protocol.messages import NO_CONTEXT, Freeze, Refusal, Roster, Study
 from veilsum.protocol.sealing import Sealing
-from veilsum.protocol.shamir import PRIME
+from veilsum.protocol.shamir import LIMB_PRIME
 
 Json = dict[str, Any]
 NAMES = {"take", "roster", "study", "manifest", "opening", "earlier"}
@@ -178,7 +178,7 @@ class Recorder:
             upload, own = original(sealing, key)
             b_u, coefficients, salt = sealing.drawn
             words = [
-                int.from_bytes(coefficients[i : i + 4], "little") & PRIME
+                int.from_bytes(coefficients[i : i + 4], "little") & LIMB_PRIME
                 for i in range(0, len(coefficients), 4)
             ]
             self.drawn[upload.to_bytes()] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from client_sdk.database import DATABASE_FILE, StateDatabase
+from client_sdk.database import STATE_FILE, StateDatabase
 from client_sdk.errors import Declined, PeerFault, StateError
 from client_sdk.records import Records
 from client_sdk.reservations import State
@@ -195,6 +195,6 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(
     """A file emptied by a full disk or by accident would make every record free again."""
     summed(consortium, consortium.enrol())
     consortium.close()
-    harm(consortium.folder / "member-0/state" / DATABASE_FILE)
+    harm(consortium.folder / "member-0/state" / STATE_FILE)
     with pytest.raises(StateError, match=r"state\.sqlite is missing"):
         consortium.member("member-0")

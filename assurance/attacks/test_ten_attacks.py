@@ -23,7 +23,7 @@ import rfc8785
 
 from assurance.reference.study import Study as ReferenceStudy
 from assurance.reference.wire import Refused
-from client_sdk.database import DATABASE_FILE, StateDatabase
+from client_sdk.database import STATE_FILE, StateDatabase
 from client_sdk.errors import Declined, Misuse
 from client_sdk.identity import Identity
 from client_sdk.records import Records
@@ -621,7 +621,7 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Stage, tmp_pa
 def charges(made: Consortium) -> set[float]:
     """Return the ledgers' charges to records: √Σμ²."""
     found = set[float]()
-    for path in made.folder.glob(f"*/state/{DATABASE_FILE}"):
+    for path in made.folder.glob(f"*/state/{STATE_FILE}"):
         with closing(sqlite3.connect(path)) as ledger:
             rows = ledger.execute(
                 "SELECT SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"

@@ -20,7 +20,7 @@ from veilsum.protocol.messages import (
     VoidRequest,
     Vote,
 )
-from veilsum.protocol.shamir import PRIME
+from veilsum.protocol.shamir import LIMB_PRIME
 
 # fmt: off
 # The table is easier to read with one row to a line.
@@ -193,7 +193,7 @@ def reveals() -> list[Attack]:
     add_shape("no run at all", runs(lambda _: ()))
     add_share("another share of b_u", first(lambda run: bumped(run, 0)))
     add_share("another share of r_uw", first(lambda run: bumped(run, 36)))
-    add_share("a share whose word is p", first(lambda run: PRIME.to_bytes(4, "little") + run[4:]))
+    add_share("a share whose word is p", first(lambda run: LIMB_PRIME.to_bytes(4, "little") + run[4:]))
     add_share("a share whose word is above p", first(lambda run: b"\xff" * 4 + run[4:]))
     add_share("shares in another order", first(lambda run: run[36:] + run[:36]))
     add_share("runs in another order", runs(lambda found: found[::-1]))
@@ -204,7 +204,7 @@ def reveals() -> list[Attack]:
 
 def bumped(run: bytes, at: int) -> bytes:
     """Add one to a word of the run."""
-    word = (int.from_bytes(run[at : at + 4], "little") + 1) % PRIME
+    word = (int.from_bytes(run[at : at + 4], "little") + 1) % LIMB_PRIME
     return run[:at] + word.to_bytes(4, "little") + run[at + 4 :]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from assurance.reference.wire import decode
 from assurance.vectors.rounds import Recorded
-from veilsum.protocol.shamir import PRIME
+from veilsum.protocol.shamir import LIMB_PRIME
 
 Case = dict[str, Any]
 
@@ -72,7 +72,7 @@ def recoveries(dealt: list[Case]) -> Iterator[Case]:
                 yield case(name, "recover", positions=list(positions), shares=shares)
     rows = [row[0] for row in dealt[1]["output"]["shares"]]
     whole = {"positions": [0, 1, 2, 3], "shares": rows[:4]}
-    word = (PRIME).to_bytes(4, "little").hex()
+    word = (LIMB_PRIME).to_bytes(4, "little").hex()
     for name, change in (
         ("a position twice", {"positions": [0, 1, 2, 2]}),
         ("a word that is p", {"shares": [word + rows[0][8:], *rows[1:4]]}),

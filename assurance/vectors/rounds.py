@@ -14,7 +14,7 @@ from veilsum.protocol.coordinator import Ended, Recovered
 from veilsum.protocol.keys import PairKey
 from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import NO_CONTEXT, Evictions, Message, Upload
-from veilsum.protocol.shamir import PRIME, share_secrets
+from veilsum.protocol.shamir import LIMB_PRIME, share_secrets
 
 Json = dict[str, Any]
 
@@ -118,7 +118,7 @@ class Recorder(Federation):
             "b_u": b_u.hex(),
             "salt": salt.hex(),
             "coefficients": b"".join(
-                (int.from_bytes(word, "little") & PRIME).to_bytes(4, "little") for word in words
+                (int.from_bytes(word, "little") & LIMB_PRIME).to_bytes(4, "little") for word in words
             ).hex(),
             "mask_keys": {pair.peer: pair.key.hex() for pair in ready.masks},
             "box_keys": {pair.peer: pair.key.hex() for pair in ready.boxes},

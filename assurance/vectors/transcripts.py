@@ -26,7 +26,7 @@ from veilsum.protocol.messages import (
     parse_message,
 )
 from veilsum.protocol.replay import replay_transcript
-from veilsum.protocol.shamir import PRIME
+from veilsum.protocol.shamir import LIMB_PRIME
 from veilsum.protocol.shelf import Trees
 from veilsum.protocol.transcript import Transcript
 
@@ -164,7 +164,7 @@ def bad_run(entries: Entries, federation: Recorder, wrong: int = 1) -> None:
     dealer = certificate.survivors[0]
     [upload] = [m for m in said if isinstance(m, Upload) and m.header.digest == dealer.digest]
     run = reveal.runs[0]
-    word = (int.from_bytes(run[:4], "little") + wrong) % PRIME
+    word = (int.from_bytes(run[:4], "little") + wrong) % LIMB_PRIME
     runs = (word.to_bytes(4, "little") + run[4:], *reveal.runs[1:])
     signed = again(reveal, federation.keys[member], runs=runs)
     shown = Cards.from_bytes(entries[2])

@@ -18,9 +18,9 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.request_signature import (
     ADMIN_KEYID,
-    CONTENT_DIGEST,
-    SIGNATURE,
-    SIGNATURE_INPUT,
+    CONTENT_DIGEST_HEADER,
+    SIGNATURE_HEADER,
+    SIGNATURE_INPUT_HEADER,
     RequestSignature,
     Target,
     digest_of,
@@ -111,7 +111,7 @@ class Gate:
 
     def _parse_signature(self, request: Request) -> RequestSignature:
         signature = RequestSignature.parse(
-            _join_header(request, SIGNATURE_INPUT), _join_header(request, SIGNATURE)
+            _join_header(request, SIGNATURE_INPUT_HEADER), _join_header(request, SIGNATURE_HEADER)
         )
         signature.check_time(self._now(), self._skew_s)
         return signature
@@ -123,7 +123,9 @@ class Gate:
         await self._nonces.use_nonce(Nonce(f"{signer.federation}/{signer.name}", signature.nonce, expires_s))
 
     def _verify_signature(self, request: Request, signature: RequestSignature, public: bytes) -> None:
-        digest = _join_header(request, CONTENT_DIGEST) if CONTENT_DIGEST in request.headers else None
+        digest = (
+            _join_header(request, CONTENT_DIGEST_HEADER) if CONTENT_DIGEST_HEADER in request.headers else None
+        )
         signature.verify(public, self.find_target(request), digest)
         request.state.signature = signature
 
@@ -142,7 +144,7 @@ async def check_digest(request: Request) -> bytes:
     """Read a signed request's body and return its SHA-256; PeerFault: digest-mismatch, malformed-request without a length."""
     if "content-length" not in request.headers or "transfer-encoding" in request.headers:
         raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body needs a Content-Length: send it in one piece")
-    named, body = digest_of(_join_header(request, CONTENT_DIGEST)), await whole_body(request)
+    named, body = digest_of(_join_header(request, CONTENT_DIGEST_HEADER)), await whole_body(request)
     if len(body) > INLINE_HASH_BYTES:
         digest = await in_thread(lambda: hashlib.sha256(body).digest())
     else:
@@ -156,7 +158,7 @@ async def check_digest(request: Request) -> bytes:
 
 def headers_signed(request: Request, target: Target) -> str:
     """Return the components that a signature covers besides the method, as `name=value` pairs."""
-    names = (CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE)
+    names = (CONTENT_DIGEST_HEADER, SIGNATURE_INPUT_HEADER, SIGNATURE_HEADER)
     path = f"{target.path}?{target.query}" if target.query else target.path
     signed = " ".join(f"{name}={_join_header(request, name)}" for name in names)
     return f"authority={target.authority} path={path} {signed}"

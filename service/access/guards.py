@@ -18,7 +18,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.record import CombinedRecord
-from veilsum.protocol.request_signature import SIGNATURE_INPUT
+from veilsum.protocol.request_signature import SIGNATURE_INPUT_HEADER
 from veilsum.protocol.rest import Scope
 from veilsum.protocol.study import read_content
 
@@ -95,7 +95,7 @@ async def _admit_signer(request: Request) -> Caller:
 
 async def _admit_signer_or_anyone(request: Request) -> Caller:
     """Admit members by name, so that `LastHeard` sees them, and all other callers, bad signatures included."""
-    if SIGNATURE_INPUT in request.headers:
+    if SIGNATURE_INPUT_HEADER in request.headers:
         with suppress(PeerFault):
             return await _admit_signer(request)
     return ANONYMOUS_CALLER
@@ -163,7 +163,7 @@ def _admit_by_signature_or_token(signed: Admission, scope: Scope, *, public_head
     operator = _admit_by_token(scope)
 
     async def admit(request: Request) -> Caller:
-        if SIGNATURE_INPUT in request.headers:
+        if SIGNATURE_INPUT_HEADER in request.headers:
             return await signed(request)
         if public_heads and "authorization" not in request.headers and await _has_public_head(request):
             return ANONYMOUS_CALLER

@@ -19,7 +19,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import Scope
 
-ALGORITHMS = ("RS256", "ES256")
+JWT_ALGORITHMS = ("RS256", "ES256")
 """The only accepted algorithms. None is symmetric."""
 REQUIRED_CLAIMS = ("iss", "aud", "sub", "exp", "iat")
 FETCH_TIMEOUT_S = 5.0
@@ -74,7 +74,7 @@ class Issuer:
         claims: dict[str, Any] = jwt.decode(
             token,
             await self._find_key(kid),
-            algorithms=ALGORITHMS,
+            algorithms=JWT_ALGORITHMS,
             audience=self._trust.audience,
             issuer=self._trust.issuer,
             options={
@@ -109,8 +109,8 @@ class Issuer:
             raise PeerFault(
                 Cause.UNAVAILABLE, f"the keys of {where} cannot be fetched now; try again"
             ) from error
-        if key.algorithm_name not in ALGORITHMS:
-            raise self._refused_fault(f"its key is not for {' or '.join(ALGORITHMS)}")
+        if key.algorithm_name not in JWT_ALGORITHMS:
+            raise self._refused_fault(f"its key is not for {' or '.join(JWT_ALGORITHMS)}")
         return key
 
     def _refused_fault(self, why: str) -> PeerFault:

@@ -11,9 +11,9 @@ from service.coordination.rounds import Round
 from service.storage.database import Database
 from service.storage.faults import log_errors
 from service.storage.tables import rounds
-from service.telemetry.logs import LOGGER, describe_error
+from service.telemetry.logs import LOGGER_NAME, describe_error
 
-log = structlog.get_logger(LOGGER)
+log = structlog.get_logger(LOGGER_NAME)
 
 CHANGES_POLL_S = 5.0
 """Interval of polling for changes by other processes, if no notification came."""

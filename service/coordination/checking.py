@@ -60,7 +60,7 @@ def _check_round(row: Row[Any]) -> None:
         check_named(row.state, RoundEnd.from_row(row).state)
 
 
-def _lost(row: Row[Any]) -> None:
+def _check_lost(row: Row[Any]) -> None:
     lost = Lost.from_bytes(row.body)
     check_named(row.context, lost.context.hex())
     lost.verify(bytes.fromhex(row.federation), "admin")
@@ -80,13 +80,13 @@ def _check_token(row: Row[Any]) -> None:
     list(map(Scope, row.scopes.split()))
 
 
-_ROWS: tuple[tuple[Table, Callable[[Row[Any]], None], str], ...] = (
+_ROW_CHECKS: tuple[tuple[Table, Callable[[Row[Any]], None], str], ...] = (
     (rosters, _check_roster, "roster {0.number} of federation {0.federation}"),
     (studies, _check_study, "study {0.hash} of federation {0.federation}"),
     (cohorts, _check_cohort, "cohort {0.id} of federation {0.federation}"),
     (cards, _check_card, "card of {0.member} in cohort {0.cohort}"),
     (rounds, _check_round, "round {0.id} of federation {0.federation}"),
-    (lost_contexts, _lost, "Lost of context {0.context} in federation {0.federation}"),
+    (lost_contexts, _check_lost, "Lost of context {0.context} in federation {0.federation}"),
     (events, _check_event, "event {0.number} of round {0.round}"),
     (tokens, _check_token, "token {0.id}"),
     (coordinator, _check_key, "coordinator's public key"),
@@ -104,7 +104,7 @@ async def find_damage(settings: Settings) -> dict[str, list[str]]:
         await _check_format(database)
         with reword_errors():
             damaged = [f"file: {words}" for words in await database.find_damage()]
-        for table, read, name in _ROWS:
+        for table, read, name in _ROW_CHECKS:
             damaged += await _check_rows(database, table, read, name)
         damaged += await _check_chains(database)
         damaged += await _check_log(database)

@@ -415,8 +415,9 @@ class Coordinator:
     def stop_waiting(self) -> None:
         """Answer every long poll and end every stream, before the process ends."""
         self.changes += 1
-        things = [*self.catalogue.cohorts.snapshot().values(), *self.catalogue.rounds.snapshot().values()]
-        self.polls.stop([*(each.watch for each in things), *self.runs.all_watches()])
+        cohorts, rounds = self.catalogue.cohorts.snapshot(), self.catalogue.rounds.snapshot()
+        watches = [each.watch for each in cohorts.values()] + [each.watch for each in rounds.values()]
+        self.polls.stop([*watches, *self.runs.all_watches()])
 
     async def load_open(self, resume_grace_s: float) -> None:
         """Load everything that was open when the last process stopped. For so long no deadline of it passes."""

@@ -26,7 +26,7 @@ from veilsum.protocol.transcript import Accusation, Transcript
 
 ANSWERS = (Receipt, Vote, Refusal, Reveal, Erased)
 """Messages that answer a request."""
-_KINDS = frozenset(form.kind for form in (Upload, *ANSWERS, Lost))
+_EVENT_KINDS = frozenset(form.kind for form in (Upload, *ANSWERS, Lost))
 
 
 def read_message(body: bytes) -> Message:
@@ -35,7 +35,7 @@ def read_message(body: bytes) -> Message:
     Raises:
         PeerFault: as `parse`; unknown-message for a kind that only a coordinator sends, which may be as long as a roster.
     """
-    if len(body) > 1 and body[0] == PROTOCOL_VERSION and body[1] not in _KINDS:
+    if len(body) > 1 and body[0] == PROTOCOL_VERSION and body[1] not in _EVENT_KINDS:
         raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is not a message to a coordinator")
     return parse_message(body)
 

@@ -309,7 +309,7 @@ class Federations:
 
         await self._database.write(store)
 
-    async def lost(self, federation: str, context: str) -> bytes | None:
+    async def read_lost(self, federation: str, context: str) -> bytes | None:
         """Return the Lost of an attempt that this coordinator does not know; None if its admin has closed none."""
         query = select(lost_contexts.c.body)
         query = query.where(lost_contexts.c.federation == federation, lost_contexts.c.context == context)

@@ -14,16 +14,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.http.problems import terms_refused
 from service.storage.database import Database
 from service.storage.tables import last_heard
-from service.telemetry.logs import LOGGER, describe_error
+from service.telemetry.logs import LOGGER_NAME, describe_error
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.rest import DecryptorsView, join_names
 
-log = structlog.get_logger(LOGGER)
+log = structlog.get_logger(LOGGER_NAME)
 LOOK_BACK_S = 600.0
 """How far a preflight looks back unless the request says otherwise."""
 WRITE_HEARD_EVERY_S = 10.0
 """Pause between two writes. A time is this late at other replicas, and may be lost if the process is killed before."""
-_REMEDY = "Start their `veilsum member join`"
+_SILENT_REMEDY = "Start their `veilsum member join`"
 
 
 class LastHeard:
@@ -105,7 +105,7 @@ async def check_enough_heard(
     """
     found = await find_decryptors(last, attempt, within_s, now_s)
     if found.heard < found.needed:
-        raise terms_refused(f"{found.sentence}. {_REMEDY}")
+        raise terms_refused(f"{found.sentence}. {_SILENT_REMEDY}")
     needed, withhold = attempt.survivors_min, attempt.question.withhold
     if withhold is not None and attempt.spec.indicator:
         needed = max(needed, min(len(members), attempt.quorum.survivors_min + withhold.margin))
@@ -115,7 +115,7 @@ async def check_enough_heard(
     heard = len(members) - len(silent)
     if heard < needed:
         raise terms_refused(
-            f"{heard} of {len(members)} members heard from within {within_s:g} s, {needed} needed; not: {join_names(silent)}. {_REMEDY}"
+            f"{heard} of {len(members)} members heard from within {within_s:g} s, {needed} needed; not: {join_names(silent)}. {_SILENT_REMEDY}"
         )
 
 

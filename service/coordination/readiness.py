@@ -15,12 +15,12 @@ from service.storage.blobs import in_blob_thread
 from service.storage.clock import CLOCK_DIFFERENCE_MAX_S, Clock
 from service.storage.database import Database
 from service.storage.tables import tokens
-from service.telemetry.logs import LOGGER, describe_error
+from service.telemetry.logs import LOGGER_NAME, describe_error
 from service.telemetry.metrics import READY_GAUGE
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 
-log = structlog.get_logger(LOGGER)
+log = structlog.get_logger(LOGGER_NAME)
 Check = Callable[[], Awaitable[None]]
 
 CHECKS_CACHED_S = 2.0

@@ -31,7 +31,7 @@ from service.http.problems import problem_of, wrong_phase
 from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Batches, Database
-from service.telemetry.logs import LOGGER
+from service.telemetry.logs import LOGGER_NAME
 from service.telemetry.metrics import ROUNDS_ENDED
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
@@ -43,9 +43,9 @@ from veilsum.protocol.messages import Message
 from veilsum.protocol.rest import Problem, RoundView, UploadView, round_name
 from veilsum.protocol.shelf import Announced
 
-log = structlog.get_logger(LOGGER)
+log = structlog.get_logger(LOGGER_NAME)
 
-PIECE_BYTES = 1 << 17
+LIST_PIECE_BYTES = 1 << 17
 """Smallest piece of a long message that is sent by itself."""
 
 
@@ -435,7 +435,7 @@ def _split_pieces(parts: Iterator[bytes]) -> Iterator[bytes]:
     piece = bytearray()
     for part in parts:
         piece += part
-        if len(piece) >= PIECE_BYTES:
+        if len(piece) >= LIST_PIECE_BYTES:
             yield bytes(piece)
             piece.clear()
     yield bytes(piece)

@@ -12,10 +12,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.storage.database import Database
 from service.storage.tables import leases
-from service.telemetry.logs import LOGGER, describe_error
+from service.telemetry.logs import LOGGER_NAME, describe_error
 from service.telemetry.metrics import JOB_FAILURES
 
-log = structlog.get_logger(LOGGER)
+log = structlog.get_logger(LOGGER_NAME)
 
 CLOCK_POLL_S = 15.0
 """Longest sleep before the clock is read again: it may be set while the machine sleeps."""

@@ -14,14 +14,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from service.http.callers import ANONYMOUS_CALLER, TooMany
-from service.telemetry.logs import LOGGER, describe_error, round_in
+from service.telemetry.logs import LOGGER_NAME, describe_error, round_in
 from service.telemetry.metrics import REFUSALS_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import in_words
 from veilsum.protocol.rest import PROBLEM_BASE, PROBLEM_TYPE, Problem
 
-log = structlog.get_logger(LOGGER)
+log = structlog.get_logger(LOGGER_NAME)
 
 _STATUS_OF_CAUSE = {
     Cause.MALFORMED_REQUEST: 400,

@@ -14,7 +14,7 @@ from service.coordination.coordinator import Coordinator
 from service.coordination.rounds import Round
 from service.http.callers import Caller, Limits
 from service.http.problems import declare_responses
-from service.storage.blobs import PIECE_BYTES, in_blob_thread
+from service.storage.blobs import READ_PIECE_BYTES, in_blob_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
@@ -155,7 +155,7 @@ async def in_pieces(
 
     def begin_answer() -> tuple[int, bytes | Iterator[bytes]]:
         size, pieces = read()
-        return size, b"".join(pieces) if size <= PIECE_BYTES else pieces
+        return size, b"".join(pieces) if size <= READ_PIECE_BYTES else pieces
 
     size, content = await in_blob_thread(begin_answer)
     named = {**(headers or {}), "content-length": str(size)}

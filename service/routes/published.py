@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from service.coordination.cache import Recent
 from service.http.metering import in_thread
 
-CACHE_BYTES = 16 << 20
+DOCUMENT_CACHE_BYTES = 16 << 20
 """How many documents are cached."""
 
 
@@ -21,7 +21,7 @@ class PublishedCache:
     """A cache of recently requested documents, by path."""
 
     def __init__(self) -> None:
-        self._built = Recent[str, tuple[Hashable, bytes, str]](CACHE_BYTES)
+        self._built = Recent[str, tuple[Hashable, bytes, str]](DOCUMENT_CACHE_BYTES)
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     async def get_document(self, path: str, version: Hashable, build: Callable[[], Any]) -> tuple[bytes, str]:

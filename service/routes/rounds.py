@@ -56,11 +56,11 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Lost, Reveal, Upload
+from veilsum.protocol.messages.outcome import MAX_CHUNK_BYTES
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import PreflightView
 
 serve = Routes("rounds")
-MAX_CHUNK_BYTES = 32 << 20
 EVENTS_TYPE = "text/event-stream"
 _EVENTS_SCHEMA = {
     "itemSchema": {
@@ -388,7 +388,7 @@ async def closing(
 
     With `federation`, also the Lost that its admin signed of an attempt that this coordinator does not know.
     """
-    lost = None if federation is None else await here.federations.lost(federation, context)
+    lost = None if federation is None else await here.federations.read_lost(federation, context)
     if lost is not None:
         return await answer_published(request, federation, lambda: lost, rest.OCTETS_TYPE)
     found = await here.catalogue.round_of(context)

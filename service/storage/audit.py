@@ -16,7 +16,7 @@ DONE_OUTCOME = "done"
 MAX_TEXT = 2000
 """The longest evidence of a chunk's conflict has less: its signer has no room to push the end out (service.access.gate)."""
 _HEAD_SQL, _APPEND_SQL = select(audit_head.c.number, audit_head.c.head), insert(audit)
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]")
+_ASCII_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -132,5 +132,5 @@ def _read_end(connection: Connection) -> End:
 
 def _bound_text(text: str) -> str:
     # PostgreSQL takes no NUL, and a refused row fails its whole batch.
-    plain = _CONTROL_CHARACTERS.sub("?", text[:MAX_TEXT])
+    plain = _ASCII_CONTROLS.sub("?", text[:MAX_TEXT])
     return plain.encode("ascii", "backslashreplace").decode("ascii")[:MAX_TEXT]

@@ -17,7 +17,7 @@ from veilsum.protocol.errors import Misuse
 from veilsum.system.files import is_unfinished, make_folder, sync_folder, write_durably
 
 _NAME_PART = re.compile(r"[0-9A-Za-z-]{1,128}")
-PIECE_BYTES = 1 << 20
+READ_PIECE_BYTES = 1 << 20
 """Size of the pieces that `read` yields."""
 _BLOB_THREADS = ThreadPoolExecutor(thread_name_prefix="veilsum-blobs")
 """Apart from the event loop's own threads, so that a store that stalls blocks only what needs blobs."""
@@ -153,5 +153,5 @@ class FileBlobs(Blobs):
 
 def _read_pieces(file: BinaryIO) -> Iterator[bytes]:
     with file:
-        while piece := file.read(PIECE_BYTES):
+        while piece := file.read(READ_PIECE_BYTES):
             yield piece

@@ -12,12 +12,12 @@ import asyncpg
 import structlog
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
-from service.telemetry.logs import LOGGER, describe_error
+from service.telemetry.logs import LOGGER_NAME, describe_error
 from service.telemetry.metrics import DAMAGED_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 
-log = structlog.get_logger(LOGGER)
+log = structlog.get_logger(LOGGER_NAME)
 
 _FULL_ADVICE = "finds its disk full: make room and start again"
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -18,12 +18,12 @@ from veilsum.protocol.errors import Misuse
 
 Change = Callable[[Connection], None]
 """What changes a database's tables inside a transaction."""
-_SCRIPTS = Path(__file__).parent / "migrations"
+_MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
 
 
 def newest_format() -> str:
     """Return the format that this release works with."""
-    head = ScriptDirectory(str(_SCRIPTS)).get_current_head()
+    head = ScriptDirectory(str(_MIGRATIONS_FOLDER)).get_current_head()
     assert head is not None
     return head
 
@@ -40,7 +40,7 @@ def upgrade_tables(connection: Connection) -> None:
         Misuse: this release does not read the format; nothing was changed.
     """
     found = current_format(connection)
-    known = {script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions()}
+    known = {script.revision for script in ScriptDirectory(str(_MIGRATIONS_FOLDER)).walk_revisions()}
     if found not in {None, *known} or (found is None and inspect(connection).has_table("rounds")):
         raise Misuse(
             f"the database has the format {found or 'of no release'}, and this release reads {', '.join(sorted(known))}; nothing was "
@@ -48,7 +48,7 @@ def upgrade_tables(connection: Connection) -> None:
             "roster and studies there"
         )
     config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.set_main_option("script_location", str(_MIGRATIONS_FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection
     if found is None:
         metadata.create_all(connection)

@@ -13,7 +13,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from service.storage.blobs import PIECE_BYTES, Blobs
+from service.storage.blobs import READ_PIECE_BYTES, Blobs
 from veilsum.protocol.errors import Misuse
 
 BUCKET_TIMEOUT_S = 30
@@ -62,7 +62,7 @@ class ObjectBlobs(Blobs):
     def _get(self, name: str) -> bytes:
         return b"".join(self._read(name, PART_BYTES)[1])
 
-    def _read(self, name: str, step: int = PIECE_BYTES) -> tuple[int, Iterator[bytes]]:
+    def _read(self, name: str, step: int = READ_PIECE_BYTES) -> tuple[int, Iterator[bytes]]:
         with _as_a_disk("read", missing=name):
             found = obstore.get(self._store, name)
             meta = found.meta

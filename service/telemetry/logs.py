@@ -21,8 +21,8 @@ from service.telemetry.metrics import REQUEST_SECONDS
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import ROUND_PATTERN
 
-LOGGER = "veilsum.service"
-_SERVER = ("uvicorn", "uvicorn.error", "uvicorn.asgi")
+LOGGER_NAME = "veilsum.service"
+_SERVER_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.asgi")
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
@@ -58,7 +58,7 @@ def configure_logs(stream: TextIO | None = None, *, quiet: bool = False) -> None
             ],
         )
     )
-    for name in _SERVER:
+    for name in _SERVER_LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler] if name == "uvicorn" else [], name != "uvicorn"
         logger.setLevel(level)
@@ -83,8 +83,8 @@ def _without_words(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     return event
 
 
-log = structlog.get_logger(LOGGER)
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+log = structlog.get_logger(LOGGER_NAME)
+_KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 """Routes that probes request every few seconds."""
 _TRACING_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
@@ -101,7 +101,7 @@ def note_answer(scope: Scope, status: int, seconds: float) -> None:
     """Log and measure an answer."""
     route: Any = scope.get("route")
     template = getattr(route, "path_format", None) or getattr(route, "path", None) or "none"
-    method = scope["method"] if scope["method"] in _METHODS else "other"
+    method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
     REQUEST_SECONDS.labels(method, template, str(status)).observe(seconds)
     if template not in _QUIET_PATHS:
         about = {"status": status, "ms": round(1000 * seconds, 1), **round_in(scope)}

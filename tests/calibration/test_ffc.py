@@ -91,7 +91,7 @@ def test_memory_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     records = rng.standard_normal((50, 8)), rng.integers(0, 4, 50)
     whole = ffc(*records, 4, normalise=True)
-    monkeypatch.setattr("veilsum.calibration.rows.BLOCK_ELEMENTS", 24)
+    monkeypatch.setattr("veilsum.calibration.rows.ROW_BLOCK_ELEMENTS", 24)
     np.testing.assert_allclose(ffc(*records, 4, normalise=True).V, whole.V, atol=1e-13)
     rows = np.eye(4)[np.arange(20) % 4].copy()
     rows[17] = np.nan

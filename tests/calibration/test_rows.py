@@ -103,7 +103,7 @@ def test_unusable_rows_are_named_by_their_index_in_the_batch(
         check_rows(features, normalise=True)
     with pytest.raises(ZeroRow, match="rows 0, 1, 2, 3, 4 and 3 more are zero"):
         check_rows(np.zeros((8, 2)), normalise=True)
-    monkeypatch.setattr("veilsum.calibration.rows.BLOCK_ELEMENTS", 6)
+    monkeypatch.setattr("veilsum.calibration.rows.ROW_BLOCK_ELEMENTS", 6)
     longer = np.eye(3)[[0, 1, 2, 0, 1]] * [[1], [1], [1], [1], [2]]
     with pytest.raises(NotUnitNorm, match="rows 4 have norm 2"):
         check_rows(longer, normalise=False)

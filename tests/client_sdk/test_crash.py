@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from client_sdk.database import DATABASE_FILE
+from client_sdk.database import STATE_FILE
 from client_sdk.effects import Flow, Request
 from client_sdk.records import Records
 from client_sdk.reservations import State
@@ -46,7 +46,7 @@ def run(consortium: Consortium, machine: Machine, patched: pytest.MonkeyPatch) -
 def left_of_uploads(consortium: Consortium) -> bool:
     """Return whether a seed, or an array without a reservation, is on disk after the end."""
     state = consortium.folder / "member-0/state"
-    with closing(sqlite3.connect(state / DATABASE_FILE)) as database:
+    with closing(sqlite3.connect(state / STATE_FILE)) as database:
         query = "SELECT rows_sha256 FROM run WHERE yes UNION SELECT sha256 FROM vector"
         named = {digest.hex() for (digest,) in database.execute(query)}
         seeds = database.execute("SELECT name FROM sealed WHERE name GLOB 'unsent/*'").fetchall()
@@ -137,7 +137,7 @@ class Disk:
         """Delete everything else from the folder."""
         before = self._folder.rename(self._folder.with_name("before the cut"))
         self._restore(before.stat().st_ino, self._folder)
-        for path in before.rglob(f"{DATABASE_FILE}*"):
+        for path in before.rglob(f"{STATE_FILE}*"):
             shutil.copy2(path, self._folder / path.relative_to(before))
         shutil.rmtree(before)
         self._settle()
@@ -147,7 +147,7 @@ class Disk:
         for name, (child, is_folder) in self._names.get(inode, {}).items():
             if is_folder:
                 self._restore(child, folder / name)
-            elif not name.startswith(DATABASE_FILE):
+            elif not name.startswith(STATE_FILE):
                 (folder / name).touch(0o600)
                 (folder / name).write_bytes(self._bytes.get(child, b""))
 

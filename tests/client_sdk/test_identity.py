@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.database import DATABASE_FILE
+from client_sdk.database import STATE_FILE
 from client_sdk.errors import IdentityError, Misuse, StateError
 from client_sdk.identity import Identity
 from client_sdk.session import ready_of
@@ -140,7 +140,7 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(consortium: Consorti
     with Identity.load(old).lock(), pytest.raises(IdentityError, match="another process"):
         Identity.create(new, "member-0", ledger=old)
     kept = shutil.copytree(old, tmp_path / "kept")
-    with closing(sqlite3.connect(old / "state" / DATABASE_FILE)) as damaged, damaged:
+    with closing(sqlite3.connect(old / "state" / STATE_FILE)) as damaged, damaged:
         damaged.execute("DELETE FROM sealed WHERE name GLOB 'phase/*'")
     with pytest.raises(StateError, match="is damaged"):
         Store(old).newest_roster()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from client_sdk import database
-from client_sdk.database import DATABASE_FILE, StateDatabase
+from client_sdk.database import STATE_FILE, StateDatabase
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.records import NO_IDS_MARK, Selection
 from client_sdk.reservations import Reservations, Run, State
@@ -185,7 +185,7 @@ def test_the_secret_is_drawn_once(ledger: Reservations, tmp_path: Path) -> None:
     assert repr(ledger.installation_secret) == "<SecretBytes 32 B>"
     assert ledger.installation_secret != ledger_in(tmp_path / "other").installation_secret
     for harm in ("UPDATE sealed SET value = x'00'", "DELETE FROM sealed"):
-        with closing(sqlite3.connect(tmp_path / "ledger" / DATABASE_FILE)) as opened, opened:
+        with closing(sqlite3.connect(tmp_path / "ledger" / STATE_FILE)) as opened, opened:
             opened.execute(harm)
         with pytest.raises(StateError, match="is damaged"):
             _ = ledger_in(tmp_path / "ledger").installation_secret
@@ -402,19 +402,19 @@ def remove_rows(folder: Path) -> None:
 
 
 def damage_ledger(folder: Path) -> None:
-    (folder / DATABASE_FILE).write_bytes(b"not a database" * 100)
+    (folder / STATE_FILE).write_bytes(b"not a database" * 100)
 
 
 def flip_a_bit_of_a_record(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / DATABASE_FILE)) as opened:
+    with closing(sqlite3.connect(folder / STATE_FILE)) as opened:
         [record] = opened.execute("SELECT record FROM held LIMIT 1").fetchone()
-    content = bytearray((folder / DATABASE_FILE).read_bytes())
+    content = bytearray((folder / STATE_FILE).read_bytes())
     content[content.index(record) + 31] ^= 1
-    (folder / DATABASE_FILE).write_bytes(content)
+    (folder / STATE_FILE).write_bytes(content)
 
 
 def age_ledger(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / DATABASE_FILE)) as opened:
+    with closing(sqlite3.connect(folder / STATE_FILE)) as opened:
         opened.execute("PRAGMA user_version = 99")
 
 

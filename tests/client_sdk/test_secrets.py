@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from client_sdk import database
-from client_sdk.database import DATABASE_FILE
+from client_sdk.database import STATE_FILE
 from client_sdk.effects import Flow
 from client_sdk.identity import Identity
 from client_sdk.member import Member
@@ -91,7 +91,7 @@ def test_no_repr_no_log_and_no_other_file_holds_a_secret(
     witness.secrets |= witness.seeds
     text = "\n".join([*witness.shown, *map(repr, (results, consortium.events)), caplog.text])
     assert [form for secret in witness.secrets for form in forms(secret) if form in text] == []
-    state = witness.home / "state" / DATABASE_FILE
+    state = witness.home / "state" / STATE_FILE
     allowed = {witness.home / "identity.key", state}
     assert CANARY in state.read_bytes()
     for path in witness.home.rglob("*"):

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from client_sdk.database import DATABASE_FILE, StateDatabase
+from client_sdk.database import STATE_FILE, StateDatabase
 from client_sdk.errors import StateError
 from client_sdk.store import Store
 from tests.support.consortium import Consortium
@@ -26,7 +26,7 @@ def test_a_member_does_not_begin_without_its_state(consortium: Consortium) -> No
     """Otherwise it would treat every record as free."""
     consortium.enrol()
     consortium.close()
-    (consortium.folder / "member-0/state" / DATABASE_FILE).unlink()
+    (consortium.folder / "member-0/state" / STATE_FILE).unlink()
     with pytest.raises(StateError, match="is missing"):
         consortium.member("member-0")
 
@@ -35,7 +35,7 @@ def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(consortium: 
     cohort = bytes.fromhex(consortium.enrol())
     consortium.close()
     folder = consortium.folder / "member-0"
-    path = folder / "state" / DATABASE_FILE
+    path = folder / "state" / STATE_FILE
 
     def known() -> object:
         store = Store(folder)
@@ -84,9 +84,9 @@ def test_what_is_no_state_is_the_folders_fault_and_the_file_is_named(
     StateDatabase(tmp_path / "state").store_sealed(name, None, content)
     with pytest.raises(StateError, match=f"^{tmp_path}/state/.*make one with Identity.create"):
         READERS[name](store)
-    with closing(sqlite3.connect(tmp_path / "state" / DATABASE_FILE)) as database, database:
+    with closing(sqlite3.connect(tmp_path / "state" / STATE_FILE)) as database, database:
         database.execute("UPDATE sealed SET value = CAST(value || x'00' AS BLOB) WHERE name = ?", (name,))
-    with pytest.raises(StateError, match=f"^{tmp_path}/state/{DATABASE_FILE} is damaged .{name}"):
+    with pytest.raises(StateError, match=f"^{tmp_path}/state/{STATE_FILE} is damaged .{name}"):
         READERS[name](Store(tmp_path))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from veilsum.protocol import shamir
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.shamir import (
-    PRIME,
+    LIMB_PRIME,
     SHARE_BYTES,
     ShareError,
     check_shares,
@@ -41,9 +41,9 @@ def interpolate(points: dict[int, int], at: int) -> int:
         weight = 1
         for other in points:
             if other != x:
-                weight = weight * (at - other) * pow(x - other, -1, PRIME) % PRIME
+                weight = weight * (at - other) * pow(x - other, -1, LIMB_PRIME) % LIMB_PRIME
         total += weight * y
-    return total % PRIME
+    return total % LIMB_PRIME
 
 
 def scripted(*words: int) -> Callable[[int], bytes]:
@@ -112,8 +112,8 @@ def test_shares_of_one_secret_are_uniform(secret: bytes) -> None:
 
 def test_a_draw_of_p_is_drawn_again() -> None:
     # p itself, with the top bit clear and set, twice over for one of them; the secret's polynomials are 0 + c·x
-    first = [10, PRIME, 30, 0xFFFF_FFFF, 50, 60, 70, 80, 0x8000_0005]
-    source = scripted(*first, PRIME, 21, 22)
+    first = [10, LIMB_PRIME, 30, 0xFFFF_FFFF, 50, 60, 70, 80, 0x8000_0005]
+    source = scripted(*first, LIMB_PRIME, 21, 22)
     shares = share_secrets([bytes(32)], 2, 2, source)
     assert words_of(shares[0].tobytes()) == [10, 22, 30, 21, 50, 60, 70, 80, 5]
     assert source(1) == b""
@@ -123,20 +123,21 @@ def test_a_random_source_that_runs_dry_is_refused() -> None:
     with pytest.raises(ValueError, match="buffer"):
         share_secrets([bytes(32)], 2, 2, scripted(*range(8)))
     with pytest.raises(ValueError, match="buffer"):
-        share_secrets([bytes(32)], 2, 2, scripted(*[PRIME] * 2, *range(7), 1))
+        share_secrets([bytes(32)], 2, 2, scripted(*[LIMB_PRIME] * 2, *range(7), 1))
 
 
 @pytest.mark.parametrize("terms", [1, 64, 65, 128, 300])
 def test_products_of_the_largest_elements_are_exact(terms: int) -> None:
-    left = np.full((2, terms), PRIME - 1, np.int64)
+    left = np.full((2, terms), LIMB_PRIME - 1, np.int64)
     left[1] = 0xFFFF  # the largest low half
-    right = np.full((terms, 3), PRIME - 1, np.int64)
-    expected = [[terms % PRIME] * 3, [terms * 0xFFFF * (PRIME - 1) % PRIME] * 3]
+    right = np.full((terms, 3), LIMB_PRIME - 1, np.int64)
+    expected = [[terms % LIMB_PRIME] * 3, [terms * 0xFFFF * (LIMB_PRIME - 1) % LIMB_PRIME] * 3]
     assert shamir._multiply(left, right).tolist() == expected
 
 
 @pytest.mark.parametrize(
-    ("threshold", "holders"), [(1, 3), (0, 3), (-1, 3), (4, 3), (2, PRIME), (2, 1), (PRIME, PRIME)]
+    ("threshold", "holders"),
+    [(1, 3), (0, 3), (-1, 3), (4, 3), (2, LIMB_PRIME), (2, 1), (LIMB_PRIME, LIMB_PRIME)],
 )
 def test_refuses_a_threshold_outside_its_domain(threshold: int, holders: int) -> None:
     with pytest.raises(Misuse, match="threshold"):
@@ -154,7 +155,7 @@ def test_refuses_a_secret_of_another_length(length: int) -> None:
     [
         ([0, 0], "twice"),
         ([-1, 0], "outside"),
-        ([0, PRIME - 1], "outside"),
+        ([0, LIMB_PRIME - 1], "outside"),
         ([0], "1 positions with shares from 2 holders"),
         ([0, 1, 2], "3 positions with shares from 2 holders"),
         ([], "0 positions"),
@@ -174,7 +175,7 @@ def test_the_last_position_that_has_a_point_is_taken() -> None:
     # f = 7 + 5·x, at x = 1 and x = p − 1
     shares = [share_of([12] * 9), share_of([2] * 9)]
     expected = sum(7 << (30 * i) for i in range(9)).to_bytes(32, "little")
-    assert recover_secrets([0, PRIME - 2], shares) == [expected]
+    assert recover_secrets([0, LIMB_PRIME - 2], shares) == [expected]
 
 
 def test_refuses_shares_of_unequal_or_wrong_length() -> None:
@@ -185,7 +186,7 @@ def test_refuses_shares_of_unequal_or_wrong_length() -> None:
         recover_secrets([0, 1], [shares[0][:-1], shares[1][:-1]])
 
 
-@pytest.mark.parametrize("word", [PRIME, PRIME + 1, 2**32 - 1])
+@pytest.mark.parametrize("word", [LIMB_PRIME, LIMB_PRIME + 1, 2**32 - 1])
 @pytest.mark.parametrize("limb", range(9))
 def test_refuses_words_that_are_not_canonical(word: int, limb: int) -> None:
     words = [0] * 9
@@ -198,7 +199,7 @@ def test_refuses_words_that_are_not_canonical(word: int, limb: int) -> None:
 
 def test_takes_canonical_shares() -> None:
     check_shares(b"")
-    check_shares(share_of([PRIME - 1] * 9) + bytes(SHARE_BYTES))
+    check_shares(share_of([LIMB_PRIME - 1] * 9) + bytes(SHARE_BYTES))
     with pytest.raises(ShareError, match="don't fill"):
         check_shares(bytes(SHARE_BYTES + 1))
 

@@ -10,7 +10,7 @@ from veilsum.protocol.coordinator import CoordinatorPhase
 from veilsum.protocol.messages import BadRun, Freeze, Message, Reveal, Upload, parse_message
 from veilsum.protocol.messages.base import Signed
 from veilsum.protocol.replay import Verdict, replay_transcript
-from veilsum.protocol.shamir import PRIME
+from veilsum.protocol.shamir import LIMB_PRIME
 from veilsum.protocol.transcript import Transcript
 
 Entries = list[bytes]
@@ -55,7 +55,7 @@ def bad_share(federation: Federation, liar: str) -> Tamper:
 
     def tamper(sender: str, message: Message) -> Message:
         if sender == liar and isinstance(message, Reveal) and message.runs:
-            word = (int.from_bytes(message.runs[0][:4], "little") + 1) % PRIME
+            word = (int.from_bytes(message.runs[0][:4], "little") + 1) % LIMB_PRIME
             run = word.to_bytes(4, "little") + message.runs[0][4:]
             return again(message, federation.keys[liar], runs=(run, *message.runs[1:]))
         return message

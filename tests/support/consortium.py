@@ -26,7 +26,7 @@ from safetensors.numpy import load
 
 from client_sdk import upload
 from client_sdk.agent import Agent
-from client_sdk.database import DATABASE_FILE
+from client_sdk.database import STATE_FILE
 from client_sdk.effects import Effect, Flow, Request, Together
 from client_sdk.environment import Environment
 from client_sdk.errors import NoResult
@@ -51,7 +51,7 @@ from tests.support.stage import Line, Sent, Stage, kind_of
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Certificate, Link, Lost, Roster, Study, Terms
 from veilsum.protocol.record import ResultRecord, sign_record
-from veilsum.protocol.request_signature import SIGNATURE, SIGNATURE_INPUT, RequestSignature
+from veilsum.protocol.request_signature import SIGNATURE_HEADER, SIGNATURE_INPUT_HEADER, RequestSignature
 from veilsum.protocol.rest import OCTETS_TYPE, RoundView, round_name
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import DAY_S, SUM_STEP, Content
@@ -595,10 +595,10 @@ class Consortium:
 def stored_in(folder: Path) -> dict[str, Any]:
     """Return all that a member has stored in its folder: the rows of each table, and the bytes of each other file."""
     state = folder / "state"
-    with closing(sqlite3.connect(state / DATABASE_FILE)) as db:
+    with closing(sqlite3.connect(state / STATE_FILE)) as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         rows = {name: db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables}
-    files = (path for path in state.rglob("*") if path.is_file() and not path.name.startswith(DATABASE_FILE))
+    files = (path for path in state.rglob("*") if path.is_file() and not path.name.startswith(STATE_FILE))
     return rows | {str(path.relative_to(state)): path.read_bytes() for path in files}
 
 
@@ -619,7 +619,9 @@ class Tap(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         made, sent = self.consortium, Sent.of(request)
-        member = RequestSignature.parse(*map(request.headers.get, (SIGNATURE_INPUT, SIGNATURE))).keyid
+        member = RequestSignature.parse(
+            *map(request.headers.get, (SIGNATURE_INPUT_HEADER, SIGNATURE_HEADER))
+        ).keyid
         if made.over.is_set():
             raise Stopped
         made.on_request(member, sent, "before")

@@ -22,7 +22,7 @@ def test_features_are_float32_and_do_not_depend_on_how_they_are_cut(monkeypatch:
     assert whole.dtype == torch.float32
     assert not whole.requires_grad
     torch.testing.assert_close(whole.norm(dim=1), torch.ones(9))
-    monkeypatch.setattr("training.evaluate.RECORDS_AT_ONCE", 4)
+    monkeypatch.setattr("training.evaluate.EVALUATION_BATCH", 4)
     torch.testing.assert_close(extract_features(classifier, x), whole)
 
 

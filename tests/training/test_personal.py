@@ -13,7 +13,7 @@ from training.heads import Classifier
 from training.models.config import ExtractorConfig
 from training.partition import Partition, dirichlet_partition
 from training.personal import (
-    METHODS,
+    PERSONAL_METHODS,
     as_trained,
     fine_tuned,
     keep_back,
@@ -54,7 +54,7 @@ def test_a_share_is_between_none_and_all(share: float) -> None:
 
 def test_a_head_of_ones_own_beats_everybodys_where_data_are_uneven() -> None:
     run = trained(spherefed(MLP, rounds=3, local_epochs=2))
-    found = {name: personal_accuracies(run, DIGITS.train, RECORDS, name) for name in METHODS}
+    found = {name: personal_accuracies(run, DIGITS.train, RECORDS, name) for name in PERSONAL_METHODS}
     assert {len(accuracies) for accuracies in found.values()} == {5}
     assert min(map(np.mean, (found["ffc"], found["sgd"], found["fine-tuned"]))) > np.mean(found["as-trained"])
 

@@ -11,7 +11,7 @@ from training.algorithms.base import Batch, Site, State, Term, TrainingRound
 from training.heads import Classifier
 from training.ranges import check_fraction, check_positive, not_negative
 
-_RECORDS_AT_ONCE = 512
+_FEATURE_BATCH = 512
 _NORM_MIN = 1e-12
 _WARMUP_ROUNDS = 50
 """GMV collects vectors from so many rounds before the first that uses them: by then each class was seen even if one in ten takes part."""
@@ -68,7 +68,7 @@ def _features_under(weights: State, name: str, batch: Batch, site: Site) -> Tens
     if batch.rows is None:
         return site.model.features_under(weights, batch.x)
     if name not in site.once:
-        parts = torch.split(site.records.x, _RECORDS_AT_ONCE)
+        parts = torch.split(site.records.x, _FEATURE_BATCH)
         site.once[name] = torch.cat([site.model.features_under(weights, part) for part in parts])
     return site.once[name][batch.rows]
 
@@ -192,7 +192,7 @@ class GlobalMemory(Term):
             return {}, {}
         training = site.model.training
         site.model.eval()
-        z = torch.cat([site.model.features(part) for part in torch.split(site.records.x, _RECORDS_AT_ONCE)])
+        z = torch.cat([site.model.features(part) for part in torch.split(site.records.x, _FEATURE_BATCH)])
         site.model.train(training)
         means = torch.zeros_like(site.broadcast["means"]).index_add_(0, site.records.y, z)
         held = site.label_counts > 0

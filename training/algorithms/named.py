@@ -133,8 +133,20 @@ def fedrep(*, head_epochs: int) -> Algorithm:
 
 
 Maker = Callable[..., Algorithm]
-_SERVER: list[Maker] = [fedavg, fedavgm, fednova, fedopt, feddyn, fedaws]
-_LOCAL: list[Maker] = [fedprox, clsprox, scaffold, moon, fedmmd, fedrs, feduv, gmv, lg_fedavg, fedper, fedrep]
-ALGORITHMS = {make.__name__.replace("_", "-"): make for make in _SERVER + _LOCAL}
-LOCAL_ALGORITHMS = frozenset(ALGORITHMS).difference(make.__name__ for make in _SERVER)
+_SERVER_ALGORITHMS: list[Maker] = [fedavg, fedavgm, fednova, fedopt, feddyn, fedaws]
+_CLIENT_ALGORITHMS: list[Maker] = [
+    fedprox,
+    clsprox,
+    scaffold,
+    moon,
+    fedmmd,
+    fedrs,
+    feduv,
+    gmv,
+    lg_fedavg,
+    fedper,
+    fedrep,
+]
+ALGORITHMS = {make.__name__.replace("_", "-"): make for make in _SERVER_ALGORITHMS + _CLIENT_ALGORITHMS}
+LOCAL_ALGORITHMS = frozenset(ALGORITHMS).difference(make.__name__ for make in _SERVER_ALGORITHMS)
 """Algorithms made of terms beside FedAvg's mean: their terms can be added to another algorithm."""

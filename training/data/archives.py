@@ -27,7 +27,7 @@ class _Layout:
     label_bytes: int
 
 
-_CIFAR10 = _Layout(
+_CIFAR10_LAYOUT = _Layout(
     "cifar-10-batches-py",
     "cifar-10-batches-bin",
     tuple(f"data_batch_{i}" for i in range(1, 6)),
@@ -36,7 +36,7 @@ _CIFAR10 = _Layout(
     b"labels",
     1,
 )
-_CIFAR100 = _Layout(
+_CIFAR100_LAYOUT = _Layout(
     "cifar-100-python",
     "cifar-100-binary",
     ("train",),
@@ -49,12 +49,12 @@ _CIFAR100 = _Layout(
 
 def read_cifar10(folder: DataFolder) -> tuple[Images, Images]:
     """Read cifar-10-python.tar.gz or cifar-10-binary.tar.gz."""
-    return _read_cifar(folder, "cifar-10", _CIFAR10)
+    return _read_cifar(folder, "cifar-10", _CIFAR10_LAYOUT)
 
 
 def read_cifar100(folder: DataFolder) -> tuple[Images, Images]:
     """Read cifar-100-python.tar.gz or cifar-100-binary.tar.gz, with the 100 fine classes."""
-    return _read_cifar(folder, "cifar-100", _CIFAR100)
+    return _read_cifar(folder, "cifar-100", _CIFAR100_LAYOUT)
 
 
 def read_stl10(folder: DataFolder) -> tuple[Images, Images]:

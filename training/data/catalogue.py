@@ -18,18 +18,21 @@ from training.imports import import_object, is_import_path
 
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
 
-_IMAGENET: Moments = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_CIFAR10: Moments = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
-_CIFAR100: Moments = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
-_CINIC10: Moments = ((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
-_TINYIMAGENET: Moments = ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821))
-_MNIST: Moments = ((0.1307,), (0.3081,))
-_LEAF: Moments = ((0.9641,), (0.1592,))  # FEMNIST as LEAF writes it is black on white, which MNIST is not
-_FASHION: Moments = ((0.2860,), (0.3530,))
-_GREY: Moments = ((0.5,), (0.5,))
+_IMAGENET_MOMENTS: Moments = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_CIFAR10_MOMENTS: Moments = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+_CIFAR100_MOMENTS: Moments = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+_CINIC10_MOMENTS: Moments = ((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
+_TINYIMAGENET_MOMENTS: Moments = ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821))
+_MNIST_MOMENTS: Moments = ((0.1307,), (0.3081,))
+_FEMNIST_MOMENTS: Moments = (
+    (0.9641,),
+    (0.1592,),
+)  # FEMNIST as LEAF writes it is black on white, which MNIST is not
+_FASHION_MNIST_MOMENTS: Moments = ((0.2860,), (0.3530,))
+_GREY_MOMENTS: Moments = ((0.5,), (0.5,))
 
-_TORONTO = "https://www.cs.toronto.edu/~kriz/cifar.html"
-_NIST = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
+_CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+_EMNIST_PAGE = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
 _SELF_PACKED = "its makers"
 
 
@@ -63,7 +66,7 @@ SOURCES: dict[str, Source] = {
         "MNIST",
         10,
         read_mnist,
-        _MNIST,
+        _MNIST_MOMENTS,
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         {
             "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -78,7 +81,7 @@ SOURCES: dict[str, Source] = {
         "Fashion-MNIST",
         10,
         read_mnist,
-        _FASHION,
+        _FASHION_MNIST_MOMENTS,
         "https://github.com/zalandoresearch/fashion-mnist",
         {
             "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
@@ -94,8 +97,8 @@ SOURCES: dict[str, Source] = {
             f"EMNIST {split}",
             classes,
             partial(read_emnist, split=split),
-            _MNIST,
-            _NIST,
+            _MNIST_MOMENTS,
+            _EMNIST_PAGE,
             {"gzip.zip": "58c8d27c78d21e728a6bc7b3cc06412e"},
         )
         for split, classes in {
@@ -106,13 +109,13 @@ SOURCES: dict[str, Source] = {
             "letters": 26,
         }.items()
     },
-    "femnist": Source("FEMNIST", 62, read_femnist, _LEAF, "https://github.com/TalwalkarLab/leaf"),
+    "femnist": Source("FEMNIST", 62, read_femnist, _FEMNIST_MOMENTS, "https://github.com/TalwalkarLab/leaf"),
     "cifar-10": Source(
         "CIFAR-10",
         10,
         read_cifar10,
-        _CIFAR10,
-        _TORONTO,
+        _CIFAR10_MOMENTS,
+        _CIFAR_PAGE,
         {
             "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
             "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
@@ -122,8 +125,8 @@ SOURCES: dict[str, Source] = {
         "CIFAR-100",
         100,
         read_cifar100,
-        _CIFAR100,
-        _TORONTO,
+        _CIFAR100_MOMENTS,
+        _CIFAR_PAGE,
         {
             "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
             "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
@@ -133,7 +136,7 @@ SOURCES: dict[str, Source] = {
         "STL-10",
         10,
         read_stl10,
-        _CIFAR10,
+        _CIFAR10_MOMENTS,
         "https://cs.stanford.edu/~acoates/stl10/",
         {"stl10_binary.tar.gz": "91f7769df0f17e558f3565bffb0c7dfb"},
     ),
@@ -141,50 +144,61 @@ SOURCES: dict[str, Source] = {
         "TinyImageNet",
         200,
         read_tinyimagenet,
-        _TINYIMAGENET,
+        _TINYIMAGENET_MOMENTS,
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
         {"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
         side=64,
     ),
     "cinic-10": Source(
-        "CINIC-10", 10, read_cinic10, _CINIC10, "https://datashare.ed.ac.uk/handle/10283/3192", side=32
+        "CINIC-10",
+        10,
+        read_cinic10,
+        _CINIC10_MOMENTS,
+        "https://datashare.ed.ac.uk/handle/10283/3192",
+        side=32,
     ),
-    "pacs": Source("PACS", 7, read_pacs, _IMAGENET, "https://dali-dl.github.io/project_iccv2017.html"),
+    "pacs": Source(
+        "PACS", 7, read_pacs, _IMAGENET_MOMENTS, "https://dali-dl.github.io/project_iccv2017.html"
+    ),
     "office-home": Source(
-        "Office-Home", 65, read_office_home, _IMAGENET, "https://www.hemanthdv.org/officeHomeDataset.html"
+        "Office-Home",
+        65,
+        read_office_home,
+        _IMAGENET_MOMENTS,
+        "https://www.hemanthdv.org/officeHomeDataset.html",
     ),
-    "ham10000": Source("HAM10000", 7, read_ham10000, _IMAGENET, "https://doi.org/10.7910/DVN/DBW86T"),
+    "ham10000": Source("HAM10000", 7, read_ham10000, _IMAGENET_MOMENTS, "https://doi.org/10.7910/DVN/DBW86T"),
     "cifar-10-jpeg": _packed_source(
         "CIFAR-10 (JPEG)",
         10,
-        _CIFAR10,
+        _CIFAR10_MOMENTS,
         "cifar10_jpegpack.npz",
         "0e0d509d2bb6842bd7c8f8279ab6b98e49d70b210b5eb78cdee5536b8f763afc",
     ),
     "pacs-32": _packed_source(
         "PACS at 32 px",
         7,
-        _IMAGENET,
+        _IMAGENET_MOMENTS,
         "pacs32.npz",
         "d964a45403f21496981b514966d6dd8c8c100e52444e50228f1fe677f4f16fb5",
     ),
     "tinyimagenet-100": _packed_source(
         "TinyImageNet-100",
         100,
-        _TINYIMAGENET,
+        _TINYIMAGENET_MOMENTS,
         "tinyimagenet100_jpegpack.npz",
         "7f1473b917e03dc4beec2df805c2e2e629f4466e9ea8db1ec8a100bea690099c",
     ),
     "spoken-digits": _packed_source(
         "Spoken digits",
         10,
-        _GREY,
+        _GREY_MOMENTS,
         "fsdd_logmel32.npz",
         "9e93a8ec2422b3e2625061289835e6b7512936056a43f2f2c8ace35dfd4e50bb",
     ),
 }
-DIGITS = "digits"
-DATASET_NAMES = tuple(sorted([DIGITS, *SOURCES]))
+DIGITS_NAME = "digits"
+DATASET_NAMES = tuple(sorted([DIGITS_NAME, *SOURCES]))
 
 
 def load_dataset(
@@ -204,7 +218,7 @@ def load_dataset(
     Raises:
         DataError: if the name is unknown, or the files are missing or not as published.
     """
-    if name == DIGITS:
+    if name == DIGITS_NAME:
         train, test = load_digits_dataset(seed)
     elif is_import_path(name):
         try:
@@ -215,7 +229,7 @@ def load_dataset(
         train, test = _read_published(name, folder, side, checksums)
     else:
         raise DataError(f"no data set is called {name!r}; there are {', '.join(DATASET_NAMES)}")
-    return Split(train, test) if side is None else Split(train.resized(side), test.resized(side))
+    return Split(train, test) if side is None else Split(train.resize_images(side), test.resize_images(side))
 
 
 def _read_published(

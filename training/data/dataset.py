@@ -66,7 +66,7 @@ class Dataset:
         groups = None if self.groups is None else self.groups[indices]
         return replace(self, x=self.x[indices], y=self.y[indices], groups=groups)
 
-    def resized(self, side: int) -> Self:
+    def resize_images(self, side: int) -> Self:
         """Return the images at `side` × `side` pixels, each the mean of the area that it covers."""
         if self.shape[1:] == (side, side):
             return self

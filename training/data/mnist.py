@@ -15,7 +15,7 @@ from training.data.folder import DataFolder, Images, whole_numbers
 Labelled = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 _UNSIGNED_BYTE = 8
-_SIDE = 28
+_IMAGE_SIDE = 28
 
 
 def read_mnist(folder: DataFolder) -> tuple[Images, Images]:
@@ -106,4 +106,4 @@ def _by_writer(folder: DataFolder, path: Path) -> dict[str, Labelled]:
 def _to_bytes(x: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     if not ((x >= 0) & (x <= 1)).all():  # NaN fails both
         raise ValueError("pixels lie in 0..1")
-    return np.rint(255 * x).astype(np.uint8).reshape(-1, _SIDE, _SIDE)
+    return np.rint(255 * x).astype(np.uint8).reshape(-1, _IMAGE_SIDE, _IMAGE_SIDE)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SUFFIXES = {".jpg", ".jpeg", ".png"}
 _TEST_SEED = 0
 _HAM_TEST_SHARE = 0.2
-_CINIC10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CINIC10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 class _Place(Protocol):
@@ -103,7 +103,9 @@ def read_cinic10(folder: DataFolder) -> tuple[Images, Images]:
     Raises:
         DataError: if a part is missing or its folders are not the ten classes, which would change their numbers.
     """
-    train, test = (_by_class(folder, folder.find_folder(part), _CINIC10) for part in ("train", "test"))
+    train, test = (
+        _by_class(folder, folder.find_folder(part), _CINIC10_CLASSES) for part in ("train", "test")
+    )
     return train, test
 
 

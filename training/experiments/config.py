@@ -34,7 +34,7 @@ from training.experiments.choices import (
 from training.imports import is_import_path
 from training.models.architectures import ARCHITECTURES
 from training.models.config import ExtractorConfig
-from training.personal import METHODS
+from training.personal import PERSONAL_METHODS
 from training.recipe import LOSSES, Recipe
 
 # Tables that name one of several things: another name has other options, so the whole table is replaced.
@@ -212,7 +212,9 @@ class Experiment(_Table):
         for kind, options in self.calibrate.items():
             check_options(look_up(CALIBRATIONS, kind, "calibrate"), kind, options, "calibrate")
         for method, options in self.personal.methods.items() if self.personal else ():
-            check_options(look_up(METHODS, method, "personal.methods"), method, options, "personal.methods")
+            check_options(
+                look_up(PERSONAL_METHODS, method, "personal.methods"), method, options, "personal.methods"
+            )
 
 
 def list_installed() -> dict[str, tuple[str, ...]]:

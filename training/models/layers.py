@@ -40,10 +40,10 @@ class Extractor(nn.Module):
             self.register_buffer(name, moments, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.layers(self.scaled(x))
+        features: Tensor = self.layers(self.scale_pixels(x))
         return features
 
-    def scaled(self, x: Tensor) -> Tensor:
+    def scale_pixels(self, x: Tensor) -> Tensor:
         """Scale bytes to 0..1 and normalise by the moments. Images stay bytes until then, a quarter of the memory."""
         if x.dtype == torch.uint8:
             x = x.float().div_(255)

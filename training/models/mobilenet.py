@@ -14,7 +14,7 @@ _STAGES = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-_STEM, _DIM = 32, 1280
+_STEM_CHANNELS, _FEATURES_DIM = 32, 1280
 
 
 class InvertedResidual(nn.Module):
@@ -43,8 +43,8 @@ def mobilenetv2(shape: tuple[int, int, int], *, norm: str = "group", stride: int
     a ReLU there, and a widening convolution in the first block, which CCVR's does not have. Shortcuts are CCVR's: only if
     shapes agree. `stride` is that of the second stage.
     """
-    blocks: list[nn.Module] = [nn.Sequential(*make_convolution(shape[0], _STEM, 3, norm=norm))]
-    before = _STEM
+    blocks: list[nn.Module] = [nn.Sequential(*make_convolution(shape[0], _STEM_CHANNELS, 3, norm=norm))]
+    before = _STEM_CHANNELS
     for expansion, after, count, first in _STAGES:
         step = first_stride(shape, stride) if first is None else first
         stage = [
@@ -53,5 +53,5 @@ def mobilenetv2(shape: tuple[int, int, int], *, norm: str = "group", stride: int
         ]
         blocks.append(nn.Sequential(*stage))
         before = after
-    blocks.append(nn.Sequential(*make_convolution(before, _DIM, 1, norm=norm)))
-    return Extractor(nn.Sequential(*blocks, *average_pooling()), _DIM)
+    blocks.append(nn.Sequential(*make_convolution(before, _FEATURES_DIM, 1, norm=norm)))
+    return Extractor(nn.Sequential(*blocks, *average_pooling()), _FEATURES_DIM)

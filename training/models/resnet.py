@@ -12,8 +12,8 @@ from training.ranges import not_negative
 Branch = Callable[[int, int, int, str], list[nn.Module]]
 
 _WIDTHS = (64, 128, 256, 512)
-_EXPANSION = 4
-_REDUCTION = 16
+_BOTTLENECK_EXPANSION = 4
+_SQUEEZE_REDUCTION = 16
 
 
 class Residual(nn.Module):
@@ -40,9 +40,9 @@ class SqueezeExcitation(nn.Module):
         super().__init__()
         self.gate = nn.Sequential(
             *average_pooling(),
-            nn.Linear(channels, channels // _REDUCTION),
+            nn.Linear(channels, channels // _SQUEEZE_REDUCTION),
             nn.ReLU(),
-            nn.Linear(channels // _REDUCTION, channels),
+            nn.Linear(channels // _SQUEEZE_REDUCTION, channels),
             nn.Sigmoid(),
         )
 
@@ -74,7 +74,9 @@ def resnet50(
 
     `stem` is the first convolution's size: 3, or 7 with stride 2, as in FedUV with `stride=1`.
     """
-    return _make_resnet(shape, _bottleneck_branch, (3, 4, 6, 3), _EXPANSION, norm, stride, projector, stem)
+    return _make_resnet(
+        shape, _bottleneck_branch, (3, 4, 6, 3), _BOTTLENECK_EXPANSION, norm, stride, projector, stem
+    )
 
 
 def senet18(shape: tuple[int, int, int], *, norm: str = "group", stride: int | None = None) -> Extractor:
@@ -128,5 +130,5 @@ def _bottleneck_branch(before: int, width: int, stride: int, norm: str) -> list[
     return [
         *make_convolution(before, width, 1, norm=norm),
         *make_convolution(width, width, 3, stride=stride, norm=norm),
-        *make_convolution(width, width * _EXPANSION, 1, norm=norm, relu=False),
+        *make_convolution(width, width * _BOTTLENECK_EXPANSION, 1, norm=norm, relu=False),
     ]

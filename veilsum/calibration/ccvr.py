@@ -24,10 +24,10 @@ from veilsum.calibration.lattice import SumsLattice
 from veilsum.calibration.layout import ccvr_layout
 from veilsum.calibration.rows import Array, Floats, Integers, as_features, as_labels, bounded_rows, row_blocks
 
-_BLOCK_ELEMENTS = (
+_COVARIANCE_BLOCK_ELEMENTS = (
     2**20
 )  # in the rows of one product: 8 MiB of float64, beside an (l, l) product and its packed triangle
-_PIECE_ELEMENTS = 2**17
+_SUM_PIECE_ELEMENTS = 2**17
 
 
 class CCVRStatistics:
@@ -79,7 +79,7 @@ class CCVRStatistics:
         """
         matrix = as_features(features, self.dim)
         indices = as_labels(labels, len(matrix), self.classes)
-        most = max(1, _BLOCK_ELEMENTS // self.dim)
+        most = max(1, _COVARIANCE_BLOCK_ELEMENTS // self.dim)
         for block in row_blocks(len(matrix), self.dim, most):
             bounded_rows(matrix[block], self.norm_bound, first=block.start)
         for label, chosen in _by_class(indices):
@@ -118,8 +118,8 @@ class CCVRStatistics:
             raise LayoutMismatch(
                 f"the sum has shape {total.shape}; these statistics need ({self.layout.elements},)"
             )
-        for start in range(0, len(total), _PIECE_ELEMENTS):
-            piece = slice(start, start + _PIECE_ELEMENTS)
+        for start in range(0, len(total), _SUM_PIECE_ELEMENTS):
+            piece = slice(start, start + _SUM_PIECE_ELEMENTS)
             self._flat[piece] += lattice.decode(total[piece])
 
     def check(self, lattice: SumsLattice, members: int) -> None:

@@ -61,7 +61,7 @@ class TukeyHead(Head):
             )
         return tukey_transform(finite_rows(as_features(features, self.dim)), self.power)
 
-    def replaced(self, weights: Floats, bias: Floats | None) -> "TukeyHead":
+    def with_weights(self, weights: Floats, bias: Floats | None) -> "TukeyHead":
         return replace(self, weights=weights, bias=bias)
 
 

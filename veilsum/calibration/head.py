@@ -108,7 +108,7 @@ class Head:
         columns = self.weights if self.bias is None else np.vstack([self.weights, self.bias])
         norms = np.linalg.norm(columns, axis=0)
         norms[norms == 0] = 1
-        return self.replaced(self.weights / norms, None if self.bias is None else self.bias / norms)
+        return self.with_weights(self.weights / norms, None if self.bias is None else self.bias / norms)
 
     def with_prior(self, counts: Array, prior: Array, *, temperature: float = 1.0) -> "Head":
         """Adapt the head to records with other class shares than those it was fitted to.
@@ -141,9 +141,9 @@ class Head:
         gain = np.zeros(self.classes)
         before, after = (values[held] / values[held].sum() for values in (present, shares))
         gain[held] = temperature * np.log(after / before)
-        return self.replaced(self.weights, gain if self.bias is None else self.bias + gain)
+        return self.with_weights(self.weights, gain if self.bias is None else self.bias + gain)
 
-    def replaced(self, weights: Floats, bias: Floats | None) -> "Head":
+    def with_weights(self, weights: Floats, bias: Floats | None) -> "Head":
         """A head with other weights that maps features the same way."""
         return Head(weights, bias, self.empty_classes, centre=self.centre)
 

@@ -17,7 +17,7 @@ from veilsum.calibration.errors import HeadroomExceeded, LatticeMismatch, NonFin
 from veilsum.calibration.rows import Floats, Integers
 
 _INTEGER_BITS = 62  # one bit less than int64 has
-_BLOCK_ELEMENTS = 2**14
+_ROUNDING_BLOCK_ELEMENTS = 2**14
 _ROW_BITS, _PRODUCT_BITS = 24, 52
 
 
@@ -88,16 +88,16 @@ class SumsLattice(Lattice):
         elif out.dtype != np.int64 or out.shape != vector.shape:
             raise WrongDtype(f"out is {out.dtype}{out.shape}: pass int64{vector.shape}")
         largest = 2.0 ** (_INTEGER_BITS - self.bits)
-        scratch = np.empty(min(_BLOCK_ELEMENTS, vector.size))
-        for start in range(0, vector.size, _BLOCK_ELEMENTS):
-            values = vector[start : start + _BLOCK_ELEMENTS]
+        scratch = np.empty(min(_ROUNDING_BLOCK_ELEMENTS, vector.size))
+        for start in range(0, vector.size, _ROUNDING_BLOCK_ELEMENTS):
+            values = vector[start : start + _ROUNDING_BLOCK_ELEMENTS]
             scaled = np.clip(values, -bound, bound, out=scratch[: values.size])
             # Written so that NaN, for which every comparison is false, is refused too.
             if not (scaled.max() < largest and scaled.min() > -largest):
                 self._refuse_values(values, start, largest)
             scaled *= 2.0**self.bits
             np.rint(scaled, out=scaled)
-            np.copyto(out[start : start + _BLOCK_ELEMENTS], scaled, casting="unsafe")
+            np.copyto(out[start : start + _ROUNDING_BLOCK_ELEMENTS], scaled, casting="unsafe")
         return out
 
     def _refuse_values(self, values: Floats, start: int, largest: float) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from veilsum.calibration.errors import LayoutMismatch
 
-_ELEMENTS_MAX = 2**40
+_SIZE_MAX = 2**40
 _TILE_ROWS = 64  # stays in cache while its transpose is written: three times faster than rows
 
 
@@ -139,7 +139,7 @@ def mirror_triangle(matrix: NDArray[Any]) -> None:
 def _check_sizes(*sizes: Any) -> None:
     # numpy's integers are welcome: labels.max() + 1 is one. True is an int too, and no size.
     if not all(
-        isinstance(size, int | np.integer) and type(size) is not bool and 1 <= size <= _ELEMENTS_MAX
+        isinstance(size, int | np.integer) and type(size) is not bool and 1 <= size <= _SIZE_MAX
         for size in sizes
     ):
         raise LayoutMismatch(f"dim and classes are whole numbers from 1, not {sizes}")

@@ -119,7 +119,7 @@ class KernelHead(Head):
             unit_directions(self._check_features(features, normalise=normalise), self.centre)
         )
 
-    def replaced(self, weights: Floats, bias: Floats | None) -> "KernelHead":
+    def with_weights(self, weights: Floats, bias: Floats | None) -> "KernelHead":
         return replace(self, weights=weights, bias=bias)
 
 

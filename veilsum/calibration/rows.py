@@ -26,7 +26,7 @@ Array: TypeAlias = ArrayLike
 
 UNIT_TOLERANCE = {2: 2e-3, 4: 1e-5, 8: 1e-5}
 """How far a norm may lie from 1, by bytes per number: the error of normalising in that type. float64 features often were float32 once."""
-BLOCK_ELEMENTS = 2**21
+ROW_BLOCK_ELEMENTS = 2**21
 """Numbers in a block of rows, 16 MiB of float64: large enough for BLAS, small enough to bound memory."""
 SQRT_HALF = math.sqrt(0.5)
 _ROWS_SHOWN_MAX = 5
@@ -105,9 +105,9 @@ def usable_rows(features: NDArray[Any], labels: NDArray[Any], classes: int) -> N
     return usable
 
 
-def row_blocks(records: int, width: int, most: int = BLOCK_ELEMENTS) -> Iterator[slice]:
-    """Cut `records` rows of `width` numbers into blocks of at most `most` rows and `BLOCK_ELEMENTS` numbers."""
-    step = max(1, min(most, BLOCK_ELEMENTS // width))
+def row_blocks(records: int, width: int, most: int = ROW_BLOCK_ELEMENTS) -> Iterator[slice]:
+    """Cut `records` rows of `width` numbers into blocks of at most `most` rows and `ROW_BLOCK_ELEMENTS` numbers."""
+    step = max(1, min(most, ROW_BLOCK_ELEMENTS // width))
     return (slice(start, min(start + step, records)) for start in range(0, records, step))
 
 

@@ -37,8 +37,8 @@ BACKUP_FORMAT = "veilsum-backup/1"
 _LOCK_FILE = "coordinator.lock"
 _MANIFEST_FILE, _SIGNATURE_FILE = "manifest.json", "manifest.sig"
 _MAX_MANIFEST_BYTES = 64 << 20
-_PART = "[0-9A-Za-z][0-9A-Za-z._-]{0,254}"
-Name = Annotated[str, Field(pattern=f"^{_PART}(/{_PART}){{0,7}}$")]
+_PATH_PART = "[0-9A-Za-z][0-9A-Za-z._-]{0,254}"
+Name = Annotated[str, Field(pattern=f"^{_PATH_PART}(/{_PATH_PART}){{0,7}}$")]
 
 
 class _File(Model):

@@ -30,7 +30,7 @@ Labels = npt.NDArray[np.integer[Any]]
 
 Part = tuple[Features, Labels]
 
-MAX_CLASSES = 65_535
+LABEL_CLASSES_MAX = 65_535
 _HOLD_OUT_DRAWS = 1 << 32
 _ARRAY_NAMES = ("features", "labels", "ids")
 _RECORD_COLUMN = b"veilsum calibration record 2 "
@@ -203,15 +203,15 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
     """
     labels = {one_spelling(text) for part in parts for text in part.texts} - {""}
     if all(map(_is_number, labels)):
-        if not all(label.isdecimal() and int(label) < MAX_CLASSES for label in labels):
+        if not all(label.isdecimal() and int(label) < LABEL_CLASSES_MAX for label in labels):
             raise Misuse(
-                f"labels are numbers, but not class indices from 0 to {MAX_CLASSES - 1}: number the classes from 0, leave "
+                f"labels are numbers, but not class indices from 0 to {LABEL_CLASSES_MAX - 1}: number the classes from 0, leave "
                 "missing labels empty, or write class keys as text"
             )
         return [f"class-{index}" for index in range(max([1, *map(int, labels)]) + 1)]
     keys = sorted(labels)
-    if not 2 <= len(keys) <= MAX_CLASSES:
-        raise Misuse(f"labels are of {len(keys)} classes, expected 2 to {MAX_CLASSES}")
+    if not 2 <= len(keys) <= LABEL_CLASSES_MAX:
+        raise Misuse(f"labels are of {len(keys)} classes, expected 2 to {LABEL_CLASSES_MAX}")
     return keys
 
 

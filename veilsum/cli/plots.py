@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6B7280"
 INK, RULE = "#1F2933", "#E3E7EB"
-PALE = "#C5CDD5"
+PALE_GREY = "#C5CDD5"
 
 # Typed as Any because matplotlib's stubs expect a literal for every setting.
 _STYLE: dict[Any, Any] = {
@@ -206,7 +206,7 @@ def per_class_accuracy(
     low, high = 100 * np.asarray(before)[order], 100 * np.asarray(after)[order]
     rows = np.arange(len(order))
     with new_figure((7.2, 1.5 + 0.32 * len(order))) as (figure, (axes,)):
-        axes.hlines(rows, low, high, color=PALE, linewidth=3)
+        axes.hlines(rows, low, high, color=PALE_GREY, linewidth=3)
         axes.scatter(
             low, rows, s=105, color="white", edgecolors=ORANGE, linewidths=2, label=labels[0], zorder=3
         )
@@ -227,7 +227,7 @@ def per_class_accuracy(
 
 
 _ROUNDING_SHARE = 1e-10
-_MANY_CLASSES = 60  # more names would overlap
+_NAMED_CLASSES_MAX = 60  # more names would overlap
 
 
 def reliability_diagram(confidence: FloatArray, accuracy: FloatArray, records: IntArray) -> str:
@@ -240,7 +240,7 @@ def reliability_diagram(confidence: FloatArray, accuracy: FloatArray, records: I
         diagram.plot(
             [0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="perfect calibration"
         )
-        diagram.vlines(confidence[held], confidence[held], accuracy[held], color=PALE, linewidth=3)
+        diagram.vlines(confidence[held], confidence[held], accuracy[held], color=PALE_GREY, linewidth=3)
         areas = 12 + 130 * np.sqrt(records[held] / records.max())
         diagram.scatter(
             confidence[held], accuracy[held], s=areas, color=BLUE, linewidths=0, zorder=3, label="bin"
@@ -263,12 +263,12 @@ def class_recalls(recalls: FloatArray, records: IntArray) -> str:
     Only the 60 lowest classes with records are drawn.
     """
     held = np.flatnonzero(records)
-    order = held[np.argsort(recalls[held], kind="stable")][:_MANY_CLASSES]
+    order = held[np.argsort(recalls[held], kind="stable")][:_NAMED_CLASSES_MAX]
     overall = 100 * float(recalls @ records / records.sum())
     rows = np.arange(len(order))
     with new_figure((7.2, 1.6 + 0.3 * len(order)), columns=2, width_ratios=(3.0, 1.0)) as (figure, axes):
         shares, totals = axes
-        shares.hlines(rows, overall, 100 * recalls[order], color=PALE, linewidth=3)
+        shares.hlines(rows, overall, 100 * recalls[order], color=PALE_GREY, linewidth=3)
         shares.axvline(
             overall, color=GREY, linewidth=1, linestyle=(0, (4, 3)), label=f"all records, {overall:.1f} %"
         )

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from client_sdk.result import Result
 from veilsum.export.linear import HeadSource, layer_of, linear_head
 
-_OPSET, _IR = 18, 9
-_SHORTEST = 1e-12
+_OPSET_VERSION, _IR_VERSION = 18, 9
+_LENGTH_MIN = 1e-12
 """As `torch.nn.functional.normalize`: a row of zeros stays one."""
 
 
@@ -20,7 +20,7 @@ def write_model(source: HeadSource, path: str | os.PathLike[str]) -> None:
     """See `veilsum.export.to_onnx`."""
     head = linear_head(source)
     weights, bias = layer_of(head, head.choose_temperature())
-    constants = {"weights": weights, "bias": bias, "shortest": np.array(_SHORTEST), "last": np.array([-1])}
+    constants = {"weights": weights, "bias": bias, "shortest": np.array(_LENGTH_MIN), "last": np.array([-1])}
     nodes = [
         helper.make_node("ReduceL2", ["features", "last"], ["length"], keepdims=1),
         helper.make_node("Max", ["length", "shortest"], ["divisor"]),
@@ -47,7 +47,10 @@ def write_model(source: HeadSource, path: str | os.PathLike[str]) -> None:
         ],
     )
     model = helper.make_model(
-        graph, producer_name="veilsum", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR
+        graph,
+        producer_name="veilsum",
+        opset_imports=[helper.make_opsetid("", _OPSET_VERSION)],
+        ir_version=_IR_VERSION,
     )
     if isinstance(source, Result):
         record = source.record

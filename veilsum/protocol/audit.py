@@ -21,7 +21,7 @@ from veilsum.protocol.rest import Model, View
 from veilsum.protocol.tags import Tag, hash_fields
 
 PAGE_MAX = 1000
-_PREFIX = b"veilsum/audit/1\0"
+_HASH_PREFIX = b"veilsum/audit/1\0"
 
 
 class AuditEntry(Model):
@@ -140,7 +140,7 @@ def _hash_entry(number: int, previous: str, fields: dict[str, object]) -> str:
     canonical = json.dumps(
         {**fields, "number": number, "previous": previous}, sort_keys=True, separators=(",", ":")
     )
-    return hashlib.sha256(_PREFIX + canonical.encode("ascii")).hexdigest()
+    return hashlib.sha256(_HASH_PREFIX + canonical.encode("ascii")).hexdigest()
 
 
 def _head_digest(end: End) -> bytes:

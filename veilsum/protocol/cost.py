@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.messages import COMMITMENT_BYTES, SHARE_BYTES
+from veilsum.protocol.messages import BOX_TAG_BYTES, COMMITMENT_BYTES, SHARE_BYTES
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.sizing import Quorum, count_dropouts
 
@@ -33,8 +33,7 @@ ADD_ELEMENT_PS = 67
 DIGEST_PS = 500
 """Hashing one byte with SHA-256."""
 
-BOX_TAG_BYTES = 16
-_LIMBS = 9
+_SECRET_LIMBS = 9
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def estimate_cost(quorum: Quorum, degree: int, lost: int, elements: int, ring_bi
     member_ns = (
         min(n, degree + L) * SIGNATURE_NS  # their cards
         + (degree + L) * (AGREEMENT_NS + 2 * DERIVATION_NS)
-        + secrets * L * t * _LIMBS * DEAL_PS // 1000
+        + secrets * L * t * _SECRET_LIMBS * DEAL_PS // 1000
         + secrets * (1 + L) * COMMITMENT_NS
         + L * BOX_NS
         + secrets * mask_ns
@@ -89,7 +88,7 @@ def estimate_cost(quorum: Quorum, degree: int, lost: int, elements: int, ring_bi
         n * (SIGNATURE_NS + 2 * AGREEMENT_NS)  # cards, including the low-order check of both keys
         + survivors * (SIGNATURE_NS + (upload_bytes * DIGEST_PS + vector_bytes * ADD_ELEMENT_PS) // 1000)
         + 3 * L * SIGNATURE_NS  # receipts, votes, reveals
-        + opened * (L * COMMITMENT_NS + t * _LIMBS * RECOVER_PS // 1000 + mask_ns)
+        + opened * (L * COMMITMENT_NS + t * _SECRET_LIMBS * RECOVER_PS // 1000 + mask_ns)
     )
     return Cost(
         member_cpu_ns=member_ns,

@@ -30,8 +30,8 @@ class SigningKey:
 
 
 _P = 2**255 - 19
-_ORDER_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022
-_SMALL_ORDER = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
+_ORDER_8_Y = 2707385501144840649318225287225658788936804267575313519463743609750303402022
+_SMALL_ORDER = frozenset({0, 1, _P - 1, _ORDER_8_Y, _P - _ORDER_8_Y})
 """y-coordinates of the eight points whose order divides 8. Under such a key, one signature is valid for any message."""
 
 

@@ -34,11 +34,11 @@ class AgreementKey:
 
 
 _P = 2**255 - 19
-_ORDER_8 = (
+_ORDER_8_U = (
     325606250916557431795983626356110631294008115727848805560023387167927233504,
     39382357235489614581723060781553021112529911719440698176882885853963445705823,
 )
-_LOW_ORDER = frozenset(u.to_bytes(32, "little") for u in (0, 1, _P - 1, *_ORDER_8))
+_LOW_ORDER = frozenset(u.to_bytes(32, "little") for u in (0, 1, _P - 1, *_ORDER_8_U))
 """u-coordinates of all points of Curve25519 and its twist whose order divides 8; their shared secret is zero."""
 
 

@@ -14,13 +14,13 @@ from veilsum.protocol.tags import Tag, hash_fields
 _COUNT_LIMIT = 1 << 64
 _NODE_RIGHT = (32).to_bytes(8, "little")
 _NODE_LEFT = Tag.MERKLE_NODE + _NODE_RIGHT
-_LEAF = bytes(Tag.MERKLE_LEAF)
+_LEAF_TAG = bytes(Tag.MERKLE_LEAF)
 
 
 def leaf_hash(leaf: bytes) -> bytes:
     """Hash a leaf."""
     # hash_fields(Tag.MERKLE_LEAF, leaf), inlined as in `_hash_node`
-    return sha256(_LEAF + len(leaf).to_bytes(8, "little") + leaf).digest()
+    return sha256(_LEAF_TAG + len(leaf).to_bytes(8, "little") + leaf).digest()
 
 
 class Tree:

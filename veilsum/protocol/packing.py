@@ -23,8 +23,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 # Measured at 64 KiB, 256 KiB, 1 MiB and 16 MiB. In smaller blocks, numpy's overhead per call slows widths with a long period
 # (63 bits: 22, 8, 5 ms); larger blocks exceed the cache and take more memory.
-_BLOCK_BYTES = 1 << 20
-_CACHE_BYTES = 1 << 17
+_PACKING_BLOCK_BYTES = 1 << 20
+_SCRATCH_BYTES = 1 << 17
 
 
 class PackingError(ValueError):
@@ -38,7 +38,7 @@ class _Frame:
         self.width = 8 * ring.itemsize
         common = gcd(ring.bits, self.width)
         self.period, packed_words = self.width // common, ring.bits // common
-        rows = max(1, min(-(-elements // self.period), _BLOCK_BYTES // (self.period * ring.itemsize)))
+        rows = max(1, min(-(-elements // self.period), _PACKING_BLOCK_BYTES // (self.period * ring.itemsize)))
         little = ring.dtype.newbyteorder("<")
         self.elements = np.empty((rows, self.period), little)
         self.packed = np.empty((rows, packed_words), little)
@@ -57,9 +57,9 @@ def _view_units(
 def _pack_bytes(words: Words, ring: Ring, packed: npt.NDArray[np.uint8]) -> None:
     """Pack whole-byte widths by dropping the words' high bytes: block by block and, in a block, column by column."""
     size = ring.bits // 8
-    scratch = np.empty(min(words.size, _CACHE_BYTES // ring.itemsize) * size, np.uint8)
-    for start in range(0, words.size, _CACHE_BYTES // ring.itemsize):
-        block = words[start : start + _CACHE_BYTES // ring.itemsize]
+    scratch = np.empty(min(words.size, _SCRATCH_BYTES // ring.itemsize) * size, np.uint8)
+    for start in range(0, words.size, _SCRATCH_BYTES // ring.itemsize):
+        block = words[start : start + _SCRATCH_BYTES // ring.itemsize]
         source = _view_units(
             np.ascontiguousarray(block, ring.dtype.newbyteorder("<")), ring, 8 * ring.itemsize
         )

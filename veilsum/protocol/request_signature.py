@@ -24,7 +24,11 @@ from veilsum.protocol.identity import SigningKey, verify_signature
 SIGNATURE_TAG = "veilsum-request-1"
 SIGNATURE_ALGORITHM = "ed25519"
 SIGNATURE_LABEL = "veilsum"
-CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE = "content-digest", "signature-input", "signature"
+CONTENT_DIGEST_HEADER, SIGNATURE_INPUT_HEADER, SIGNATURE_HEADER = (
+    "content-digest",
+    "signature-input",
+    "signature",
+)
 DERIVED_COMPONENTS = ("@method", "@authority", "@path", "@query")
 METHODS_WITH_BODY = frozenset({"PUT", "POST"})
 ADMIN_KEYID = "admin"
@@ -35,23 +39,23 @@ SIGNATURE_LIFETIME_MAX_S = 300
 """Longest accepted lifetime."""
 MAX_TARGET = 1024
 """Maximum characters of authority, path and query together, so that they fit in a log."""
-_NONCE = r"[0-9A-Za-z_-]{16,64}"
-_VALUES = {
+_NONCE_PATTERN = r"[0-9A-Za-z_-]{16,64}"
+_PARAMETER_VALUES = {
     "created": r"[0-9]{1,12}",
     "expires": r"[0-9]{1,12}",
-    "nonce": f'"{_NONCE}"',
+    "nonce": f'"{_NONCE_PATTERN}"',
     "keyid": f'"{NAME_PATTERN}"',
     "alg": f'"{SIGNATURE_ALGORITHM}"',
     "tag": f'"{SIGNATURE_TAG}"',
 }
 _PARAMETER_PATTERN = r';([a-z]+)=([0-9]{1,15}|"[ !#-\[\]-~]*")'
-_INPUT = re.compile(
+_INPUT_PATTERN = re.compile(
     r'([a-z*][a-z0-9_*.-]{0,63})=(\(("[@a-z-]+"(?: "[@a-z-]+")*)\)((?:'
     + _PARAMETER_PATTERN.replace("(", "(?:")
     + ")+))"
 )
-_SIGNATURE = re.compile(r"([a-z*][a-z0-9_*.-]{0,63})=:([A-Za-z0-9+/]{86}==):")
-_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
+_SIGNATURE_PATTERN = re.compile(r"([a-z*][a-z0-9_*.-]{0,63})=:([A-Za-z0-9+/]{86}==):")
+_DIGEST_PATTERN = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def content_digest(body: bytes, digest: bytes = b"") -> str:
 
 def digest_of(header: str) -> bytes:
     """Parse a Content-Digest header with a single SHA-256. Raises PeerFault(request-unsigned) for any other."""
-    match = _DIGEST.fullmatch(header)
+    match = _DIGEST_PATTERN.fullmatch(header)
     if match is None:
         raise _unsigned_fault("content-digest holds one sha-256=:BASE64: (RFC 9530), and nothing else")
     return base64.b64decode(match[1])
@@ -122,7 +126,7 @@ def sign_request(
     Raises:
         Misuse: the target can't be written in ASCII, or a parameter is outside the profile.
     """
-    headers = {CONTENT_DIGEST: content_digest(body, digest)} if target.has_body else {}
+    headers = {CONTENT_DIGEST_HEADER: content_digest(body, digest)} if target.has_body else {}
     components = {**target.components, **headers}
     named = " ".join(f'"{name}"' for name in components)
     text = base64.urlsafe_b64encode(nonce).rstrip(b"=").decode("ascii")
@@ -134,10 +138,10 @@ def sign_request(
     try:
         value = base64.b64encode(key.sign(signature_base(components, parameters))).decode("ascii")
         signed = {
-            SIGNATURE_INPUT: f"{SIGNATURE_LABEL}={parameters}",
-            SIGNATURE: f"{SIGNATURE_LABEL}=:{value}:",
+            SIGNATURE_INPUT_HEADER: f"{SIGNATURE_LABEL}={parameters}",
+            SIGNATURE_HEADER: f"{SIGNATURE_LABEL}=:{value}:",
         }
-        RequestSignature.parse(signed[SIGNATURE_INPUT], signed[SIGNATURE])
+        RequestSignature.parse(signed[SIGNATURE_INPUT_HEADER], signed[SIGNATURE_HEADER])
     except (UnicodeError, PeerFault) as error:
         raise Misuse(f"a request to {target.authority!r} by {keyid!r} can't be signed: {error}") from error
     return {**headers, **signed}
@@ -165,19 +169,22 @@ class RequestSignature:
     @classmethod
     def parse(cls, signature_input: str, signature: str) -> Self:
         """Parse the two headers. Raises PeerFault(request-unsigned) if they are outside the profile."""
-        given, signed = _INPUT.fullmatch(signature_input), _SIGNATURE.fullmatch(signature)
+        given, signed = _INPUT_PATTERN.fullmatch(signature_input), _SIGNATURE_PATTERN.fullmatch(signature)
         if not given or not signed or given[1] != signed[1]:
             raise _unsigned_fault("signature-input and signature must hold one signature, under one label")
         covered = tuple(given[3].replace('"', "").split(" "))
-        if sorted(covered) not in (sorted(DERIVED_COMPONENTS), sorted((*DERIVED_COMPONENTS, CONTENT_DIGEST))):
+        if sorted(covered) not in (
+            sorted(DERIVED_COMPONENTS),
+            sorted((*DERIVED_COMPONENTS, CONTENT_DIGEST_HEADER)),
+        ):
             raise _unsigned_fault(
                 f"it covers {given[3]}: cover {' '.join(DERIVED_COMPONENTS)}, and content-digest in PUT and POST"
             )
         found = re.findall(_PARAMETER_PATTERN, given[4])
-        if sorted(name for name, _ in found) != sorted(_VALUES):
-            raise _unsigned_fault(f"its parameters must be {', '.join(_VALUES)}, each once")
+        if sorted(name for name, _ in found) != sorted(_PARAMETER_VALUES):
+            raise _unsigned_fault(f"its parameters must be {', '.join(_PARAMETER_VALUES)}, each once")
         values = dict(found)
-        for name, form in _VALUES.items():
+        for name, form in _PARAMETER_VALUES.items():
             if not re.fullmatch(form, values[name]):
                 raise _unsigned_fault(f"its parameter {name} must be of the form {form}")
         return cls(
@@ -217,9 +224,9 @@ class RequestSignature:
         """
         if len(target.authority) + len(target.path) + len(target.query) > MAX_TARGET:
             raise _unsigned_fault(f"host, path and query together: expected at most {MAX_TARGET} characters")
-        if (CONTENT_DIGEST in self.covered) != target.has_body or (target.has_body and digest is None):
+        if (CONTENT_DIGEST_HEADER in self.covered) != target.has_body or (target.has_body and digest is None):
             raise _unsigned_fault("PUT and POST carry content-digest and cover it, other methods don't")
-        values = {**target.components, CONTENT_DIGEST: digest or ""}
+        values = {**target.components, CONTENT_DIGEST_HEADER: digest or ""}
         try:
             base = signature_base({name: values[name] for name in self.covered}, self.parameters)
             verify_signature(public, self.value, base, self.keyid)

@@ -19,20 +19,20 @@ import numpy.typing as npt
 
 from veilsum.protocol.errors import Misuse
 
-PRIME = 2**31 - 1
+LIMB_PRIME = 2**31 - 1
 SECRET_BYTES = 32
 SHARE_BYTES = 36
 
-_LIMBS = 9
+_SECRET_LIMBS = 9
 _LIMB_BITS = 30
 _LIMB_LIMIT = 1 << _LIMB_BITS
-_TOP_LIMIT = 1 << (8 * SECRET_BYTES - _LIMB_BITS * (_LIMBS - 1))
+_TOP_LIMIT = 1 << (8 * SECRET_BYTES - _LIMB_BITS * (_SECRET_LIMBS - 1))
 
 # Terms summed before a reduction: the largest power of two for which `_multiply` is exact.
 _EXACT_TERMS = 64
 
 # Elements of a product that are computed at a time, so that they fill 64 KiB: a deal to 100 takes 2.5 ms, and 6 if they exceed the cache.
-_BLOCK_ELEMENTS = 1 << 13
+_SHARE_BLOCK_ELEMENTS = 1 << 13
 
 _Elements: TypeAlias = npt.NDArray[np.int64]
 
@@ -54,25 +54,25 @@ def share_secrets(
     Raises:
         Misuse: a secret isn't 32 bytes, or threshold or holders are outside their domains.
     """
-    if not 2 <= threshold <= holders < PRIME:
+    if not 2 <= threshold <= holders < LIMB_PRIME:
         raise Misuse(
             f"a threshold of {threshold} among {holders} holders: 2 ≤ threshold ≤ holders < 2^31 − 1"
         )
     if any(len(secret) != SECRET_BYTES for secret in secrets):
         raise Misuse(f"a secret is {SECRET_BYTES} bytes")
-    columns = len(secrets) * _LIMBS
+    columns = len(secrets) * _SECRET_LIMBS
     coefficients = np.empty((threshold, columns), np.int64)
     coefficients[0] = [
         int.from_bytes(secret, "little") >> (_LIMB_BITS * limb) & (_LIMB_LIMIT - 1)
         for secret in secrets
-        for limb in range(_LIMBS)
+        for limb in range(_SECRET_LIMBS)
     ]
     coefficients[1:] = _draw_elements((threshold - 1) * columns, random_bytes).reshape(threshold - 1, columns)
 
     x = np.arange(1, holders + 1, dtype=np.int64)
     powers = np.ones((holders, threshold), np.int64)
     for j in range(1, threshold):
-        powers[:, j] = powers[:, j - 1] * x % PRIME
+        powers[:, j] = powers[:, j - 1] * x % LIMB_PRIME
     words = _multiply(powers, coefficients).astype("<u4")
     return words.view(np.uint8).reshape(holders, len(secrets), SHARE_BYTES)
 
@@ -103,12 +103,14 @@ def recover_secrets(positions: Sequence[int], shares: Sequence[bytes]) -> list[b
     if len(set(positions)) != len(positions):
         raise ShareError("a position appears twice")
     # x = 0 would be the secret itself
-    if not all(0 <= position < PRIME - 1 for position in positions):
+    if not all(0 <= position < LIMB_PRIME - 1 for position in positions):
         raise ShareError("a position is outside 0 … p − 2")
     if len({len(row) for row in shares}) != 1:
         raise ShareError("the holders sent shares of different numbers of secrets")
     words = _parse_shares(b"".join(shares)).reshape(len(positions), -1)
-    limbs = _multiply(_lagrange_at_zero([position + 1 for position in positions]), words).reshape(-1, _LIMBS)
+    limbs = _multiply(_lagrange_at_zero([position + 1 for position in positions]), words).reshape(
+        -1, _SECRET_LIMBS
+    )
     if (limbs >= _LIMB_LIMIT).any() or (limbs[:, -1] >= _TOP_LIMIT).any():
         raise ShareError(
             "a recovered limb is out of range: a share is false, or shares of different dealings met"
@@ -123,7 +125,7 @@ def _parse_shares(shares: bytes) -> _Elements:
     if len(shares) % SHARE_BYTES:
         raise ShareError(f"shares of {SHARE_BYTES} bytes don't fill {len(shares)} bytes")
     words = np.frombuffer(shares, "<u4")
-    if (words >= PRIME).any():
+    if (words >= LIMB_PRIME).any():
         raise ShareError("a share has a word that isn't below p")
     return words.astype(np.int64)
 
@@ -133,10 +135,10 @@ def _draw_elements(count: int, random_bytes: Callable[[int], bytes]) -> _Element
 
     def draw(size: int) -> _Elements:
         # with an explicit size, numpy refuses too few bytes
-        return np.frombuffer(random_bytes(4 * size), "<u4", size).astype(np.int64) & PRIME
+        return np.frombuffer(random_bytes(4 * size), "<u4", size).astype(np.int64) & LIMB_PRIME
 
     elements = draw(count)
-    while (rejected := np.flatnonzero(elements == PRIME)).size:
+    while (rejected := np.flatnonzero(elements == LIMB_PRIME)).size:
         elements[rejected] = draw(rejected.size)
     return elements
 
@@ -145,14 +147,15 @@ def _lagrange_at_zero(xs: Sequence[int]) -> _Elements:
     """Return λ of shape (1, t) with f(0) = Σ λ_i·f(x_i) for every f of degree below t; the points are public."""
     product = prod(xs)
     return np.array(
-        [[product // x * pow(prod(y - x for y in xs if y != x), -1, PRIME) % PRIME for x in xs]], np.int64
+        [[product // x * pow(prod(y - x for y in xs if y != x), -1, LIMB_PRIME) % LIMB_PRIME for x in xs]],
+        np.int64,
     )
 
 
 def _multiply(left: _Elements, right: _Elements) -> _Elements:
     """Multiply matrices over GF(p), in groups of columns whose intermediate values stay in the cache."""
     product = np.empty((left.shape[0], right.shape[1]), np.int64)
-    step = max(1, _BLOCK_ELEMENTS // left.shape[0])
+    step = max(1, _SHARE_BLOCK_ELEMENTS // left.shape[0])
     for start in range(0, right.shape[1], step):
         columns = slice(start, start + step)
         product[:, columns] = _multiply_exactly(left, right[:, columns])
@@ -179,6 +182,6 @@ def _multiply_exactly(left: _Elements, right: _Elements) -> _Elements:
 
 def _reduce_mod_p(values: _Elements) -> _Elements:
     """Reduce integers in 0 … 2^62 − 1 mod p = 2^31 − 1: 2^31 is 1, so the high bits are added to the low ones."""
-    values = (values & PRIME) + (values >> 31)  # ≤ 2p
-    values = (values & PRIME) + (values >> 31)  # ≤ p: 2p itself becomes p − 1 + 1
-    return (values + ((values + 1) >> 31)) & PRIME  # p becomes 0
+    values = (values & LIMB_PRIME) + (values >> 31)  # ≤ 2p
+    values = (values & LIMB_PRIME) + (values >> 31)  # ≤ p: 2p itself becomes p − 1 + 1
+    return (values + ((values + 1) >> 31)) & LIMB_PRIME  # p becomes 0

@@ -363,7 +363,7 @@ def _same_head(head: Head) -> Head:
     return head
 
 
-_SEED = b"veilsum calibration alone".ljust(32, b"\0")
+_DRAWS_SEED = b"veilsum calibration alone".ljust(32, b"\0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -389,13 +389,13 @@ def solve_alone(
 
     `batches` are (n, dim) features with (n,) labels. With `normalise`, features may have any length.
     """
-    statistics, mapped = make_accumulator(statistic, dim, classes, _SEED)
+    statistics, mapped = make_accumulator(statistic, dim, classes, _DRAWS_SEED)
     for features, labels in batches:
         matrix = as_features(features, dim)
         check_rows(matrix, normalise=normalise)
         statistics.update(mapped(unit_directions(matrix)), as_array(labels))
     phi = None
     if isinstance(statistic, content.RandomFeaturesFFC):
-        phi = RandomFeatures(dim, statistic.size, statistic.bandwidth, _SEED)
+        phi = RandomFeatures(dim, statistic.size, statistic.bandwidth, _DRAWS_SEED)
     after = After(ridge=ridge, publish=publish, readers="members", ccvr=ccvr)
-    return Alone(statistics, solve_exact({statistic.kind: statistics}, (statistic,), after, phi, _SEED))
+    return Alone(statistics, solve_exact({statistic.kind: statistics}, (statistic,), after, phi, _DRAWS_SEED))

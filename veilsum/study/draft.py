@@ -18,7 +18,7 @@ _DRAFT_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Values of fields that a draft may leave out, because TOML has no null."""
 
-_TEMPLATE = """\
+_STUDY_TEMPLATE = """\
 # A study says what a federation sums. Its author signs it, each member approves it, and the coordinator can't change it.
 # Edit this file, then run: veilsum admin study check {path}
 
@@ -91,7 +91,7 @@ def draft_template(
     members_min = quorum.survivors_min + margin
     honest = _quorum_of(members_min, colluders).survivors_min - colluders
     least = math.ceil(max(ROWS_MIN, 2 * dim) / honest)
-    return _TEMPLATE.format(
+    return _STUDY_TEMPLATE.format(
         path=path,
         name=name,
         expires=date.fromordinal(today.toordinal() + 60).isoformat(),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _LONG_FILE_BYTES = 1 << 20
-_BLOCK_BYTES = 4096
+_DISK_BLOCK_BYTES = 4096
 _DIRECT_FLAG = getattr(os, "O_DIRECT", 0)
 _THREAD_LOCALS = threading.local()
 """Holds each thread's aligned buffer, because mapping one for each file costs a quarter of the time to write it."""
@@ -134,7 +134,7 @@ def _written_directly(descriptor: int, content: memoryview) -> int:
     Such a file is rarely read again, and caching it costs more than writing it, above all on a virtual machine, whose host has to provide
     memory for every page.
     """
-    whole, written = len(content) // _BLOCK_BYTES * _BLOCK_BYTES, 0
+    whole, written = len(content) // _DISK_BLOCK_BYTES * _DISK_BLOCK_BYTES, 0
     if len(content) < _LONG_FILE_BYTES or not _DIRECT_FLAG:
         return 0
     if (aligned := getattr(_THREAD_LOCALS, "aligned", None)) is None:

@@ -15,21 +15,23 @@ from veilsum.system.files import make_durably
 ADMIN_KEY = "admin.key"
 COORDINATOR_KEY = "coordinator.key"
 IDENTITY_KEY, IDENTITY_CARD = "identity.key", "identity.json"
-SEED_BYTES = 32
+KEY_SEED_BYTES = 32
 _HEX_SEED = re.compile(r"[0-9a-f]{64}")
 
 
 def create_key(path: Path) -> bool:
     """Write a new key, and return True; return False if the file exists. The first of several writers wins."""
-    return make_durably(path, secrets.token_bytes(SEED_BYTES))
+    return make_durably(path, secrets.token_bytes(KEY_SEED_BYTES))
 
 
 def load_key(path: Path) -> SigningKey:
     """Load what `create_key` wrote. Raises Misuse if it is damaged, or if others can read it."""
     refuse_loose_mode(path)
     seed = path.read_bytes()
-    if len(seed) != SEED_BYTES:
-        raise Misuse(f"{path} is damaged: {len(seed)} bytes, expected {SEED_BYTES}; restore it from a backup")
+    if len(seed) != KEY_SEED_BYTES:
+        raise Misuse(
+            f"{path} is damaged: {len(seed)} bytes, expected {KEY_SEED_BYTES}; restore it from a backup"
+        )
     return SigningKey(seed)
 
 

@@ -16,7 +16,7 @@ from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Re
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions, Reveal
-from veilsum.protocol.shamir import PRIME, recover_secrets
+from veilsum.protocol.shamir import LIMB_PRIME, recover_secrets
 
 
 def revealing(federation: Federation) -> Revealing:
@@ -85,7 +85,7 @@ def test_a_certified_attempt_that_is_cancelled_has_no_sum(federation: Federation
 def out_of_range(_attempt: Attempt, index: int = 0) -> Edit:
     """Every share is canonical and matches its commitment, but their value exceeds a 30-bit limb."""
     start = 36 * index
-    return lambda _who, shares: shares[:start] + (PRIME - 1).to_bytes(4, "little") + shares[start + 4 :]
+    return lambda _who, shares: shares[:start] + (LIMB_PRIME - 1).to_bytes(4, "little") + shares[start + 4 :]
 
 
 LIES: dict[str, Callable[[Attempt], Edit]] = {

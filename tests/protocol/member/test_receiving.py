@@ -10,7 +10,7 @@ from veilsum.protocol.coordinator import Checking
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Checked
 from veilsum.protocol.messages import Deliveries, Receipt, Upload
-from veilsum.protocol.shamir import PRIME
+from veilsum.protocol.shamir import LIMB_PRIME
 from veilsum.protocol.shelf import MemoryShelf, Trees
 
 
@@ -61,12 +61,12 @@ def test_all_headers_are_looked_at_before_any_path(federation: Federation, deliv
 def shifted(shares: bytes) -> bytes:
     """Return other shares, each in the field."""
     word = int.from_bytes(shares[:4], "little")
-    return ((word + 1) % PRIME).to_bytes(4, "little") + shares[4:]
+    return ((word + 1) % LIMB_PRIME).to_bytes(4, "little") + shares[4:]
 
 
 def unreduced(shares: bytes) -> bytes:
     """Return shares whose first word is p, which is not below p."""
-    return PRIME.to_bytes(4, "little") + shares[4:]
+    return LIMB_PRIME.to_bytes(4, "little") + shares[4:]
 
 
 CHEATS: dict[str, tuple[Callable[[bytes], bytes], bool]] = {

@@ -116,7 +116,7 @@ async def test_deliveries_are_read_as_they_are_taken(
 
     monkeypatch.setattr(FileShelf, "read_delivery", noting)
     for size, pieces in ((1, 7), (1 << 17, 1)):
-        monkeypatch.setattr(rounds, "PIECE_BYTES", size)
+        monkeypatch.setattr(rounds, "LIST_PIECE_BYTES", size)
         found = round_.request_for("m-1")
         assert isinstance(found, Iterator)
         read.clear()

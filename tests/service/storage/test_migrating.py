@@ -40,12 +40,12 @@ async def test_new_tables_are_at_the_newest_revision(database: Database) -> None
 def later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a later release, whose format has one more table."""
     scripts = folder / "migrations"
-    shutil.copytree(migrating._SCRIPTS, scripts)
+    shutil.copytree(migrating._MIGRATIONS_FOLDER, scripts)
     (scripts / "versions" / "later.py").write_text(
         f"from alembic import op\nrevision, down_revision = 'later', '{migrating.newest_format()}'\n"
         "def upgrade(): op.execute('CREATE TABLE later (number INTEGER)')\n"
     )
-    monkeypatch.setattr(migrating, "_SCRIPTS", scripts)
+    monkeypatch.setattr(migrating, "_MIGRATIONS_FOLDER", scripts)
 
 
 async def test_older_tables_are_upgraded_by_the_scripts(

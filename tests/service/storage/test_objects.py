@@ -4,7 +4,7 @@ import time
 import pytest
 
 from service.storage import objects
-from service.storage.blobs import PIECE_BYTES
+from service.storage.blobs import READ_PIECE_BYTES
 from service.storage.objects import MULTIPART_BYTES, ObjectBlobs
 from tests.support.servers import BUCKET
 from veilsum.protocol.errors import Misuse
@@ -49,7 +49,10 @@ def test_a_large_blob_is_read_for_longer_than_a_request_may_take(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "BUCKET_TIMEOUT_S", 2)
-    blobs, data = ObjectBlobs(f"s3://{BUCKET}/large", endpoint), os.urandom(MULTIPART_BYTES + PIECE_BYTES + 7)
+    blobs, data = (
+        ObjectBlobs(f"s3://{BUCKET}/large", endpoint),
+        os.urandom(MULTIPART_BYTES + READ_PIECE_BYTES + 7),
+    )
     blobs.put("r/1", data)
     size, pieces = blobs.read("r/1")
     first = next(pieces)

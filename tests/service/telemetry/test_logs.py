@@ -10,7 +10,7 @@ CANARY = "canary-5f1d"
 
 
 def test_ours_and_the_servers_lines_are_json_with_level_and_time(lines: Lines) -> None:
-    structlog.get_logger(logs.LOGGER).info("round ended", round="00ff")
+    structlog.get_logger(logs.LOGGER_NAME).info("round ended", round="00ff")
     logging.getLogger("uvicorn.error").info("Started server process [%d]", 7)
     logging.getLogger("uvicorn.access").info("GET /%s", CANARY)  # left out: ours have no paths
     ours, servers = lines()
@@ -24,7 +24,7 @@ def test_an_errors_words_stay_out_whoever_logs_it(stream: io.StringIO, lines: Li
         int(CANARY)
     except ValueError as error:
         logging.getLogger("uvicorn.error").exception("Exception in ASGI application\n")
-        structlog.get_logger(logs.LOGGER).error("request failed", exc_info=error)
+        structlog.get_logger(logs.LOGGER_NAME).error("request failed", exc_info=error)
     logging.getLogger("uvicorn.error").error("Traceback (most recent call last):\n  %s", CANARY)
     server, ours, written = lines()
     assert server["event"] == "Exception in ASGI application"

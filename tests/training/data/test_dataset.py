@@ -49,10 +49,10 @@ def test_a_subset_keeps_the_order_asked_for_groups_names_and_moments() -> None:
 def test_a_smaller_image_holds_the_means_of_the_areas() -> None:
     x = torch.tensor([[[[0, 10, 20, 30], [10, 20, 30, 41], [1, 1, 2, 2], [1, 1, 2, 2]]]], dtype=torch.uint8)
     data = Dataset(x, torch.tensor([0]), 1, "toy")
-    assert data.resized(2).x.tolist() == [[[[10, 30], [1, 2]]]]
-    assert data.resized(2).x.dtype == torch.uint8
-    assert data.resized(4) is data
-    floats = Dataset(x / 255, torch.tensor([0]), 1, "toy").resized(2)
+    assert data.resize_images(2).x.tolist() == [[[[10, 30], [1, 2]]]]
+    assert data.resize_images(2).x.dtype == torch.uint8
+    assert data.resize_images(4) is data
+    floats = Dataset(x / 255, torch.tensor([0]), 1, "toy").resize_images(2)
     torch.testing.assert_close(floats.x, torch.tensor([[[[10, 30.25], [1, 2]]]]) / 255)
 
 

@@ -138,16 +138,16 @@ def test_bytes_are_scaled_and_normalised_in_the_network() -> None:
     by_hand = (data.x.float() / 255 - torch.tensor([0.4, 0.5, 0.6])[:, None, None]) / torch.tensor(
         [0.2, 0.3, 0.4]
     )[:, None, None]
-    torch.testing.assert_close(extractor.scaled(data.x), by_hand)
+    torch.testing.assert_close(extractor.scale_pixels(data.x), by_hand)
     torch.testing.assert_close(extractor(data.x), extractor.layers(by_hand))
     torch.testing.assert_close(extractor(data.x.float() / 255), extractor(data.x))
     assert "0.4" in config.preprocessing
     for form in (torch.contiguous_format, torch.channels_last):
-        assert torch.equal(extractor.scaled(data.x.contiguous(memory_format=form)), by_hand)
+        assert torch.equal(extractor.scale_pixels(data.x.contiguous(memory_format=form)), by_hand)
     # Neither sent in a round nor averaged, but moved with the rest.
     plain = build_extractor(ExtractorConfig("cnn", (3, 32, 32), {"width": 8}))
     assert extractor.state_dict().keys() == plain.state_dict().keys()
     classifier = Classifier(extractor, LearnedHead(extractor.dim, 2), normalise=False)
     assert classifier.shared_weights().keys() == classifier.state_dict().keys()
-    assert extractor.to("meta").scaled(data.x.to("meta")).shape == data.x.shape
+    assert extractor.to("meta").scale_pixels(data.x.to("meta")).shape == data.x.shape
     assert ExtractorConfig("cnn", (3, 32, 32)).preprocessing == "bytes over 255"

@@ -13,7 +13,7 @@ from veilsum.calibration.errors import CalibrationError
 EPSILON_MAX = 500.0
 """Maximum ε. A larger one guarantees nothing, and e^ε would soon overflow float64."""
 
-_ROOT2 = math.sqrt(2)
+_SQRT_2 = math.sqrt(2)
 _MU_STEPS = 1 << 30
 
 
@@ -84,7 +84,7 @@ def sum_defect(variance: int, shares: int) -> float:
 
 
 def _normal_cdf(value: float) -> float:
-    return math.erfc(-value / _ROOT2) / 2
+    return math.erfc(-value / _SQRT_2) / 2
 
 
 def _find_crossing(holds: Callable[[float], bool], low: float, high: float) -> float:

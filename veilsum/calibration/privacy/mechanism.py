@@ -30,7 +30,7 @@ VARIANCE_DEFECT = 4
 """The amount subtracted from the variance of a sum of shares before it is compared with a Gaussian's."""
 TAIL_DEVIATIONS = 12
 """An element's noise exceeds T with probability below 2·e^−72."""
-_PIECE_ELEMENTS = 1 << 20
+_NOISE_PIECE_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ class Mechanism:
         for part, place, share in zip(self.release.parts, places, self.shares, strict=True):
             block = vector[place]
             kept = block[part.diagonal] if share.diagonal != share.variance else None
-            noise = np.empty(min(_PIECE_ELEMENTS, block.size), np.int64)
-            for start in range(0, block.size, _PIECE_ELEMENTS):
-                piece = block[start : start + _PIECE_ELEMENTS]
+            noise = np.empty(min(_NOISE_PIECE_ELEMENTS, block.size), np.int64)
+            for start in range(0, block.size, _NOISE_PIECE_ELEMENTS):
+                piece = block[start : start + _NOISE_PIECE_ELEMENTS]
                 samplers[share.variance].fill_samples(noise[: piece.size])
                 piece += noise[: piece.size]
             if kept is not None:

@@ -45,10 +45,10 @@ HEAD_KINDS = {
 }
 DERIVED_HEADS = frozenset({"lda", "ncm"})
 """Heads that are derived from FFC's sums."""
-LOG_ODDS = frozenset({"lda", "ccvr"})
+LOG_ODDS_HEADS = frozenset({"lda", "ccvr"})
 """Heads whose scores are log-odds at a temperature of 1."""
 _RANDOM_FEATURES_SIZE = 1024
-_MANY_CLASSES = 100  # maximum rows of a table
+_TABLE_CLASSES_MAX = 100  # maximum rows of a table
 _UNUSABLE_ROWS = "NaN, infinity, all zeros, or no label of a class"
 _CRITERION_NAMES = {"gcv": "GCV", "given": "you"}
 
@@ -306,7 +306,7 @@ class Fitting:
     @property
     def _has_log_odds(self) -> bool:
         """Whether the head's scores are log-odds without a fitted temperature."""
-        return self.head in LOG_ODDS and not self.unit_columns
+        return self.head in LOG_ODDS_HEADS and not self.unit_columns
 
     def _apply_options(self, head: Calibrated, records: Loaded, judging: Part | None) -> Calibrated:
         """Apply `--unit-columns` and `--prior`."""
@@ -400,7 +400,7 @@ def _class_rows(seen: Reliability) -> Iterator[tuple[Any, ...]]:
     """Yield each class with its records, its recall, the class most often predicted instead, and how often."""
     counts = seen.confusion.sum(axis=1)
     wrong = seen.confusion - np.diag(np.diagonal(seen.confusion))
-    for label in np.flatnonzero(counts)[:_MANY_CLASSES]:
+    for label in np.flatnonzero(counts)[:_TABLE_CLASSES_MAX]:
         taken = wrong[label].argmax()
         yield label, counts[label], seen.recalls[label], taken, wrong[label, taken]
 

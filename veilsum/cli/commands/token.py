@@ -1,6 +1,7 @@
 """`veilsum operator token`: manage tokens for other operators of this coordinator."""
 
 import re
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -14,7 +15,6 @@ app = typer.Typer(
     help="For an operator with the scope 'admin': make, list and revoke operators' tokens.",
     no_args_is_help=True,
 )
-DAY_S = 86_400.0
 
 
 @app.command()
@@ -38,7 +38,12 @@ def new(
 
     limit = None if federation is None else names.federation_id(federation)
     request = TokenRequest.model_validate(
-        {"name": name, "scopes": scope, "lifetime_s": days * DAY_S, "federation": limit}
+        {
+            "name": name,
+            "scopes": scope,
+            "lifetime_s": timedelta(days=days).total_seconds(),
+            "federation": limit,
+        }
     )
     with connect() as client:
         made = client.new_token(request)

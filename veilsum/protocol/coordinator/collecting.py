@@ -9,11 +9,16 @@ from veilsum.protocol.coordinator.base import CoordinatorPhase, Setting, Voiding
 from veilsum.protocol.coordinator.checking import Checking
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.merkle import Tree
-from veilsum.protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Message, SurvivorSet, Upload
+from veilsum.protocol.messages import (
+    BOX_TAG_BYTES,
+    COMMITMENT_BYTES,
+    SHARE_BYTES,
+    Message,
+    SurvivorSet,
+    Upload,
+)
 from veilsum.protocol.packing import Buffer
 from veilsum.protocol.shelf import Announced, MemoryShelf, Shelf, Trees
-
-BOX_TAG_BYTES = 16
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,7 +1,15 @@
 """Every message of the protocol and its encoding."""
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.messages.base import SHARE_BYTES, Message, Names, Path, Signed, parse_message
+from veilsum.protocol.messages.base import (
+    BOX_TAG_BYTES,
+    SHARE_BYTES,
+    Message,
+    Names,
+    Path,
+    Signed,
+    parse_message,
+)
 from veilsum.protocol.messages.cohort import (
     Cards,
     Entry,
@@ -69,6 +77,7 @@ from veilsum.protocol.messages.upload import (
 )
 
 __all__ = [
+    "BOX_TAG_BYTES",
     "COMMITMENT_BYTES",
     "EMPTY_CHAIN",
     "ERASED_REASON",

@@ -17,6 +17,9 @@ MAX_DECRYPTORS = 1_000
 SHARE_BYTES = 36
 """One Shamir share of a 32-byte secret (protocol §10)."""
 
+BOX_TAG_BYTES = 16
+"""What sealing adds to a box of shares (protocol §10)."""
+
 Names = Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
 Path = Annotated[tuple[bytes, ...], Many(Fixed(32), 64)]
 """The siblings of a leaf in a Merkle tree (protocol §2)."""
