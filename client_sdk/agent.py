@@ -45,7 +45,7 @@ from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.rest import ROUND_ENDINGS, CohortView, RunsView, RunView
 from veilsum.protocol.study import read_content
-from veilsum.system.intervals import POLL_MIN_S, RUNS_POLL_S, UNPACED_CHANGES
+from veilsum.system.intervals import RUNS_POLL_S, ChangePacer
 
 
 class RunsFeed:
@@ -55,8 +55,7 @@ class RunsFeed:
         self._session = session
         self._view: RunsView | None = None
         self._fetched_s = -RUNS_POLL_S
-        self._paced_s = 0.0
-        """When the next change may be followed, as if each took a second."""
+        self._pacer = ChangePacer()
         self.is_news = False
         """Whether the last wait ended with this view."""
 
@@ -83,9 +82,8 @@ class RunsFeed:
         session, asked_s = self._session, self._session.environment.monotonic_s()
         known = None if self._view is None else self._view.revision
         self._view = yield from session.coordinator.fetch_runs(session.policy.federation.hex(), known)
-        self._paced_s = max(self._paced_s, asked_s - UNPACED_CHANGES * POLL_MIN_S) + POLL_MIN_S
-        changed = self._view.revision != known
-        yield from session.pace_poll(asked_s, news=changed and self._paced_s <= asked_s)
+        at_once = self._pacer.follow_at_once(asked_s)
+        yield from session.pace_poll(asked_s, news=self._view.revision != known and at_once)
         self.is_news = True
 
 

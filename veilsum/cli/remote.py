@@ -18,7 +18,7 @@ from veilsum.cli.console import CLIENT_CERTIFICATE, note_printer, print_note
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.rest import CohortView, RoundView
-from veilsum.system.intervals import COMMAND_RETRY_S, POLL_MIN_S, UNPACED_CHANGES
+from veilsum.system.intervals import COMMAND_RETRY_S, POLL_MIN_S, ChangePacer
 
 View = TypeVar("View", CohortView, RoundView)
 
@@ -112,15 +112,14 @@ def watch_changes(look: Callable[[int | None], View]) -> Iterator[View]:
 
     `look` fetches the view. Given a version, it waits until the version changes or the long poll ends.
     """
-    view, paced_s = look(None), 0.0
+    view, pacer = look(None), ChangePacer()
     while True:
         yield view
         seen = view.version
         while view.version == seen:
             asked_s = time.monotonic()
             view = look(seen)
-            paced_s = max(paced_s, asked_s - UNPACED_CHANGES * POLL_MIN_S) + POLL_MIN_S
-            at_once = view.version != seen and paced_s <= asked_s
+            at_once = pacer.follow_at_once(asked_s) and view.version != seen
             if not at_once and time.monotonic() - asked_s < POLL_MIN_S:
                 time.sleep(POLL_MIN_S)
 

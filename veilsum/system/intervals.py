@@ -36,3 +36,15 @@ SHUTDOWN_TIMEOUT_S = 5
 """How long requests, and the demo's processes, have to finish after SIGTERM; open long polls end at once."""
 DEMO_START_S, DEMO_FINISH_S = 60.0, 120.0
 """How long the demo's coordinator may take to start, and its members to end after their round."""
+
+
+class ChangePacer:
+    """Tells which changes are followed at once, by `UNPACED_CHANGES`."""
+
+    def __init__(self) -> None:
+        self._due_s = 0.0
+
+    def follow_at_once(self, asked_s: float) -> bool:
+        """Count a poll that was sent at this monotonic time. Returns whether a change that it brings is followed at once."""
+        self._due_s = max(self._due_s, asked_s - UNPACED_CHANGES * POLL_MIN_S) + POLL_MIN_S
+        return self._due_s <= asked_s
