@@ -6,16 +6,20 @@ already: adding them up opens nothing.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
 from safetensors.numpy import load, save
+from sqlalchemy import select
 
+from service.coordination.catalogue import Catalogue
 from service.coordination.documents import HEAD_DOCUMENT, SUMS_DOCUMENT
 from service.coordination.rounds import Round
 from service.http.problems import not_found, terms_refused
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, in_blob_thread
+from service.storage.database import Database
+from service.storage.tables import rounds
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
@@ -28,12 +32,45 @@ from veilsum.study.views import solution_view
 _COMBINED_FOLDER, _RECORD_PART = "combined", "record"
 
 
+class Combinations:
+    """The combinations of each federation's finished rounds."""
+
+    def __init__(self, database: Database, catalogue: Catalogue, blobs: Blobs, key: SigningKey) -> None:
+        self._database, self._catalogue, self._blobs, self._key = database, catalogue, blobs, key
+        self._records = dict[str, CombinedRecord]()
+        """Those that were read before, which never change."""
+
+    async def combine(self, federation: str, request: CombineRequest) -> CombinedRecord:
+        """Add up the sums of a federation's finished rounds. Raises PeerFault(not-found), or as `combine_rounds`."""
+        found = [await self._catalogue.find_round(name) for name in dict.fromkeys(request.rounds)]
+        if any(round_.federation != federation for round_ in found):
+            raise not_found("round in this federation")
+        numbers = await self._opening_numbers([round_.id for round_ in found])
+        found.sort(key=lambda round_: numbers[round_.id])
+        return await in_blob_thread(combine_rounds, found, request, self._blobs, self._key)
+
+    async def list_records(self, federation: str) -> list[CombinedRecord]:
+        """Return a federation's combinations, those with the newest rounds first."""
+        found = await in_blob_thread(stored_combinations, federation, self._blobs, self._records)
+        numbers = await self._opening_numbers({part.round for record in found for part in record.parts})
+
+        def newest(record: CombinedRecord) -> tuple[int, str]:
+            return max(numbers[part.round] for part in record.parts), record.combination
+
+        return sorted(found, key=newest, reverse=True)
+
+    async def _opening_numbers(self, names: Collection[str]) -> dict[str, int]:
+        """Return rounds' places in storage, in the order of opening."""
+        query = select(rounds.c.id, rounds.c.number).where(rounds.c.id.in_(names))
+        return {row.id: row.number for row in await self._database.read_rows(query)}
+
+
 def combine_rounds(
-    rounds: Sequence[Round], request: CombineRequest, blobs: Blobs, key: SigningKey
+    finished: Sequence[Round], request: CombineRequest, blobs: Blobs, key: SigningKey
 ) -> CombinedRecord:
     """Add up, check, solve, sign and store; a repeated call returns what was stored.
 
-    `rounds` are those that the request names, oldest first.
+    `finished` are those that the request names, oldest first.
 
     Raises:
         PeerFault: wrong-phase if a round has no result; terms-refused if two sum different things, or the same period;
@@ -43,11 +80,11 @@ def combine_rounds(
     name = hashlib.sha256(",".join(sorted(set(request.rounds))).encode()).hexdigest()[:16]
     with suppress(PeerFault):  # an earlier combination that was never finished, or was damaged
         return stored_record(name, blobs)
-    records = [round_.documents.require_record() for round_ in rounds]
-    _check_alike(rounds, records)
-    spec = rounds[-1].attempt.spec
+    records = [round_.documents.require_record() for round_ in finished]
+    _check_alike(finished, records)
+    spec = finished[-1].attempt.spec
     total = np.zeros(spec.elements, np.int64)  # 256 sums of 48 bits fit
-    for round_, each in zip(rounds, records, strict=True):
+    for round_, each in zip(finished, records, strict=True):
         total += load(_sums_of(round_, each))["sum"]
     vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
     found = compute_answer(spec, read_pooled(spec, total, vectors), vectors)
@@ -135,17 +172,17 @@ def _part_name(record: CombinedRecord, part: str) -> str:
     return f"{_COMBINED_FOLDER}/{record.combination}/{record.signature[:16]}-{part}"
 
 
-def _check_alike(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> None:
+def _check_alike(finished: Sequence[Round], records: Sequence[ResultRecord]) -> None:
     """Refuse sums that do not add up (terms-refused)."""
-    if len(rounds) < 2:
+    if len(finished) < 2:
         raise terms_refused("a combination takes at least two different rounds")
-    first = rounds[-1]
+    first = finished[-1]
     periods = Counter(record.period for record in records)
     if twice := [period for period, times in periods.items() if times > 1]:
         raise terms_refused(
             f"two rounds sum period {join_names(twice)}, and its records would count twice: give one round a period"
         )
-    for round_ in rounds:
+    for round_ in finished:
         spec = round_.attempt.spec
         if spec.noisy:
             raise terms_refused(f"round {round_.id} is noisy: only exact sums are combined")

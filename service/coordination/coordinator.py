@@ -8,15 +8,15 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select
 
-from service.coordination import combining
 from service.coordination.catalogue import Catalogue
 from service.coordination.changes import ChangeFeed
 from service.coordination.cohorts import Cohort, check_possible
+from service.coordination.combining import Combinations
 from service.coordination.federations import Federations, refuse_expired
 from service.coordination.garbage import Garbage
 from service.coordination.jobs import Jobs
@@ -27,10 +27,10 @@ from service.coordination.runs import Runs
 from service.coordination.scheduler import FAILURE_PAUSE_S, LEASE_S, Leases, Scheduler
 from service.coordination.summaries import Summaries
 from service.coordination.watch import LongPolls
-from service.http.problems import not_found, terms_refused
-from service.storage.blobs import Blobs, in_blob_thread
+from service.http.problems import terms_refused
+from service.storage.blobs import Blobs
 from service.storage.database import Database
-from service.storage.tables import cohorts, rounds
+from service.storage.tables import cohorts
 from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
@@ -57,7 +57,6 @@ from veilsum.protocol.opening_rules import (
     next_step,
     same_records,
 )
-from veilsum.protocol.record import CombinedRecord, CombineRequest
 from veilsum.protocol.rest import (
     MAX_DISCLOSURE_BYTES,
     MAX_WAIT_S,
@@ -125,11 +124,11 @@ class Coordinator:
         )
         self.feed = ChangeFeed(database, self.catalogue)
         self.summaries = Summaries(database, self.catalogue, self.feed)
+        self.combinations = Combinations(database, self.catalogue, blobs, key)
         self.jobs = Jobs(database, self.catalogue, self.federations, garbage, blobs, key, now)
         self.scheduler: Scheduler = Scheduler(self.jobs.due_jobs, now, pause_s, Leases(database, lease_s))
         self.polls, self.changes = LongPolls(max_wait_s), 0
         self._opening = asyncio.Lock()
-        self._combined = dict[str, CombinedRecord]()
         self.background: tuple[asyncio.Task[None], ...] = ()
 
     def _count_change(self) -> None:
@@ -385,32 +384,6 @@ class Coordinator:
                 f"step {question.step_before(step)} of period {period} was certified and has no result, and {step} needs it: {NEW_PERIOD}"
             )
         return hashlib.sha256(content).digest()
-
-    # Combinations
-
-    async def combine_rounds(self, federation: str, request: CombineRequest) -> CombinedRecord:
-        """Add up the sums of a federation's finished rounds. Raises PeerFault(not-found), or as `combining.combine_rounds`."""
-        rounds_ = [await self.catalogue.find_round(name) for name in dict.fromkeys(request.rounds)]
-        if any(round_.federation != federation for round_ in rounds_):
-            raise not_found("round in this federation")
-        numbers = await self._opening_numbers([round_.id for round_ in rounds_])
-        rounds_.sort(key=lambda round_: numbers[round_.id])
-        return await in_blob_thread(combining.combine_rounds, rounds_, request, self.blobs, self.key)
-
-    async def list_combinations(self, federation: str) -> list[CombinedRecord]:
-        """Return a federation's combinations, those with the newest rounds first."""
-        found = await in_blob_thread(combining.stored_combinations, federation, self.blobs, self._combined)
-        numbers = await self._opening_numbers({part.round for record in found for part in record.parts})
-
-        def newest(record: CombinedRecord) -> tuple[int, str]:
-            return max(numbers[part.round] for part in record.parts), record.combination
-
-        return sorted(found, key=newest, reverse=True)
-
-    async def _opening_numbers(self, names: Collection[str]) -> dict[str, int]:
-        """Return rounds' places in storage, in the order of opening."""
-        query = select(rounds.c.id, rounds.c.number).where(rounds.c.id.in_(names))
-        return {row.id: row.number for row in await self.database.read_rows(query)}
 
     def stop_waiting(self) -> None:
         """Answer every long poll and end every stream, before the process ends."""

@@ -215,7 +215,7 @@ async def show_federation(
             for cohort in cohorts
         ],
         studies=(await here.federations.study_views(federation))[::-1],
-        combinations=await here.list_combinations(federation),
+        combinations=await here.combinations.list_records(federation),
         **page_numbers(number, len(found.names), PAGE_MEMBERS),
     )
 

@@ -333,14 +333,16 @@ async def _cards_response(found: Cohort, member: str) -> Response:
 )
 async def combine(federation: Hex32Path, request: CombineRequest, here: Here) -> CombinedRecord:
     """Add up the exact sums of several periods of one question, and solve for one head (operator)."""
-    return await here.combine_rounds(federation, request)
+    return await here.combinations.combine(federation, request)
 
 
 @combinations("GET", rest.COMBINATIONS_PATH, EVERYONE_GUARD, Cause.NOT_FOUND, name="combinations")
 async def combined(federation: Hex32Path, here: Here) -> CombinationIds:
     """A federation's combinations, those with the newest rounds first."""
     await here.federations.read_roster(federation)  # not-found for a stranger
-    return CombinationIds(tuple(each.combination for each in await here.list_combinations(federation)))
+    return CombinationIds(
+        tuple(each.combination for each in await here.combinations.list_records(federation))
+    )
 
 
 @combinations.serve_published(rest.COMBINATION_PATH, Cause.NOT_FOUND, response_model=CombinedRecord)
