@@ -109,7 +109,7 @@ async def test_who_takes_no_answer_keeps_no_room(tmp_path: Path) -> None:
 async def test_a_document_that_nobody_takes_is_one_piece_in_memory_and_counts(
     server: Server, finished: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(common, "PIECE_BYTES", 64)  # so that it is a large one
+    monkeypatch.setattr(common, "READ_PIECE_BYTES", 64)  # so that it is a large one
     answer = await server.client.get(f"/v1/rounds/{finished}/{what}")
     assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(answer.content))
     client = Deaf(server, "GET", f"/v1/rounds/{finished}/{what}")
