@@ -95,7 +95,7 @@ class TrainingChoice(_Table):
 
     Algorithm, head, loss and schedule may also be import paths.
 
-    `also` are algorithms of `LOCAL` that add their terms.
+    `also` are algorithms of `LOCAL_ALGORITHMS` that add their terms.
     """
 
     algorithm: Choice = "fedavg"

@@ -19,7 +19,7 @@ from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, unit_rows
 
 _HELD_OUT = 5
 TRIAL_OFF_BY = 4.0
-"""Maximum error of a trial on 2,000 rows, in points, in 95 % of the measurements (`benchmarks.noisy_trials`)."""
+"""Maximum error of a trial on 2,000 rows, in points, in 95 % of the measurements (`benchmarks.noisy_recipes`)."""
 
 
 def points_lost(
