@@ -86,7 +86,7 @@ def honest_round(folder: Path) -> dict[str, int]:
         coordinator(folder / "service") as stage,
         founded(stage, folder / "members", 4) as made,
         depth_of(httpx.Client, "send", to_httpx),
-        depth_of(Journal, "append", to_journal),
+        depth_of(Journal, "append_events", to_journal),
     ):
         entered.functions.clear()
         made.play()

@@ -161,10 +161,10 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
     points.watch(
         Path, "replace", lambda _, path: [f"rename in {path.parent.name if 'key' in path.name else 'blobs'}"]
     )
-    points.watch(Journal, "append", lambda _, following: _kinds(following))
-    points.watch(Database, "_migrated", lambda *_: ["migration"])
+    points.watch(Journal, "append_events", lambda _, following: _kinds(following))
+    points.watch(Database, "_migrate_alone", lambda *_: ["migration"])
     for database in (Sqlite, Postgres):
-        points.watch(database, "forget", lambda *_: ["forgetting"])
+        points.watch(database, "erase_deleted", lambda *_: ["forgetting"])
         watch_commits(points, database)
     app = create_app(Settings(**values))
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="critical")

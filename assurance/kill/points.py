@@ -28,7 +28,10 @@ EXCEPTIONS = {
     "commit of storage.nonces.Nonces._take_batch": "only a member's download of a sum stores a nonce; one that was not kept lets it be sent again",
 }
 """Labels that no game reaches, and why that is acceptable."""
-ON_SERVERS = {f"commit of coordination.scheduler.Leases.{name}" for name in ("_renew", "_take", "held")}
+ON_SERVERS = {
+    f"commit of coordination.scheduler.Leases.{name}"
+    for name in ("_renew_lease", "_take_lease", "hold_lease")
+}
 """Labels reached only by processes with a common database."""
 
 READING_AGAIN = {"append of damaged", "commit of coordination.summing.Summing.begin_again"}

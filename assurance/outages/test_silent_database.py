@@ -22,7 +22,11 @@ def one(connection: Connection) -> int:
 async def test_nobody_waits_for_ever(
     tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, seconds in (("ANSWER_S", 1.0), ("IDLE_S", 2.0), ("PATIENCE_S", 0.5)):
+    for name, seconds in (
+        ("ANSWER_TIMEOUT_S", 1.0),
+        ("COMMAND_TIMEOUT_S", 2.0),
+        ("CONNECTION_TIMEOUT_S", 0.5),
+    ):
         monkeypatch.setattr(dialects, name, seconds)
     async with Cable((await servers.settings(tmp_path))["database_url"]).laid() as cable:
         database = Postgres(cable.url)

@@ -21,13 +21,16 @@ from veilsum.study import vectors
 from veilsum.study.promise import check_noise, study_mu
 
 # fmt: off
+NOISES: tuple[Any, ...] = (
+    {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"},
+    {"epsilon": 10, "delta": 1e-6, "unit": "member", "recipe": "mean+sum+gradients"},
+)
 FIELDS: list[Any] = [
     None, True, False, 0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 32, 48, 50, 64, 100, 127, 128, 255, 256, 9_999, 10_000, 10_001,
     20_000, 65_536, 65_537, 2**22, 2**31, 2**32 - 1, 2**32, 2**53 - 9, -1, 0.1, 0.5, 1.0, 1.5, 1e-5, 1e-7, 10.0, 11.0, 1e3, 1e300,
     "", "a", "gcv", "sum", "mean+sum+gradients", "record", "member", "members", "anyone", "lda", "ä", "a b",
     *(" a", "cd" * 32, [], ["lda"], ["lda", "ncm"], ["ncm", "lda"], {}, {"margin": 0}, {"margin": 3}, {"margin": 4}),
-    {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"},
-    {"epsilon": 10, "delta": 1e-6, "unit": "member", "recipe": "mean+sum+gradients"},
+    *NOISES,
     {"samples_per_class": 10, "power": 0.5},
     [{"kind": "ccvr"}],
     [{"kind": "ffc", "bias": True}, {"kind": "random-features", "size": 16, "bandwidth": 1.0}],
@@ -51,7 +54,7 @@ def changed(rng: random.Random) -> Any:
     if rng.random() < 0.2:
         values["question"]["thin_classes"], values["question"]["withhold"] = True, None
     if rng.random() < 0.2:
-        values["question"]["noise"], values["question"]["withhold"] = copy.deepcopy(FIELDS[-7 + rng.randrange(2)]), None
+        values["question"]["noise"], values["question"]["withhold"] = copy.deepcopy(rng.choice(NOISES)), None
     for _ in range(rng.choice([1, 1, 2, 3])):
         places = [path for path, _ in leaves(values)]
         places += [path[:-1] for path in places if len(path) > 1]

@@ -54,7 +54,7 @@ NOTIFY_CHANNEL = "veilsum"
 CONNECTION_TIMEOUT_S = 10
 """How long a replica waits for a connection."""
 VACUUM_LOCK_TIMEOUT_S = 0.5
-"""How long `forget` waits for others' transactions, while all new ones wait behind it: a dump keeps the events for as long as it runs."""
+"""How long `erase_deleted` waits for others' transactions, while all new ones wait behind it: a dump keeps the events for as long as it runs."""
 ANSWER_TIMEOUT_S = 30.0
 """How long a replica waits for an answer: a server, or the network to it, may fall silent and leave its connections open."""
 COMMAND_TIMEOUT_S = 120.0

@@ -195,12 +195,12 @@ def test_a_signature_has_one_encoding(order: int) -> None:
 
 
 def test_derivation_is_hkdf() -> None:
-    """`derive` gives 32 bytes. A longer HKDF output begins with them (RFC 5869 §2.3); a shorter one is their beginning."""
+    """`derive_key` gives 32 bytes. A longer HKDF output begins with them (RFC 5869 §2.3); a shorter one is their beginning."""
     vectors = wycheproof("Protocol/wycheproof/hkdf_sha256_test.json")
     compared, wrong = 0, []
     for vector in vectors:
         if vector["result"] == "invalid":
-            # More than 255 blocks of output: `derive` has no way to ask for that.
+            # More than 255 blocks of output: `derive_key` has no way to ask for that.
             assert vector["flags"] == ["SizeTooLarge"]
             continue
         secret, salt, context, output = (

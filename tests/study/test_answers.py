@@ -89,7 +89,7 @@ def test_what_the_study_publishes_follows_from_its_first_statistic(statistics: A
     features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
     assert (found.heads["lda"].predict(features, normalise=True) == labels).mean() > 0.8
     assert found.documents["pooled"].arrays["counts"].sum() == 720
-    if found.solution is not None:  # `explain` tells members this
+    if found.solution is not None:  # `explain_study` tells members this
         ridge, raised = found.solution.ridge, np.linalg.inv(found.documents["posterior"].arrays["whitening"])
         V = raised @ raised.T - ridge * np.eye(len(raised))
         assert pytest.approx(found.documents["pooled"].arrays["V"], abs=1e-9) == V

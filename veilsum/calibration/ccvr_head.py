@@ -136,7 +136,7 @@ def solve_ccvr(
         power: β of Tukey's transformation after a ReLU; None for neither, as in their Algorithm 1.
         unit: as `TukeyHead`.
         centre: as `Head`, of features that were summed less their mean.
-        penalty: of `fit_logistic`. The paper trains by `fit_logistic_sgd` on `tukey(features, power)`.
+        penalty: of `fit_logistic`. The paper trains by `fit_logistic_sgd` on `tukey_transform(features, power)`.
 
     Raises:
         NoRecords: the statistics are empty, or no class has two records.
