@@ -1,7 +1,6 @@
 """Feature matrices and labels: what callers may pass, and the float64 rows that statistics are made of."""
 
 import math
-import sys
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -34,8 +33,7 @@ _ROWS_SHOWN_MAX = 5
 
 def as_array(values: Array) -> NDArray[Any]:
     """Convert to numpy. Raises WrongDtype for types that numpy lacks and for masked arrays, ShapeMismatch for ragged lists."""
-    masked = sys.modules.get("numpy.ma")  # numpy imports it when it is first used
-    if masked is not None and isinstance(values, masked.MaskedArray):
+    if np.ma.isMaskedArray(values):
         raise WrongDtype("a masked array would lose its mask: drop the masked records, then pass .data")
     if hasattr(values, "detach"):  # a torch tensor
         try:
