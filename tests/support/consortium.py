@@ -71,7 +71,7 @@ NOISY: dict[str, Any] = {
     "withhold": None,
 }
 POLLED = re.compile(r".*/runs|/v1/cohorts/<\d+>|/v1/rounds/<\d+>(/requests/<me>)?")
-"""Paths that members poll; how often depends on the other members."""
+"""Paths that members poll; how often, and between which of their requests, depends on the other members."""
 PATIENCE_S = 120.0
 """Time limit of one run of whole members."""
 
@@ -566,17 +566,16 @@ class Consortium:
         return found
 
     def trace(self, member: str) -> list[tuple[Any, ...]]:
-        """Return what a member has sent, in order, with names replaced by placeholders. A polled request is listed once."""
-        seen, names, kept = set[str](), dict[str, str](), []
+        """Return what a member has sent, in order, with names replaced by placeholders, without polled requests."""
+        names, kept = dict[str, str](), []
 
         def known(name: re.Match[str]) -> str:
             return names.setdefault(name[0], f"<{len(names)}>")
 
         for each in self.sent[member]:
             path = re.sub("[0-9a-f]{64}|[0-9a-f]{16}", known, each.path.replace(member, "<me>"))
-            if path not in seen or not POLLED.fullmatch(path):
+            if not POLLED.fullmatch(path):
                 kept.append((each.method, path, each.kind, each.length, each.headers))
-            seen.add(path)
         return kept
 
     def ledger(self, member: str) -> tuple[Run, ...]:
