@@ -50,7 +50,7 @@ from veilsum.study.vectors import Material
 from veilsum.system.files import write_durably
 
 
-class Standing(Enum):
+class MemberStanding(Enum):
     """Where a member stands in a round, as its store says."""
 
     READY = auto()
@@ -63,7 +63,7 @@ class Standing(Enum):
     """It opened the round, and erased its keys or took an end without a certificate: the round is over for it."""
 
 
-class Shown(Enum):
+class ShownKind(Enum):
     """What the coordinator shows a member of a round."""
 
     NOTHING = auto()
@@ -77,7 +77,7 @@ class Shown(Enum):
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedIndicator:
     """The end of an indicator round: this member has counted it, and the run goes on in the same cohort."""
 
     cohort: bytes
@@ -85,7 +85,7 @@ class Counted:
 
 _STATES_BY_REASON = {NO_REASON: "failed", ERASED_REASON: "erased", LOST_REASON: "lost"}
 """The state of a round without a result, by the reason of its closing; any other reason is a VOID."""
-Turn: TypeAlias = Asked | Result | Counted
+Turn: TypeAlias = Asked | Result | CountedIndicator
 """What a member is shown next, or the round's outcome."""
 
 
@@ -103,14 +103,14 @@ def contribute_to_round(session: Session, round_id: str) -> Flow[Result]:
         PeerFault: the coordinator broke a rule, or the policy refuses the round.
         ClientError: not enrolled, state damaged, or coordinator unreachable.
     """
-    while isinstance(outcome := (yield from run_round(session, round_id)), Counted):
+    while isinstance(outcome := (yield from run_round(session, round_id)), CountedIndicator):
         round_id = yield from _following_round(session, outcome.cohort, round_id)
     return outcome
 
 
 def run_round(
     session: Session, round_id: str, shown: tuple[bytes, Asked] | None = None
-) -> Flow[Result | Counted]:
+) -> Flow[Result | CountedIndicator]:
     """Take part in one round, from whatever point this member has reached. Raises as `contribute_to_round`.
 
     Args:
@@ -127,7 +127,7 @@ def run_round(
     cohort, asked = shown or (yield from fetch_request(session, round_id))
     conversation = Conversation(session, cohort, round_id)
     yield from conversation.join_cohort()
-    if conversation.standing is Standing.READY:
+    if conversation.standing is MemberStanding.READY:
         yield from finish_other_rounds(session, round_id)
     turn: Turn = asked
     while isinstance(turn, Asked):
@@ -257,32 +257,35 @@ class Conversation:
         return self.stored_phase.phase
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> MemberStanding:
         """Where this member stands in the round."""
         held, folder = self.stored_phase, self.session.store.result_folder(self.round_id)
         here = held.round_id == self.round_id
         # First the phase: a crash may have come between the evidence and it.
         if here and isinstance(held.phase, Attempting):
-            return Standing.ATTEMPTING
+            return MemberStanding.ATTEMPTING
         if here and self.session.is_unsettled(self.round_id):
-            return Standing.LEFT
+            return MemberStanding.LEFT
         if Evidence.saved_in(folder):
-            return Standing.CLOSED
-        return Standing.LEFT if here else Standing.READY
+            return MemberStanding.CLOSED
+        return MemberStanding.LEFT if here else MemberStanding.READY
 
     @property
     def kept_evidence(self) -> Evidence:
         """The round's stored evidence. Raises StateError if it is missing."""
         return self.evidence or Evidence.load(self.session.store.result_folder(self.round_id))
 
-    def sort_answer(self, asked: Asked) -> Shown:
+    def sort_answer(self, asked: Asked) -> ShownKind:
         """Say which column of the table an answer of the coordinator belongs to."""
         if asked.state in ROUND_ENDINGS:
-            return Shown.DONE if asked.state == "done" else Shown.ENDED
+            return ShownKind.DONE if asked.state == "done" else ShownKind.ENDED
         if asked.message is None or asked.message == self.answered:
-            return Shown.NOTHING
-        kinds: dict[type[Message], Shown] = {Opening: Shown.OPENING, ErasureRequest: Shown.ERASURE_REQUEST}
-        return kinds.get(type(asked.message), Shown.REQUEST)
+            return ShownKind.NOTHING
+        kinds: dict[type[Message], ShownKind] = {
+            Opening: ShownKind.OPENING,
+            ErasureRequest: ShownKind.ERASURE_REQUEST,
+        }
+        return kinds.get(type(asked.message), ShownKind.REQUEST)
 
     def take_turn(self, asked: Asked) -> Flow[Turn]:
         """Do what the table says. Raises as `contribute_to_round`."""
@@ -290,7 +293,7 @@ class Conversation:
         if asked.state in ROUND_ENDINGS:
             self.record = asked.record
         turn = yield from VERBS[self.standing, shown](self, asked)
-        if shown is not Shown.NOTHING:
+        if shown is not ShownKind.NOTHING:
             self.answered = asked.message
             if isinstance(turn, Asked):
                 news = self.phase is not phase or turn.state in ROUND_ENDINGS
@@ -438,7 +441,7 @@ class Conversation:
             )
         if (fault := too_few_rows(self.session, attempt)) is not None:
             raise NoResult(self.round_id, "counted", fault)
-        return Counted(self.cohort)
+        return CountedIndicator(self.cohort)
 
     def erase_shares(self) -> None:
         """Erase the shares of a round that is over."""
@@ -535,7 +538,7 @@ class Conversation:
         try:
             following = yield from sending
         except StateError:
-            if self.standing is Standing.LEFT:  # what its upload is made of was erased meanwhile
+            if self.standing is MemberStanding.LEFT:  # what its upload is made of was erased meanwhile
                 raise self._expired_error() from None
             raise
         except PeerFault as fault:
@@ -649,14 +652,14 @@ class Conversation:
 
 
 # fmt: off
-_SHOWN_COLUMNS = (Shown.OPENING, Shown.REQUEST, Shown.ERASURE_REQUEST, Shown.DONE, Shown.ENDED, Shown.NOTHING)
+_SHOWN_COLUMNS = (ShownKind.OPENING, ShownKind.REQUEST, ShownKind.ERASURE_REQUEST, ShownKind.DONE, ShownKind.ENDED, ShownKind.NOTHING)
 _TALK = Conversation
-_STANDING_ROWS: dict[Standing, tuple[Callable[[Conversation, Asked], Flow[Turn]], ...]] = {
+_STANDING_ROWS: dict[MemberStanding, tuple[Callable[[Conversation, Asked], Flow[Turn]], ...]] = {
     #                     an opening     another request   an erasure request  done                 ended without a result  nothing new
-    Standing.READY:      (_TALK.enter,   _TALK.enter_late, _TALK.erase,        _TALK.miss,          _TALK.take_end,         _TALK.wait),
-    Standing.ATTEMPTING: (_TALK.upload,  _TALK.answer,     _TALK.erase,        _TALK.take_closing,  _TALK.take_closing,     _TALK.wait),
-    Standing.CLOSED:     (_TALK.refuse,  _TALK.answer,     _TALK.erase,        _TALK.conclude,      _TALK.take_end,         _TALK.wait),
-    Standing.LEFT:       (_TALK.refuse,  _TALK.leave,      _TALK.erase,        _TALK.close_erased,  _TALK.take_end,         _TALK.leave),
+    MemberStanding.READY:      (_TALK.enter,   _TALK.enter_late, _TALK.erase,        _TALK.miss,          _TALK.take_end,         _TALK.wait),
+    MemberStanding.ATTEMPTING: (_TALK.upload,  _TALK.answer,     _TALK.erase,        _TALK.take_closing,  _TALK.take_closing,     _TALK.wait),
+    MemberStanding.CLOSED:     (_TALK.refuse,  _TALK.answer,     _TALK.erase,        _TALK.conclude,      _TALK.take_end,         _TALK.wait),
+    MemberStanding.LEFT:       (_TALK.refuse,  _TALK.leave,      _TALK.erase,        _TALK.close_erased,  _TALK.take_end,         _TALK.leave),
 }
 # fmt: on
 VERBS = {

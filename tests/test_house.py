@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -156,3 +156,9 @@ def test_a_constant_carries_its_subject() -> None:
             assert "_" in name.strip("_") or not isinstance(value, ast.Constant | ast.BinOp), where
             homes[name.strip("_")].append(where)
     assert {name for name, places in homes.items() if len(places) > 1} == TWINS.keys()
+
+
+def test_no_two_classes_share_a_name() -> None:
+    trees = [ast.parse(path.read_text("utf-8")) for path in MODULES]
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert [name for name, times in names.items() if times > 1 and not name.startswith("_")] == []

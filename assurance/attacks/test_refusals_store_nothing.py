@@ -18,7 +18,7 @@ from assurance.attacks.recorded_member import RecordedMember, without_data
 from assurance.vectors.results import honest, signed
 from assurance.vectors.rounds import played
 from assurance.vectors.stage import ENROLMENT, log_of
-from client_sdk.conversation import Standing
+from client_sdk.conversation import MemberStanding
 from client_sdk.database import StateDatabase
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result
@@ -180,7 +180,7 @@ def ways_of(walking: RecordedMember, row: Row) -> Iterator[Way]:
     elif form is Disclosure and walking.attempt.spec.indicator:
         yield f"{name}, fetched", partial(walking.take_part, "done", {"disclosure": data}), reason
     else:
-        erased = walking.conversation(walking.round_id).standing is Standing.LEFT
+        erased = walking.conversation(walking.round_id).standing is MemberStanding.LEFT
         expired = erased and form is not ErasureRequest and misread(form, data) is None
         asked = EXPIRED if expired else reason
         yield f"{name}, requested", partial(walking.take_part, "revealing", {"request": data}), asked
@@ -219,11 +219,11 @@ def ways_of_bytes(walking: RecordedMember, row: Row) -> Iterator[Way]:
         return
     yield f"{name}, requested", partial(walking.take_part, "revealing", {"request": data}), reason
     standing = walking.conversation(walking.round_id).standing
-    if standing is Standing.READY:
+    if standing is MemberStanding.READY:
         asked = VoidRequest(walking.attempt.context, "cancelled").to_bytes()
         opening = partial(walking.take_part, "voiding", {"request": asked, "opening": data})
         yield f"{name}, opening late", opening, misread(Opening, data)
-    elif standing is Standing.ATTEMPTING:
+    elif standing is MemberStanding.ATTEMPTING:
         yield f"{name}, closing", partial(walking.take_part, "done", {"request": data}), reason
         yield f"{name}, closing an open attempt", partial(walking.settle, data), reason
     else:

@@ -104,7 +104,7 @@ class _OvertakenError(Exception):
 
 
 @dataclass(frozen=True)
-class Committed:
+class Appended:
     """It is stored, after everything that this process has applied."""
 
 
@@ -120,8 +120,8 @@ class Unknown:
     error: Exception
 
 
-Outcome = Committed | Behind | Unknown
-COMMITTED_OUTCOME, BEHIND_OUTCOME = Committed(), Behind()
+Outcome = Appended | Behind | Unknown
+APPENDED_OUTCOME, BEHIND_OUTCOME = Appended(), Behind()
 
 
 class Journal:
@@ -135,14 +135,14 @@ class Journal:
 
     Attributes:
         standing: where the events lead that this process has applied; how the round ended, once it knows.
-        last: the outcome of the last commit; `Committed` once this process has caught up.
+        last: the outcome of the last commit; `Appended` once this process has caught up.
     """
 
     def __init__(self, database: Database, blobs: Blobs, round_id: str, standing: Standing) -> None:
         self._database, self._blobs, self._round = database, blobs, round_id
         self._row = select(rounds).where(rounds.c.id == round_id)
         self.standing: Position = standing
-        self.last: Outcome = COMMITTED_OUTCOME
+        self.last: Outcome = APPENDED_OUTCOME
 
     async def append_events(self, following: Sequence[Event], *, after: Standing) -> Outcome:
         """Store the events that lead from `standing` to `after`, all or none."""
@@ -175,7 +175,7 @@ class Journal:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is raised to those who wait for this commit
             self.last = Unknown(error)
         else:
-            self.standing, self.last = after, COMMITTED_OUTCOME
+            self.standing, self.last = after, APPENDED_OUTCOME
         return self.last
 
     def _put_aside(self, row: dict[str, Any]) -> None:
@@ -215,7 +215,7 @@ class Journal:
         self.last = BEHIND_OUTCOME  # if this is cancelled
         try:
             if await self._database.write(store):
-                self.standing, self.last = end, COMMITTED_OUTCOME
+                self.standing, self.last = end, APPENDED_OUTCOME
         except Exception as error:  # noqa: BLE001 - as above
             self.last = Unknown(error)
         return self.last
@@ -243,7 +243,7 @@ class Journal:
                 await asyncio.to_thread(replay_events, self.standing, unseen) if end is None else end
             )
             if len(unseen) < EVENTS_PER_READ:
-                self.last = COMMITTED_OUTCOME
+                self.last = APPENDED_OUTCOME
                 break
         return self.last
 

@@ -16,7 +16,7 @@ import structlog
 
 from service.coordination.documents import EMPTY_PUBLICATION, Documents, Publication
 from service.coordination.events import Event
-from service.coordination.journal import Committed, Journal, Outcome, Unknown
+from service.coordination.journal import Appended, Journal, Outcome, Unknown
 from service.coordination.standing import (
     Decision,
     Position,
@@ -301,7 +301,7 @@ class LiveRound(Round):
         """When `pass_deadline` next has work, in Unix time; None if it has none."""
         if (standing := self.standing) is None:
             return None
-        if standing.sumless_end is not None or not isinstance(self._journal.last, Committed):
+        if standing.sumless_end is not None or not isinstance(self._journal.last, Appended):
             return 0.0
         return standing.deadline_s
 
@@ -404,7 +404,7 @@ class LiveRound(Round):
 
     async def _catch_up(self) -> None:
         """Apply what storage may hold beyond the standing."""
-        if not isinstance(self._journal.last, Committed):
+        if not isinstance(self._journal.last, Appended):
             await self._follow_step(self._journal.catch_up())
 
     async def _follow_step(self, step: Awaitable[Outcome]) -> bool:
@@ -416,7 +416,7 @@ class LiveRound(Round):
             self._show_change(before)
         if isinstance(outcome, Unknown):
             raise outcome.error
-        return isinstance(outcome, Committed)
+        return isinstance(outcome, Appended)
 
     def _show_change(self, before: Position) -> None:
         if self.state == Erasing.name != before.state:

@@ -13,7 +13,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Freezing, Recovered, Revealing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Evictions, Message, Refusal, Reveal, Vote
-from veilsum.protocol.replay import Standing, replay_transcript
+from veilsum.protocol.replay import UploadStanding, replay_transcript
 from veilsum.protocol.transcript import Accusation, Transcript
 
 # What a hostile review of transcripts broke, each as it was done, and how it ends now.
@@ -119,7 +119,7 @@ def test_who_was_certified_and_never_summed_is_not_counted() -> None:
     assert isinstance(federation.phase, Failed)
     found = verdict(federation)
     assert (found.signed, found.is_faultless, found.revealed) == (True, True, False)
-    assert {found.upload_standing(member) for member in federation.ids} == {Standing.UNREVEALED}
+    assert {found.upload_standing(member) for member in federation.ids} == {UploadStanding.UNREVEALED}
     assert not any(map(found.counts_upload, federation.ids))
 
 
@@ -132,7 +132,7 @@ def test_reveals_without_the_evicted_are_what_makes_a_sum() -> None:
     cut = Transcript(entries[: find(entries, Evictions) + 1])
     found = replay_transcript(cut.sign(federation.coordinator, federation.phase.attempt.context))
     assert (found.evicted, found.revealed) == (("member-7",), False)
-    assert found.upload_standing("member-1") is Standing.UNREVEALED
+    assert found.upload_standing("member-1") is UploadStanding.UNREVEALED
 
 
 def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
@@ -145,14 +145,14 @@ def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
     found = replay_transcript(cut, federation.admin.public)
     assert not found.signed
     assert {found.upload_standing(member) for member in ("member-1", "member-7", "stranger")} == {
-        Standing.UNSIGNED
+        UploadStanding.UNSIGNED
     }
     assert not found.counts_upload("member-7")
     # What the proof shows needs no testimony.
     shown = replay_transcript(replace(whole, signature=b""), federation.admin.public)
     assert (shown.upload_standing("member-7"), shown.upload_standing("member-1")) == (
-        Standing.EVICTED,
-        Standing.UNSIGNED,
+        UploadStanding.EVICTED,
+        UploadStanding.UNSIGNED,
     )
 
 

@@ -16,7 +16,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Recovered, Voided
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import survivors_hash
-from veilsum.protocol.replay import Standing
+from veilsum.protocol.replay import UploadStanding
 from veilsum.protocol.study import Question, check_enough_rows, withheld_classes
 
 MANY_ROWS: dict[str, Any] = {"records": {"least": 50, "most": 500, "least_per_class": 15, "rows_per_id": 1}}
@@ -179,7 +179,7 @@ def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
         assert outcome.survivors == federation.ids[:6]
         found = verdict(federation)
         standing = [found.upload_standing(member) for member in federation.ids]
-        assert standing == [Standing.COUNTED] * 6 + [Standing.LEFT_OUT]
+        assert standing == [UploadStanding.COUNTED] * 6 + [UploadStanding.LEFT_OUT]
 
 
 def test_an_indicator_without_a_sum_counts_nothing_and_its_step_is_over() -> None:

@@ -10,7 +10,7 @@ from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, SPENDING_REASONS
 from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.rest import NoiseView, Problem, RoundView, SpecView
-from veilsum.study.progress import Cost, RunAction, RunEnd, next_action, reason_of, run_over
+from veilsum.study.progress import EndCost, RunAction, RunEnd, next_action, reason_of, run_over
 
 NOISE = {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"}
 NOISY = {"noise": NOISE, "ring_bits": 48, "thin_classes": False}
@@ -145,7 +145,9 @@ def test_what_is_said_of_an_end_is_what_the_chain_allows(end: RunEnd, reason: st
     chain = [replace(link, question=question.digest)]
     action = next_action(question, "p", chain, lambda _: False)
     assert (
-        (end.cost is Cost.SPENT) == (reason in SPENDING_REASONS) == (next_step(question, "p", chain) is None)
+        (end.cost is EndCost.SPENT)
+        == (reason in SPENDING_REASONS)
+        == (next_step(question, "p", chain) is None)
     )
     assert end.ends_run == (action.step is None)
     assert end.repeatable == (action.repeats is not None)

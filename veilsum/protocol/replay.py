@@ -72,7 +72,7 @@ class Finding:
         return len(self.parties) > 1
 
 
-class Standing(StrEnum):
+class UploadStanding(StrEnum):
     """The outcome of a member's upload, in words."""
 
     COUNTED = "counted: the certificate names the upload that it signed"
@@ -125,24 +125,24 @@ class Verdict:
         """The certified members in order; empty without a certificate."""
         return tuple(survivor.member for survivor in self.certificate.survivors) if self.certificate else ()
 
-    def upload_standing(self, member: str) -> Standing:
+    def upload_standing(self, member: str) -> UploadStanding:
         """Return the outcome of this member's upload."""
         if member in self.evicted:
-            return Standing.EVICTED
+            return UploadStanding.EVICTED
         if not self.signed:
-            return Standing.UNSIGNED
+            return UploadStanding.UNSIGNED
         upload = self.uploads.get(member)
         if upload is None:
-            return Standing.ABSENT
+            return UploadStanding.ABSENT
         if self.certificate is None or self.certificate.is_void:
-            return Standing.UNCERTIFIED
+            return UploadStanding.UNCERTIFIED
         if Survivor.from_header(upload.header) not in self.certificate.survivors:
-            return Standing.LEFT_OUT
-        return Standing.COUNTED if self.revealed else Standing.UNREVEALED
+            return UploadStanding.LEFT_OUT
+        return UploadStanding.COUNTED if self.revealed else UploadStanding.UNREVEALED
 
     def counts_upload(self, member: str) -> bool:
         """Whether the sum includes the member's upload: certified as signed, not evicted, and revealed by a threshold."""
-        return self.upload_standing(member) is Standing.COUNTED
+        return self.upload_standing(member) is UploadStanding.COUNTED
 
 
 def refusal_follows(

@@ -72,7 +72,7 @@ def run_over(question: Question, period: str, links: Sequence[Link], repeats: by
     )
 
 
-class Cost(StrEnum):
+class EndCost(StrEnum):
     """What an end cost its members, as a sentence."""
 
     FREE = "Nothing was opened or spent."
@@ -99,12 +99,17 @@ class RunEnd(StrEnum):
     """
 
     summary: str
-    cost: Cost
+    cost: EndCost
     member: str
     operator: str
 
     def __new__(
-        cls, value: str, summary: str = "", cost: Cost = Cost.UNDECIDED, member: str = "", operator: str = ""
+        cls,
+        value: str,
+        summary: str = "",
+        cost: EndCost = EndCost.UNDECIDED,
+        member: str = "",
+        operator: str = "",
     ) -> Self:
         """Make an end from its name and what is said of it."""
         end = str.__new__(cls, value)
@@ -114,42 +119,42 @@ class RunEnd(StrEnum):
     VOIDING = (
         "voiding",
         "is ending without a sum, and waits for decryptors to sign that nothing was opened",
-        Cost.UNDECIDED,
+        EndCost.UNDECIDED,
         "keep `veilsum member join` running",
         f"{_START_ADVICE}; after the latest end fewer are needed",
     )
     VOIDED = (
         "voided",
         "ended without a sum",
-        Cost.FREE,
+        EndCost.FREE,
         "join the next attempt",
         "`veilsum operator run` opens the next attempt",
     )
     ERASING = (
         "erasing",
         _OVERDUE_SUMMARY,
-        Cost.UNDECIDED,
+        EndCost.UNDECIDED,
         _LATER_ADVICE,
         f"{_START_OR_ELSE_ADVICE} the admin closes the round, and its records are lost: `veilsum admin close {{round}} --folder ADMIN`",
     )
     ERASING_CERTIFIED = (
         "erasing-certified",
         _OVERDUE_SUMMARY,
-        Cost.UNDECIDED,
+        EndCost.UNDECIDED,
         _LATER_ADVICE,
         f"{_START_OR_ELSE_ADVICE} cancel the round and repeat it: `veilsum operator round cancel {{round}} --reason …`",
     )
     ERASED = (
         "erased",
         "ended without a sum after its latest end",
-        Cost.FREE,
+        EndCost.FREE,
         "join the next round",
         "`veilsum operator run` opens the next round",
     )
     FAILED = (
         "failed",
         _UNSOLVED_SUMMARY,
-        Cost.SPENT,
+        EndCost.SPENT,
         "keep `veilsum member join` running: an exact step is repeated by all its survivors",
         "`veilsum operator run` sums these records again, by exactly the survivors {survivors}. If one can't come, "
         + NEW_PERIOD,
@@ -157,32 +162,32 @@ class RunEnd(StrEnum):
     FAILED_NOISY = (
         "failed-noisy",
         _UNSOLVED_SUMMARY,
-        Cost.SPENT,
+        EndCost.SPENT,
         _NEXT_PERIOD_ADVICE,
         f"a noisy step is never repeated: {NEW_PERIOD}",
     )
     LOST = (
         "lost",
         "was closed by the admin, because too few decryptors reported",
-        Cost.SPENT,
+        EndCost.SPENT,
         _NEXT_PERIOD_ADVICE,
         NEW_PERIOD,
     )
     COHORT_FAILED = (
         "cohort-failed",
         "did not form",
-        Cost.FREE,
+        EndCost.FREE,
         "join the next cohort",
         "`veilsum operator run` opens another cohort",
     )
-    COUNTED = "counted", "counted the classes, and no sum can follow", Cost.SPENT, _NEXT_PERIOD_ADVICE
+    COUNTED = "counted", "counted the classes, and no sum can follow", EndCost.SPENT, _NEXT_PERIOD_ADVICE
     LAPSED = (
         "lapsed",
         "is past its latest end, and this member answers nothing more in it",
-        Cost.UNDECIDED,
+        EndCost.UNDECIDED,
         "join the next round",
     )
-    MISSED = "missed", "went on without this member", Cost.UNDECIDED, "join the next round"
+    MISSED = "missed", "went on without this member", EndCost.UNDECIDED, "join the next round"
 
     @classmethod
     def of_round(cls, view: RoundView) -> Self | None:
@@ -202,7 +207,7 @@ class RunEnd(StrEnum):
     @property
     def ends_run(self) -> bool:
         """Whether the run has no further step."""
-        return self.cost is Cost.SPENT and not self.repeatable
+        return self.cost is EndCost.SPENT and not self.repeatable
 
     def explain_end(self, detail: str, following: str) -> str:
         """Say what happened and why, what it cost, and what to do next."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.coordination.events import Event
-from service.coordination.journal import COMMITTED_OUTCOME, EVENTS_PER_READ, Journal, Outcome
+from service.coordination.journal import APPENDED_OUTCOME, EVENTS_PER_READ, Journal, Outcome
 from service.coordination.rounds import LiveRound
 from service.coordination.standing import Standing, replay_events
 from service.coordination.summing import Memory
@@ -90,7 +90,7 @@ async def test_nothing_is_kept_of_what_another_process_came_before(
     seen, host = round_.standing, round_._host
     assert seen is not None
     other, first = Journal(host.database, host.blobs, round_.id, seen), Event(1.0, "chunk", b'["m-3", 0]')
-    assert await other.append_events([first], after=replay_events(seen, [first])) == COMMITTED_OUTCOME
+    assert await other.append_events([first], after=replay_events(seen, [first])) == APPENDED_OUTCOME
     assert await round_._accept_decisions([chunk("m-0", 0), chunk("m-1", 0)]) == [None, None]
     _, stored = await other.read_unseen(0)
     assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']

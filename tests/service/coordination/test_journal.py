@@ -5,7 +5,7 @@ import json
 import pytest
 
 from service.coordination.events import Event
-from service.coordination.journal import BEHIND_OUTCOME, COMMITTED_OUTCOME, Journal
+from service.coordination.journal import APPENDED_OUTCOME, BEHIND_OUTCOME, Journal
 from service.coordination.standing import RoundEnd, Standing, read_view, replay_events
 from service.storage import audit
 from service.storage.faults import seal_text
@@ -39,7 +39,7 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
     after = replay_events(seen, [cancel])
     assert await late.append_events([cancel], after=after) == BEHIND_OUTCOME
     assert late.standing is seen
-    assert await late.catch_up() == COMMITTED_OUTCOME
+    assert await late.catch_up() == APPENDED_OUTCOME
     assert late.standing.version == round_.position.version
     assert (await formed.play(server, round_id))["state"] == "done"
     assert isinstance(late.standing, Standing)
