@@ -264,7 +264,7 @@ class Conversation:
         # First the phase: a crash may have come between the evidence and it.
         if here and isinstance(held.phase, Attempting):
             return MemberStanding.ATTEMPTING
-        if here and self.session.is_unsettled(self.round_id):
+        if self.session.is_unsettled(self.round_id):  # later rounds may have been erased unopened since
             return MemberStanding.LEFT
         if Evidence.saved_in(folder):
             return MemberStanding.CLOSED
@@ -363,9 +363,10 @@ class Conversation:
 
     def erase(self, asked: Asked) -> Flow[Turn]:
         """Erase the attempt's keys and report. A decryptor that never saw the opening is shown it first (docs/protocol.md §4.9)."""
-        request, ready = asked.message, ready_of(self.phase)
+        request = asked.message
         assert isinstance(request, ErasureRequest)
-        if self._is_in_round() or any(each.context == request.context for each in ready.history.unsettled):
+        self._check_names_round(request)
+        if self._is_in_round() or self.session.is_unsettled(self.round_id):
             return (yield from self._send_reply(self._receive_message(request), asked))
         opening = yield from self.session.coordinator.fetch_opening(self.round_id)
         self._check_round(opening)
@@ -413,7 +414,14 @@ class Conversation:
             message = shown.message
         if not isinstance(message, Closing):
             raise PeerFault(Cause.WRONG_PHASE, "the round has ended, but does not show how", ["coordinator"])
+        self._check_names_round(message)
         return message
+
+    def _check_names_round(self, message: ErasureRequest | Closing) -> None:
+        """Refuse what is about another round, before it changes anything of this one."""
+        if (named := round_name(message.context)) != self.round_id:
+            what = type(message).__name__
+            raise PeerFault(Cause.WRONG_CONTEXT, f"the {what} shown is of round {named}", ["coordinator"])
 
     def take_end(self, asked: Asked) -> Flow[Turn]:
         """Learn how a round ended without a result, erase its shares, and say so."""

@@ -250,7 +250,7 @@ class Session:
         attempt.check_context(document.context, "coordinator")
         cohort, round_id = attempt.manifest.cohort, round_name(attempt.context)
         held = self.store.load_phase(cohort)
-        if held is not None and held.round_id == round_id:
+        if held is not None and (held.round_id == round_id or isinstance(held.phase, Ready)):
             self.receive(cohort, document, round_id)
         else:  # of an identity that has left its phases behind
             self._close_attempt(self.store.ledger.load_history(), document)

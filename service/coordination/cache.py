@@ -88,7 +88,7 @@ class ObjectCache(Generic[T]):
 
     def snapshot(self) -> dict[str, T]:
         """Return all by id. Using one makes the cache drop another, so nothing iterates over the cache itself."""
-        return dict(self._all)
+        return dict(self._all.items())  # skips what the collector takes meanwhile
 
     def put_object(self, found: T) -> None:
         """Cache one that was loaded, or for which there is something to do again."""

@@ -229,8 +229,8 @@ class Catalogue:
             row = await self._database.read_row(live.where(rounds.c.final.is_(None)))
             if row is None or row.id in self.rounds:
                 return
-            if row.cohort in self.cohorts:
-                await self._load_rounds(self.cohorts[row.cohort], not_before_s)
+            if (cohort := self.cohorts.get(row.cohort)) is not None:
+                await self._load_rounds(cohort, not_before_s)
             else:
                 await self._load_cohort(row.cohort, not_before_s)
 

@@ -9,15 +9,17 @@ from typing import Any
 import httpx
 import pytest
 
+from client_sdk.effects import Request
 from client_sdk.environment import Environment
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.result import Result
-from tests.support.consortium import NOISY, WITHHOLDING, Consortium, Stopped, unchanged
+from tests.support.consortium import NOISY, WITHHOLDING, Consortium, Stopped, nothing, unchanged
 from tests.support.machine import Machine
 from tests.support.stage import Stage, kind_of
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.messages import Certificate
-from veilsum.protocol.rest import STATE_HEADER
+from veilsum.protocol.member import MemberPhase, Ready
+from veilsum.protocol.messages import Certificate, ErasureRequest
+from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER
 from veilsum.protocol.study import DAY_S
 
 
@@ -162,6 +164,98 @@ def test_a_clock_that_was_ahead_costs_an_attempt_and_nothing_else(stage: Stage, 
     ahead_s = 0.0
     assert finish(consortium, "member-4", round_id).counted
     run_another(consortium)
+
+
+@pytest.mark.parametrize("order", ["mean first", "sum first"])
+def test_a_step_keeps_its_result_if_the_next_one_was_erased_unopened(
+    stage: Stage, tmp_path: Path, order: str
+) -> None:
+    consortium = Consortium(stage, tmp_path, members=5, question=NOISY)
+    cohort = consortium.enrol()
+    mean = consortium.open_round(cohort)
+    consortium.together(
+        consortium.contributions(mean), stuck=consortium.expiring(mean), vanish={"member-4": "chunks/0"}
+    )
+    later = consortium.open_round(cohort)
+    consortium.clock.ahead_s += 2 * DAY_S
+    consortium.expire(later)
+    consortium.expire(later)
+    assert consortium.operator.round(later).state == "erasing"
+    results = {}
+    for round_id in (mean, later) if order == "mean first" else (later, mean):
+        try:
+            results[round_id] = finish(consortium, "member-4", round_id)
+        except NoResult as end:
+            results[round_id] = end.state
+    assert results[mean].counted
+    assert results[later] == "erasing"
+
+
+def expired_upload(consortium: Consortium) -> tuple[str, bytes]:
+    """Let member-4 upload and then erase, with nothing heard of the round's end. Returns the round and its context."""
+    round_id = run_without(consortium, "member-4")
+    context = consortium.round(round_id).attempt.context
+    consortium.clock.ahead_s += 2 * DAY_S
+    consortium.on_request = stop
+    with pytest.raises(Stopped):
+        finish(consortium, "member-4", round_id)
+    consortium.on_request = nothing
+    assert isinstance(stored_phase(consortium), Ready)
+    return round_id, context
+
+
+def stored_phase(consortium: Consortium) -> MemberPhase:
+    [(_, held)] = consortium.member("member-4").session.store.stored_phases()
+    return held.phase
+
+
+def test_another_rounds_erasure_request_relabels_nothing(stage: Stage, tmp_path: Path) -> None:
+    consortium, made_up = Consortium(stage, tmp_path, members=5), "cd" * 8
+    round_id, context = expired_upload(consortium)
+    view = consortium.operator.round(round_id)
+    view = view.model_copy(update={"round": made_up, "state": "erasing", "ended": False})
+
+    def lie(_member: str, sent: Request, answer: httpx.Response) -> httpx.Response:
+        if "/requests/" in sent.path:
+            headers = {VERSION_HEADER: "3", STATE_HEADER: "erasing"}
+            return httpx.Response(200, headers=headers, content=ErasureRequest(context).to_bytes())
+        return httpx.Response(200, text=view.model_dump_json()) if sent.path.endswith(made_up) else answer
+
+    consortium.on_answer = lie
+    before = stored_phase(consortium)
+    with pytest.raises(PeerFault) as caught:
+        finish(consortium, "member-4", made_up)
+    assert (caught.value.cause, caught.value.parties) == (Cause.WRONG_CONTEXT, ("coordinator",))
+    assert stored_phase(consortium) == before
+    consortium.on_answer = unchanged
+    assert finish(consortium, "member-4", round_id).counted
+
+
+def test_another_rounds_closing_ends_no_round(consortium: Consortium) -> None:
+    cohort = consortium.enrol()
+    voided = consortium.open_round(cohort)
+    consortium.until(consortium.contributions(voided, ["member-0"])["member-0"], "chunks/1").close()
+    consortium.operator.cancel(voided, "a test")
+    consortium.together(consortium.contributions(voided))
+    closing = consortium.round(voided).closing
+    assert closing is not None
+    unopened = consortium.open_round(cohort)
+    consortium.clock.ahead_s += 2 * DAY_S
+    consortium.expire(unopened)
+    consortium.expire(unopened)
+    with pytest.raises(NoResult) as erasing:
+        finish(consortium, "member-0", unopened)
+    assert erasing.value.state == "erasing"
+
+    def shown(answer: httpx.Response) -> httpx.Response:
+        return httpx.Response(
+            200, headers={**answer.headers, STATE_HEADER: "done"}, content=closing.to_bytes()
+        )
+
+    consortium.shows(f"GET .*/{unopened}/requests/member-0", shown)
+    with pytest.raises(PeerFault) as caught:
+        finish(consortium, "member-0", unopened)
+    assert (caught.value.cause, caught.value.parties) == (Cause.WRONG_CONTEXT, ("coordinator",))
 
 
 @pytest.mark.parametrize("state", ["voided", "erased", "lost"])
