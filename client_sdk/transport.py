@@ -35,7 +35,7 @@ Flows = TypeVar("Flows")
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 10.0, 30.0
 """Timeouts in seconds for a connection, and for an answer beyond the time of a long poll."""
 ANSWER_BYTES_PER_S_MIN = 1024
-"""A response slower than this after its first READ_S is aborted and retried."""
+"""A response slower than this after its first READ_TIMEOUT_S is aborted and retried."""
 
 ClientCertificate = str | tuple[str, str]
 """A PEM file with certificate and key, or both files."""

@@ -1,13 +1,16 @@
 """The house's own rules, and that what its documents promise exists (see also the contracts in pyproject.toml)."""
 
 import ast
+import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -162,3 +165,41 @@ def test_no_two_classes_share_a_name() -> None:
     trees = [ast.parse(path.read_text("utf-8")) for path in MODULES]
     names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert [name for name, times in names.items() if times > 1 and not name.startswith("_")] == []
+
+
+WATCHING = {"depth_of", "object", "setattr", "watch"}
+"""Functions that take a module or class and the name of what it holds."""
+
+
+def named_in_text(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield import paths of our modules and classes with the name that a text gives of what they hold."""
+    paths = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for alias in node.names
+        if node.module.partition(".")[0] in PACKAGES
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Name(id=function) | ast.Attribute(attr=function),
+                args=[ast.Name(id=owner), ast.Constant(value=str(name)), *_],
+                keywords=[],
+            ) if function in WATCHING and owner in paths:
+                yield paths[owner], name
+            case ast.Tuple(elts=[ast.Name(id=owner), ast.Constant(value=str(name)), _]) if owner in paths:
+                if isinstance(pkgutil.resolve_name(paths[owner]), ModuleType):
+                    yield paths[owner], name
+
+
+def test_what_is_named_in_text_exists() -> None:
+    """Campaigns watch and replace functions by their names, which no type checker sees."""
+    missing = [
+        f"{path.relative_to(ROOT)}: {owner}.{name}"
+        for folder in ("tests", "assurance", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        for owner, name in named_in_text(ast.parse(path.read_text("utf-8")))
+        if not hasattr(pkgutil.resolve_name(owner), name)
+    ]
+    assert missing == []

@@ -25,9 +25,9 @@ from tests.support.serving import Clock
 from veilsum.protocol import round_spec
 
 LEASE_S = 1.5
-IDLE_S = 3.0
-CHUNK_ELEMENTS = RANGE_ELEMENTS = 8
-BATCH = 2
+COMMAND_TIMEOUT_S = 3.0
+CHUNK_ELEMENTS = 8
+STORED_UPLOADS_MIN = 2
 
 
 class FileClock(Clock):
@@ -61,16 +61,15 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
         os.dup2(said, descriptor)
     os.environ.update(environment)
     points = Points(log, stopping(folder, stop))
-    points.watch(Journal, "append", lambda _, events: [f"append {events[-1].kind}"])
-    points.watch(Summing, "_exchange", lambda *values: [f"keep {'sum' if values[3].done else 'masked'}"])
+    points.watch(Journal, "append_events", lambda _, events: [f"append {events[-1].kind}"])
+    points.watch(Summing, "_exchange_row", lambda *values: [f"keep {'sum' if values[3].done else 'masked'}"])
     points.watch(ObjectBlobs, "put", lambda _, name, __: [f"put {name.partition('/')[0]}"])
     for module, name, value in (
         (round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS),
-        (summing, "RANGE_ELEMENTS", RANGE_ELEMENTS),
-        (summing, "BATCH", BATCH),
-        (scheduler, "LOOK_S", 0.2),
+        (summing, "STORED_UPLOADS_MIN", STORED_UPLOADS_MIN),
+        (scheduler, "CLOCK_POLL_S", 0.2),
         (changes, "CHANGES_POLL_S", 0.5),
-        (dialects, "IDLE_S", IDLE_S),
+        (dialects, "COMMAND_TIMEOUT_S", COMMAND_TIMEOUT_S),
         (app, "Coordinator", partial(coordinator.Coordinator, lease_s=LEASE_S)),
     ):
         setattr(module, name, value)

@@ -21,7 +21,7 @@ import torch
 
 from training.algorithms.base import TrainingRound
 from training.data.dataset import Dataset, Split
-from training.evaluate import evaluate
+from training.evaluate import evaluate_classifier
 from training.federated import train
 from training.local import LocalTrainer, Task
 from training.models.config import ExtractorConfig
@@ -91,7 +91,7 @@ def plain(job: Job, workers: int, ended: list[float]) -> dict[str, torch.Tensor]
             name: torch.stack([update.weights[name] for update in updates]).mean(dim=0) for name in weights
         }
         model.load_state_dict(weights, strict=False)
-        evaluate(model, split.test, job.recipe.loss)
+        evaluate_classifier(model, split.test, job.recipe.loss)
         ended.append(time.monotonic())
     return weights
 
@@ -129,7 +129,7 @@ def flower(job: Job, workers: int, ended: list[float]) -> dict[str, torch.Tensor
 
     def after(round_: int, arrays: ArrayRecord) -> MetricRecord:
         model.load_state_dict(arrays.to_torch_state_dict(), strict=False)
-        loss, accuracy = evaluate(model, split.test, job.recipe.loss)
+        loss, accuracy = evaluate_classifier(model, split.test, job.recipe.loss)
         if round_ > 0:
             ended.append(time.monotonic())
         return MetricRecord({"loss": loss, "accuracy": accuracy})

@@ -63,7 +63,7 @@ class ChangeFeed:
             while True:
                 try:
                     await self._database.listen_for_changes(changed.put_nowait)
-                except Exception as error:  # noqa: BLE001 - as in `tried`
+                except Exception as error:  # noqa: BLE001 - as in `log_errors`
                     log.warning(
                         "no word of others' changes", again_in_s=CHANGES_POLL_S, **describe_error(error)
                     )
