@@ -9,13 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from client_sdk.effects import Request
 from client_sdk.environment import Environment
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.result import Result
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium, Stopped, nothing, unchanged
 from tests.support.machine import Machine
-from tests.support.stage import Stage, kind_of
+from tests.support.stage import Sent, Stage, kind_of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import MemberPhase, Ready
 from veilsum.protocol.messages import Certificate, ErasureRequest
@@ -215,7 +214,7 @@ def test_another_rounds_erasure_request_relabels_nothing(stage: Stage, tmp_path:
     view = consortium.operator.round(round_id)
     view = view.model_copy(update={"round": made_up, "state": "erasing", "ended": False})
 
-    def lie(_member: str, sent: Request, answer: httpx.Response) -> httpx.Response:
+    def lie(_member: str, sent: Sent, answer: httpx.Response) -> httpx.Response:
         if "/requests/" in sent.path:
             headers = {VERSION_HEADER: "3", STATE_HEADER: "erasing"}
             return httpx.Response(200, headers=headers, content=ErasureRequest(context).to_bytes())
