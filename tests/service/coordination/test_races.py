@@ -47,7 +47,7 @@ async def test_ends_uploads_and_audits_of_two_replicas_never_lock_each_other_out
     async with two(tmp_path / "data") as (one, other, both):
         logs = [each.app.state.audit for each in (one, other)]
         deeds = [Deed(1.0, f"member m-{index}", "test") for index in range(DEEDS)]
-        writing = [log.record(deed) for log in logs for deed in deeds]
+        writing = [log.record_deed(deed) for log in logs for deed in deeds]
         playing = asyncio.gather(*(ended(party, both) for party in parties))
         await asyncio.gather(*writing)
         for round_id in await playing:
@@ -55,6 +55,6 @@ async def test_ends_uploads_and_audits_of_two_replicas_never_lock_each_other_out
             await one.tidy(round_id)
         query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         assert await one.coordinator.database.read_value(query) == 0
-        page = await one.app.state.audit.page(0, 1000)
+        page = await one.app.state.audit.read_page(0, 1000)
         assert follow_entries(page.entries) == page.head.end
         assert [entry.action for entry in page.entries].count("test") == 2 * DEEDS
