@@ -97,7 +97,7 @@ class Store:
         return {cohort: held.phase.expiry_s for cohort, held in self.stored_phases()}
 
     def store_phase(self, cohort: bytes, phase: MemberPhase, round_id: str) -> None:
-        """Store a phase without its history, after which its messages may leave. Erase `load_unsent` if no upload needs it any more."""
+        """Store a phase without its history, after which its messages may leave. Erase what `load_unsent` returns once no upload needs it."""
         bare, history = phase.with_history(History()), self.ledger.load_history()
         content, stored = round_id.encode("ascii") + b"\n" + bare.to_bytes(), StoredPhase(bare, round_id)
         if (
@@ -148,7 +148,7 @@ class Store:
         return self._state / "results" / round_id
 
     def unexported_folders(self) -> tuple[Path, ...]:
-        """Return the folders of results that were not `mark_exported`."""
+        """Return the folders of results that `mark_exported` has not marked."""
         return tuple(
             sorted(
                 path for path in (self._state / "results").glob("*") if not (path / _EXPORTED_FILE).exists()

@@ -87,7 +87,7 @@ class Routes:
     def serve_published(
         self, path: str, *causes: Cause, guard: Guard = EVERYONE_GUARD, **options: Any
     ) -> Callable[[Endpoint], Endpoint]:
-        """Serve a document that `serve_published` answers with."""
+        """Serve a document that `answer_published` answers with."""
         answers: dict[int | str, dict[str, Any]] = {304: {"description": "If-None-Match names this version"}}
         return self("GET", path, guard, *causes, answers=answers, **options)
 

@@ -116,7 +116,7 @@ def report_errors(command: Command) -> Command:
 
 
 def at_coordinator(*, token: bool) -> Callable[[Command], Command]:
-    """Add `--url`, `--ca` and, with `token`, `--token` to a `report_errors` command. Its argument `connect` is bound to their values."""
+    """Add `--url`, `--ca` and, with `token`, `--token` to a command that `report_errors` wraps. Its argument `connect` is bound to their values."""
 
     def decorate_command(command: Command) -> Command:
         @wraps(command)
