@@ -115,7 +115,7 @@ def function_names(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
-def constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
+def module_constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
     """Yield the names and values of a module's constants, without type variables."""
     for node in tree.body:
         for target in getattr(node, "targets", [getattr(node, "target", None)]):

@@ -118,7 +118,7 @@ class StateDatabase:
         """Whether `create` finished here."""
         if not self.path.exists():
             return False
-        with self._translate_errors(), closing(self._connect(made=False)) as db:
+        with self._translate_errors(), closing(self._open_connection(made=False)) as db:
             return bool(db.execute("PRAGMA user_version").fetchone()[0])
 
     def create(self) -> None:
@@ -181,7 +181,7 @@ class StateDatabase:
         for folder in (self.path.parent, self._arrays):
             make_private(folder)
         self.path.touch(0o600)
-        with self._translate_errors(), closing(self._connect(made=False)) as db, db:
+        with self._translate_errors(), closing(self._open_connection(made=False)) as db, db:
             db.execute("BEGIN IMMEDIATE")
             for statement in _TABLES_SQL.split(";"):
                 db.execute(statement)
@@ -192,7 +192,7 @@ class StateDatabase:
     def open(self) -> None:
         """Keep a connection until `close`, instead of one for each transaction; remove arrays that a crash left."""
         with self._turn, self._translate_errors():
-            self._connection = self._connect()
+            self._connection = self._open_connection()
             make_private(self.path.parent)  # a copy may be open to others
             self._there = {path.name for path in self._arrays.iterdir() if _ARRAY_FILE.match(path.name)}
             self._remove_unnamed_arrays(self._connection)
@@ -211,7 +211,7 @@ class StateDatabase:
             if self._connection is not None:
                 yield self._connection
                 return
-            self._connection = self._connect(whole=whole)
+            self._connection = self._open_connection(whole=whole)
             try:
                 yield self._connection
             finally:
@@ -307,7 +307,7 @@ class StateDatabase:
 
     # Connections and errors
 
-    def _connect(self, *, made: bool = True, whole: bool = True) -> sqlite3.Connection:
+    def _open_connection(self, *, made: bool = True, whole: bool = True) -> sqlite3.Connection:
         if made and not self.path.exists():
             raise StateError(f"{self.path} is missing. {LOST_STATE_HELP}")
         # A flow's steps run in several threads, one at a time: `_turn`.

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks.house import constants, function_names, is_participle
+from benchmarks.house import function_names, is_participle, module_constants
 from veilsum.protocol.causes import Cause
 
 ROOT = Path(__file__).parents[1]
@@ -154,7 +154,7 @@ def test_a_constant_carries_its_subject() -> None:
     """A number or a text has at least two words, and no two modules give one name to different things."""
     homes = defaultdict[str, list[str]](list)
     for path in MODULES:
-        for name, value in constants(ast.parse(path.read_text("utf-8"))):
+        for name, value in module_constants(ast.parse(path.read_text("utf-8"))):
             where = f"{path.relative_to(ROOT)}: {name}"
             assert "_" in name.strip("_") or not isinstance(value, ast.Constant | ast.BinOp), where
             homes[name.strip("_")].append(where)

@@ -133,13 +133,13 @@ class _Keys(PyJWKClient):
         try:
             if self._trust.jwks is not None:
                 return json.loads(self._trust.jwks.read_text("utf-8"))
-            return self._discover()
+            return self._fetch_discovery()
         except (PyJWKClientError, OSError, ValueError) as error:
             # It is about the keys, and not about the token.
             self._failed_s = self._clock()
             raise PyJWKClientConnectionError(type(error).__name__) from error
 
-    def _discover(self) -> dict[str, Any]:
+    def _fetch_discovery(self) -> dict[str, Any]:
         """OpenID Connect Discovery 1.0, 4."""
         issuer = self._trust.issuer
         found = _fetch_json(issuer.rstrip("/") + "/.well-known/openid-configuration")

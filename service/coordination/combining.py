@@ -54,10 +54,10 @@ class Combinations:
         found = await in_blob_thread(stored_combinations, federation, self._blobs, self._records)
         numbers = await self._opening_numbers({part.round for record in found for part in record.parts})
 
-        def newest(record: CombinedRecord) -> tuple[int, str]:
+        def newest_round(record: CombinedRecord) -> tuple[int, str]:
             return max(numbers[part.round] for part in record.parts), record.combination
 
-        return sorted(found, key=newest, reverse=True)
+        return sorted(found, key=newest_round, reverse=True)
 
     async def _opening_numbers(self, names: Collection[str]) -> dict[str, int]:
         """Return rounds' places in storage, in the order of opening."""

@@ -114,29 +114,29 @@ class Database(ABC):
 
     def add_row(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
         """Insert a row unless its primary key or a unique key exists, and return whether it was inserted."""
-        return bool(connection.execute(self._insert_new(table), row).rowcount)
+        return bool(connection.execute(self._insert_statement(table), row).rowcount)
 
     def add_all(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> set[tuple[Any, ...]]:
         """Insert the rows that `add_row` would, and return their primary keys."""
-        return {tuple(row) for row in connection.execute(self._insert_new(table, returning=True), rows)}
+        return {tuple(row) for row in connection.execute(self._insert_statement(table, returning=True), rows)}
 
     def put_row(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
         """Insert a row, or replace the one with its primary key."""
-        connection.execute(self._upsert(table), row)
+        connection.execute(self._upsert_statement(table), row)
 
     # Statements are made once: to make one takes longer than to carry it out.
 
     @classmethod
     @cache
-    def _insert_new(cls, table: Table, *, returning: bool = False) -> Any:
+    def _insert_statement(cls, table: Table, *, returning: bool = False) -> Any:
         adding = cls.insert(table).on_conflict_do_nothing()
         return adding.returning(*table.primary_key.columns) if returning else adding
 
     @classmethod
     @cache
-    def _upsert(cls, table: Table) -> Any:
+    def _upsert_statement(cls, table: Table) -> Any:
         putting = cls.insert(table)
         new = {column.name: column for column in putting.excluded}
         return putting.on_conflict_do_update(index_elements=table.primary_key.columns, set_=new)

@@ -302,9 +302,8 @@ class Consortium:
         if path.endswith("/answers"):
             method, path = "GET", path.replace("/answers", f"/requests/{member}")
         client = self.stage.server.signing(member, Identity.load(self.folder / member).key)
-        asking = partial(
-            client.request, method, path, content=sent.body, headers={"content-type": OCTETS_TYPE}
-        )
+        headers = {"content-type": OCTETS_TYPE}
+        asking = partial(client.request, method, path, content=sent.body, headers=headers)
         answer = self.stage.portal.call(asking)
         content = answer.content.replace(other.encode(), round_id.encode())
         return httpx.Response(answer.status_code, headers=answer.headers, content=content)
@@ -402,9 +401,8 @@ class Consortium:
             return False
         kind, name = effect.path.split("/")[2:4]
         here = self.stage.server.coordinator
-        watch = (
-            here.runs.watch_of(name) if kind == "federations" else getattr(here.catalogue, kind)[name].watch
-        )
+        things = None if kind == "federations" else getattr(here.catalogue, kind)
+        watch = here.runs.watch_of(name) if things is None else things[name].watch
         return watch._urgent.version() <= int(effect.params["after"])
 
     def alone(self, flow: Flow[T]) -> T:
@@ -574,9 +572,8 @@ class Consortium:
 
         for each in self.sent[member]:
             path = re.sub("[0-9a-f]{64}|[0-9a-f]{16}", known, each.path.replace(member, "<me>"))
-            if not POLLED.fullmatch(path):
-                kept.append((each.method, path, each.kind, each.length, each.headers))
-        return kept
+            kept.append((each.method, path, each.kind, each.length, each.headers))
+        return [request for request in kept if not POLLED.fullmatch(request[1])]
 
     def ledger(self, member: str) -> tuple[Run, ...]:
         with self.sdk(member) as found:
@@ -618,9 +615,8 @@ class Tap(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         made, sent = self.consortium, Sent.of(request)
-        member = RequestSignature.parse(
-            *map(request.headers.get, (SIGNATURE_INPUT_HEADER, SIGNATURE_HEADER))
-        ).keyid
+        signed = map(request.headers.get, (SIGNATURE_INPUT_HEADER, SIGNATURE_HEADER))
+        member = RequestSignature.parse(*signed).keyid
         if made.over.is_set():
             raise Stopped
         made.on_request(member, sent, "before")

@@ -287,7 +287,7 @@ def parse_change(text: str) -> dict[str, Any]:
 
 def merge_tables(*changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge tables; later ones override earlier ones."""
-    return reduce(_override, changes, {})
+    return reduce(_merge_tables, changes, {})
 
 
 def _merge_variants(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def _merge_variants(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         data = own.get("data")
         if isinstance(data, Mapping) and "name" in data:
             result.pop("data", None)
-        result = _override(result, own)
+        result = _merge_tables(result, own)
         after = [] if "scale" in own else [*after, name]
     if after and "scale" in result:
         result["scale"] = f"{result['scale']}, except what {' and '.join(after)} may change"
@@ -323,7 +323,7 @@ def _read_layers(name: str | Path, below: tuple[str, ...] = ()) -> tuple[dict[st
         raise ConfigError(f"{name} extends itself: {' → '.join((*below, parent))}")
     beside = Path(name).parent / parent if str(parent).endswith(".toml") else parent
     base, inherited = _read_layers(beside, (*below, parent))
-    return _override(base, table), _override(inherited, own_variants)
+    return _merge_tables(base, table), _merge_tables(inherited, own_variants)
 
 
 def _read_table(name: str | Path) -> dict[str, Any]:
@@ -349,12 +349,12 @@ def _shipped_files() -> dict[str, Traversable]:
     return {each.name.removesuffix(".toml"): each for each in found}
 
 
-def _override(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
         mine = result.get(key)
         if isinstance(value, Mapping) and isinstance(mine, Mapping) and key not in _CHOICE_KEYS:
-            result[key] = _override(mine, value)
+            result[key] = _merge_tables(mine, value)
         else:
             result[key] = value
     return result

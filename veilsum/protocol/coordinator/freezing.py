@@ -108,17 +108,17 @@ class Freezing(Delivering):
             fault = PeerFault(
                 _cause_named(refusal.cause), f"{refusal.member} refused to sign", [refusal.member]
             )
-            return Voiding.begin(self.setting, fault, spent=self._voters)
+            return Voiding.begin(self.setting, fault, spent=self._voting_members)
         missing = f"{len(self.votes)} votes, the threshold is {self.attempt.quorum.threshold}"
         fault = PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for())
-        return Voiding.begin(self.setting, fault, spent=self._voters)
+        return Voiding.begin(self.setting, fault, spent=self._voting_members)
 
     def give_up(self, fault: PeerFault) -> CoordinatorPhase:
         """Void the attempt, by votes of the decryptors that have not signed the survivors."""
-        return Voiding.begin(self.setting, fault, spent=self._voters)
+        return Voiding.begin(self.setting, fault, spent=self._voting_members)
 
     @property
-    def _voters(self) -> frozenset[str]:
+    def _voting_members(self) -> frozenset[str]:
         return frozenset(self.votes)
 
     handlers: ClassVar = {Receipt: Delivering.take_receipt, Vote: _on_vote, Refusal: _on_refusal}
