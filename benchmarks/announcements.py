@@ -82,7 +82,7 @@ def opened(members: int) -> Attempt:
     manifest = enrolling.with_cards(KeyCard.from_bytes(card.to_bytes()) for card in cards).make_manifest()
     terms = Terms(
         step=SUM_STEP,
-        indicator=NO_CONTEXT,
+        count=NO_CONTEXT,
         withheld=(),
         evicted=(),
         material=NO_CONTEXT,

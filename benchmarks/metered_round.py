@@ -220,7 +220,7 @@ class Round:
             self._tell(member, shown, "enrol")
         terms = Terms(
             step=SUM_STEP,
-            indicator=NO_CONTEXT,
+            count=NO_CONTEXT,
             withheld=(),
             evicted=(),
             material=NO_CONTEXT,

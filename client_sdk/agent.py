@@ -319,7 +319,7 @@ class Agent:
             return outcome
         run = self._feed.runs.get(outcome.cohort.hex())
         if run is not None and run.repeats is not None:
-            # An indicator was repeated: the sum follows in a cohort over fresh records, unless it was certified before.
+            # A count was repeated: the sum follows in a cohort over fresh records, unless it was certified before.
             self._passed.add(run.cohort)
             fresh = (run.name, run.period, None)
             self._ended = self._once and not any(

@@ -77,22 +77,22 @@ class ShownKind(Enum):
 
 
 @dataclass(frozen=True)
-class CountedIndicator:
-    """The end of an indicator round: this member has counted it, and the run goes on in the same cohort."""
+class CountedStep:
+    """The end of a count round: this member has counted it, and the run goes on in the same cohort."""
 
     cohort: bytes
 
 
 _STATES_BY_REASON = {NO_REASON: "failed", ERASED_REASON: "erased", LOST_REASON: "lost"}
 """The state of a round without a result, by the reason of its closing; any other reason is a VOID."""
-Turn: TypeAlias = Asked | Result | CountedIndicator
+Turn: TypeAlias = Asked | Result | CountedStep
 """What a member is shown next, or the round's outcome."""
 
 
 def contribute_to_round(session: Session, round_id: str) -> Flow[Result]:
     """Take part in a round until it ends. Resumes a round that was begun, and verifies a finished one again.
 
-    After an indicator round, it waits for the cohort's next round and takes part in that.
+    After a count round, it waits for the cohort's next round and takes part in that.
 
     Args:
         session: the member.
@@ -103,14 +103,14 @@ def contribute_to_round(session: Session, round_id: str) -> Flow[Result]:
         PeerFault: the coordinator broke a rule, or the policy refuses the round.
         ClientError: not enrolled, state damaged, or coordinator unreachable.
     """
-    while isinstance(outcome := (yield from run_round(session, round_id)), CountedIndicator):
+    while isinstance(outcome := (yield from run_round(session, round_id)), CountedStep):
         round_id = yield from _following_round(session, outcome.cohort, round_id)
     return outcome
 
 
 def run_round(
     session: Session, round_id: str, shown: tuple[bytes, Asked] | None = None
-) -> Flow[Result | CountedIndicator]:
+) -> Flow[Result | CountedStep]:
     """Take part in one round, from whatever point this member has reached. Raises as `contribute_to_round`.
 
     Args:
@@ -184,12 +184,12 @@ def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
                 other.erase_ended(view.state)
 
 
-def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
-    """Return why no sum can follow an indicator that this member has counted, so that the run is over; None if it can."""
-    counted = session.store.ledger.load_history().count_of(indicator.context)
+def too_few_rows(session: Session, count: Attempt) -> PeerFault | None:
+    """Return why no sum can follow a count that this member has counted, so that the run is over; None if it can."""
+    counted = session.store.ledger.load_history().count_of(count.context)
     assert counted is not None
     try:
-        check_enough_rows(indicator.question, counted.holders)
+        check_enough_rows(count.question, counted.holders)
     except PeerFault as fault:
         return fault
     return None
@@ -435,21 +435,21 @@ class Conversation:
         raise NoResult(self.round_id, asked.state, fault_in(view))
 
     def conclude(self, _asked: Asked) -> Flow[Turn]:
-        """Count an indicator, or collect the result."""
+        """Count a count, or collect the result."""
         attempt = self.kept_evidence.attempt
-        if not attempt.spec.indicator:
+        if not attempt.spec.is_disclosed:
             return (yield from self._collect_result())
         if self._is_uncounted(attempt.context):
-            yield from self._count_indicator()
+            yield from self._recount_step()
             self.erase_shares()
         if self.session.store.ledger.load_history().count_of(attempt.context) is None:
             raise PeerFault(
-                Cause.INDICATOR_MISMATCH,
-                f"this member went on without counting indicator {self.round_id}: its sum goes on without this member",
+                Cause.COUNT_MISMATCH,
+                f"this member went on without counting count {self.round_id}: its sum goes on without this member",
             )
         if (fault := too_few_rows(self.session, attempt)) is not None:
             raise NoResult(self.round_id, "counted", fault)
-        return CountedIndicator(self.cohort)
+        return CountedStep(self.cohort)
 
     def erase_shares(self) -> None:
         """Erase the shares of a round that is over."""
@@ -475,8 +475,8 @@ class Conversation:
         self._check_round(opening)
         self._check_time(opening)
         yield from self.session.learn_endings(opening.links)
-        if self._is_uncounted(opening.terms.indicator):
-            yield from self._count_indicator()
+        if self._is_uncounted(opening.terms.count):
+            yield from self._recount_step()
         before = self.phase
         opened, _ = before.receive(opening, self.session.key, self.session.environment.now_s())
         assert isinstance(opened, Opened)
@@ -572,17 +572,17 @@ class Conversation:
     # Counting and collecting
 
     def _is_uncounted(self, context: bytes) -> bool:
-        """Whether this member closed the indicator of a context, and can still count it."""
+        """Whether this member closed the count of a context, and can still count it."""
         phase = self.phase
         return (
             isinstance(phase, Closed)
             and phase.attempt.context == context
-            and phase.attempt.spec.indicator
+            and phase.attempt.spec.is_disclosed
             and phase.history.count_of(context) is None
         )
 
-    def _count_indicator(self) -> Flow[None]:
-        """Fetch the indicator's disclosure and recount it, after the proofs against evicted members.
+    def _recount_step(self) -> Flow[None]:
+        """Fetch the count's disclosure and recount it, after the proofs against evicted members.
 
         Raises:
             PeerFault: disclosure-invalid or eviction-invalid if the coordinator does not show what members sent.

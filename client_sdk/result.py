@@ -228,7 +228,7 @@ class Result(PublishedHead):
 
     def check_counts(self, history: History) -> None:
         """Compare the record's counts with this member's own (result-mismatch)."""
-        counted = history.count_of(self.evidence.opening.terms.indicator)
+        counted = history.count_of(self.evidence.opening.terms.count)
         if counted is not None and counted.holders != self.record.holders:
             raise mismatch_fault("the record's counts differ from this member's own")
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def verify_result(result: "Result") -> None:
     """Check a result whose evidence holds (`Evidence.verify`), in this order.
 
-    1. the certificate is not VOID, and the step is not an indicator (result-mismatch);
+    1. the certificate is not VOID, and the step is not a count (result-mismatch);
     2. the coordinator's signature on the record (bad-signature);
     3. each field of the record, and its survivors, against the evidence (result-mismatch);
     4. dropped members are those that the record's disputes dropped, and none of them survives (result-mismatch);
@@ -55,8 +55,8 @@ def verify_result(result: "Result") -> None:
     evidence, record, spec = result.evidence, result.record, result.spec
     if result.certificate.is_void:
         raise mismatch_fault("the certificate says that the attempt ended without a sum")
-    if spec.indicator:
-        raise mismatch_fault("an indicator has no result")
+    if spec.is_disclosed:
+        raise mismatch_fault("a count has no result")
     verify_record(record, evidence.roster.coordinator)
     _check_fields(result)
     _check_dropped(result)
@@ -121,9 +121,9 @@ def _check_evicted(result: "Result") -> None:
 
 def _check_withheld(result: "Result") -> None:
     terms, question, holders = result.evidence.opening.terms, result.spec.question, result.record.holders
-    if len(holders) != (0 if terms.indicator == NO_CONTEXT else len(question.classes)):
+    if len(holders) != (0 if terms.count == NO_CONTEXT else len(question.classes)):
         raise mismatch_fault(
-            "the record must give one count for each class if the terms name an indicator, and else none"
+            "the record must give one count for each class if the terms name a count, and else none"
         )
     if withheld_classes(question, holders) != terms.withheld:
         raise mismatch_fault("the classes withheld do not follow from the counts")

@@ -52,7 +52,7 @@ SURVIVED = (
     "erasure abuse",
     "study abuse",
     "repeat abuse",
-    "indicator abuse",
+    "count abuse",
     "transcripts doctored",
     "records doctored",
 )

@@ -154,7 +154,7 @@ def miscounted() -> object:
 
 
 def beyond_the_margin() -> object:
-    """The sum leaves out a member that the indicator counted, although the margin is zero."""
+    """The sum leaves out a member that the count counted, although the margin is zero."""
     federation = Federation(5, margin=0)
     federation.run_round({member: np.ones(4, np.int64) for member in federation.ids})
     federation.disclose()
@@ -315,8 +315,8 @@ def attacks() -> list[Attack]:
     add("too few uploads that are whole", "§4.4", "partial upload counted", Cause.SURVIVORS_TOO_FEW, partial, "member-0", "member-1")
     add("a packed chunk cut short", "§10", "truncated or extra chunk", Cause.CHUNK_MISMATCH, unpacked(lambda data: data[:-1]), VICTIM)
     add("a packed chunk with a byte more", "§10", "left-over bytes", Cause.CHUNK_MISMATCH, unpacked(lambda data: data + b"\0"), VICTIM)
-    add("more holders of a class than members", "§8.2", "indicator abuse", Cause.DISCLOSURE_INVALID, miscounted)
-    add("fewer of the indicator round than the margin allows", "§4.6.7", "indicator abuse", Cause.INDICATOR_MISMATCH, beyond_the_margin)
+    add("more holders of a class than members", "§8.2", "count abuse", Cause.DISCLOSURE_INVALID, miscounted)
+    add("fewer of the count round than the margin allows", "§4.6.7", "count abuse", Cause.COUNT_MISMATCH, beyond_the_margin)
     add("a victim whose neighbours are all named as dropped", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated)
     add("all neighbours of the victim named as dropped, of 1,000", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated_in_a_crowd)
     add("a card left out until the draw suits", "§5", "grinding", Cause.WEAK_PARAMETERS, ground)

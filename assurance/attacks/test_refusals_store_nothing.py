@@ -90,7 +90,7 @@ def receiver_of(row: Row) -> str:
 
 BYTES = tuple(row for row in ROWS if kind_of(row) == "bytes")
 WALKS = sorted({(row["round"], row["to"]) for row in ROWS if row.get("to", "coordinator") != "coordinator"})
-WALK_OF_BYTES = ("indicator", "member-0")
+WALK_OF_BYTES = ("count", "member-0")
 """The walk that shows `BYTES` too, in each phase."""
 
 
@@ -177,7 +177,7 @@ def ways_of(walking: RecordedMember, row: Row) -> Iterator[Way]:
         yield f"{name}, of a formed cohort", partial(walking.enrol, data, "formed"), reason
     elif form is Opening:
         yield from ways_of_opening(walking, name, data, reason)
-    elif form is Disclosure and walking.attempt.spec.indicator:
+    elif form is Disclosure and walking.attempt.spec.is_disclosed:
         yield f"{name}, fetched", partial(walking.take_part, "done", {"disclosure": data}), reason
     else:
         erased = walking.conversation(walking.round_id).standing is MemberStanding.LEFT

@@ -216,21 +216,23 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Stage, tmp_pat
         rows, labels = np.random.default_rng(3).standard_normal((40, DIM)), np.arange(40) % 2
         made.given = {member: Records(rows, labels, range(40)) for member in made.ids}
         colluder, bits = made.ids[4], [1, 1]
-        made.lie = lambda member, spec, own: np.array(bits) if spec.indicator and member == colluder else own
+        made.lie = lambda member, spec, own: (
+            np.array(bits) if spec.is_disclosed and member == colluder else own
+        )
         made.play()
         assert (made.refusals(), made.last.spec.withheld) == (set(), ())
-        indicator, certified = (link.context.hex() for link in made.links())
+        count, certified = (link.context.hex() for link in made.links())
         bits[0] = 0
-        with hostile(made, "indicator"):
+        with hostile(made, "count"):
             made.play()
         assert (made.refusals(), made.kinds()) == ({Cause.ALREADY_SUMMED}, {"KeyCard"})
         assert made.come_back().state == "erased"
-        # The indicator is repeated over the same members, and no other sum may rest on its new counts.
-        made.play("p1", indicator)
-        assert (made.operator.round(indicator[:16]).holders, made.last.holders) == ((5, 5), (4, 5))
-        with hostile(made, indicator=bytes.fromhex(made.last.context), withheld=(0,)):
+        # The count is repeated over the same members, and no other sum may rest on its new counts.
+        made.play("p1", count)
+        assert (made.operator.round(count[:16]).holders, made.last.holders) == ((5, 5), (4, 5))
+        with hostile(made, count=bytes.fromhex(made.last.context), withheld=(0,)):
             made.play("p1", certified)
-        assert (made.refusals(), made.kinds()) == ({Cause.INDICATOR_MISMATCH}, {"KeyCard"})
+        assert (made.refusals(), made.kinds()) == ({Cause.COUNT_MISMATCH}, {"KeyCard"})
         assert len(made.sums()) == 1
 
 

@@ -194,16 +194,16 @@ def openings() -> list[Attack]:
     add("the first step with material", "§4.3.6", MODEL, Cause.TERMS_REFUSED, terms(step="mean"), "coordinator")
     add("the second step before the first", "§4.3.6", TERMS, Cause.TERMS_REFUSED, terms(step="sum", material=OTHER), "coordinator", attempt=0)
     add("the first step again", "§4.3.7", "overlapping rounds, three rounds", Cause.ALREADY_SUMMED, terms(step="mean", material=bytes(32)), "coordinator")
-    add("an indicator of a study that has none", "§4.3.6", "indicator abuse", Cause.TERMS_REFUSED, terms(indicator=OTHER), "coordinator")
-    add("classes withheld without an indicator", "§8.3", "indicator abuse", Cause.TERMS_REFUSED, terms(withheld=(1,)))
-    main = {"round": "indicator", "attempt": 1}
-    add("a rare class that is not withheld", "§8.3", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=()), "coordinator", **main)
-    add("somebody named evicted whom the indicator round counted", "§8.2", "indicator abuse", Cause.INDICATOR_MISMATCH,
+    add("a count of a study that has none", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(count=OTHER), "coordinator")
+    add("classes withheld without a count", "§8.3", "count abuse", Cause.TERMS_REFUSED, terms(withheld=(1,)))
+    main = {"round": "count", "attempt": 1}
+    add("a rare class that is not withheld", "§8.3", "count abuse", Cause.COUNT_MISMATCH, terms(withheld=()), "coordinator", **main)
+    add("somebody named evicted whom the count round counted", "§8.2", "count abuse", Cause.COUNT_MISMATCH,
         terms(evicted=("member-0",)), "coordinator", **main)
-    add("a class withheld that nobody counted", "§8.2", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=(0, 1, 4)), "coordinator", **main)
-    add("no indicator where the study withholds", "§4.3.6", "indicator abuse", Cause.TERMS_REFUSED, terms(indicator=bytes(32), withheld=()), "coordinator", **main)
-    add("an indicator that nobody certified", "§4.3.6", "indicator abuse", Cause.TERMS_REFUSED, terms(indicator=OTHER), "coordinator", **main)
-    add("the indicator again", "§4.3.7", "indicator abuse", Cause.ALREADY_SUMMED, terms(step="indicator", indicator=bytes(32), withheld=()), "coordinator", **main)
+    add("a class withheld that nobody counted", "§8.2", "count abuse", Cause.COUNT_MISMATCH, terms(withheld=(0, 1, 4)), "coordinator", **main)
+    add("no count where the study withholds", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(count=bytes(32), withheld=()), "coordinator", **main)
+    add("a count that nobody certified", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(count=OTHER), "coordinator", **main)
+    add("the count again", "§4.3.7", "count abuse", Cause.ALREADY_SUMMED, terms(step="count", count=bytes(32), withheld=()), "coordinator", **main)
     add("another opening before the last one has ended", "§4.3", "two attempts, two sets", Cause.WRONG_SEQUENCE,
         signed(attempt=1), "coordinator", after=True)
     return c.attacks
@@ -277,13 +277,13 @@ def proposals() -> list[Attack]:
         headers(lambda h, f: [*h[:4], forged(h[4], f, "member-5", salt=OTHER)]))
     add("survivors before any box was shown", "§4.6", split, Cause.WRONG_PHASE,
         lambda _, f: f.said(Freeze, "coordinator", "member-1"), form=Deliveries)
-    rests = {"round": "indicator", "attempt": 1}
+    rests = {"round": "count", "attempt": 1}
     add("a set shown where the attempt rests on none", "§4.6.3", "repeat abuse", Cause.MALFORMED,
         lambda m, _: replace(m, earlier=(SurvivorSet((Survivor("member-1", OTHER),)),)))
-    add("the indicator's set left out", "§4.6.3", "indicator abuse", Cause.MALFORMED, lambda m, _: replace(m, earlier=()), **rests)
-    add("the indicator's set without a member", "§4.6.3", "indicator abuse", Cause.INDICATOR_MISMATCH,
+    add("the count's set left out", "§4.6.3", "count abuse", Cause.MALFORMED, lambda m, _: replace(m, earlier=()), **rests)
+    add("the count's set without a member", "§4.6.3", "count abuse", Cause.COUNT_MISMATCH,
         lambda m, _: replace(m, earlier=(SurvivorSet(m.earlier[0].survivors[1:]),)), **rests)
-    add("this attempt's set as the indicator's", "§4.6.3", "indicator abuse", Cause.INDICATOR_MISMATCH,
+    add("this attempt's set as the count's", "§4.6.3", "count abuse", Cause.COUNT_MISMATCH,
         lambda m, _: replace(m, earlier=(SurvivorSet(tuple(map(Survivor.from_header, m.headers))),)), **rests)
     add("another set, after the vote", "§4.6", split, Cause.ALREADY_VOTED, headers(lambda h, _: h[1:]), after=True)
     add("VOID after a vote on survivors", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
@@ -339,7 +339,7 @@ def certificates() -> list[Attack]:
     add("survivors and a reason for VOID", "§3", "both secrets of one member", Cause.MALFORMED, lambda m, _: patched(m, b"\x04none", b"\x04nope"))
     add("a certificate of the first round in the second", "§4.6", REPLAY, Cause.WRONG_CONTEXT,
         lambda _, f: f.said(Certificate, "coordinator", "member-1", attempt=0), "coordinator", attempt=1)
-    add("disclosure of a round that is none of the indicator", "§8.2", "indicator abuse", Cause.WRONG_PHASE,
+    add("disclosure of a round that is none of the count", "§8.2", "count abuse", Cause.WRONG_PHASE,
         lambda m, _: Disclosure(m.context, ()), after=True)
     add("another opening in the place of the certificate", "§4.3", REPLAY, Cause.WRONG_SEQUENCE,
         lambda _, f: f.again(f.said(Opening, "coordinator", "member-1"), "coordinator", sequence=1), "coordinator")
@@ -403,12 +403,12 @@ def losses() -> list[Attack]:
 
 
 def disclosures() -> list[Attack]:
-    add = (c := Chapter("coordinator", VICTIM, Disclosure, "indicator")).add
+    add = (c := Chapter("coordinator", VICTIM, Disclosure, "count")).add
 
     def entry(**changes: Any) -> Any:
         return lambda m, _: replace(m, entries=(replace(m.entries[0], **changes), *m.entries[1:]))
 
-    def add_false(name: str, make: Any, survives: str = "indicator abuse") -> None:
+    def add_false(name: str, make: Any, survives: str = "count abuse") -> None:
         add(name, "§8.2", survives, Cause.DISCLOSURE_INVALID, make, "coordinator")
 
     add("a disclosure of another context", "§9", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")

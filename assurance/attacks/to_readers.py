@@ -60,9 +60,9 @@ DOCTORED: tuple[tuple[str, str, int, Callable[[Json], Json]], ...] = (
     ("with somebody evicted who is not proved false", "complete", 0, changed(evicted=["member-1"])),
     ("that keeps who was proved false", "evicted", 0, changed(evicted=[])),
     ("that withholds what the terms do not", "complete", 0, changed(withheld=[1])),
-    ("that publishes what the terms withhold", "indicator", 1, changed(withheld=[])),
-    ("without counts", "indicator", 1, changed(holders=[])),
-    ("of counts that leave other classes below the floor", "indicator", 1, changed(holders=[4, 4, 4, 4, 4])),
+    ("that publishes what the terms withhold", "count", 1, changed(withheld=[])),
+    ("without counts", "count", 1, changed(holders=[])),
+    ("of counts that leave other classes below the floor", "count", 1, changed(holders=[4, 4, 4, 4, 4])),
     ("of an exact sum of a noisy study", "complete", 0, changed(noise=None)),
     ("of more rows than the study admits", "evicted", 0, changed(rows=10**12)),
 )  # fmt: skip

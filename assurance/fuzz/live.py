@@ -103,9 +103,9 @@ class Watched(Federation):
         super().__init__(**values)
 
     def attempt_once(self) -> Outcome:
-        """Run one attempt with vectors of its own; disclose it if it is an indicator."""
+        """Run one attempt with vectors of its own; disclose it if it is a count."""
         outcome = self.run_round()
-        if isinstance(outcome.phase, Recovered) and outcome.phase.attempt.spec.indicator:
+        if isinstance(outcome.phase, Recovered) and outcome.phase.attempt.spec.is_disclosed:
             self.disclose()
         return outcome
 

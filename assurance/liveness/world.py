@@ -166,7 +166,7 @@ class World:
             async with self.operator.lock:
                 self.operator.kill()
             links = self.client.chain(self.federation).links
-            if all(link.reason != NO_REASON for link in links):  # an indicator may have spent the records
+            if all(link.reason != NO_REASON for link in links):  # a count may have spent the records
                 await self._give_up()
             self._run()
 

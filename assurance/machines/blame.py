@@ -12,7 +12,7 @@ from veilsum.protocol.replay import COORDINATOR_PARTY, replay_transcript
 
 DISPUTES = {Cause.EDGE_DISAGREEMENT, Cause.BOX_REFUSED}
 """Causes that name two parties. One is false, and nobody can tell which."""
-ABSENCE = {Cause.QUORUM_LOST, Cause.SURVIVORS_TOO_FEW, Cause.INDICATOR_MISMATCH}
+ABSENCE = {Cause.QUORUM_LOST, Cause.SURVIVORS_TOO_FEW, Cause.COUNT_MISMATCH}
 """Causes that name members that didn't answer, which is not a wrong."""
 
 

@@ -47,7 +47,7 @@ REASONS = ("survivors-too-few", "cancelled")
 def prologue(shape: Shape, liars: frozenset[str], stage: int, kind: int) -> World:
     """Play honestly up to a stage: nothing, uploads, receipts, votes, a round, or a second opening.
 
-    The later stages: two open cohorts of one study and period without uploads; a certified sum of the plain study; a certified indicator;
+    The later stages: two open cohorts of one study and period without uploads; a certified sum of the plain study; a certified count;
     a sum that is being repeated under another extractor. `kind` is how the colluders deal their first uploads.
     """
     world = World(shape, liars, kind)
@@ -181,7 +181,7 @@ class Hostile(RuleBasedStateMachine):
         rests=st.sampled_from((0, 0, 0, 1, 2, 3)),
     )
     def open(self, cohort: int, which: int, step: int, rests: int) -> None:
-        """Open another attempt, with any history that the coordinator can show, at any step, resting on any indicator."""
+        """Open another attempt, with any history that the coordinator can show, at any step, resting on any count."""
         world = self.world
         if world.cohorts and len(world.scenes) < SCENES_MAX:
             chain = world.chains[-1 - which % len(world.chains)]
@@ -220,7 +220,7 @@ class Hostile(RuleBasedStateMachine):
 
     @rule(who=MOSTLY_ALL, cohort=st.integers(0, 5))
     def recount(self, who: int, cohort: int) -> None:
-        """Disclose an indicator to members."""
+        """Disclose a count to members."""
         for member in self._some(who):
             self.world.recount(member, self._cohort(cohort))
 

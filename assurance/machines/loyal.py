@@ -18,7 +18,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, Enrolled, Opened, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_CONTEXT, Message, Opening, parse_message
-from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP
+from veilsum.protocol.study import COUNT_STEP, SUM_STEP
 
 PASSES_MAX = 12
 """More than the number of requests that an attempt makes to a member."""
@@ -68,15 +68,15 @@ class Rounds(Federation):
         """Remember how the last attempt ended, for members that missed it."""
         assert self.ending is not None
         shown: tuple[Message, ...] = ()
-        if isinstance(self.phase, Recovered) and self.phase.attempt.spec.indicator:
+        if isinstance(self.phase, Recovered) and self.phase.attempt.spec.is_disclosed:
             disclosure = disclose_vectors(self.phase, lambda member, index: self.spool[member, index])
             shown = tuple(filter(None, (self.phase.evictions, disclosure)))
         self.endings[context] = (self.ending, *shown)
 
     def vectors(self, step: str | None = None) -> dict[str, Vector]:
-        """Make vectors; in an indicator every member holds every class, so that the sum has something to publish."""
+        """Make vectors; in a count every member holds every class, so that the sum has something to publish."""
         vectors = super().vectors(step)
-        if (step or self.next_step()) == INDICATOR_STEP:
+        if (step or self.next_step()) == COUNT_STEP:
             return {member: np.ones_like(vector) for member, vector in vectors.items()}
         return vectors
 
@@ -96,7 +96,7 @@ class Rounds(Federation):
             return False
         last = self.links[-1]
         refused = (last.cohort, last.step) == (self.manifest.cohort, SUM_STEP)
-        return refused or self.terms().indicator == NO_CONTEXT
+        return refused or self.terms().count == NO_CONTEXT
 
 
 @cache

@@ -42,7 +42,7 @@ from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, MAX_AT
 from veilsum.protocol.opening_rules import earlier_context, link_of
 from veilsum.protocol.sealing import unseal_box
 from veilsum.protocol.shelf import Trees
-from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP, read_content, withheld_classes
+from veilsum.protocol.study import COUNT_STEP, SUM_STEP, read_content, withheld_classes
 
 LIFE_S = 10_000
 COHORTS_MAX = 6
@@ -194,7 +194,7 @@ class World(Mutable):
             cohort: its number.
             chain: the history to show.
             step: 0 for the next step; otherwise another step of the study.
-            rests: 0 for the right indicator; otherwise another attempt and other classes.
+            rests: 0 for the right count; otherwise another attempt and other classes.
         """
         formed = self.cohorts[cohort]
         opening = Opening.make_signed(
@@ -231,13 +231,13 @@ class World(Mutable):
         repeated = link_of(chain, formed.manifest.repeats)
         if repeated is not None and not step:
             return replace(self.ghost.attempts[repeated.context].terms, latest_end_s=self.now_s + LIFE_S)
-        values: dict[str, Any] = {"indicator": NO_CONTEXT, "withheld": (), "evicted": ()}
+        values: dict[str, Any] = {"count": NO_CONTEXT, "withheld": (), "evicted": ()}
         if chosen == SUM_STEP and question.withhold is not None:
-            counted = [link.context for link in done if link.step == INDICATOR_STEP]
-            values["indicator"] = next(iter(counted), bytes([7] * 32))
+            counted = [link.context for link in done if link.step == COUNT_STEP]
+            values["count"] = next(iter(counted), bytes([7] * 32))
             if rests and chain:
-                values["indicator"] = chain[-1 - rests % len(chain)].context
-            counts = [disk.history.count_of(values["indicator"]) for disk in self.disks.values()]
+                values["count"] = chain[-1 - rests % len(chain)].context
+            counts = [disk.history.count_of(values["count"]) for disk in self.disks.values()]
             for count in filter(None, counts):
                 values["withheld"], values["evicted"] = (
                     withheld_classes(question, count.holders),
@@ -449,15 +449,15 @@ class World(Mutable):
         self.release(member, replies)
 
     def recount(self, member: str, cohort: int) -> None:
-        """Let a member recount an indicator whose sum is readable; it gets the true counts."""
+        """Let a member recount a count whose sum is readable; it gets the true counts."""
         phase = self.disks[member].stored[cohort].phase if cohort in self.disks[member].stored else None
         if not isinstance(phase, Closed) or phase.attempt.context not in self.ghost.sums:
             return
-        if phase.attempt.spec.indicator and not phase.certificate.is_void:
+        if phase.attempt.spec.is_disclosed and not phase.certificate.is_void:
             holders = (len(phase.staying_survivors),) * CLASSES  # every member holds every class
             evicted = tuple(dealer.member for dealer in phase.evicted)
             counted = Counted(phase.attempt.context, holders, phase.staying_survivors, evicted)
-            self.ghost.reached["indicator recounted"] += 1
+            self.ghost.reached["count recounted"] += 1
             self.disks[member].hold(cohort, phase.with_history(phase.history.with_count(counted)))
 
     def give_up(self, member: str, number: int) -> None:

@@ -76,7 +76,7 @@ class Coordinator(Party):
         self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.known.links, terms))
         vars(self).update(uploads={}, chunks={}, receipts={}, votes={}, proofs={}, reports={}, evicted=(), survivors=())
         vars(self).update(asked=b"", shares=defaultdict(dict))  # dealer and index → holder → share
-        before = terms.indicator if self.fresh else self.run[3]
+        before = terms.count if self.fresh else self.run[3]
         self.earlier = tuple(M.SurvivorSet(each[1]) for at, each in self.known.certified.items() if at == before)
         return encode(self.opening)
 
@@ -158,7 +158,7 @@ class Coordinator(Party):
         parties = {each for pair in (*conflicts, *complaints) for each in pair}
         vouched = tuple(survivor(self.uploads[v].header) for v in whole if clean[v] >= t)
         staying = vouched
-        if self.fresh and self.earlier:  # under an indicator: members that it counted
+        if self.fresh and self.earlier:  # under a count: members that it counted
             counted = {each.member for each in self.earlier[0].survivors} - {*self.terms.evicted}
             staying = tuple(each for each in vouched if each.member in counted)
         try:
@@ -258,8 +258,8 @@ class Coordinator(Party):
         return encode(M.Evictions(self.context, tuple(proofs[v] for v in self.evicted)))
 
     def disclose(self) -> bytes:
-        """Return the parts of an indicator's sum (§8.2). For any other step this would reveal every vector."""
-        demand(self.terms.step == "indicator", "wrong-phase")
+        """Return the parts of a count's sum (§8.2). For any other step this would reveal every vector."""
+        demand(self.terms.step == "count", "wrong-phase")
         return encode(M.Disclosure(self.context, self.entries))
 
     def seal(self, entries: Any) -> Any:  # the signature of a transcript (§11)

@@ -83,7 +83,7 @@ class Known(SimpleNamespace):
         self.joined: set[bytes] = set()  # contexts that it uploaded to, sent a receipt or a vote in, or erased
         self.ends: dict[bytes, Any] = {}  # context → its link
         self.certified: dict[bytes, Any] = {}  # context → its link, should it count, its survivors, study and terms
-        self.counted: dict[bytes, Any] = {}  # indicator's context → members counted, members evicted, counts
+        self.counted: dict[bytes, Any] = {}  # count's context → members counted, members evicted, counts
 
 
 class Party(SimpleNamespace):
@@ -156,12 +156,12 @@ class Party(SimpleNamespace):
         terms, study = said.terms, self.study
         demand(terms.step in study.steps, "terms-refused")
         demand(any(terms.material) == study.takes_material(terms.step), "terms-refused")
-        demand(any(terms.indicator) == (study.before(terms.step) == "indicator"), "terms-refused")
+        demand(any(terms.count) == (study.before(terms.step) == "count"), "terms-refused")
         demand({*terms.withheld} <= {*range(len(study.classes))}, "terms-refused")
         same = [each for each in said.links if (each.question, each.period) == (study.digest, self.run[2])]
         before = study.before(terms.step)
         if self.fresh:
-            named = terms.indicator if before == "indicator" else b""
+            named = terms.count if before == "count" else b""
             stands = [each for each in same if each[5] == before and each.reason == "none"]
             demand(not before or any(named in {b"", each.context} for each in stands), "terms-refused")
             self.check_fresh(said, said.links)
@@ -230,7 +230,7 @@ class Party(SimpleNamespace):
 
     @property
     def survivors_min(self) -> int:  # §4.4
-        counted = self.fresh and self.terms.step == "indicator"
+        counted = self.fresh and self.terms.step == "count"
         return int(max(self.m.n_min, self.study.floor if counted else 0))
 
     def check_names(self, survivors: Any) -> None:
@@ -243,8 +243,8 @@ class Party(SimpleNamespace):
         self.check_names(survivors)
         names = {each.member for each in survivors}
         demand(windows_hold(self.m, names), "window-exceeded")
-        under, before = any(self.terms.indicator), self.terms.indicator if self.fresh else self.run[3]
-        cause = "indicator-mismatch" if self.fresh else "repeat-mismatch"
+        under, before = any(self.terms.count), self.terms.count if self.fresh else self.run[3]
+        cause = "count-mismatch" if self.fresh else "repeat-mismatch"
         demand(len(earlier) == (under or not self.fresh), "malformed")
         for known in earlier:
             said = outcome(before, "none", known.survivors)
@@ -376,11 +376,11 @@ class Member(Party):
             demand(self.run[3] in known.certified, "repeat-mismatch")
             _, _, repeated, others = known.certified[self.run[3]]
             demand(study.like(repeated), "repeat-mismatch")
-            demand(terms[1:4] == others[1:4], "indicator-mismatch")
-        if any(terms.indicator):
-            counted, evicted, holders = known.counted.get(terms.indicator, ((), (), ()))
+            demand(terms[1:4] == others[1:4], "count-mismatch")
+        if any(terms.count):
+            counted, evicted, holders = known.counted.get(terms.count, ((), (), ()))
             right = [self.name in counted, terms.evicted == evicted, terms.withheld == study.rare(holders)]
-            demand(all(right) and study.enough_published(holders, terms.withheld), "indicator-mismatch")
+            demand(all(right) and study.enough_published(holders, terms.withheld), "count-mismatch")
         demand(self.roster.number >= known.number, "roster-rollback")
         demand(terms.latest_end - self.now <= self.policy[3], "policy-refused")
         self._enter(said)
@@ -543,9 +543,9 @@ class Member(Party):
         self.evicted: Any = evicted
         return self._reveal()
 
-    def on_disclosure(self, said: Any) -> None:  # an indicator recounted (§8.2)
+    def on_disclosure(self, said: Any) -> None:  # a count recounted (§8.2)
         staying = [each for each in self.certified if each.member not in self.evicted]
-        demand(staying and self.terms.step == "indicator", "wrong-phase")
+        demand(staying and self.terms.step == "count", "wrong-phase")
         demand([survivor(each.header) for each in said.entries] == staying, "disclosure-invalid")
         owed, holders = self.owed(staying, ()), [0] * self.elements
         for header, commits, siblings, digests, chunks, seeds in said.entries:

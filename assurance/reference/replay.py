@@ -267,7 +267,7 @@ class Auditor(Coordinator):
                 return len(self.survivors) >= self.survivors_min
             case "window-exceeded":
                 return windows_hold(self.m, names)
-            case "malformed" | "repeat-mismatch" | "indicator-mismatch":
+            case "malformed" | "repeat-mismatch" | "count-mismatch":
                 return self._passes(self.check_proposal, self.survivors, self.earlier)
             case "own-upload-changed":
                 own = [each for each in self.survivors if each.member == said.member]

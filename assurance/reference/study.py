@@ -227,7 +227,7 @@ class Study:
     def steps(self) -> list[str]:
         if self.noise is not None:
             return [*RECIPES[self.recipe]]
-        return ["indicator", "sum"] if self.withhold is not None else ["sum"]
+        return ["count", "sum"] if self.withhold is not None else ["sum"]
 
     def before(self, step: str) -> str:
         """Return the step before, or an empty text."""
@@ -237,12 +237,12 @@ class Study:
         return self.noise is not None and step != self.steps[0]
 
     def bits_of(self, step: str) -> int:
-        return 32 if step == "indicator" else self.bits
+        return 32 if step == "count" else self.bits
 
     def elements_of(self, step: str) -> int:
         count = len(self.classes)
-        if step in {"indicator", "mean"}:
-            return count if step == "indicator" else self.dim + 1
+        if step in {"count", "mean"}:
+            return count if step == "count" else self.dim + 1
         if step != "sum":
             return self.widths[0] * count
         return self.elements - (count if self.noise is not None and self.kinds != ["ccvr"] else 0)
@@ -277,7 +277,7 @@ class Study:
         n_max, half = self.most * self.rostered, -(-self.rostered // 2)
         return max((s for s in range(1, 41) if n_max * 2**s + half < 2 ** (self.bits - 1)), default=0)
 
-    def indicator(self, labels: Sequence[int]) -> list[int]:
+    def count(self, labels: Sequence[int]) -> list[int]:
         return [int([*labels].count(c) >= self.per_class) for c in range(len(self.classes))]
 
     def vector(self, rows: Any, labels: Sequence[int], withheld: Sequence[int] = ()) -> list[int]:

@@ -76,7 +76,7 @@ def figures() -> Iterator[Counter[str]]:
 
 
 def asked(rng: random.Random, members: int) -> dict[str, Any]:
-    """Make a question with short vectors: exact, exact under an indicator, or noisy."""
+    """Make a question with short vectors: exact, exact under a count, or noisy."""
     a, n_min = members // 4, max(members // 4 + 3, (members + members // 4) // 2 + 1)
     dim, kinds = rng.randint(1, 4), [{"kind": "ffc", "bias": rng.random() < 0.5}]
     kinds += [{"kind": "random-features", "size": 2, "bandwidth": 1.0}] if rng.random() < 0.2 else []
@@ -115,9 +115,9 @@ def spoiled(federation: Lockstep, rng: random.Random, terms: Terms) -> Terms:
         "latest_end_s": int(federation.now_s) + 1 + rng.choice([1, 30, 90, 31 * 86_400]),
         "material": rng.choice([bytes(32), rng.randbytes(32)]),
         "step": rng.choice(federation.content.question.steps),
-        "indicator": rng.choice([rng.randbytes(32), *(link.context for link in federation.links)]),
+        "count": rng.choice([rng.randbytes(32), *(link.context for link in federation.links)]),
     }
-    if terms.indicator != NO_CONTEXT:
+    if terms.count != NO_CONTEXT:
         wrong |= {"withheld": (0, 1)[rng.randrange(3) :], "evicted": tuple(rng.sample(federation.ids, 1))}
     name = rng.choice([*wrong])
     return replace(terms, **{name: wrong[name]})
@@ -142,11 +142,11 @@ def rounds(seed: int) -> Lockstep:
         if n > 3 and rng.random() < 0.3:
             federation.lies = {rng.choice(federation.ids): Lie(rng.choice(KINDS), rng.choice([0, rng.randrange(64)]))}
         question, values = federation.content.question, np.random.default_rng(rng.getrandbits(32))
-        high = 2 if step == "indicator" else 1 << question.ring_bits - 1
-        low = 0 if step == "indicator" else -high
+        high = 2 if step == "count" else 1 << question.ring_bits - 1
+        low = 0 if step == "count" else -high
         size = question.elements_of(step)
         vectors = {member: values.integers(low, high, size) for member in federation.ids}
-        if step == "indicator" and rng.random() < 0.5:
+        if step == "count" and rng.random() < 0.5:
             vectors = {member: np.ones(size, np.int64) for member in federation.ids}
         terms = federation.terms(step)
         if rng.random() < 0.1:
@@ -154,7 +154,7 @@ def rounds(seed: int) -> Lockstep:
         if rng.random() < 0.3:
             forged(federation, rng)
         outcome = federation.run_round(vectors, terms)
-        if outcome.total is not None and terms.step == "indicator":
+        if outcome.total is not None and terms.step == "count":
             federation.disclose()
     return federation
 
@@ -363,18 +363,18 @@ def test_a_run_is_repeated_with_another_extractor_by_the_same_members() -> None:
     federation.run_round(ones)
     federation.disclose()
     assert federation.run_round().survivors == tuple(each for each in federation.ids if each != "member-2")
-    (indicator, first), federation.drop = federation.links, {}
+    (count, first), federation.drop = federation.links, {}
     federation.use(federation.study_of(**WITHHELD | {"extractor": "cd" * 32, "dim": 2}))
     federation.enrol("period-0", first.context)
-    outcome = federation.run_round(terms=federation.terms("sum", indicator=indicator.context))
+    outcome = federation.run_round(terms=federation.terms("sum", count=count.context))
     assert outcome.total is not None
     assert len(outcome.survivors) == 7
     assert federation.twin.earlier == (M.SurvivorSet(federation.known[""].certified[first.context][1]),)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_indicator_is_recounted_alike(seed: int) -> None:
-    """If a dealer of the indicator is false, members are shown the proof first, and recount without it."""
+def test_a_count_is_recounted_alike(seed: int) -> None:
+    """If a dealer of the count is false, members are shown the proof first, and recount without it."""
     federation = Lockstep(7, seed=seed, margin=0, question=WITHHELD)
     federation.lies = {"member-3": Lie("dealing", 0)} if seed % 2 else {}
     holding = {member: np.array([1, 1, seed > 1, place < 3]) for place, member in enumerate(federation.ids)}

@@ -17,7 +17,7 @@ EACH, ONES = 30, np.ones(4, np.int64)
 
 
 def checking(n: int, rng: random.Random) -> tuple[Lockstep, Checking]:
-    """Return a federation with all boxes delivered; for odd n, in a sum under an indicator that did not count all members."""
+    """Return a federation with all boxes delivered; for odd n, in a sum under a count that did not count all members."""
     question = {"dim": 2, "records": {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}}
     federation = Lockstep(n, seed=n, margin=1 if n % 2 else None, question=question)
     if n % 2:

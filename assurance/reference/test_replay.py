@@ -33,7 +33,7 @@ from veilsum.protocol.replay import replay_transcript
 from veilsum.protocol.transcript import Transcript
 
 EACH = 12
-CAUSES = ("survivors-too-few", "window-exceeded", "malformed", "repeat-mismatch", "indicator-mismatch",
+CAUSES = ("survivors-too-few", "window-exceeded", "malformed", "repeat-mismatch", "count-mismatch",
           "own-upload-changed", "survivors-invalid", "chain-broken")  # fmt: skip
 
 

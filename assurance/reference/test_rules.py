@@ -249,7 +249,7 @@ def test_what_is_refused_as_bytes_is_refused_alike() -> None:
 
 
 @pytest.mark.parametrize("named", [{"withheld": (1,)}, {"evicted": ("member-1",)}])
-def test_without_an_indicator_terms_leave_nothing_out(named: dict[str, object]) -> None:
+def test_without_a_count_terms_leave_nothing_out(named: dict[str, object]) -> None:
     federation = Federation(5)
     sound = federation.opening(federation.terms()).to_bytes()
     terms = decode(sound, "Opening").terms

@@ -168,8 +168,8 @@ def test_both_compute_the_same_vectors(statistics: list[Any], bits: int) -> None
         assert len(ours) == len(theirs) == study.elements_of("sum")
         assert np.abs(np.array(ours) - theirs).max() <= 1
         assert (np.array(ours) != theirs).mean() <= 0.02
-        counts = vectors.compute_vector(spec_of("indicator", **fields), features, labels)
-        assert study.indicator(labels.tolist()) == counts.tolist()
+        counts = vectors.compute_vector(spec_of("count", **fields), features, labels)
+        assert study.count(labels.tolist()) == counts.tolist()
 
 
 @pytest.mark.parametrize("unit", ["record", "member"])

@@ -269,14 +269,14 @@ def noisy_vector(case: Case) -> Case:
     }
 
 
-def indicator(case: Case) -> Case:
-    return {"elements": read(case).indicator(case["labels"])}
+def count(case: Case) -> Case:
+    return {"elements": read(case).count(case["labels"])}
 
 
 def rare(case: Case) -> Case:
     content, holders = read(case), case["holders"]
     withheld = content.rare(holders)
-    demand(content.enough_published(holders, withheld), "indicator-mismatch")
+    demand(content.enough_published(holders, withheld), "count-mismatch")
     return {"withheld": list(withheld)}
 
 
@@ -376,8 +376,8 @@ def _following(document: Json, attempt: Json, record: Json, content: Study) -> J
     certificate = decode(bytes.fromhex(_said(document, attempt, 12)[0]), "Certificate")
     proofs = [decode(bytes.fromhex(text), "Evictions").proofs for text in _said(document, attempt, 15)]
     dropped = cover({"disputes": record["disputes"]})["covers"] if record["disputes"] else [[]]
-    holders = record["holders"] if any(terms.indicator) else []
-    if any(terms.indicator) and terms.withheld != content.rare(holders):
+    holders = record["holders"] if any(terms.count) else []
+    if any(terms.count) and terms.withheld != content.rare(holders):
         raise Refused("result-mismatch", ["holders"])
     return {
         "cohort": manifest.cohort.hex(),
@@ -426,7 +426,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "cohort": cohort,
     "vector": vector,
     "noisy-vector": noisy_vector,
-    "indicator": indicator,
+    "count": count,
     "rare": rare,
     "sizes": sizes,
     "outcomes": outcomes,

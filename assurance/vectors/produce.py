@@ -318,9 +318,9 @@ def noisy(case: Case) -> Case:
 
 
 def indicated(case: Case) -> Case:
-    """Return an indicator's vector (§8.2)."""
+    """Return a count's vector (§8.2)."""
     labels = np.array(case["labels"], np.int64)
-    spec = spec_of(case, "indicator")
+    spec = spec_of(case, "count")
     return {
         "elements": vectors.compute_vector(spec, np.ones((len(labels), spec.question.dim)), labels).tolist()
     }
@@ -454,7 +454,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "cohort": cohort,
     "vector": statistic,
     "noisy-vector": noisy,
-    "indicator": indicated,
+    "count": indicated,
     "rare": rare,
     "directions": directed,
     "context": context,

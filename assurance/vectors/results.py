@@ -84,9 +84,7 @@ def honest(round_: str, attempt: int) -> Json:
         "survivors": [{"member": each.member, "digest": each.digest.hex()} for each in certificate.survivors],
         "evicted": kept["evicted"],
         "withheld": list(terms.withheld),
-        "holders": document_of(round_)["attempts"][attempt - 1]["sum"]
-        if terms.indicator != NO_CONTEXT
-        else [],
+        "holders": document_of(round_)["attempts"][attempt - 1]["sum"] if terms.count != NO_CONTEXT else [],
         "rows": 100,
         "noise": None if (noise := promise_noise(found.spec)) is None else noise.model_dump(),
         "head": None,
@@ -105,7 +103,7 @@ def case(name: str, round_: str, attempt: int, body: Json) -> Json:
 
 def cases() -> Iterator[Json]:
     """Yield the honest cases."""
-    for round_, attempt in (("complete", 0), ("complete", 1), ("evicted", 0), ("indicator", 1)):
+    for round_, attempt in (("complete", 0), ("complete", 1), ("evicted", 0), ("count", 1)):
         yield case(f"the attempt {attempt} of {round_}", round_, attempt, honest(round_, attempt))
 
 

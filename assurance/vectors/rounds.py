@@ -205,7 +205,7 @@ def _run(name: str, federation: Recorder, *steps: Callable[[Recorder], Vectors |
     attempts, documents = {}, []
     for step in steps:
         outcome = federation.run_round(step(federation))
-        if outcome.phase.attempt.spec.indicator:
+        if outcome.phase.attempt.spec.is_disclosed:
             federation.disclose()
         place = outcome.phase.attempt.opening.sequence_and_attempt
         noted, document = _attempt(federation, outcome)
@@ -283,12 +283,12 @@ def lost() -> Recorded:
     return _run("lost", Recorder(5, drop=dict.fromkeys(range(3), After.RECEIPT), question=SMALL), _plain)
 
 
-def indicator() -> Recorded:
-    """Four members with classes: an indicator counts each class's holders and is disclosed, and the sum withholds rare classes."""
+def count() -> Recorded:
+    """Four members with classes: a count counts each class's holders and is disclosed, and the sum withholds rare classes."""
     records = {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}
     question = SMALL | {"classes": ["a", "b", "c", "d", "e"], "records": records, "thin_classes": True}
     holding = {f"member-{place}": np.array([1, 1, place % 2, 1, 0]) for place in range(4)}
-    return _run("indicator", Recorder(4, margin=0, question=question), lambda _: holding, _plain)
+    return _run("count", Recorder(4, margin=0, question=question), lambda _: holding, _plain)
 
 
 SCENARIOS: dict[str, Callable[[], Recorded]] = {
@@ -298,7 +298,7 @@ SCENARIOS: dict[str, Callable[[], Recorded]] = {
     "nominated": nominated,
     "erased": erased,
     "lost": lost,
-    "indicator": indicator,
+    "count": count,
 }
 
 

@@ -81,7 +81,7 @@ def case(name: str, round_: str, attempt: int, edit: Edit, **changes: str) -> Ca
 
 def cases() -> Iterator[Case]:
     """Yield honest transcripts, then each lie."""
-    for round_ in ("complete", "evicted", "erased", "lost", "voided", "nominated", "indicator"):
+    for round_ in ("complete", "evicted", "erased", "lost", "voided", "nominated", "count"):
         for attempt in range(len(played(round_).document["attempts"])):
             yield case(f"the attempt {attempt} of {round_} as it is", round_, attempt, lambda *_: None)
     unsigned = bytes(64).hex()

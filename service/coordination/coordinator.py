@@ -68,8 +68,8 @@ from veilsum.protocol.rest import (
     round_name,
 )
 from veilsum.protocol.study import (
+    COUNT_STEP,
     END_MAX_S,
-    INDICATOR_STEP,
     SUM_STEP,
     Question,
     check_enough_rows,
@@ -224,7 +224,7 @@ class Coordinator:
         Raises:
             PeerFault: wrong-phase unless the cohort is formed; conflict while another round of the federation runs, or
                 waits for reports or the admin; already-summed once the run is over; roster-rollback, study-refused, terms-refused,
-                indicator-mismatch, repeat-mismatch or weak-parameters if members would refuse.
+                count-mismatch, repeat-mismatch or weak-parameters if members would refuse.
         """
         cohort = await self.catalogue.find_cohort(cohort_id)
         async with self._opening:
@@ -304,7 +304,7 @@ class Coordinator:
         """Make the terms of the cohort's next round.
 
         Raises:
-            PeerFault: already-summed once the run is over; terms-refused or indicator-mismatch if members would refuse. The detail
+            PeerFault: already-summed once the run is over; terms-refused or count-mismatch if members would refuse. The detail
                 says what to do.
         """
         question, enrolling = cohort.content.question, cohort.enrolling
@@ -318,16 +318,14 @@ class Coordinator:
         latest_end_s = int(now_s) + _lifetime_s(question, request.lifetime_s)
         if enrolling.repeats != NO_CONTEXT:
             repeated = (await self.catalogue.find_round(round_name(enrolling.repeats))).attempt.terms
-            if repeated.indicator != NO_CONTEXT:
-                counted = await self.catalogue.find_round(round_name(repeated.indicator))
+            if repeated.count != NO_CONTEXT:
+                counted = await self.catalogue.find_round(round_name(repeated.count))
                 _check_withheld(question, repeated, counted.current_view().holders)
-            return Terms(
-                step, repeated.indicator, repeated.withheld, repeated.evicted, NO_CONTEXT, latest_end_s
-            )
+            return Terms(step, repeated.count, repeated.withheld, repeated.evicted, NO_CONTEXT, latest_end_s)
         material = await self._material_digest(question, enrolling.period, step, links)
         if step != SUM_STEP or question.withhold is None:
             return Terms(step, NO_CONTEXT, (), (), material, latest_end_s)
-        counted = await self._find_indicator(question, enrolling.period, links)
+        counted = await self._find_count(question, enrolling.period, links)
         _check_counted(cohort, counted)
         holders = counted.current_view().holders
         check_enough_rows(question, holders)
@@ -336,10 +334,10 @@ class Coordinator:
         return Terms(step, counted.attempt.context, withheld, evicted, NO_CONTEXT, latest_end_s)
 
     async def _eligible_members(self, attempt: Attempt) -> tuple[str, ...]:
-        """Return the members that may be in the sum: the cohort's, or those that the indicator counted."""
-        if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
+        """Return the members that may be in the sum: the cohort's, or those that the count counted."""
+        if attempt.repeats or attempt.terms.count == NO_CONTEXT:
             return attempt.members
-        certified = await read_survivors(self.database, attempt.terms.indicator)
+        certified = await read_survivors(self.database, attempt.terms.count)
         return tuple(each.member for each in certified if each.member not in attempt.terms.evicted)
 
     async def _check_attempt(self, attempt: Attempt) -> None:
@@ -360,17 +358,17 @@ class Coordinator:
 
         await asyncio.to_thread(check)  # of 10,000 members it takes a while
 
-    async def _find_indicator(self, question: Question, period: str, links: Sequence[Link]) -> Round:
-        """Return a run's newest certified indicator with counts."""
-        indicators = certified_links(question, period, INDICATOR_STEP, links)
-        for link in reversed(indicators):
+    async def _find_count(self, question: Question, period: str, links: Sequence[Link]) -> Round:
+        """Return a run's newest certified count with counts."""
+        counts = certified_links(question, period, COUNT_STEP, links)
+        for link in reversed(counts):
             found = await self.catalogue.find_round(round_name(link.context))
             if found.current_view().holders:
                 return found
         raise PeerFault(
-            Cause.INDICATOR_MISMATCH,
-            "the indicator of this period was certified and has no counts: repeat it in a cohort with "
-            f"repeats={indicators[0].context.hex()}, or {NEW_PERIOD}",
+            Cause.COUNT_MISMATCH,
+            "the count of this period was certified and has no counts: repeat it in a cohort with "
+            f"repeats={counts[0].context.hex()}, or {NEW_PERIOD}",
         )
 
     async def _material_digest(
@@ -430,14 +428,14 @@ def _check_withheld(question: Question, repeated: Terms, holders: Sequence[int])
     withheld = withheld_classes(question, holders)
     if withheld != repeated.withheld:
         raise PeerFault(
-            Cause.INDICATOR_MISMATCH,
+            Cause.COUNT_MISMATCH,
             f"by the study's question {len(withheld)} classes are withheld, by the repeated attempt's {len(repeated.withheld)}: "
             "give it statistics with the same floor",
         )
 
 
 def _check_counted(cohort: Cohort, counted: Round) -> None:
-    """Refuse a sum if too few of the members that the indicator counted have enrolled (protocol §8.3)."""
+    """Refuse a sum if too few of the members that the count counted have enrolled (protocol §8.3)."""
     manifest, question = cohort.formed_manifest(), cohort.content.question
     assert question.withhold is not None
     names = {*counted.current_view().survivors} - {*counted.current_view().evicted}
@@ -445,8 +443,8 @@ def _check_counted(cohort: Cohort, counted: Round) -> None:
     here = len(names) - len(missing)
     if len(missing) > question.withhold.margin or here < manifest.survivors_min:
         raise PeerFault(
-            Cause.INDICATOR_MISMATCH,
-            f"the indicator counted {len(names)} members, and {join_names(missing)} did not enrol in this cohort; at most "
+            Cause.COUNT_MISMATCH,
+            f"the count counted {len(names)} members, and {join_names(missing)} did not enrol in this cohort; at most "
             f"{question.withhold.margin} may be missing, and {manifest.survivors_min} are needed: wait for them and open another "
             f"cohort of this period; if they can't come, {NEW_PERIOD}",
             missing,
@@ -454,13 +452,13 @@ def _check_counted(cohort: Cohort, counted: Round) -> None:
 
 
 def _check_disclosure(attempt: Attempt) -> None:
-    """Refuse an indicator with a disclosure longer than a member reads (terms-refused)."""
+    """Refuse a count with a disclosure longer than a member reads (terms-refused)."""
     spec, members = attempt.spec, len(attempt.members)
     # A header, a path and the lengths take at most 2 KiB.
     each = 2048 + (COMMITMENT_BYTES + SHARE_BYTES) * (1 + attempt.manifest.degree) + 8 * spec.elements
-    if spec.indicator and members * each > MAX_DISCLOSURE_BYTES:
+    if spec.is_disclosed and members * each > MAX_DISCLOSURE_BYTES:
         raise terms_refused(
-            f"members recount the indicator from up to {members * each:,} bytes, and read at most {MAX_DISCLOSURE_BYTES:,}: form a "
+            f"members recount the count from up to {members * each:,} bytes, and read at most {MAX_DISCLOSURE_BYTES:,}: form a "
             "smaller cohort"
         )
 

@@ -36,8 +36,8 @@ class Publication:
     """A finished sum: the published documents, and the sum itself, which only operators and readers may read.
 
     Attributes:
-        record: None for an indicator.
-        holders: of an indicator, how many members hold each class.
+        record: None for a count.
+        holders: of a count, how many members hold each class.
     """
 
     record: ResultRecord | None = None
@@ -67,7 +67,7 @@ class Documents:
         self._check_done()
         if self.record is None:
             raise wrong_phase(
-                f"round {self.round_id} is an indicator: its view has the counts, and it has no result"
+                f"round {self.round_id} is a count: its view has the counts, and it has no result"
             )
         return self.record
 
@@ -145,5 +145,5 @@ class Documents:
 
 
 def _record_prefix(record: ResultRecord | None) -> str:
-    """Return the prefix of a record's documents; an indicator has no record."""
+    """Return the prefix of a record's documents; a count has no record."""
     return f"{record.signature[:16]}-" if record is not None else ""

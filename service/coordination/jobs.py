@@ -29,7 +29,7 @@ from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.shelf import Announced
-from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP
+from veilsum.protocol.study import COUNT_STEP, SUM_STEP
 
 SWEEP_S = 3600.0
 """Interval between two sweeps of what dead processes left in storage."""
@@ -39,7 +39,7 @@ class Jobs:
     """The jobs of one coordinator.
 
     Args:
-        database: names its indicators.
+        database: names its counts.
         catalogue: of its cohorts and rounds.
         federations: their chains.
         garbage: of its rounds.
@@ -133,17 +133,17 @@ class Jobs:
             await round_.replace_chunk(chunk, self._now())
         except PeerFault as fault:
             await round_.store_failure(problem_of(fault), self._now())
-        if (named := round_.attempt.terms.indicator) != NO_CONTEXT:
+        if (named := round_.attempt.terms.count) != NO_CONTEXT:
             await self._delete_disclosure(round_name(named))
 
     async def _compute_publication(
         self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces
     ) -> Publication:
-        """Compute the sum's result, or an indicator's counts."""
+        """Compute the sum's result, or a count's counts."""
         attempt = recovered.attempt
-        if attempt.spec.indicator:
+        if attempt.spec.is_disclosed:
             return await in_blob_thread(solving.count_holders, round_.id, recovered, pieces, self._blobs)
-        named, holders = attempt.terms.indicator, tuple[int, ...]()
+        named, holders = attempt.terms.count, tuple[int, ...]()
         if named != NO_CONTEXT:
             holders = (await self._catalogue.find_round(round_name(named))).current_view().holders
         material = await self._catalogue.material_of(attempt)
@@ -166,13 +166,13 @@ class Jobs:
         return await in_blob_thread(solve)
 
     async def forget_disclosures(self) -> None:
-        """Delete the disclosures of indicators after their run is over or their study has expired."""
+        """Delete the disclosures of counts after their run is over or their study has expired."""
         for name in await self._list_disclosed():
             with suppress(DamagedRowError):
                 await self._forget_disclosure(name)
 
     async def _list_disclosed(self) -> list[str]:
-        """Return the indicators with a stored disclosure."""
+        """Return the counts with a stored disclosure."""
         query = select(rounds.c.id).where(rounds.c.state == "done", rounds.c.record.is_(None))
         counted = set(await self._database.read_values(query))
 
@@ -187,9 +187,9 @@ class Jobs:
         attempt = (await self._catalogue.find_round(name)).attempt
         links = await self._federations.read_links(attempt.roster.federation.hex())
         question, period = attempt.question, attempt.manifest.period
-        over = next_step(question, period, links) not in {INDICATOR_STEP, SUM_STEP}
+        over = next_step(question, period, links) not in {COUNT_STEP, SUM_STEP}
         if over or self._now() >= attempt.content.notes.expires:
             await self._delete_disclosure(name)
 
-    async def _delete_disclosure(self, indicator: str) -> None:
-        await in_blob_thread(self._blobs.delete, f"results/{indicator}/{DISCLOSURE_DOCUMENT}")
+    async def _delete_disclosure(self, count: str) -> None:
+        await in_blob_thread(self._blobs.delete, f"results/{count}/{DISCLOSURE_DOCUMENT}")

@@ -107,7 +107,7 @@ async def check_enough_heard(
     if found.heard < found.needed:
         raise terms_refused(f"{found.sentence}. {_SILENT_REMEDY}")
     needed, withhold = attempt.survivors_min, attempt.question.withhold
-    if withhold is not None and attempt.spec.indicator:
+    if withhold is not None and attempt.spec.is_disclosed:
         needed = max(needed, min(len(members), attempt.quorum.survivors_min + withhold.margin))
     elif withhold is not None and not attempt.repeats:
         needed = max(needed, len(members) - withhold.margin)

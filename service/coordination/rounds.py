@@ -329,7 +329,7 @@ class LiveRound(Round):
         return [part for part, more in missing.items() if more <= 0], uploaded
 
     async def store_result(self, outcome: Publication, now_s: float) -> None:
-        """Store the signed result of a recovered round, or an indicator's counts, with its documents, unless it was cancelled meanwhile."""
+        """Store the signed result of a recovered round, or a count's counts, with its documents, unless it was cancelled meanwhile."""
         async with self._lock:
             await self._store_end("done", None, now_s, outcome)
 

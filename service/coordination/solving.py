@@ -1,4 +1,4 @@
-"""M4: solve the unmasked sum for a signed result, or an indicator's counts (protocol §4.8, §8.3)."""
+"""M4: solve the unmasked sum for a signed result, or a count's counts (protocol §4.8, §8.3)."""
 
 import ctypes
 import gc
@@ -75,7 +75,7 @@ def solve_sum(
 
 
 def count_holders(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Publication:
-    """Compute an indicator's counts, and the disclosure from which members recount them.
+    """Compute a count's counts, and the disclosure from which members recount them.
 
     Raises:
         DamagedChunkError: a member's chunk is damaged.

@@ -130,7 +130,7 @@ async def show_round(request: Request, here: Here, found: TheRound, number: Numb
         advice=cause_advice(),
         gone=sorted({*view.members}.difference(names_of(newest))),
         federation=newest,
-        indicator=indicator_round(view),
+        count=count_round(view),
         classes=reading.class_names(found.attempt.content),
     )
 
@@ -146,7 +146,7 @@ async def show_result(request: Request, here: Here, found: TheRound) -> HTMLResp
         record=record,
         **_ridge_choice(record.solution),
         trust=TRUST_SENTENCE,
-        indicator=indicator_round(view),
+        count=count_round(view),
         members=len(attempt.members),
         classes=reading.class_names(attempt.content),
         floor=attempt.question.class_floor if record.holders else 0,
@@ -304,7 +304,7 @@ def spare_parties(found: Round, view: RoundView) -> tuple[int, str] | None:
     return max(left, 0), what
 
 
-def indicator_round(view: RoundView) -> str | None:
+def count_round(view: RoundView) -> str | None:
     """The round that decided what is withheld."""
-    named = view.spec.indicator
+    named = view.spec.count
     return None if named is None else round_name(bytes.fromhex(named))

@@ -80,7 +80,7 @@ _OPENING_REFUSALS = (
     Cause.ROSTER_ROLLBACK,
     Cause.STUDY_REFUSED,
     Cause.TERMS_REFUSED,
-    Cause.INDICATOR_MISMATCH,
+    Cause.COUNT_MISMATCH,
     Cause.REPEAT_MISMATCH,
     Cause.WEAK_PARAMETERS,
 )
@@ -449,10 +449,10 @@ async def evictions(found: TheRound) -> Response:
     MEMBER_GUARD,
     Cause.WRONG_PHASE,
     Cause.UNKNOWN_MEMBER,
-    gives="the Disclosure message: the survivors' chunks and seeds of an indicator round",
+    gives="the Disclosure message: the survivors' chunks and seeds of a count round",
 )
 async def disclosure(found: TheRound, member: MemberPath) -> Response:
-    """An indicator round's disclosure, from which its members recount it; available until a result rests on it."""
+    """A count round's disclosure, from which its members recount it; available until a result rests on it."""
     found.check_asker(member)
     return await _document_response(found, DISCLOSURE_DOCUMENT, rest.OCTETS_TYPE)
 

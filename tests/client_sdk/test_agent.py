@@ -201,7 +201,7 @@ def test_a_voided_attempt_is_followed_by_the_next(consortium: Consortium) -> Non
 
 def failing(patch: pytest.MonkeyPatch, step: str = "sum") -> None:
     """Have the first certified attempt at a step fail its checks."""
-    name, failed = "count_holders" if step == "indicator" else "solve_sum", list[str]()
+    name, failed = "count_holders" if step == "count" else "solve_sum", list[str]()
     solve = getattr(solving, name)
 
     def broken(round_id: str, *given: Any, **named: Any) -> Publication:
@@ -229,7 +229,7 @@ def repeating(consortium: Consortium, period: str) -> Callable[[], bool]:
     return stuck
 
 
-@pytest.mark.parametrize("step", ["indicator", "sum"])
+@pytest.mark.parametrize("step", ["count", "sum"])
 def test_agents_take_part_in_the_repeat_of_a_step_that_failed(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -46,10 +46,10 @@ class Counting(Consortium):
         return rng.standard_normal((2 * LEAST, DIM)) + labels[:, None], labels
 
     def both(self) -> tuple[str, dict[str, Any]]:
-        """Return each member's single call, and the indicator that it was given."""
+        """Return each member's single call, and the count that it was given."""
         cohort = self.enrol()
-        indicator = self.open_round(cohort)
-        return indicator, self.together(self.contributions(indicator), stuck=self.leading_on(cohort))
+        count = self.open_round(cohort)
+        return count, self.together(self.contributions(count), stuck=self.leading_on(cohort))
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ FEW = {"least": LEAST, "most": 40, "least_per_class": 5, "rows_per_id": 1}
 def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path: Path) -> None:
     counting = Counting(stage, tmp_path, records=FEW)
     cohort = counting.enrol()
-    indicator = counting.open_round(cohort)
+    count = counting.open_round(cohort)
 
     def join(*, once: bool = True) -> dict[str, Any]:
         agents = counting.agents("p2", once=once)
@@ -77,8 +77,8 @@ def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path:
 
     ends = join()
     assert {type(end) for end in ends.values()} == {NoResult}, ends
-    assert {(end.state, end.cause) for end in ends.values()} == {("counted", Cause.INDICATOR_MISMATCH)}
-    by_hand = counting.together(counting.contributions(indicator))
+    assert {(end.state, end.cause) for end in ends.values()} == {("counted", Cause.COUNT_MISMATCH)}
+    by_hand = counting.together(counting.contributions(count))
     assert {end.state for end in by_hand.values()} == {"counted"}
     # The end was raised. Later agents report it, and wait for another run, also of another study.
     counting.events.clear()
@@ -93,7 +93,7 @@ def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path:
 
 
 def test_one_call_counts_and_then_sums_without_the_rare_class(counting: Counting) -> None:
-    indicator, results = counting.both()
+    count, results = counting.both()
     assert {type(result) for result in results.values()} == {Result}, results
     pooled = FFCStatistics(DIM, len(CLASSES), normalise=True)
     for member in counting.ids:
@@ -112,7 +112,7 @@ def test_one_call_counts_and_then_sums_without_the_rare_class(counting: Counting
     assert {event.step for _, event in counting.events} >= {Step.COUNTING}
     # over already, the same call gives the same result
     main = results["member-0"].record.round
-    for round_id in (indicator, main):
+    for round_id in (count, main):
         result = counting.alone(counting.contributions(round_id, ["member-0"])["member-0"])
         assert result.record.round == main
 
@@ -134,8 +134,8 @@ def test_a_head_never_answers_what_was_withheld(counting: Counting) -> None:
 
 def test_the_shares_of_a_count_are_erased_once_it_is_made(counting: Counting) -> None:
     cohort = counting.enrol()
-    indicator = counting.open_round(cohort)
-    counting.together(counting.contributions(indicator))
+    count = counting.open_round(cohort)
+    counting.together(counting.contributions(count))
     held = Store(counting.folder / "member-1").load_phase(bytes.fromhex(cohort))
     assert held is not None
     assert isinstance(held.phase, Closed)
@@ -145,8 +145,8 @@ def test_the_shares_of_a_count_are_erased_once_it_is_made(counting: Counting) ->
 
 def test_who_counted_late_counts_when_the_sum_asks_for_it(counting: Counting) -> None:
     cohort = counting.enrol()
-    indicator = counting.open_round(cohort)
-    counting.together(counting.contributions(indicator), vanish={"member-2": "result/evictions"})
+    count = counting.open_round(cohort)
+    counting.together(counting.contributions(count), vanish={"member-2": "result/evictions"})
     assert Store(counting.folder / "member-2").ledger.load_history().counted == ()
     main = counting.open_round(cohort)
     results = counting.together(counting.contributions(main))
@@ -159,12 +159,12 @@ def test_who_counted_late_counts_when_the_sum_asks_for_it(counting: Counting) ->
 
 def test_who_went_on_without_counting_takes_no_part_in_the_sum(counting: Counting) -> None:
     cohort = counting.enrol()
-    indicator = counting.open_round(cohort)
-    counting.together(counting.contributions(indicator), vanish={"member-2": "result/evictions"})
+    count = counting.open_round(cohort)
+    counting.together(counting.contributions(count), vanish={"member-2": "result/evictions"})
     main = counting.open_round(cohort)
     counting.clock.ahead_s += 2 * 86_400
     counting.expire(main)
-    for round_id, cause in ((main, Cause.TERMS_EXPIRED), (indicator, Cause.INDICATOR_MISMATCH)):
+    for round_id, cause in ((main, Cause.TERMS_EXPIRED), (count, Cause.COUNT_MISMATCH)):
         with pytest.raises(PeerFault) as caught:
             counting.alone(counting.contributions(round_id, ["member-2"])["member-2"])
         assert caught.value.cause is cause
@@ -173,9 +173,9 @@ def test_who_went_on_without_counting_takes_no_part_in_the_sum(counting: Countin
 @pytest.mark.parametrize("times", [0, 2])
 def test_a_cohort_that_does_not_show_its_round_once_is_refused(counting: Counting, times: int) -> None:
     cohort = counting.enrol()
-    indicator = counting.open_round(cohort)
-    counting.shows("GET /v1/cohorts/[^/]*", changed(rounds=[indicator] * times))
-    results = counting.together(counting.contributions(indicator))
+    count = counting.open_round(cohort)
+    counting.shows("GET /v1/cohorts/[^/]*", changed(rounds=[count] * times))
+    results = counting.together(counting.contributions(count))
     assert {fault.cause for fault in results.values()} == {Cause.MALFORMED}
 
 
@@ -197,7 +197,7 @@ def test_counts_that_a_record_misstates_are_refused(counting: Counting, how: str
 
 
 def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
-    indicator, results = counting.both()
+    count, results = counting.both()
     result = results["member-0"]
 
     def verified(file: bytes | None = None, **changes: Any) -> None:
@@ -207,8 +207,8 @@ def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
         replace(result, record=record, head_file=file or result.head_file).verify(counting.admin.public)
 
     verified()
-    evidence = Evidence.load(Store(counting.folder / "member-0").result_folder(indicator))
-    with pytest.raises(PeerFault, match="an indicator has no result"):
+    evidence = Evidence.load(Store(counting.folder / "member-0").result_folder(count))
+    with pytest.raises(PeerFault, match="a count has no result"):
         replace(result, evidence=evidence).verify(counting.admin.public)
     for empty in (2, -1, 0):
         solution = result.record.solution.model_copy(update={"empty_classes": (empty,)})

@@ -266,11 +266,11 @@ def test_who_was_left_out_or_whose_certificate_was_erased_spends_nothing(
     assert ledger.free_records([A, B], EXACT) == {A, B}
 
 
-def test_an_indicator_spends_and_is_no_sum(ledger: Reservations) -> None:
+def test_a_count_spends_and_is_no_sum(ledger: Reservations) -> None:
     run = reserve(ledger)
     chain = Chain(ledger, run.question)
-    chain.enter(C, "indicator")
-    chain.end(C, "none", "indicator")
+    chain.enter(C, "count")
+    chain.end(C, "none", "count")
     [run] = ledger.list_runs()
     assert (run.state, run.summed) == (State.SPENT, None)
     for context in (A, B):
@@ -283,13 +283,13 @@ def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservat
     run = reserve(ledger)
     ledger.keep_vector(run, "sum", np.arange(3))
     chain = Chain(ledger, run.question)
-    chain.enter(C, "indicator")
+    chain.enter(C, "count")
     ledger.give_up(run)
     assert ledger.free_records([A], EXACT) == set()
     with pytest.raises(PeerFault, match="gave up") as caught:
         ledger.check_attempt(attempt(run))
     assert caught.value.cause is Cause.POLICY_REFUSED
-    chain.end(C, "survivors-too-few", "indicator")
+    chain.end(C, "survivors-too-few", "count")
     assert ledger.free_records([A], EXACT) == {A}
     assert list((tmp_path / "ledger/arrays").iterdir()) == []
     with pytest.raises(Misuse, match="final"):

@@ -24,7 +24,7 @@ def causes(results: dict[str, Any]) -> set[Any]:
     return {result.cause if isinstance(result, PeerFault) else type(result) for result in results.values()}
 
 
-def test_what_an_indicator_was_made_of_is_shown_late(stage: Stage, tmp_path: Path) -> None:
+def test_what_a_count_was_made_of_is_shown_late(stage: Stage, tmp_path: Path) -> None:
     consortium = Consortium(stage, tmp_path, 8, question=QUESTION)
     first, second = consortium.enrol(), consortium.enrol()
     waiting = consortium.open_round(first)

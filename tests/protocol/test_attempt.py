@@ -23,10 +23,10 @@ def attempt(federation: Federation) -> Attempt:
 
 
 TERMS_CHANGES: list[dict[str, Any]] = [
-    {"step": "indicator"},
-    {"indicator": b"\x01" * 32},
-    {"withheld": (1,), "indicator": b"\x01" * 32},
-    {"evicted": ("member-0",), "indicator": b"\x01" * 32},
+    {"step": "count"},
+    {"count": b"\x01" * 32},
+    {"withheld": (1,), "count": b"\x01" * 32},
+    {"evicted": ("member-0",), "count": b"\x01" * 32},
     {"material": b"\x01" * 32},
     {"latest_end_s": 1},
 ]

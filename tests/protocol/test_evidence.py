@@ -349,7 +349,7 @@ def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:
         "own-upload-changed",
         "malformed",
         "repeat-mismatch",
-        "indicator-mismatch",
+        "count-mismatch",
     ],
 )
 def test_a_cause_that_the_proposal_does_not_show_is_a_dispute_with_the_coordinator(cause: str) -> None:
@@ -436,6 +436,6 @@ def test_a_window_that_is_exceeded_is_one() -> None:
 def test_a_set_shown_for_no_reason_is_one() -> None:
     phase, attempt = frozen()
     shown = (SurvivorSet(phase.survivors),)
-    for cause in (Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.INDICATOR_MISMATCH):
+    for cause in (Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.COUNT_MISMATCH):
         assert refusal_follows(cause, "member-0", attempt, phase.survivors, {}, {}, shown) is True
         assert refusal_follows(cause, "member-0", attempt, phase.survivors, {}, {}) is False

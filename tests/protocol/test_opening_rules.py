@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.indicating import closed, indicated
+from tests.protocol.counting import closed, indicated
 from tests.protocol.questions import GRADIENTS, MEAN_SUM, link
 from tests.support.forging import again
 from tests.support.simulator import Federation
@@ -65,7 +65,7 @@ class Case:
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
-    """Seven members after their indicator; the sum is opened next."""
+    """Seven members after their count; the sum is opened next."""
     federation = indicated(drop={})
     federation.disclose()
     return federation
@@ -144,12 +144,12 @@ def _material(case: Case, _: Federation) -> None:
     case.terms(material=OTHER)
 
 
-def _no_indicator(case: Case, _: Federation) -> None:
-    case.terms(indicator=NO_CONTEXT, withheld=(), evicted=())
+def _no_count(case: Case, _: Federation) -> None:
+    case.terms(count=NO_CONTEXT, withheld=(), evicted=())
 
 
-def _unknown_indicator(case: Case, _: Federation) -> None:
-    case.terms(indicator=OTHER)
+def _unknown_count(case: Case, _: Federation) -> None:
+    case.terms(count=OTHER)
 
 
 def _summed(case: Case, federation: Federation) -> None:
@@ -175,12 +175,12 @@ CLAUSES: list[tuple[Cause, Callable[[Case, Federation], None]]] = [
     (Cause.TERMS_REFUSED, _step),
     (Cause.TERMS_REFUSED, _class),
     (Cause.TERMS_REFUSED, _material),
-    (Cause.TERMS_REFUSED, _no_indicator),
-    (Cause.TERMS_REFUSED, _unknown_indicator),
+    (Cause.TERMS_REFUSED, _no_count),
+    (Cause.TERMS_REFUSED, _unknown_count),
     (Cause.ALREADY_SUMMED, _summed),
-    (Cause.INDICATOR_MISMATCH, _withheld),
+    (Cause.COUNT_MISMATCH, _withheld),
 ]
-ALONE = frozenset({_far, _class, _no_indicator})
+ALONE = frozenset({_far, _class, _no_count})
 """Breaks that must be tested alone: their terms would undo another break."""
 
 
@@ -337,24 +337,24 @@ def test_6_a_noisy_step_follows_the_step_before_it(change: dict[str, Any], *, fi
     ],
     ids=str,
 )
-def test_6_a_sum_rests_on_a_certified_indicator(change: dict[str, Any], *, fits: bool) -> None:
+def test_6_a_sum_rests_on_a_certified_count(change: dict[str, Any], *, fits: bool) -> None:
     federation = Federation(5, margin=1)
-    counted = link(federation, **{"step": "indicator", "reason": "none", "context": OTHER, **change})
-    attempt = attempt_of(federation, (counted,), step="sum", indicator=OTHER)
-    with refused(r"^terms-refused: the terms name an indicator", unless=fits):
+    counted = link(federation, **{"step": "count", "reason": "none", "context": OTHER, **change})
+    attempt = attempt_of(federation, (counted,), step="sum", count=OTHER)
+    with refused(r"^terms-refused: the terms name a count", unless=fits):
         check_step(attempt)
     if fits:
         assert earlier_context(attempt) == OTHER
 
 
-@pytest.mark.parametrize(("margin", "step"), [(None, "sum"), (1, "indicator")])
+@pytest.mark.parametrize(("margin", "step"), [(None, "sum"), (1, "count")])
 def test_6_no_other_step_rests_on_one(margin: int | None, step: str) -> None:
     federation = Federation(5, margin=margin)
     assert earlier_context(attempt_of(federation)) == NO_CONTEXT
     check_step(attempt_of(federation, step=step))
-    counted = link(federation, step="indicator", reason="none", context=OTHER)
-    with pytest.raises(PeerFault, match=rf"^terms-refused: step {step} rests on no indicator"):
-        check_step(attempt_of(federation, (counted,), step=step, indicator=OTHER))
+    counted = link(federation, step="count", reason="none", context=OTHER)
+    with pytest.raises(PeerFault, match=rf"^terms-refused: step {step} rests on no count"):
+        check_step(attempt_of(federation, (counted,), step=step, count=OTHER))
 
 
 # Clause 7
@@ -370,7 +370,7 @@ def test_6_no_other_step_rests_on_one(margin: int | None, step: str) -> None:
         ({"reason": "erased"}, True),
         ({"reason": "none", "period": "another"}, True),
         ({"reason": "none", "question": OTHER}, True),
-        ({"reason": "none", "step": "indicator"}, True),
+        ({"reason": "none", "step": "count"}, True),
         ({"reason": "none", "repeats": OTHER}, True),
         ({"reason": "lost", "repeats": OTHER}, True),
     ],
@@ -388,13 +388,13 @@ def test_7_a_step_of_a_period_is_certified_once_or_lost_once(change: dict[str, A
 @pytest.mark.parametrize(
     ("chain", "expected"),
     [
-        ((), "indicator"),
-        ((("indicator", "quorum-lost"), ("indicator", "erased")), "indicator"),
-        ((("indicator", "none"),), "sum"),
-        ((("indicator", "none"), ("sum", "cancelled")), "sum"),
-        ((("indicator", "none"), ("sum", "none")), None),
-        ((("indicator", "none"), ("sum", "lost")), None),
-        ((("indicator", "lost"),), None),
+        ((), "count"),
+        ((("count", "quorum-lost"), ("count", "erased")), "count"),
+        ((("count", "none"),), "sum"),
+        ((("count", "none"), ("sum", "cancelled")), "sum"),
+        ((("count", "none"), ("sum", "none")), None),
+        ((("count", "none"), ("sum", "lost")), None),
+        ((("count", "lost"),), None),
     ],
     ids=str,
 )
@@ -414,10 +414,10 @@ def test_a_run_goes_on_at_the_first_step_that_may_be_opened(
         for place, (step, reason) in enumerate(chain)
     ]
     assert next_step(question, period, links) == expected
-    assert next_step(question, "another", links) == "indicator"
+    assert next_step(question, "another", links) == "count"
     for step in question.steps:
         attempt = attempt_of(
-            federation, tuple(links), step=step, indicator=OTHER if step == "sum" else NO_CONTEXT
+            federation, tuple(links), step=step, count=OTHER if step == "sum" else NO_CONTEXT
         )
         with refused(r"^(terms-refused|already-summed)", unless=step == expected):
             check_step(attempt)
@@ -456,7 +456,7 @@ def repeating(federation: Federation, links: tuple[Link, ...], **terms: Any) -> 
         ({"reason": "lost"}, False),
         ({"reason": "erased"}, False),
         ({"period": "another"}, False),
-        ({"step": "indicator"}, False),
+        ({"step": "count"}, False),
         ({"repeats": bytes([3] * 32)}, False),
     ],
     ids=str,
@@ -527,12 +527,12 @@ def test_8_a_member_repeats_only_what_it_was_in() -> None:
             check_repeats(attempt, finished)
 
 
-@pytest.mark.parametrize("change", [{"indicator": bytes([3] * 32)}, {"withheld": (1,)}, {"evicted": ("a",)}])
+@pytest.mark.parametrize("change", [{"count": bytes([3] * 32)}, {"withheld": (1,)}, {"evicted": ("a",)}])
 def test_8_a_repeated_run_leaves_out_what_the_repeated_one_did(change: dict[str, Any]) -> None:
     federation = Federation(5, margin=1)
-    attempt = repeating(federation, (), step="sum", indicator=bytes([4] * 32), withheld=(2,))
+    attempt = repeating(federation, (), step="sum", count=bytes([4] * 32), withheld=(2,))
     finished = finished_of(federation, replace(attempt.terms, latest_end_s=5))
     check_repeats(attempt, finished)
     changed = replace(finished, terms=replace(finished.terms, **change))
-    with pytest.raises(PeerFault, match=r"^indicator-mismatch: .*\[coordinator\]$"):
+    with pytest.raises(PeerFault, match=r"^count-mismatch: .*\[coordinator\]$"):
         check_repeats(attempt, changed)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.indicating import indicated
+from tests.protocol.counting import indicated
 from tests.support.forging import again, receipts_of
 from tests.support.simulator import Federation, of
 from veilsum.protocol.attempt import Attempt
@@ -99,9 +99,7 @@ def resting(*, repeats: bool) -> tuple[Attempt, tuple[Survivor, ...], tuple[Surv
     return phase.attempt, phase.survivors, phase.setting.earlier
 
 
-@pytest.mark.parametrize(
-    ("repeats", "cause"), [(False, Cause.INDICATOR_MISMATCH), (True, Cause.REPEAT_MISMATCH)]
-)
+@pytest.mark.parametrize(("repeats", "cause"), [(False, Cause.COUNT_MISMATCH), (True, Cause.REPEAT_MISMATCH)])
 def test_the_set_shown_is_the_one_that_was_certified(*, repeats: bool, cause: Cause) -> None:
     attempt, survivors, earlier = resting(repeats=repeats)
     assert refusal(attempt, survivors, earlier) is None
@@ -124,16 +122,16 @@ def test_a_repeated_run_sums_exactly_the_repeated_members() -> None:
         check_proposal(attempt, survivors[:6], earlier)
 
 
-def test_under_an_indicator_only_counted_members_are_summed_and_the_margin_may_miss() -> None:
+def test_under_a_count_only_counted_members_are_summed_and_the_margin_may_miss() -> None:
     attempt, survivors, earlier = resting(repeats=False)
     assert refusal(attempt, survivors[1:], earlier) is None
-    with pytest.raises(PeerFault, match=r"^indicator-mismatch: 2 members .*\[member-0, member-1\]$"):
+    with pytest.raises(PeerFault, match=r"^count-mismatch: 2 members .*\[member-0, member-1\]$"):
         check_proposal(attempt, survivors[2:], earlier)
     # an evicted member was not counted, and doesn't use up the margin
     evicting = replace(attempt.terms, evicted=("member-0",))
     attempt = replace(attempt, opening=replace(attempt.opening, terms=evicting))
     assert refusal(attempt, survivors[2:], earlier) is None
-    with pytest.raises(PeerFault, match=r"^indicator-mismatch: survivors .*\[member-0\]$"):
+    with pytest.raises(PeerFault, match=r"^count-mismatch: survivors .*\[member-0\]$"):
         check_proposal(attempt, survivors, earlier)
 
 

@@ -1,4 +1,4 @@
-"""Every member recounts an indicator round; the sum then withholds rare classes (protocol §8.2)."""
+"""Every member recounts a count round; the sum then withholds rare classes (protocol §8.2)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +7,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from tests.protocol.indicating import CLASSES, QUESTION, closed, counted, disclosure, indicated, indicators
+from tests.protocol.counting import CLASSES, QUESTION, closed, counted, counts, disclosure, indicated
 from tests.support.forging import false_dealers, other_secrets, swallowing
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
@@ -15,7 +15,7 @@ from veilsum.protocol.coordinator import Recovered, Voided
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
 from veilsum.protocol.messages import Disclosure, Upload
-from veilsum.protocol.recount import recount_indicator
+from veilsum.protocol.recount import recount_disclosure
 
 # Counting
 
@@ -33,7 +33,7 @@ def test_lost_members_are_not_counted() -> None:
 def test_without_the_proof_nobody_may_be_left_out_of_the_count() -> None:
     federation = Federation(7, decryptors=(1, 2, 3, 4), margin=1, question=QUESTION)
     false_dealers(federation, {"member-0": other_secrets})
-    federation.run_round(indicators(federation))
+    federation.run_round(counts(federation))
     assert isinstance(federation.phase, Recovered)
     before = closed(federation, "member-5")
     # who does not decrypt has seen no proof yet
@@ -65,7 +65,7 @@ def test_only_a_sum_is_recounted() -> None:
     federation.tamper = swallowing(Upload, "member-3", "member-4")
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Voided)
-    with pytest.raises(PeerFault, match=r"^wrong-phase: only a certified indicator is recounted"):
+    with pytest.raises(PeerFault, match=r"^wrong-phase: only a certified count is recounted"):
         federation.ask("member-0", Disclosure(outcome.phase.attempt.context, ()))
 
 
@@ -74,7 +74,7 @@ def test_only_a_sum_is_recounted() -> None:
 
 @pytest.fixture(scope="module")
 def round_() -> Iterator[tuple[Federation, Disclosure]]:
-    """An indicator in two chunks, without member-6: every survivor must reveal r_u6."""
+    """A count in two chunks, without member-6: every survivor must reveal r_u6."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 8)
         question = {"classes": list("abcdefghijkl")}
@@ -92,7 +92,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_honest_disclosure_passes(round_: tuple[Federation, Disclosure]) -> None:
     federation, shown = round_
     phase = closed(federation)
-    assert recount_indicator(phase.attempt, phase.staying_survivors, shown).tolist() == [6] * 12
+    assert recount_disclosure(phase.attempt, phase.staying_survivors, shown).tolist() == [6] * 12
 
 
 @pytest.mark.parametrize("chunks", [(b"",) * 3, (bytes(32), bytes(15)), (bytes(31), bytes(16))])
@@ -104,7 +104,7 @@ def test_chunks_of_another_number_or_length_are_refused_before_they_are_hashed(
     monkeypatch.setattr("veilsum.protocol.recount.sha256", None)
     first, *others = shown.entries
     with pytest.raises(PeerFault, match=r"^disclosure-invalid: member-0: the chunks are not those"):
-        recount_indicator(
+        recount_disclosure(
             phase.attempt,
             phase.staying_survivors,
             replace(shown, entries=(replace(first, chunks=chunks), *others)),
@@ -121,7 +121,7 @@ def test_other_chunks_under_their_own_digests_are_not_what_was_signed(
     digests = tuple(sha256(chunk).digest() for chunk in chunks)
     false = replace(first, chunks=chunks, chunk_digests=digests)
     with pytest.raises(PeerFault, match=r"^disclosure-invalid: member-0: the chunks are not those"):
-        recount_indicator(phase.attempt, phase.staying_survivors, replace(shown, entries=(false, *others)))
+        recount_disclosure(phase.attempt, phase.staying_survivors, replace(shown, entries=(false, *others)))
 
 
 def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_lost(
@@ -131,7 +131,7 @@ def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_los
     federation = Federation(
         7, drop={5: After.OPENING, 6: After.OPENING}, margin=1, question={**QUESTION, "members_min": 5}
     )
-    federation.run_round(indicators(federation))
+    federation.run_round(counts(federation))
     shown, phase, asked = disclosure(federation), closed(federation), list[str]()
     look_up = Graph.neighbours_of
 
@@ -140,5 +140,5 @@ def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_los
         return look_up(graph, member)
 
     monkeypatch.setattr(Graph, "neighbours_of", neighbours)
-    recount_indicator(phase.attempt, phase.staying_survivors, shown)
+    recount_disclosure(phase.attempt, phase.staying_survivors, shown)
     assert asked == [survivor.member for survivor in phase.staying_survivors]

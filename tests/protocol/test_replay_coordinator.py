@@ -91,7 +91,7 @@ def test_receipts_that_cover_different_uploads_name_the_coordinator(*, proposed:
 
 
 def resting(*, repeats: bool) -> Federation:
-    """Return a federation before a sum under an indicator, or before a repeated sum."""
+    """Return a federation before a sum under a count, or before a repeated sum."""
     federation = Federation(6, margin=None if repeats else 1)
     if repeats:
         context = federation.run_round().phase.attempt.context
@@ -143,7 +143,7 @@ def test_the_set_that_an_attempt_rests_on_is_checked_against_the_links(*, repeat
         assert {finding.cause for finding in found.findings} <= {
             Cause.MALFORMED,
             Cause.REPEAT_MISMATCH,
-            Cause.INDICATOR_MISMATCH,
+            Cause.COUNT_MISMATCH,
             Cause.SURVIVORS_INVALID,
             Cause.SURVIVORS_TOO_FEW,
             Cause.OUTCOME_MISSING,
@@ -211,7 +211,7 @@ def test_a_refusal_that_its_decryptor_did_not_sign_names_the_coordinator() -> No
     def edit(entries: Entries) -> None:
         at = find(entries, Refusal, "member-0")
         refusal = of(Refusal, parse_message(entries[at]))
-        entries[at] = again(refusal, federation.coordinator, cause="indicator-mismatch").to_bytes()
+        entries[at] = again(refusal, federation.coordinator, cause="count-mismatch").to_bytes()
 
     found = doctored(federation, edit)
     assert named(found) == {(COORDINATOR, "bad-signature")}

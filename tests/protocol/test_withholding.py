@@ -1,4 +1,4 @@
-"""A sum withholds the classes that its indicator found rare, over the counted members (protocol §8.3)."""
+"""A sum withholds the classes that its count found rare, over the counted members (protocol §8.3)."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tests.protocol.indicating import counted, indicated
+from tests.protocol.counting import counted, indicated
 from tests.protocol.transcripts import verdict
 from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Outcome, untampered
@@ -77,11 +77,7 @@ def test_enough_rows_of_honest_members_stand_behind_the_published_classes(
 ) -> None:
     # m = 5: of a class with five holders three are honest and there; 50 rows are more than three times fifteen
     asked = question(**MANY_ROWS)
-    with (
-        nullcontext()
-        if enough
-        else pytest.raises(PeerFault, match=r"^indicator-mismatch: .*\[coordinator\]$")
-    ):
+    with nullcontext() if enough else pytest.raises(PeerFault, match=r"^count-mismatch: .*\[coordinator\]$"):
         check_enough_rows(asked, holders)
 
 
@@ -112,7 +108,7 @@ def test_too_few_rows_behind_the_published_classes_are_refused_by_everybody() ->
     federation = Federation(7, margin=1)
     federation.run_round(dict.fromkeys(federation.ids, np.zeros(4, np.int64)))
     federation.disclose()
-    all_refuse(federation, "indicator-mismatch")
+    all_refuse(federation, "count-mismatch")
 
 
 def test_false_counts_can_leave_out_all_classes_but_one() -> None:
@@ -135,11 +131,11 @@ def test_more_missing_than_the_margin_void_the_round() -> None:
     outcome = summed(federation)
     assert isinstance(outcome.phase, Voided)
     # no member was asked to sign it: the fault names the missing member, not those that would have refused
-    assert outcome.phase.fault.cause is Cause.INDICATOR_MISMATCH
+    assert outcome.phase.fault.cause is Cause.COUNT_MISMATCH
     assert outcome.phase.fault.parties == ("member-6",)
 
 
-def missed_the_indicator() -> Federation:
+def missed_the_count() -> Federation:
     """Member-6 was away, and learns of the counts afterwards."""
     federation = indicated(drop={6: After.OPENING})
     federation.drop = {}
@@ -151,20 +147,20 @@ def missed_the_indicator() -> Federation:
 
 
 def test_who_was_not_counted_opens_no_sum() -> None:
-    federation = missed_the_indicator()
+    federation = missed_the_count()
     outcome = summed(federation)
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == federation.ids[:6]
     who, fault = outcome.faults[0]
-    assert (who, fault.cause) == ("member-6", Cause.INDICATOR_MISMATCH)
+    assert (who, fault.cause) == ("member-6", Cause.COUNT_MISMATCH)
 
 
 @pytest.mark.parametrize("careless", [False, True])
 def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
     monkeypatch: pytest.MonkeyPatch, *, careless: bool
 ) -> None:
-    federation = missed_the_indicator()
-    monkeypatch.setattr("veilsum.protocol.member.ready.Ready._check_indicator", lambda *_: None)
+    federation = missed_the_count()
+    monkeypatch.setattr("veilsum.protocol.member.ready.Ready._check_count", lambda *_: None)
     if careless:  # a coordinator that keeps uncounted members is refused by the decryptors
         monkeypatch.setattr(
             "veilsum.protocol.proposal._as_counted", lambda _attempt, staying, _earlier: staying
@@ -173,7 +169,7 @@ def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
     outcome = summed(federation)
     if careless:
         assert isinstance(outcome.phase, Voided)
-        assert outcome.phase.fault.cause is Cause.INDICATOR_MISMATCH
+        assert outcome.phase.fault.cause is Cause.COUNT_MISMATCH
     else:
         assert isinstance(outcome.phase, Recovered)
         assert outcome.survivors == federation.ids[:6]
@@ -182,27 +178,27 @@ def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
         assert standing == [UploadStanding.COUNTED] * 6 + [UploadStanding.LEFT_OUT]
 
 
-def test_an_indicator_without_a_sum_counts_nothing_and_its_step_is_over() -> None:
+def test_a_count_without_a_sum_counts_nothing_and_its_step_is_over() -> None:
     federation = Federation(7, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE}, margin=1)
     federation.begin(dict.fromkeys(federation.ids, np.ones(4, np.int64)))
     federation.phase = federation.run_until().cancel(federation.now_s)
     assert isinstance(federation.finish().phase, Failed)
     federation.drop = {}
-    outcome = federation.run_round(terms=federation.terms("sum", indicator=federation.links[0].context))
-    assert {fault.cause for _, fault in outcome.faults} >= {Cause.INDICATOR_MISMATCH}
+    outcome = federation.run_round(terms=federation.terms("sum", count=federation.links[0].context))
+    assert {fault.cause for _, fault in outcome.faults} >= {Cause.COUNT_MISMATCH}
     assert outcome.total is None
-    again_ = federation.run_round(terms=federation.terms("indicator"))
+    again_ = federation.run_round(terms=federation.terms("count"))
     assert Cause.ALREADY_SUMMED in {fault.cause for _, fault in again_.faults}
 
 
-# Evicted from the indicator
+# Evicted from the count
 
 FALSE = "member-0"
 
 
 @pytest.fixture
 def evicting() -> Federation:
-    """Eight members (a = 2, g = 5, m = 6) after an indicator that evicted the first of them."""
+    """Eight members (a = 2, g = 5, m = 6) after a count that evicted the first of them."""
     federation = Federation(8, margin=1)
     false_dealers(federation, {FALSE: other_secrets})
     federation.run_round(dict.fromkeys(federation.ids, np.ones(4, np.int64)))
@@ -213,7 +209,7 @@ def evicting() -> Federation:
     return federation
 
 
-def test_a_dealer_evicted_from_the_indicator_is_left_out_of_the_sum_alone(evicting: Federation) -> None:
+def test_a_dealer_evicted_from_the_count_is_left_out_of_the_sum_alone(evicting: Federation) -> None:
     assert evicting.terms().evicted == (FALSE,)
     outcome = summed(evicting)
     assert isinstance(outcome.phase, Recovered)

@@ -42,20 +42,20 @@ A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
 @pytest.mark.parametrize(
     ("made", "done", "expected"),
     [
-        ((), "", RunAction("indicator")),
-        ((("indicator", A, NO_CONTEXT, "quorum-lost"),), "", RunAction("indicator")),
-        ((("indicator", A, NO_CONTEXT, NO_REASON),), "A", RunAction("sum")),
-        ((("indicator", A, NO_CONTEXT, NO_REASON),), "", RunAction("indicator", repeats=A.hex())),
-        ((("indicator", A, NO_CONTEXT, NO_REASON), ("indicator", B, A, NO_REASON)), "B", RunAction("sum")),
+        ((), "", RunAction("count")),
+        ((("count", A, NO_CONTEXT, "quorum-lost"),), "", RunAction("count")),
+        ((("count", A, NO_CONTEXT, NO_REASON),), "A", RunAction("sum")),
+        ((("count", A, NO_CONTEXT, NO_REASON),), "", RunAction("count", repeats=A.hex())),
+        ((("count", A, NO_CONTEXT, NO_REASON), ("count", B, A, NO_REASON)), "B", RunAction("sum")),
         (
-            (("indicator", A, NO_CONTEXT, NO_REASON), ("indicator", B, A, LOST_REASON)),
+            (("count", A, NO_CONTEXT, NO_REASON), ("count", B, A, LOST_REASON)),
             "",
-            RunAction("indicator", repeats=A.hex()),
+            RunAction("count", repeats=A.hex()),
         ),
-        ((("indicator", A, NO_CONTEXT, LOST_REASON),), "", RunAction(None, last_round=A.hex()[:16])),
+        ((("count", A, NO_CONTEXT, LOST_REASON),), "", RunAction(None, last_round=A.hex()[:16])),
         (
             (
-                ("indicator", A, NO_CONTEXT, NO_REASON),
+                ("count", A, NO_CONTEXT, NO_REASON),
                 ("sum", B, NO_CONTEXT, NO_REASON),
                 ("sum", C, B, NO_REASON),
                 ("sum", D, B, NO_REASON),
@@ -69,7 +69,7 @@ def test_the_next_step_is_the_first_without_a_result(made: Any, done: str, expec
     question, chain = links(*made)
     finished = {{"A": A, "B": B, "C": C, "D": D}[name].hex()[:16] for name in done}
     assert next_action(question, "p", chain, finished.__contains__) == expected
-    assert next_action(question, "another", chain, finished.__contains__) == RunAction("indicator")
+    assert next_action(question, "another", chain, finished.__contains__) == RunAction("count")
 
 
 def test_a_noisy_step_is_never_repeated() -> None:
@@ -80,9 +80,9 @@ def test_a_noisy_step_is_never_repeated() -> None:
 
 
 def test_a_run_that_is_over_names_the_attempt_that_ended_it() -> None:
-    question, chain = links(("indicator", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, LOST_REASON))
+    question, chain = links(("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, LOST_REASON))
     assert B.hex()[:16] in run_over(question, "p", chain, NO_CONTEXT).detail
-    question, chain = links(("indicator", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, NO_REASON))
+    question, chain = links(("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, NO_REASON))
     assert B.hex()[:16] in run_over(question, "p", chain, NO_CONTEXT).detail
 
 

@@ -68,7 +68,7 @@ def test_a_member_without_rows_sends_zeros() -> None:
     features, labels = member(0)
     assert not compute_vector(asked(statistics=THREE), features[:0], labels[:0]).any()
     assert not compute_vector(asked(statistics=THREE, withheld=(0, 1, 2)), features, labels).any()
-    assert not compute_vector(asked("indicator"), features[:0], labels[:0]).any()
+    assert not compute_vector(asked("count"), features[:0], labels[:0]).any()
 
 
 def test_a_row_that_can_t_be_used_adds_nothing() -> None:
@@ -84,7 +84,7 @@ def test_a_row_that_can_t_be_used_adds_nothing() -> None:
 
 def test_a_class_is_held_from_so_many_rows_on() -> None:
     labels = np.array([0] * 4 + [1] * 5 + [2] * 6)
-    assert compute_vector(asked("indicator"), np.zeros((15, 4)), labels).tolist() == [0, 1, 1]
+    assert compute_vector(asked("count"), np.zeros((15, 4)), labels).tolist() == [0, 1, 1]
 
 
 def test_published_classes_hold_enough_rows_or_the_sum_is_refused() -> None:
@@ -92,7 +92,7 @@ def test_published_classes_hold_enough_rows_or_the_sum_is_refused() -> None:
     check_enough_rows(question, (12, 0, 0))
     with pytest.raises(PeerFault) as refused:
         check_enough_rows(question, (8, 8, 8))
-    assert refused.value.cause is Cause.INDICATOR_MISMATCH
+    assert refused.value.cause is Cause.COUNT_MISMATCH
     assert "as few as 0 rows" in refused.value.detail
     one_each = {"least": 50, "most": 20_000, "least_per_class": 1, "rows_per_id": 1}
     with pytest.raises(PeerFault, match=r"as few as 6 rows .* needs 50"):

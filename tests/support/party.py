@@ -484,7 +484,7 @@ class Party:
             await self.on_ack(f"chunk {index} of {member}")
         return True
 
-    # An indicator's counts
+    # A count's counts
 
     async def shown(
         self, server: Server, round_id: str, member: str, by: str | None = None
@@ -508,10 +508,10 @@ class Party:
             self.phases[member] = phase
 
     async def count(self, server: Server) -> str:
-        """Play a whole indicator round, with every member's recount."""
+        """Play a whole count round, with every member's recount."""
         round_id = await self.open_round(server)
         view = await self.play(server, round_id)
-        assert (view["state"], view["spec"]["step"]) == ("done", "indicator"), view
+        assert (view["state"], view["spec"]["step"]) == ("done", "count"), view
         await self.recount(server, round_id)
         return round_id
 

@@ -62,8 +62,8 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.messages.opening import LOST_REASON, MAX_ATTEMPTS
 from veilsum.protocol.opening_rules import earlier_context, link_of
 from veilsum.protocol.study import (
+    COUNT_STEP,
     DAY_S,
-    INDICATOR_STEP,
     SUM_STEP,
     Content,
     Question,
@@ -240,7 +240,7 @@ class Chain:
         links: of all attempts.
         sets: certified survivors by context.
         summed: terms of certified attempts by context.
-        counted: results of indicators, by context.
+        counted: results of counts, by context.
     """
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class Chain:
                 phase.certificate.survivors,
                 attempt.terms,
             )
-        if isinstance(phase, Recovered) and attempt.spec.indicator and total is not None:
+        if isinstance(phase, Recovered) and attempt.spec.is_disclosed and total is not None:
             staying = tuple(
                 each for each in phase.certificate.survivors if each.member in phase.summed_members
             )
@@ -298,7 +298,7 @@ class Chain:
             counted = self.counted.get(link.context)
             if counted and step == SUM_STEP and (link.question, link.period) == (question.digest, period):
                 withheld = withheld_classes(question, counted.holders)
-                made = replace(made, indicator=link.context, withheld=withheld, evicted=counted.evicted)
+                made = replace(made, count=link.context, withheld=withheld, evicted=counted.evicted)
         return made
 
     def rests_on(self, attempt: Attempt) -> tuple[SurvivorSet, ...]:
@@ -458,10 +458,10 @@ class Federation(Chain):
         )
 
     def vectors(self, step: str | None = None) -> dict[str, Vector]:
-        """Make small random vectors for a step, one for each member; zeros and ones for an indicator."""
+        """Make small random vectors for a step, one for each member; zeros and ones for a count."""
         step = step or self.next_step() or self.content.question.steps[0]
         elements = self.content.question.elements_of(step)
-        low, high = (0, 2) if step == INDICATOR_STEP else (-1000, 1000)
+        low, high = (0, 2) if step == COUNT_STEP else (-1000, 1000)
         rng = np.random.default_rng(self.seed)
         return {member: rng.integers(low, high, elements) for member in self.ids}
 
@@ -532,7 +532,7 @@ class Federation(Chain):
         return self._outcome(ended)
 
     def disclose(self) -> None:
-        """Let every member that knows the end of the last attempt, an indicator, recount it."""
+        """Let every member that knows the end of the last attempt, a count, recount it."""
         recovered = self.phase
         assert isinstance(recovered, Recovered)
         shown = disclose_vectors(recovered, lambda member, index: self.spool[member, index])

@@ -181,7 +181,7 @@ def _drop_empty(values: dict[str, Any]) -> dict[str, Any]:
 def _spec_values(spec: SpecView) -> dict[str, Any]:
     known = {
         "withheld_classes": spec.withheld,
-        "counted_in": spec.indicator and spec.indicator[:16],
+        "counted_in": spec.count and spec.count[:16],
         **({} if spec.noise is None else noise_values(spec.noise)),
     }
     return {

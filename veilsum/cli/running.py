@@ -169,7 +169,7 @@ class Following:
             if fault.cause is Cause.ROSTER_ROLLBACK:
                 self._outdated.add(cohort.cohort)
                 self.tell("The roster was replaced after enrolment: members enrol again.")
-            elif fault.cause is Cause.INDICATOR_MISMATCH and named:
+            elif fault.cause is Cause.COUNT_MISMATCH and named:
                 self._outdated.add(cohort.cohort)
                 self._note_failure(
                     f"Step {step} can't be opened in this cohort: {fault.detail}. Members enrol again."

@@ -218,8 +218,8 @@ class Attempt(Struct):
 
     @property
     def survivors_min(self) -> int:
-        """The minimum number of survivors: n_min, or the class floor of a fresh indicator if larger (protocol §4.4)."""
-        counted = self.spec.indicator and not self.repeats
+        """The minimum number of survivors: n_min, or the class floor of a fresh count if larger (protocol §4.4)."""
+        counted = self.spec.is_disclosed and not self.repeats
         return max(self.quorum.survivors_min, self.question.class_floor if counted else 0)
 
     @property

@@ -92,9 +92,9 @@ class Cause(StrEnum):
         "the coordinator shows another upload of this member than the one it sent",
     )
     WINDOW_EXCEEDED = "window-exceeded", "too many neighbouring members on the sparse graph dropped out"
-    INDICATOR_MISMATCH = (
-        "indicator-mismatch",
-        "the withheld classes or the survivors do not follow from the indicator round",
+    COUNT_MISMATCH = (
+        "count-mismatch",
+        "the withheld classes or the survivors do not follow from the count round",
     )
     NOT_A_DECRYPTOR = "not-a-decryptor", "the member holds no shares in this cohort"
     ALREADY_VOTED = "already-voted", "the decryptor already signed another outcome for this attempt"
@@ -114,10 +114,7 @@ class Cause(StrEnum):
         "a member's shares recover another secret than it committed to",
     )
     EVICTION_INVALID = "eviction-invalid", "the proof does not show that the dealer dealt false shares"
-    DISCLOSURE_INVALID = (
-        "disclosure-invalid",
-        "the disclosed indicator is not what the certified members sent",
-    )
+    DISCLOSURE_INVALID = ("disclosure-invalid", "the disclosed count is not what the certified members sent")
     QUORUM_LOST = "quorum-lost", "too few decryptors answered in time"
     SUM_CHECK_FAILED = "sum-check-failed", "the sum breaks an identity that all valid statistics satisfy"
     RESULT_MISMATCH = "result-mismatch", "the published result does not follow from what was signed"

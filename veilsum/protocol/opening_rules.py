@@ -10,7 +10,7 @@ from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link, Opening, Terms
-from veilsum.protocol.study import END_MAX_S, INDICATOR_STEP, Question
+from veilsum.protocol.study import COUNT_STEP, END_MAX_S, Question
 
 
 def check_opening(attempt: Attempt) -> None:
@@ -62,18 +62,16 @@ def check_step(attempt: Attempt) -> None:
         wanted = "needs material" if spec.takes_material else "takes no material"
         raise _terms_fault(f"step {spec.step} {wanted}")
     counted = spec.sums and spec.question.withhold is not None
-    if (terms.indicator != NO_CONTEXT) != counted:
-        wanted = "rests on an indicator" if counted else "rests on no indicator"
+    if (terms.count != NO_CONTEXT) != counted:
+        wanted = "rests on a count" if counted else "rests on no count"
         raise _terms_fault(f"step {spec.step} {wanted}")
     if attempt.repeats:
         return
     links = attempt.opening.links
     if counted:
-        indicators = certified_links(spec.question, spec.period, INDICATOR_STEP, links)
-        if all(link.context != terms.indicator for link in indicators):
-            raise _terms_fault(
-                "the terms name an indicator that is not certified for this question and period"
-            )
+        counts = certified_links(spec.question, spec.period, COUNT_STEP, links)
+        if all(link.context != terms.count for link in counts):
+            raise _terms_fault("the terms name a count that is not certified for this question and period")
     if (fault := step_fault(spec.question, spec.period, spec.step, links)) is not None:
         raise fault
 
@@ -158,7 +156,7 @@ def check_repeats(attempt: Attempt, finished: Finished | None) -> None:
     """Check clause 8 with the repeated attempt's evidence: both questions sum the same records in the same way.
 
     Raises:
-        PeerFault: repeat-mismatch; indicator-mismatch if the withheld classes differ from the repeated attempt's.
+        PeerFault: repeat-mismatch; count-mismatch if the withheld classes differ from the repeated attempt's.
     """
     if finished is None or finished.context != attempt.manifest.repeats:
         raise PeerFault(
@@ -172,7 +170,7 @@ def check_repeats(attempt: Attempt, finished: Finished | None) -> None:
         )
     if _left_out(attempt.terms) != _left_out(finished.terms):
         raise PeerFault(
-            Cause.INDICATOR_MISMATCH,
+            Cause.COUNT_MISMATCH,
             "the terms leave out other classes or members than the repeated terms",
             ["coordinator"],
         )
@@ -190,12 +188,12 @@ def certified_links(question: Question, period: str, step: str, links: Sequence[
 
 
 def earlier_context(attempt: Attempt) -> bytes:
-    """Return the context of the repeated attempt, else of the indicator; `NO_CONTEXT` without either."""
-    return attempt.manifest.repeats if attempt.repeats else attempt.terms.indicator
+    """Return the context of the repeated attempt, else of the count; `NO_CONTEXT` without either."""
+    return attempt.manifest.repeats if attempt.repeats else attempt.terms.count
 
 
 def _left_out(terms: Terms) -> tuple[bytes, tuple[int, ...], tuple[str, ...]]:
-    return terms.indicator, terms.withheld, terms.evicted
+    return terms.count, terms.withheld, terms.evicted
 
 
 def same_records(one: Question, other: Question) -> bool:

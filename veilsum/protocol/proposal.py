@@ -123,15 +123,15 @@ def may_be_proposed(attempt: Attempt, survivors: Iterable[Survivor], earlier: Se
 def _as_counted(
     attempt: Attempt, staying: dict[str, Survivor], earlier: Sequence[SurvivorSet]
 ) -> dict[str, Survivor]:
-    """Drop members that the indicator did not count; it counted S∖E (protocol §8.3)."""
-    if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
+    """Drop members that the count did not count; it counted S∖E (protocol §8.3)."""
+    if attempt.repeats or attempt.terms.count == NO_CONTEXT:
         return staying
     counted = _counted_members(attempt, earlier)
     return {member: each for member, each in staying.items() if member in counted}
 
 
 def _counted_members(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> set[str]:
-    """Return the indicator's S∖E."""
+    """Return the count's S∖E."""
     certified = (each.member for opened in earlier for each in opened.survivors)
     return set(certified).difference(attempt.terms.evicted)
 
@@ -140,7 +140,7 @@ def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: S
     """Check survivors as far as possible without the delivered uploads, in the order of protocol §4.6, clauses 1 to 3.
 
     Raises:
-        PeerFault: survivors-invalid, survivors-too-few, window-exceeded, malformed, repeat-mismatch, indicator-mismatch.
+        PeerFault: survivors-invalid, survivors-too-few, window-exceeded, malformed, repeat-mismatch, count-mismatch.
     """
     attempt.check_survivors(survivors)
     members = {survivor.member for survivor in survivors}
@@ -157,7 +157,7 @@ def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: S
     link = link_of(attempt.opening.links, context)
     if link is None or survivors_hash(context, earlier[0].survivors) != link.survivors:
         raise PeerFault(
-            Cause.REPEAT_MISMATCH if attempt.repeats else Cause.INDICATOR_MISMATCH,
+            Cause.REPEAT_MISMATCH if attempt.repeats else Cause.COUNT_MISMATCH,
             "the set that the attempt rests on is not the one that was certified",
             ["coordinator"],
         )
@@ -180,12 +180,10 @@ def _check_counted(attempt: Attempt, members: set[str], counted: set[str]) -> No
     withhold = attempt.question.withhold
     assert withhold is not None
     if strangers := members - counted:
-        raise PeerFault(
-            Cause.INDICATOR_MISMATCH, "survivors that the indicator did not count", sorted(strangers)
-        )
+        raise PeerFault(Cause.COUNT_MISMATCH, "survivors that the count did not count", sorted(strangers))
     if len(counted - members) > withhold.margin:
         raise PeerFault(
-            Cause.INDICATOR_MISMATCH,
-            f"{len(counted - members)} members that the indicator counted are missing, at most {withhold.margin} may be",
+            Cause.COUNT_MISMATCH,
+            f"{len(counted - members)} members that the count counted are missing, at most {withhold.margin} may be",
             sorted(counted - members),
         )

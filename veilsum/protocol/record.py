@@ -72,7 +72,7 @@ class ResultRecord(Model):
         dropped: the members dropped by those disputes, in order.
         evicted: certified survivors that proved false; the sum excludes them.
         withheld: classes left out under the terms.
-        holders: the indicator's counts that decide `withheld`; empty without an indicator.
+        holders: the count's counts that decide `withheld`; empty without a count.
         rows: number of rows in the sum; of a noisy sum, an estimate from the sum.
         noise: the differential privacy guarantee; None for an exact sum.
         head: SHA-256 of the head's file; None if the step has no head.

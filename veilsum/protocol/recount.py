@@ -1,4 +1,4 @@
-"""A member's recount of an indicator (protocol §8.2)."""
+"""A member's recount of a count (protocol §8.2)."""
 
 from hashlib import sha256
 
@@ -14,10 +14,10 @@ from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.unmasking import Unmasking
 
 
-def recount_indicator(
+def recount_disclosure(
     attempt: Attempt, survivors: tuple[Survivor, ...], disclosure: Disclosure
 ) -> npt.NDArray[np.int64]:
-    """Check a disclosed indicator round in the order of protocol §8.2, and count the holders of each class, (C,).
+    """Check a disclosed count round in the order of protocol §8.2, and count the holders of each class, (C,).
 
     `survivors` are S∖E, the certified survivors without the evicted dealers.
 

@@ -165,7 +165,7 @@ def refusal_follows(
         return len(proposal) < attempt.survivors_min
     if cause == Cause.WINDOW_EXCEEDED:
         return _windows_exceeded(attempt, proposal)
-    if cause in {Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.INDICATOR_MISMATCH}:
+    if cause in {Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.COUNT_MISMATCH}:
         return not may_be_proposed(attempt, proposal, earlier)
     if cause == Cause.OWN_UPLOAD_CHANGED:
         return any(each.member == member and not _is_shown(each, uploads) for each in proposal)

@@ -293,7 +293,7 @@ class SpecView(View):
         study, name, version: hash, name and version of the study.
         statistics: kinds of the statistics, in order.
         withheld: classes left out.
-        indicator: context of the indicator that decided them.
+        count: context of the count that decided them.
         noise: the privacy guarantee; None for an exact step.
     """
 
@@ -308,7 +308,7 @@ class SpecView(View):
     elements: int
     ring_bits: int
     withheld: tuple[int, ...]
-    indicator: Hex32 | None
+    count: Hex32 | None
     latest_end_s: float
     noise: NoiseView | None
 
@@ -331,7 +331,7 @@ class RoundView(View):
         evicted: survivors that proved false; the sum excludes them.
         reported: in an erasing round, decryptors that reported revealing nothing.
         reports_min: number of such reports that ends the round.
-        holders: for a finished indicator, the number of members that hold each class.
+        holders: for a finished count, the number of members that hold each class.
         phase_seconds: duration of each phase so far.
         cost: estimated traffic, storage and computation of all parties.
         transcript: head of the ended round's transcript (protocol §11).

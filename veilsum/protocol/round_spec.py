@@ -6,7 +6,7 @@ from functools import cached_property
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Manifest, Terms
-from veilsum.protocol.study import INDICATOR_BITS, INDICATOR_STEP, SUM_STEP, Content, Question
+from veilsum.protocol.study import COUNT_BITS, COUNT_STEP, SUM_STEP, Content, Question
 
 CHUNK_ELEMENTS = 1 << 20
 """Number of elements in every chunk except the last (protocol §4.4)."""
@@ -71,9 +71,9 @@ class RoundSpec:
         return f"{self.content.notes.name}, period {self.period}"
 
     @property
-    def indicator(self) -> bool:
+    def is_disclosed(self) -> bool:
         """Whether the step counts how many members hold each class."""
-        return self.step == INDICATOR_STEP
+        return self.step == COUNT_STEP
 
     @property
     def sums(self) -> bool:
@@ -92,7 +92,7 @@ class RoundSpec:
     @property
     def ring_bits(self) -> int:
         """Bits of an element on the wire."""
-        return INDICATOR_BITS if self.indicator else self.question.ring_bits
+        return COUNT_BITS if self.is_disclosed else self.question.ring_bits
 
     @property
     def takes_material(self) -> bool:

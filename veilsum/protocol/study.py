@@ -52,8 +52,8 @@ RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
 }
 """The steps of each recipe of a noisy study, with their shares of μ²."""
 
-INDICATOR_STEP, SUM_STEP, MEAN_STEP = "indicator", "sum", "mean"
-INDICATOR_BITS = 32
+COUNT_STEP, SUM_STEP, MEAN_STEP = "count", "sum", "mean"
+COUNT_BITS = 32
 
 Natural = Annotated[int, Field(ge=1, lt=1 << 32)]
 Name = Annotated[str, Field(pattern=MEMBER_PATTERN)]
@@ -240,12 +240,12 @@ class Question(_Block):
         """The steps of a run, in order."""
         if self.noise is not None:
             return tuple(step for step, _ in RECIPES[self.noise.recipe])
-        return (INDICATOR_STEP, SUM_STEP) if self.withhold is not None else (SUM_STEP,)
+        return (COUNT_STEP, SUM_STEP) if self.withhold is not None else (SUM_STEP,)
 
     def elements_of(self, step: str) -> int:
         """Return the length of a step's vector (protocol §8, §9)."""
         classes = len(self.classes)
-        if step == INDICATOR_STEP:
+        if step == COUNT_STEP:
             return classes
         if self.noise is None:
             return self.elements
@@ -533,7 +533,7 @@ def withheld_classes(question: Question, holders: Sequence[int]) -> tuple[int, .
 
 
 def check_enough_rows(question: Question, holders: Sequence[int]) -> None:
-    """Refuse a sum that withholds classes and covers too few rows of honest members (indicator-mismatch)."""
+    """Refuse a sum that withholds classes and covers too few rows of honest members (count-mismatch)."""
     assert question.withhold is not None
     withheld, missing = set(withheld_classes(question, holders)), question.a + question.withhold.margin
     if not withheld:
@@ -542,7 +542,7 @@ def check_enough_rows(question: Question, holders: Sequence[int]) -> None:
     rows = question.records.least_per_class * honest
     if rows < (wanted := question.rows_wanted):
         raise PeerFault(
-            Cause.INDICATOR_MISMATCH,
+            Cause.COUNT_MISMATCH,
             f"the classes that can be published hold as few as {rows} rows of honest members, and this study "
             f"needs {wanted}: take a new period, with more members or a study with a higher least_per_class",
             ["coordinator"],

@@ -69,7 +69,7 @@ _VIRTUAL_FEATURES_TAG = b"veilsum calibration virtual features 1 "
 def read_pooled(spec: RoundSpec, total: Integers, members: int) -> Pooled:
     """Read pooled statistics from a sum; an exact sum must satisfy the identities of honest sums.
 
-    `total`, (spec.elements,), is the centred sum of `members` vectors of a step other than the indicator. Sums of several periods of one
+    `total`, (spec.elements,), is the centred sum of `members` vectors of a step other than the count. Sums of several periods of one
     question can be added: pass their sum, and the number of vectors in all of them.
 
     Raises:

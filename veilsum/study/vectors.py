@@ -61,8 +61,8 @@ def compute_vector(
     question = spec.question
     matrix = as_features(features, question.dim)
     indices = any_labels(labels, len(matrix))
-    if spec.indicator:
-        return _indicator_vector(question, indices)
+    if spec.is_disclosed:
+        return _count_vector(question, indices)
     usable = usable_rows(matrix, indices, len(question.classes)) & ~np.isin(indices, spec.withheld)
     rows, classes = matrix[usable], indices[usable].astype(np.int64)
     if not spec.noisy:
@@ -103,7 +103,7 @@ def random_features(question: Question) -> RandomFeatures | None:
     return None
 
 
-def _indicator_vector(question: Question, labels: Integers) -> Integers:
+def _count_vector(question: Question, labels: Integers) -> Integers:
     """Return 1 for each class with at least `least_per_class` rows, else 0; (C,)."""
     classes = len(question.classes)
     known = labels[(labels >= 0) & (labels < classes)].astype(np.int64)

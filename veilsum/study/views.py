@@ -31,7 +31,7 @@ def spec_view(attempt: Attempt) -> SpecView:
         elements=spec.elements,
         ring_bits=spec.ring_bits,
         withheld=spec.withheld,
-        indicator=None if terms.indicator == NO_CONTEXT else terms.indicator.hex(),
+        count=None if terms.count == NO_CONTEXT else terms.count.hex(),
         latest_end_s=terms.latest_end_s,
         noise=promise_noise(spec),
     )

@@ -220,7 +220,7 @@ def test_with_the_evictions_shown_to_a_threshold_the_sum_is_exact(
     exact(federation, federation.finish())
 
 
-# What the coordinator shows of an indicator round, and of no other (protocol §8.2).
+# What the coordinator shows of a count round, and of no other (protocol §8.2).
 
 
 def recovered(federation: Federation) -> Recovered:
@@ -234,7 +234,7 @@ def test_no_other_round_is_disclosed(question: dict[str, object]) -> None:
     def never(_member: str, _index: int) -> bytes:
         raise AssertionError
 
-    with pytest.raises(Misuse, match="only an indicator is disclosed"):
+    with pytest.raises(Misuse, match="only a count is disclosed"):
         disclose_vectors(phase, never)
 
 

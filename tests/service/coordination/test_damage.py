@@ -191,9 +191,7 @@ async def test_what_storage_has_lost_of_a_result_is_called_lost(
     assert unknown.json()["cause"] == "wrong-phase"
 
 
-async def test_an_indicator_discloses_no_damaged_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_count_discloses_no_damaged_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     party = withholding()
     async with running(tmp_path) as server:
         round_id = await party.begun(server)

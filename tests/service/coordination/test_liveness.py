@@ -205,7 +205,7 @@ async def test_a_first_step_needs_as_many_members_as_may_be_missing_later(server
     assert (await party.try_round(server, heard_within_s=120)).status_code == 201
 
 
-async def test_a_sum_needs_members_that_its_indicator_counted(server: Server) -> None:
+async def test_a_sum_needs_members_that_its_count_counted(server: Server) -> None:
     party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
     party.drop = {"m-5": After.OPENING}
     assert (await party.play(server, await party.begun(server)))["state"] == "done"

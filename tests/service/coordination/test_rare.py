@@ -1,4 +1,4 @@
-"""An indicator, and a sum that withholds rare classes, over REST (protocol §8.3)."""
+"""A count, and a sum that withholds rare classes, over REST (protocol §8.3)."""
 
 import asyncio
 import json
@@ -55,9 +55,9 @@ async def step(server: Server, party: Party) -> str | None:
     return found
 
 
-async def forgotten(server: Server, indicator: str) -> None:
+async def forgotten(server: Server, count: str) -> None:
     async with asyncio.timeout(10):
-        while DISCLOSURE_DOCUMENT in server.coordinator.blobs.list_names(f"results/{indicator}"):
+        while DISCLOSURE_DOCUMENT in server.coordinator.blobs.list_names(f"results/{count}"):
             server.coordinator.scheduler.wake_up()
             await asyncio.sleep(0.01)
 
@@ -65,14 +65,14 @@ async def forgotten(server: Server, indicator: str) -> None:
 async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
     server: Server, counted: Counted
 ) -> None:
-    counting, indicator = counted
-    view = await server.view(indicator)
+    counting, count = counted
+    view = await server.view(count)
     assert (view["holders"], view["spec"]["elements"], view["spec"]["ring_bits"]) == (COUNTS, 5, 32)
     assert {member: counting.counts(member) for member in counting.ids} == dict.fromkeys(counting.ids, COUNTS)
     assert await step(server, counting) == "sum"
     main = await counting.open_round(server)
     spec = (await server.view(main))["spec"]
-    assert (spec["indicator"], spec["withheld"]) == (view["context"], [2, 3, 4])
+    assert (spec["count"], spec["withheld"]) == (view["context"], [2, 3, 4])
     assert (await counting.play(server, main))["state"] == "done"
     record = await counting.check_result(server, main)
     assert (record["withheld"], record["holders"]) == ([2, 3, 4], COUNTS)
@@ -84,23 +84,23 @@ async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
 
 
 async def test_only_members_are_shown_who_holds_what(server: Server, counting: Party) -> None:
-    indicator = await counting.open_round(server)
-    assert await step(server, counting) == "indicator"
-    assert refusal(await counting.shown(server, indicator, "m-0")) == (409, "wrong-phase")
-    await counting.play(server, indicator)
-    shown = Disclosure.from_bytes((await counting.shown(server, indicator, "m-0")).content)
+    count = await counting.open_round(server)
+    assert await step(server, counting) == "count"
+    assert refusal(await counting.shown(server, count, "m-0")) == (409, "wrong-phase")
+    await counting.play(server, count)
+    shown = Disclosure.from_bytes((await counting.shown(server, count, "m-0")).content)
     assert [entry.header.member for entry in shown.entries] == list(counting.ids)
-    assert refusal(await counting.shown(server, indicator, "m-0", by="m-1")) == (403, "forbidden")
+    assert refusal(await counting.shown(server, count, "m-0", by="m-1")) == (403, "forbidden")
     counting.keys["m-9"] = counting.keys["m-0"]
-    assert refusal(await counting.shown(server, indicator, "m-9")) == (403, "forbidden")
-    answer = await server.anonymous().get(f"/v1/rounds/{indicator}/disclosure/m-0")
+    assert refusal(await counting.shown(server, count, "m-9")) == (403, "forbidden")
+    answer = await server.anonymous().get(f"/v1/rounds/{count}/disclosure/m-0")
     assert refusal(answer) == (401, "request-unsigned")
 
 
-async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, counted: Counted) -> None:
-    counting, indicator = counted
+async def test_a_count_has_no_head_and_no_sums_to_hand_out(server: Server, counted: Counted) -> None:
+    counting, count = counted
     for what in ("", "/weights", "/sums"):
-        answer = await server.client.get(f"/v1/rounds/{indicator}/result{what}")
+        answer = await server.client.get(f"/v1/rounds/{count}/result{what}")
         assert refusal(answer) == (409, "wrong-phase")
     main = await counting.open_round(server)
     assert refusal(await counting.shown(server, main, "m-0")) == (409, "wrong-phase")
@@ -109,44 +109,44 @@ async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, 
 async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(
     server: Server, counted: Counted
 ) -> None:
-    counting, indicator = counted
+    counting, count = counted
     await give_up(server, counting, await counting.open_round(server))
-    assert (await counting.shown(server, indicator, "m-0")).status_code == 200
+    assert (await counting.shown(server, count, "m-0")).status_code == 200
     main = await counting.done(server)
     await counting.check_result(server, main)
-    await forgotten(server, indicator)
-    assert refusal(await counting.shown(server, indicator, "m-0")) == (409, "wrong-phase")
+    await forgotten(server, count)
+    assert refusal(await counting.shown(server, count, "m-0")) == (409, "wrong-phase")
     # By a process that stood still while another went on.
-    server.coordinator.blobs.put(f"results/{indicator}/{DISCLOSURE_DOCUMENT}", b"late")
+    server.coordinator.blobs.put(f"results/{count}/{DISCLOSURE_DOCUMENT}", b"late")
     server.clock.ahead_s += SWEEP_S + 1
-    await forgotten(server, indicator)
+    await forgotten(server, count)
 
 
 async def test_what_was_disclosed_is_not_kept_beyond_its_study(
     server: Server, counted: Counted, tmp_path: Path
 ) -> None:
-    party, indicator = counted
-    assert (await party.shown(server, indicator, "m-0")).status_code == 200
+    party, count = counted
+    assert (await party.shown(server, count, "m-0")).status_code == 200
     later = Clock()
     later.ahead_s = 81 * 86_400.0
     async with again(server, tmp_path / "later", later) as server:
-        gone = await party.shown(server, indicator, "m-0")
+        gone = await party.shown(server, count, "m-0")
         assert gone.status_code == 409
-        assert (await server.view(indicator))["holders"] == COUNTS
+        assert (await server.view(count))["holders"] == COUNTS
 
 
-async def test_counts_that_nobody_can_have_fail_the_indicator_which_may_be_repeated(
+async def test_counts_that_nobody_can_have_fail_the_count_which_may_be_repeated(
     server: Server, counting: Party
 ) -> None:
     counting.spoil["m-2"] = lambda vector: vector - 100
-    indicator = await counting.open_round(server)
-    view = await counting.play(server, indicator)
+    count = await counting.open_round(server)
+    view = await counting.play(server, count)
     assert (view["state"], view["fault"]["cause"], view["holders"]) == ("failed", "sum-check-failed", [])
     assert not any(letter.isdigit() for letter in view["fault"]["detail"])
-    await server.tidy(indicator)
-    assert server.coordinator.blobs.list_names(f"results/{indicator}") == ()
+    await server.tidy(count)
+    assert server.coordinator.blobs.list_names(f"results/{count}") == ()
     refused = await counting.try_round(server)
-    assert refusal(refused) == (422, "indicator-mismatch")
+    assert refusal(refused) == (422, "count-mismatch")
     assert view["context"] in refused.json()["detail"]
     counting.spoil = {}
     await counting.open_cohort(server, repeats=view["context"])
@@ -174,7 +174,7 @@ async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Serv
     await counting.enrol(server, counting.ids[:5])
     await server.client.post(f"/v1/cohorts/{counting.cohort}/close")
     refused = await counting.try_round(server)
-    assert refusal(refused) == (422, "indicator-mismatch")
+    assert refusal(refused) == (422, "count-mismatch")
     assert refused.json()["parties"] == ["m-5"]
 
 

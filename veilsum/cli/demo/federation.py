@@ -131,7 +131,7 @@ class Stages:
             missing = sorted(set(view.members) - set(view.cards))
             self._update_stage(len(view.cards), len(view.members), missing)
         elif not view.ended and view.state in _STAGE_TITLES:
-            step = {"indicator": "counts, ", "sum": ""}.get(view.spec.step, f"{view.spec.step}, ")
+            step = {"count": "counts, ", "sum": ""}.get(view.spec.step, f"{view.spec.step}, ")
             expected = view.members if view.state == "collecting" else view.waiting_for
             self._enter_stage(f"{step}{_STAGE_TITLES[view.state]}".capitalize(), len(expected), view)
             self._update_stage(

@@ -48,7 +48,7 @@ class Setting:
     """The fixed data of an attempt.
 
     Attributes:
-        earlier: the certified set of the repeated attempt or of the indicator (`Freeze.earlier`).
+        earlier: the certified set of the repeated attempt or of the count (`Freeze.earlier`).
     """
 
     attempt: Attempt
@@ -486,17 +486,17 @@ class Voiding(CoordinatorPhase):
 
 
 def disclose_vectors(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:
-    """Disclose the vectors behind the sum of an indicator round.
+    """Disclose the vectors behind the sum of a count round.
 
     It excludes evicted members; members must have seen `recovered.evictions` before. `chunks` returns a survivor's packed chunk by
     index.
 
     Raises:
-        Misuse: the round is not an indicator; disclosing it would open every member's vector.
+        Misuse: the round is not a count; disclosing it would open every member's vector.
     """
     attempt = recovered.attempt
-    if not attempt.spec.indicator:
-        raise Misuse("only an indicator is disclosed")
+    if not attempt.spec.is_disclosed:
+        raise Misuse("only a count is disclosed")
     entries = []
     for member in recovered.summed_members:
         upload, indices = recovered.uploads[member], range(attempt.chunk_count)

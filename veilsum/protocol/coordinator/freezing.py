@@ -135,7 +135,7 @@ _REFUSAL_CAUSES = frozenset(
         Cause.REPEAT_MISMATCH,
         Cause.MALFORMED,
         Cause.OWN_UPLOAD_CHANGED,
-        Cause.INDICATOR_MISMATCH,
+        Cause.COUNT_MISMATCH,
     }
 )
 

@@ -207,7 +207,7 @@ class Revealing(Delivering, Evicting):
             for due, seed in zip(self.due[dealer], secrets[dealer], strict=True)
         ]
         setting, uploads = self.setting, self.uploads
-        if not self.attempt.spec.indicator:
+        if not self.attempt.spec.is_disclosed:
             # Announcements are large, and only a disclosure reads them again.
             setting = replace(setting, shelf=MemoryShelf())
             uploads = {member: replace(kept, shelf=setting.shelf) for member, kept in uploads.items()}

@@ -54,7 +54,7 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.messages.base import MAX_MEMBERS
 from veilsum.protocol.messages.opening import MAX_ATTEMPTS
 from veilsum.protocol.proposal import check_proposal
-from veilsum.protocol.recount import recount_indicator
+from veilsum.protocol.recount import recount_disclosure
 from veilsum.protocol.reveal_plan import due_secrets, entries_due
 from veilsum.protocol.sealing import Sealing, commit_row, unseal_box
 from veilsum.protocol.shamir import ShareError, check_shares
@@ -296,7 +296,7 @@ class Checked(Holding, kind=5):
         5. every other upload was delivered with this header: its signature was checked then, and its digest pins all it
            signed.
 
-        The opening's clause 9 has already checked that this member recounted the indicator.
+        The opening's clause 9 has already checked that this member recounted the count.
         """
         self.history.adopt_links(self.attempt, joined=True)
         check_proposal(self.attempt, survivors, freeze.earlier)
@@ -584,10 +584,10 @@ class Closed(AttemptPhase, kind=7):
         return closed, closed.reveals
 
     def _on_disclosure(self, message: Disclosure, _key: SigningKey, _now_s: float) -> Step:
-        """Recount an indicator from its disclosure (protocol §8.2)."""
-        if not self.attempt.spec.indicator or self.certificate.is_void:
-            raise PeerFault(Cause.WRONG_PHASE, "only a certified indicator is recounted")
-        holders = recount_indicator(self.attempt, self.staying_survivors, message)
+        """Recount a count from its disclosure (protocol §8.2)."""
+        if not self.attempt.spec.is_disclosed or self.certificate.is_void:
+            raise PeerFault(Cause.WRONG_PHASE, "only a certified count is recounted")
+        holders = recount_disclosure(self.attempt, self.staying_survivors, message)
         if (holders < 0).any() or (holders > len(self.staying_survivors)).any():
             raise PeerFault(
                 Cause.DISCLOSURE_INVALID, "a class has fewer than 0 holders, or more than all members"

@@ -22,10 +22,10 @@ from veilsum.protocol.opening_rules import check_places, check_unspent
 
 
 class Counted(Struct):
-    """An indicator that this member has recounted (protocol §8.2).
+    """A count that this member has recounted (protocol §8.2).
 
     Attributes:
-        context: the indicator's context.
+        context: the count's context.
         holders: number of members that hold each class.
         survivors: S∖E, the counted members.
         evicted: certified members left out of the count because they proved false.
@@ -45,7 +45,7 @@ class History(Struct):
         settled: links of attempts whose end it has seen since then; the chain contains them unchanged, or lacks one that certified no set.
         unsettled: attempts without a known end; the member opens no other attempt meanwhile.
         certified: attempts with a seen certificate but no link yet; an Erasure or Lost may still replace it.
-        counted: indicators that it has recounted, oldest first.
+        counted: counts that it has recounted, oldest first.
         finished: certified exact attempts that it took part in, for repeating runs, oldest first.
     """
 
@@ -61,12 +61,12 @@ class History(Struct):
         """Add an attempt that this member joins; it opens no other until this one has ended."""
         return replace(self, unsettled=(*_drop_attempt(self.unsettled, attempt), attempt))
 
-    def count_of(self, indicator: bytes) -> Counted | None:
-        """Look up a recounted indicator by its context."""
-        return next((each for each in self.counted if each.context == indicator), None)
+    def count_of(self, count: bytes) -> Counted | None:
+        """Look up a recounted count by its context."""
+        return next((each for each in self.counted if each.context == count), None)
 
     def with_count(self, counted: Counted) -> "History":
-        """Add a recounted indicator."""
+        """Add a recounted count."""
         others = tuple(each for each in self.counted if each.context != counted.context)
         return replace(self, counted=(*others, counted))
 

@@ -133,7 +133,7 @@ class Ready(MemberPhase, kind=2):
         3. sequence and attempt are not behind this member (wrong-sequence);
         4. and 5. the history: `History.adopt_links` (outcome-missing, chain-broken, already-summed);
         6. to 8. the step, and fresh records or the repeated attempt: `opening_rules`;
-        9. the indicator's counts (indicator-mismatch).
+        9. the count's counts (count-mismatch).
 
         The driver adds 10., the newest roster, and 11., the member's policy. Nothing is stored of an opening that is refused.
         """
@@ -153,7 +153,7 @@ class Ready(MemberPhase, kind=2):
         check_step(attempt)
         if (link := repeated_link(attempt)) is not None:
             check_repeats(attempt, history.finished_of(link.context))
-        self._check_indicator(attempt)
+        self._check_count(attempt)
         return Opened(self.advance_to(*opening.sequence_and_attempt, history), opening, (), SecretBytes()), ()
 
     def _check_ahead(self, opening: Opening) -> None:
@@ -163,28 +163,28 @@ class Ready(MemberPhase, kind=2):
                 f"round {opening.sequence}.{opening.attempt} is behind {self.sequence}.{self.attempt}",
             )
 
-    def _check_indicator(self, attempt: Attempt) -> None:
+    def _check_count(self, attempt: Attempt) -> None:
         """Check the terms' withheld classes and evicted members against this member's recount (protocol §8.3)."""
         terms = attempt.terms
-        if terms.indicator == NO_CONTEXT:
+        if terms.count == NO_CONTEXT:
             return
-        counted = self.history.count_of(terms.indicator)
+        counted = self.history.count_of(terms.count)
         if counted is None or all(each.member != self.member for each in counted.survivors):
             raise PeerFault(
-                Cause.INDICATOR_MISMATCH,
-                "this member was not counted by the indicator, or has not recounted it",
+                Cause.COUNT_MISMATCH,
+                "this member was not counted by the count, or has not recounted it",
                 ["coordinator"],
             )
         withheld = withheld_classes(attempt.question, counted.holders)
         if terms.withheld != withheld:
             raise PeerFault(
-                Cause.INDICATOR_MISMATCH,
+                Cause.COUNT_MISMATCH,
                 f"the terms withhold classes {list(terms.withheld)}, by the counts it is {list(withheld)}",
                 ["coordinator"],
             )
         if terms.evicted != counted.evicted:
             raise PeerFault(
-                Cause.INDICATOR_MISMATCH,
+                Cause.COUNT_MISMATCH,
                 f"the terms name {list(terms.evicted)} evicted, this member saw {list(counted.evicted)}",
                 ["coordinator"],
             )

@@ -28,24 +28,24 @@ class Terms(Struct):
 
     Attributes:
         step: one of the study's steps.
-        indicator: context of the indicator whose counts decide the withheld classes; `NO_CONTEXT` for none.
+        count: context of the count whose counts decide the withheld classes; `NO_CONTEXT` for none.
         withheld: classes left out of the sum.
-        evicted: members that the indicator certified but did not count, because they proved false.
+        evicted: members that the count certified but did not count, because they proved false.
         material: SHA-256 of the step's input from earlier steps; `NO_CONTEXT` for none.
         latest_end_s: Unix time in seconds after which every key of the attempt is erased.
     """
 
     step: Id
-    indicator: Digest
+    count: Digest
     withheld: Annotated[tuple[int, ...], Many(UInt(4), MAX_CLASSES, ascending=True)]
     evicted: Names
     material: Digest
     latest_end_s: U64
 
     def check_fields(self) -> None:
-        """Refuse withheld classes or evicted members without an indicator."""
-        if self.indicator == NO_CONTEXT and (self.withheld or self.evicted):
-            raise PeerFault(Cause.TERMS_REFUSED, "classes withheld or members evicted without an indicator")
+        """Refuse withheld classes or evicted members without a count."""
+        if self.count == NO_CONTEXT and (self.withheld or self.evicted):
+            raise PeerFault(Cause.TERMS_REFUSED, "classes withheld or members evicted without a count")
 
     @property
     def hash(self) -> bytes:

@@ -64,7 +64,7 @@ class Freeze(Message, kind=8):
     """M2, to every decryptor: the proposed survivors, each by its upload's header.
 
     Attributes:
-        earlier: the certified set of the repeated attempt, else of the indicator; empty without either.
+        earlier: the certified set of the repeated attempt, else of the count; empty without either.
     """
 
     context: Digest
@@ -276,7 +276,7 @@ class Disclosed(Struct):
 
 
 class Disclosure(Message, kind=20):
-    """To all members: the vectors behind the sum of an indicator round."""
+    """To all members: the vectors behind the sum of a count round."""
 
     context: Digest
     entries: Annotated[tuple[Disclosed, ...], Many(Disclosed, MAX_MEMBERS, ascending=True)]

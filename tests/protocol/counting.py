@@ -1,4 +1,4 @@
-"""Indicators in the simulator, and the sums that rest on them (protocol §8.2, §8.3)."""
+"""Counts in the simulator, and the sums that rest on them (protocol §8.2, §8.3)."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ HOLD = ((0, 1, 2, 3, 4), (0, 1, 2), (0, 1, 2), (0, 1, 2), (0, 1, 3), (0, 2, 3), 
 """The classes that each of seven members holds: 7, 5, 6, 3, 1 and 0 members hold them."""
 
 
-def indicators(federation: Federation) -> dict[str, Vector]:
-    """Make indicator vectors: 1 for each class that the member holds."""
+def counts(federation: Federation) -> dict[str, Vector]:
+    """Make count vectors: 1 for each class that the member holds."""
     return {
         member: np.array([int(index in HOLD[place % 7]) for index in range(CLASSES)], np.int64)
         for place, member in enumerate(federation.ids)
@@ -23,10 +23,10 @@ def indicators(federation: Federation) -> dict[str, Vector]:
 
 
 def indicated(**changes: Any) -> Federation:
-    """Seven members (a = 1, g = 4, so m = 5 with a margin of 1) after their indicator, not yet disclosed."""
+    """Seven members (a = 1, g = 4, so m = 5 with a margin of 1) after their count, not yet disclosed."""
     question = {**QUESTION, **changes.pop("question", {})}
     federation = Federation(7, **{"margin": 1, "question": question, **changes})
-    federation.run_round(indicators(federation))
+    federation.run_round(counts(federation))
     return federation
 
 
