@@ -15,6 +15,7 @@ from veilsum.protocol.messages import (
     VoidRequest,
     Vote,
 )
+from veilsum.protocol.tags import PROTOCOL_VERSION
 
 # fmt: off
 # The table is easier to read with one row to a line.
@@ -56,12 +57,12 @@ def attacks() -> list[Attack]:
         found.append(Decoded(name, "§3", survives, cause, parties, data))
 
     add("nothing at all", "truncated or extra chunk", Cause.TRUNCATED, lambda: b"")
-    add("a version alone", "truncated or extra chunk", Cause.TRUNCATED, lambda: b"\x03")
+    add("a version alone", "truncated or extra chunk", Cause.TRUNCATED, lambda: bytes((PROTOCOL_VERSION,)))
     add("the version before this one", "replay across attempts, rounds, cohorts, federations", Cause.UNKNOWN_VERSION, lambda: b"\x02" + said(Vote).to_bytes()[1:])
-    add("a version to come", "replay across attempts, rounds, cohorts, federations", Cause.UNKNOWN_VERSION, lambda: b"\x04" + said(Vote).to_bytes()[1:])
-    add("a kind that is none", LEFT, Cause.UNKNOWN_MESSAGE, lambda: b"\x03\x00" + said(Vote).to_bytes()[2:])
-    add("a kind beyond the last", LEFT, Cause.UNKNOWN_MESSAGE, lambda: b"\x03\xff" + said(Vote).to_bytes()[2:])
-    add("one kind's bytes under another's number", LEFT, Cause.LEFT_OVER_BYTES, lambda: bytes((3, ErasureRequest.kind)) + said(Vote).to_bytes()[2:])
+    add("a version to come", "replay across attempts, rounds, cohorts, federations", Cause.UNKNOWN_VERSION, lambda: bytes((PROTOCOL_VERSION + 1,)) + said(Vote).to_bytes()[1:])
+    add("a kind that is none", LEFT, Cause.UNKNOWN_MESSAGE, lambda: bytes((PROTOCOL_VERSION, 0)) + said(Vote).to_bytes()[2:])
+    add("a kind beyond the last", LEFT, Cause.UNKNOWN_MESSAGE, lambda: bytes((PROTOCOL_VERSION, 255)) + said(Vote).to_bytes()[2:])
+    add("one kind's bytes under another's number", LEFT, Cause.LEFT_OVER_BYTES, lambda: bytes((PROTOCOL_VERSION, ErasureRequest.kind)) + said(Vote).to_bytes()[2:])
     for form in (Vote, Receipt, Upload):
         add(f"a byte after a {form.__name__}", LEFT, Cause.LEFT_OVER_BYTES, lambda form=form: said(form).to_bytes() + b"\0")  # type: ignore[misc]  # bound now
         add(f"a {form.__name__} without its last byte", "truncated or extra chunk", Cause.TRUNCATED, lambda form=form: said(form).to_bytes()[:-1])  # type: ignore[misc]  # bound now
@@ -81,11 +82,11 @@ def attacks() -> list[Attack]:
     add("as many dealers as may be, in a few bytes", OVER, Cause.MALFORMED, counted(receipt, 75, 10_000))
     add("more chunks than may be", OVER, Cause.OVERSIZED, counted(upload, 2 + 32 + 9 + 32 * 4 + 64, 2**20 + 1))
     add("a reveal of more runs than members", OVER, Cause.OVERSIZED,
-        lambda: bytes((3, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + (10_001).to_bytes(4, "little"))
+        lambda: bytes((PROTOCOL_VERSION, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + (10_001).to_bytes(4, "little"))
     add("a run longer than may be", OVER, Cause.OVERSIZED,
-        lambda: bytes((3, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + b"\1\0\0\0" + (360_001).to_bytes(4, "little"))
+        lambda: bytes((PROTOCOL_VERSION, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + b"\1\0\0\0" + (360_001).to_bytes(4, "little"))
     add("a chunk longer than may be", OVER, Cause.OVERSIZED,
-        lambda: bytes((3, 20)) + OTHER + b"\1\0\0\0" + said(Upload).header.encode()  # type: ignore[attr-defined]  # an upload
+        lambda: bytes((PROTOCOL_VERSION, 20)) + OTHER + b"\1\0\0\0" + said(Upload).header.encode()  # type: ignore[attr-defined]  # an upload
         + bytes(8) + bytes(4) + b"\1\0\0\0" + (2**25 + 1).to_bytes(4, "little"))
 
     add("a member of the roster twice", "duplicate indices", Cause.MALFORMED, lambda: patched(roster(), b"\x08member-1", b"\x08member-0"))
@@ -95,19 +96,19 @@ def attacks() -> list[Attack]:
         lambda: replace(roster(), decryptors=("sybil",)).to_bytes(), "sybil")
     add("a reader whom the roster does not list", "Sybil", Cause.UNKNOWN_MEMBER, lambda: replace(roster(), readers=("sybil",)).to_bytes(), "sybil")
     add("a set without a survivor", "padded S", Cause.MALFORMED,
-        lambda: bytes((3, 8)) + OTHER + bytes(4) + b"\1\0\0\0" + bytes(4))
-    add("two sets that a proposal rests on", OVER, Cause.OVERSIZED, lambda: bytes((3, 8)) + OTHER + bytes(4) + b"\2\0\0\0")
+        lambda: bytes((PROTOCOL_VERSION, 8)) + OTHER + bytes(4) + b"\1\0\0\0" + bytes(4))
+    add("two sets that a proposal rests on", OVER, Cause.OVERSIZED, lambda: bytes((PROTOCOL_VERSION, 8)) + OTHER + bytes(4) + b"\2\0\0\0")
     add("a sum without a set in the chain", "two attempts, two sets", Cause.MALFORMED, lambda: linked("none", bytes(32)))
     add("VOID with a set in the chain", "two attempts, two sets", Cause.MALFORMED, lambda: linked("cancelled"))
     add("LOST with a set in the chain", "LOST abuse", Cause.MALFORMED, lambda: linked("lost"))
     add("VOID by erasure with a set in the chain", "erasure abuse", Cause.MALFORMED, lambda: linked("erased"))
-    add("a study longer than may be", "study abuse", Cause.OVERSIZED, lambda: bytes((3, 25)) + OTHER + (2**20 + 1).to_bytes(4, "little"))
+    add("a study longer than may be", "study abuse", Cause.OVERSIZED, lambda: bytes((PROTOCOL_VERSION, 25)) + OTHER + (2**20 + 1).to_bytes(4, "little"))
     add("a period that is a path", PATHS, Cause.MALFORMED, lambda: patched(Forger("complete", 0).federation.manifest, b"\x08period-0", b"\x08../../p0"))
     add("a link to a ninth attempt", "two attempts, two sets", Cause.WRONG_SEQUENCE, lambda: linked(attempt=8))
     add("a certificate of nothing, for no reason", "both secrets of one member", Cause.MALFORMED,
-        lambda: bytes((3, 12)) + OTHER + bytes(4) + b"\x04none" + bytes(4))
-    add("a certificate of an erasure", "erasure abuse", Cause.MALFORMED, lambda: bytes((3, 12)) + OTHER + bytes(4) + b"\x06erased" + bytes(4))
-    add("a certificate of LOST", "LOST abuse", Cause.MALFORMED, lambda: bytes((3, 12)) + OTHER + bytes(4) + b"\x04lost" + bytes(4))
+        lambda: bytes((PROTOCOL_VERSION, 12)) + OTHER + bytes(4) + b"\x04none" + bytes(4))
+    add("a certificate of an erasure", "erasure abuse", Cause.MALFORMED, lambda: bytes((PROTOCOL_VERSION, 12)) + OTHER + bytes(4) + b"\x06erased" + bytes(4))
+    add("a certificate of LOST", "LOST abuse", Cause.MALFORMED, lambda: bytes((PROTOCOL_VERSION, 12)) + OTHER + bytes(4) + b"\x04lost" + bytes(4))
     add("a request to void in an unknown script", PATHS, Cause.MALFORMED, lambda: patched(VoidRequest(OTHER, "cancelled"), b"cancelled", b"\xd0\xb0ncelled"))
     return found
 
@@ -115,4 +116,4 @@ def attacks() -> list[Attack]:
 def linked(reason: str = "none", survivors: bytes = OTHER, *, attempt: int = 0) -> bytes:
     """Make a Chain with this one Link."""
     link = Link(OTHER, 0, attempt, OTHER, "period-0", "sum", bytes(32), OTHER, reason, survivors)
-    return bytes((3, 23)) + OTHER + b"\1\0\0\0" + link.encode()
+    return bytes((PROTOCOL_VERSION, 23)) + OTHER + b"\1\0\0\0" + link.encode()

@@ -1,4 +1,4 @@
-"""The bytes of the secure sum, version 3: hashes and trees (§2), encoding, signatures (§3), masks (§6), shares (§10).
+"""The bytes of the secure sum, version 4: hashes and trees (§2), encoding, signatures (§3), masks (§6), shares (§10).
 
 A second implementation, written from the protocol's page alone; sections are that page's, and its tables of messages
 and structs drive the codec. A message or struct is a named tuple in `M`, an id a `str`, a list a `tuple`.
@@ -63,7 +63,7 @@ def raw(part: Any) -> bytes:  # an id's bytes, or the fields of a message or str
 
 
 def info(tag: str, *parts: Any) -> bytes:
-    return b"veilsum/3/%s\0" % tag.encode() + b"".join(u(64, len(each)) + each for each in map(raw, parts))
+    return b"veilsum/4/%s\0" % tag.encode() + b"".join(u(64, len(each)) + each for each in map(raw, parts))
 
 
 def H(tag: str, *parts: Any) -> bytes:  # noqa: N802 - the page's name
@@ -153,13 +153,13 @@ def outcome(context: bytes, reason: str, survivors: Any = ()) -> bytes:
 
 
 def encode(message: Any) -> bytes:
-    return bytes((3, KINDS[type(message).__name__])) + raw(message)
+    return bytes((4, KINDS[type(message).__name__])) + raw(message)
 
 
 def decode(message: bytes, *expected: str) -> Any:  # one of the messages expected
     data, names = BytesIO(message), {KINDS[name]: name for name in expected}
     version, kind = _read(data, "u8"), _read(data, "u8")
-    demand(version == 3, "unknown-version")
+    demand(version == 4, "unknown-version")
     demand(kind in names, "unknown-message")
     value = _read(data, names[kind])
     demand(not data.read(1), "left-over-bytes")

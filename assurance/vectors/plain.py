@@ -364,7 +364,7 @@ def result(case: Case) -> Case:
 
 def _said(document: Json, attempt: Json, kind: int) -> list[str]:
     """Return the distinct messages of this kind in an attempt."""
-    begins = bytes([3, kind]).hex() + attempt["context"]
+    begins = bytes([4, kind]).hex() + attempt["context"]
     texts = [document["messages"][index] for _, _, index in attempt["log"]]
     return list(dict.fromkeys(text for text in texts if text.startswith(begins)))
 

@@ -174,7 +174,7 @@ DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
     ),
     "a certificate twice": (repeat(Certificate), Cause.DUPLICATE),
     "a message that belongs nowhere": (lambda e: e.append(e[0]), Cause.UNKNOWN_MESSAGE),
-    "bytes that are no message": (lambda e: e.append(b"\x03\xff"), Cause.UNKNOWN_MESSAGE),
+    "bytes that are no message": (lambda e: e.append(b"\x04\xff"), Cause.UNKNOWN_MESSAGE),
     "an upload of a stranger": (
         lambda e: rewritten(
             e,

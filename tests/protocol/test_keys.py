@@ -103,4 +103,4 @@ def test_the_page_s_tags_are_in_the_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
     said = set(re.findall(r'(?:(?<=H\()|(?<=info\()|(?<=tag )|(?<=" or ))"([a-z-]+)"', page))
     assert {"ctx", "roster", "pair-mask", "pair-box", "merkle-root", "transcript"} <= said
-    assert {f"veilsum/3/{name}\0".encode() for name in said} <= {tag.value for tag in Tag}
+    assert {f"veilsum/4/{name}\0".encode() for name in said} <= {tag.value for tag in Tag}

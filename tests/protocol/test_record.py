@@ -53,7 +53,7 @@ def test_the_digest_is_over_canonical_json_without_the_signature() -> None:
     body = json.loads(RECORD.model_dump_json())
     del body["signature"]
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    preimage = b"veilsum/3/result\0" + len(text).to_bytes(8, "little") + text
+    preimage = b"veilsum/4/result\0" + len(text).to_bytes(8, "little") + text
     assert record_digest(RECORD) == hashlib.sha256(preimage).digest()
     assert record_digest(sign_record(RECORD, KEY)) == record_digest(RECORD)
 

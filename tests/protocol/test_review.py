@@ -157,7 +157,7 @@ def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
 
 
 def test_what_a_file_says_in_the_versions_place_reaches_no_terminal() -> None:
-    with pytest.raises(PeerFault, match=r"^unknown-version: another version than 3$") as caught:
+    with pytest.raises(PeerFault, match=r"^unknown-version: another version than 4$") as caught:
         Transcript.from_json('{"veilsum-transcript": "\\u001bccounted", "entries": [], "signature": ""}')
     assert caught.value.cause is Cause.UNKNOWN_VERSION
 

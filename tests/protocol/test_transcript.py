@@ -144,13 +144,13 @@ def test_the_file_is_read_as_it_was_written() -> None:
     federation.run_round()
     text = federation.transcript.to_json()
     assert Transcript.from_json(text) == replace(federation.transcript, accused=frozenset())
-    assert json.loads(text)["veilsum-transcript"] == 3
+    assert json.loads(text)["veilsum-transcript"] == 4
     forms = [type(message) for message in federation.transcript.decode_messages()]
     assert forms[-1] is RevealSummary
     assert BadRun not in forms
 
 
-GOOD = {"veilsum-transcript": 3, "entries": ["0201"], "signature": "ab"}
+GOOD = {"veilsum-transcript": 4, "entries": ["0201"], "signature": "ab"}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ REVEALS = {"Reveal", "RevealSummary"}
 def h(tag: bytes, *fields: bytes) -> bytes:
     """Compute H(tag, fields) by hand."""
     return hashlib.sha256(
-        b"veilsum/3/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+        b"veilsum/4/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
     ).digest()
 
 
@@ -43,7 +43,7 @@ def test_every_field_is_signed(form: type[Signed]) -> None:
     made = again(sample(form), KEY)
     made.verify(KEY.public, "the signer")
     if form.__name__ not in REVEALS:
-        tag = form.tag.removeprefix(b"veilsum/3/").removesuffix(b"\0")
+        tag = form.tag.removeprefix(b"veilsum/4/").removesuffix(b"\0")
         assert made.digest == h(tag, made.to_bytes()[:-64])
     for name in form.codecs:
         if name != "signature":

@@ -75,7 +75,7 @@ def test_a_message_has_the_page_s_fields(form: type[Message]) -> None:
     assert fields(form) == types(row)
     assert all(page in {"", name} for page, (name, _) in zip(names(row), form.codecs.items(), strict=True))
     if tag := re.search(r'signature \(.*?"([a-z]+)"', row):
-        assert form.__dict__["tag"].value == f"veilsum/3/{tag[1]}\0".encode()
+        assert form.__dict__["tag"].value == f"veilsum/4/{tag[1]}\0".encode()
 
 
 def test_the_structs_have_the_page_s_fields() -> None:
@@ -91,7 +91,7 @@ def test_the_structs_have_the_page_s_fields() -> None:
 def test_one_of_each_decodes_to_itself_and_from_no_other_bytes(form: type[Message]) -> None:
     message = sample(form)
     wire = message.to_bytes()
-    assert wire[:2] == bytes((3, form.kind))
+    assert wire[:2] == bytes((4, form.kind))
     assert wire[2:] == message.encode()
     assert form.from_bytes(wire) == parse_message(memoryview(wire)) == message
     for length in range(len(wire)):
@@ -100,8 +100,8 @@ def test_one_of_each_decodes_to_itself_and_from_no_other_bytes(form: type[Messag
                 decode(wire[:length])
     with pytest.raises(PeerFault, match=r"^left-over-bytes: 1 bytes"):
         parse_message(wire + b"\0")
-    with pytest.raises(PeerFault, match=r"^unknown-version: version 4, this side speaks 3"):
-        form.from_bytes(b"\x04" + wire[1:])
+    with pytest.raises(PeerFault, match=r"^unknown-version: version 5, this side speaks 4"):
+        form.from_bytes(b"\x05" + wire[1:])
     with pytest.raises(PeerFault, match=r"^unknown-message: kind 99"):
         form.from_bytes(wire[:1] + b"\x63" + wire[2:])
 

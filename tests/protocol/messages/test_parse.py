@@ -26,7 +26,7 @@ def canonical(data: bytes) -> bool:
     return message is None or message.to_bytes() == data
 
 
-@pytest.mark.parametrize("data", [b"", b"\x03"])
+@pytest.mark.parametrize("data", [b"", b"\x04"])
 def test_less_than_a_header_is_truncated(data: bytes) -> None:
     with pytest.raises(PeerFault, match=r"^truncated:"):
         parse_message(data)
@@ -39,7 +39,7 @@ def test_a_kind_that_is_no_messages_is_unknown(kind: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [1, 27])
-@pytest.mark.parametrize("version", [0, 2, 4, 255])
+@pytest.mark.parametrize("version", [0, 3, 5, 255])
 def test_another_version_is_unknown_whatever_its_kind(version: int, kind: int) -> None:
     with pytest.raises(PeerFault, match=rf"^unknown-version: version {version},"):
         parse_message(bytes((version, kind)))
@@ -89,7 +89,7 @@ def vote(**changes: bytes | str) -> Vote:
 
 def test_a_signature_covers_tag_version_kind_and_all_other_fields() -> None:
     signed = vote()
-    body = b"\x03\x0a" + b"\xc7" * 32 + b"\x03bob" + b"\x0c" * 32
+    body = b"\x04\x0a" + b"\xc7" * 32 + b"\x03bob" + b"\x0c" * 32
     assert signed.digest == hash_fields(Tag.VOTE, body)
     assert signed.signature == KEY.sign(signed.digest)
 

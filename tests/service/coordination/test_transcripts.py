@@ -165,7 +165,7 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
         assert (
             await server.coordinator.catalogue.find_round(round_id)
         ).documents.fetch_transcript() == written
-        assert json.loads(written)["veilsum-transcript"] == 3
+        assert json.loads(written)["veilsum-transcript"] == 4
 
 
 async def test_without_its_transcript_a_round_is_still_shown(server: Server, formed: Party) -> None:

@@ -103,7 +103,7 @@ async def test_what_counts_for_years_has_64_bits(database: Database) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("UPDATE alembic_version SET version_num = '2.7'", "has the format 2.7, and this release reads 3"),
+        ("UPDATE alembic_version SET version_num = '2.7'", "has the format 2.7, and this release reads 4"),
         ("DELETE FROM alembic_version", "has the format of no release"),
     ],
 )

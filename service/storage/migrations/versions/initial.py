@@ -1,4 +1,4 @@
 """The first format. New databases get their tables from `tables` itself."""
 
-revision = "3.1"
+revision = "4.1"
 down_revision = None
