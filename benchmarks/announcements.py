@@ -83,6 +83,7 @@ def opened(members: int) -> Attempt:
     terms = Terms(
         step=SUM_STEP,
         count=NO_CONTEXT,
+        rows=NO_CONTEXT,
         withheld=(),
         evicted=(),
         material=NO_CONTEXT,

@@ -221,6 +221,7 @@ class Round:
         terms = Terms(
             step=SUM_STEP,
             count=NO_CONTEXT,
+            rows=NO_CONTEXT,
             withheld=(),
             evicted=(),
             material=NO_CONTEXT,

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from client_sdk.api import Asked, Invitation
-from client_sdk.conversation import fetch_request, run_round, too_few_rows
+from client_sdk.conversation import explain_no_sum, fetch_request, run_round
 from client_sdk.effects import Flow, Pause
 from client_sdk.enrolment import fetch_failure, join_formed, report_enrolment, send_card
 from client_sdk.errors import (
@@ -302,7 +302,9 @@ class Agent:
             return False
         attempt = held.phase.attempt
         counted = self._session.store.ledger.load_history().count_of(attempt.context) is not None
-        return not counted or too_few_rows(self._session, attempt) is not None  # it ends here, without a sum
+        return (
+            not counted or explain_no_sum(self._session, attempt) is not None
+        )  # it ends here, without a sum
 
     def _take_part(
         self, cohort: bytes, round_id: str, shown: tuple[bytes, Asked] | None
@@ -317,15 +319,6 @@ class Agent:
             return None
         if isinstance(outcome, Result):
             return outcome
-        run = self._feed.runs.get(outcome.cohort.hex())
-        if run is not None and run.repeats is not None:
-            # A count was repeated: the sum follows in a cohort over fresh records, unless it was certified before.
-            self._passed.add(run.cohort)
-            fresh = (run.name, run.period, None)
-            self._ended = self._once and not any(
-                (each.name, each.period, each.repeats) == fresh and not each.over
-                for each in self._feed.runs.values()
-            )
         return None
 
     def _end_without_result(self, round_id: str, fault: NoResult, *, learned: bool) -> Flow[None]:

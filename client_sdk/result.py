@@ -228,9 +228,12 @@ class Result(PublishedHead):
 
     def check_counts(self, history: History) -> None:
         """Compare the record's counts with this member's own (result-mismatch)."""
-        counted = history.count_of(self.evidence.opening.terms.count)
-        if counted is not None and counted.holders != self.record.holders:
-            raise mismatch_fault("the record's counts differ from this member's own")
+        for context, sums in zip(
+            self.evidence.opening.terms.counts, (self.record.holders, self.record.reached), strict=False
+        ):
+            counted = history.count_of(context)
+            if counted is not None and counted.sums != sums:
+                raise mismatch_fault("the record's counts differ from this member's own")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the result and its evidence for `load`, with mode 0600, and remove an earlier round's files.

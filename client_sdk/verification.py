@@ -8,13 +8,15 @@ from safetensors.numpy import load
 from client_sdk.published_head import PublishedHead
 from veilsum.calibration.head import Head
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import check_counts, withheld_classes
 from veilsum.protocol.disputes import Dispute, vertex_cover
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.record import mismatch_fault, verify_record
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import MEAN_STEP, withheld_classes
+from veilsum.protocol.study import MEAN_STEP, ROWS_LEVELS
 from veilsum.study.answers import Pooled, compute_answer, read_pooled
 from veilsum.study.result_files import (
     Files,
@@ -26,6 +28,7 @@ from veilsum.study.result_files import (
     material_file,
 )
 from veilsum.study.vectors import Material
+from veilsum.study.views import counts_before
 
 if TYPE_CHECKING:
     from client_sdk.result import Result
@@ -39,7 +42,8 @@ def verify_result(result: "Result") -> None:
     3. each field of the record, and its survivors, against the evidence (result-mismatch);
     4. dropped members are those that the record's disputes dropped, and none of them survives (result-mismatch);
     5. each evicted member is a survivor and proved false (result-mismatch, eviction-invalid);
-    6. the withheld classes are those that follow from the record's counts (result-mismatch);
+    6. the withheld classes follow from the record's counts, which allow a sum, and the counts before it are the history's
+       (result-mismatch);
     7. the record's noise follows from study and manifest, and an exact sum has no more rows than the study admits (result-mismatch);
     8. the digests of the documents, the material and the head's file, then that the head is the study's and scores no class without
        rows (result-mismatch);
@@ -120,13 +124,22 @@ def _check_evicted(result: "Result") -> None:
 
 
 def _check_withheld(result: "Result") -> None:
-    terms, question, holders = result.evidence.opening.terms, result.spec.question, result.record.holders
-    if len(holders) != (0 if terms.count == NO_CONTEXT else len(question.classes)):
-        raise mismatch_fault(
-            "the record must give one count for each class if the terms name a count, and else none"
-        )
-    if withheld_classes(question, holders) != terms.withheld:
+    terms, question, record = result.evidence.opening.terms, result.spec.question, result.record
+    wanted = (
+        len(question.classes) if terms.count != NO_CONTEXT else 0,
+        len(ROWS_LEVELS) if terms.withheld else 0,
+    )
+    if (len(record.holders), len(record.reached)) != wanted:
+        raise mismatch_fault("the record must give the sums of each count that the terms name, and no others")
+    if withheld_classes(question, record.holders) != terms.withheld:
         raise mismatch_fault("the classes withheld do not follow from the counts")
+    if record.counts != counts_before(result.evidence.attempt):
+        raise mismatch_fault("the record names other counts of this question than the opening's history")
+    if record.holders:
+        try:
+            check_counts(question, record.holders, record.reached or None)
+        except PeerFault as fault:
+            raise mismatch_fault(f"the counts allow no sum: {fault.detail}") from fault
 
 
 def _check_files(result: "Result") -> None:

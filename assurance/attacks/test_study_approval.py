@@ -16,10 +16,11 @@ from assurance.attacks.ledgered import NOISE, read, refusal, whole
 from client_sdk import Policy, Records
 from veilsum.cli.admin import Draft
 from veilsum.cli.commands.member import _approve_studies
-from veilsum.protocol.errors import Misuse
+from veilsum.protocol.counting import check_counts
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.rest import StudyView
-from veilsum.protocol.study import DAY_S, Content, check_enough_rows
+from veilsum.protocol.study import DAY_S, Content
 from veilsum.study import draft
 from veilsum.study.explain import explain_study
 from veilsum.study.signed import check_signable
@@ -169,15 +170,17 @@ def test_everything_that_is_approved_is_said() -> None:
 
 
 def test_the_rows_that_are_promised_are_those_that_are_enforced() -> None:
-    """A sum that withholds classes guarantees only their holders' rows, which may be far fewer than all members have."""
+    """A sum that withholds classes has as many rows as the step `rows` shows, at least those that the study needs."""
     records = {"least": 20, "most": 24, "least_per_class": 9, "rows_per_id": 1}
     question = {"withhold": {"margin": 1}, "members_min": 8, "classes": ["a", "b", "c"], "records": records}
     content = read(whole(**question))
     asked = content.question
-    floor = asked.class_floor
-    check_enough_rows(asked, [floor, floor, 0])
-    honest = asked.records.least_per_class * 2 * (floor - asked.a - 1)
-    assert asked.rows_wanted <= honest < asked.least_rows(asked.smallest.quorum)
+    floor, unsure = asked.class_floor, asked.a + 1
+    holders = [floor, floor, 0]
+    enough = -(-asked.rows_wanted // asked.records.least) + unsure
+    check_counts(asked, holders, [enough] * 4 + [0] * 4)
+    with pytest.raises(PeerFault):
+        check_counts(asked, holders, [enough - 1] * 4 + [0] * 4)
     assert f"leaves classes out holds at least {asked.rows_wanted}" in said(content)
     assert f"sum of all classes holds at least {asked.least_rows(asked.smallest.quorum)} rows" in said(
         content
@@ -210,7 +213,7 @@ def test_a_default_draft_gives_a_sum_where_everybody_holds_every_class(
     text = draft.draft_template(
         "x.toml", name="x", extractor="ab" * 32, dim=dim, classes=keys, members=members, today=today
     )
-    check_enough_rows(draft.parse_draft(text, "x.toml").question, [members] * classes)
+    check_counts(draft.parse_draft(text, "x.toml").question, [members] * classes, None)
 
 
 def test_a_study_of_ccvr_that_publishes_no_class_is_refused() -> None:

@@ -227,12 +227,13 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Stage, tmp_pat
             made.play()
         assert (made.refusals(), made.kinds()) == ({Cause.ALREADY_SUMMED}, {"KeyCard"})
         assert made.come_back().state == "erased"
-        # The count is repeated over the same members, and no other sum may rest on its new counts.
-        made.play("p1", count)
-        assert (made.operator.round(count[:16]).holders, made.last.holders) == ((5, 5), (4, 5))
-        with hostile(made, count=bytes.fromhex(made.last.context), withheld=(0,)):
+        # A count is never repeated, nor does the sum's repeat leave out what its count published.
+        with pytest.raises(PeerFault) as refused:
+            made.open_cohort("p1", count)
+        assert refused.value.cause is Cause.REPEAT_MISMATCH
+        with hostile(made, withheld=(0,)):
             made.play("p1", certified)
-        assert (made.refusals(), made.kinds()) == ({Cause.COUNT_MISMATCH}, {"KeyCard"})
+        assert (made.refusals(), made.kinds()) == ({Cause.TERMS_REFUSED}, {"KeyCard"})
         assert len(made.sums()) == 1
 
 

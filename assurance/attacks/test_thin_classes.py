@@ -9,7 +9,7 @@ from scipy.optimize import least_squares  # type: ignore[import-untyped]
 from tests.study.specs import content_of, whole
 from veilsum.calibration import RandomFeatures
 from veilsum.calibration.rows import Floats, unit_rows
-from veilsum.protocol.study import withheld_classes
+from veilsum.protocol.counting import withheld_classes
 
 DIM, SIZE, ROWS = 16, 256, 3
 

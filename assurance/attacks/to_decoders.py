@@ -97,7 +97,7 @@ def attacks() -> list[Attack]:
     add("a reader whom the roster does not list", "Sybil", Cause.UNKNOWN_MEMBER, lambda: replace(roster(), readers=("sybil",)).to_bytes(), "sybil")
     add("a set without a survivor", "padded S", Cause.MALFORMED,
         lambda: bytes((PROTOCOL_VERSION, 8)) + OTHER + bytes(4) + b"\1\0\0\0" + bytes(4))
-    add("two sets that a proposal rests on", OVER, Cause.OVERSIZED, lambda: bytes((PROTOCOL_VERSION, 8)) + OTHER + bytes(4) + b"\2\0\0\0")
+    add("three sets that a proposal rests on", OVER, Cause.OVERSIZED, lambda: bytes((PROTOCOL_VERSION, 8)) + OTHER + bytes(4) + b"\3\0\0\0")
     add("a sum without a set in the chain", "two attempts, two sets", Cause.MALFORMED, lambda: linked("none", bytes(32)))
     add("VOID with a set in the chain", "two attempts, two sets", Cause.MALFORMED, lambda: linked("cancelled"))
     add("LOST with a set in the chain", "LOST abuse", Cause.MALFORMED, lambda: linked("lost"))

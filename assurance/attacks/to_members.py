@@ -196,14 +196,21 @@ def openings() -> list[Attack]:
     add("the first step again", "§4.3.7", "overlapping rounds, three rounds", Cause.ALREADY_SUMMED, terms(step="mean", material=bytes(32)), "coordinator")
     add("a count of a study that has none", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(count=OTHER), "coordinator")
     add("classes withheld without a count", "§8.3", "count abuse", Cause.TERMS_REFUSED, terms(withheld=(1,)))
-    main = {"round": "count", "attempt": 1}
-    add("a rare class that is not withheld", "§8.3", "count abuse", Cause.COUNT_MISMATCH, terms(withheld=()), "coordinator", **main)
+    main = {"round": "count", "attempt": 2}
+    add("a rare class that is not withheld", "§8.3", "count abuse", Cause.COUNT_MISMATCH, terms(withheld=(4,)), "coordinator", **main)
+    add("rows beside no withheld class", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(withheld=()), "coordinator", **main)
+    add("no rows where a class is withheld", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(rows=bytes(32)), "coordinator", **main)
+    add("rows that nobody certified", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(rows=OTHER), "coordinator", **main)
+    add("the rows again", "§4.3.7", "count abuse", Cause.ALREADY_SUMMED, terms(step="rows", rows=bytes(32)), "coordinator", **main)
+    counted = {"round": "count", "attempt": 1}
+    add("rows where no class is withheld", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(withheld=()), "coordinator", **counted)
+    add("the sum before the rows", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(step="sum"), "coordinator", **counted)
     add("somebody named evicted whom the count round counted", "§8.2", "count abuse", Cause.COUNT_MISMATCH,
         terms(evicted=("member-0",)), "coordinator", **main)
     add("a class withheld that nobody counted", "§8.2", "count abuse", Cause.COUNT_MISMATCH, terms(withheld=(0, 1, 4)), "coordinator", **main)
-    add("no count where the study withholds", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(count=bytes(32), withheld=()), "coordinator", **main)
+    add("no count where the study withholds", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(count=bytes(32), rows=bytes(32), withheld=()), "coordinator", **main)
     add("a count that nobody certified", "§4.3.6", "count abuse", Cause.TERMS_REFUSED, terms(count=OTHER), "coordinator", **main)
-    add("the count again", "§4.3.7", "count abuse", Cause.ALREADY_SUMMED, terms(step="count", count=bytes(32), withheld=()), "coordinator", **main)
+    add("the count again", "§4.3.7", "count abuse", Cause.ALREADY_SUMMED, terms(step="count", count=bytes(32), rows=bytes(32), withheld=()), "coordinator", **main)
     add("another opening before the last one has ended", "§4.3", "two attempts, two sets", Cause.WRONG_SEQUENCE,
         signed(attempt=1), "coordinator", after=True)
     return c.attacks
@@ -277,14 +284,17 @@ def proposals() -> list[Attack]:
         headers(lambda h, f: [*h[:4], forged(h[4], f, "member-5", salt=OTHER)]))
     add("survivors before any box was shown", "§4.6", split, Cause.WRONG_PHASE,
         lambda _, f: f.said(Freeze, "coordinator", "member-1"), form=Deliveries)
-    rests = {"round": "count", "attempt": 1}
+    rests = {"round": "count", "attempt": 2}
     add("a set shown where the attempt rests on none", "§4.6.3", "repeat abuse", Cause.MALFORMED,
         lambda m, _: replace(m, earlier=(SurvivorSet((Survivor("member-1", OTHER),)),)))
     add("the count's set left out", "§4.6.3", "count abuse", Cause.MALFORMED, lambda m, _: replace(m, earlier=()), **rests)
     add("the count's set without a member", "§4.6.3", "count abuse", Cause.COUNT_MISMATCH,
-        lambda m, _: replace(m, earlier=(SurvivorSet(m.earlier[0].survivors[1:]),)), **rests)
+        lambda m, _: replace(m, earlier=(SurvivorSet(m.earlier[0].survivors[1:]), m.earlier[1])), **rests)
+    add("the rows' set left out", "§4.6.3", "count abuse", Cause.MALFORMED, lambda m, _: replace(m, earlier=m.earlier[:1]), **rests)
+    add("the rows' set without a member", "§4.6.3", "count abuse", Cause.COUNT_MISMATCH,
+        lambda m, _: replace(m, earlier=(m.earlier[0], SurvivorSet(m.earlier[1].survivors[1:]))), **rests)
     add("this attempt's set as the count's", "§4.6.3", "count abuse", Cause.COUNT_MISMATCH,
-        lambda m, _: replace(m, earlier=(SurvivorSet(tuple(map(Survivor.from_header, m.headers))),)), **rests)
+        lambda m, _: replace(m, earlier=(SurvivorSet(tuple(map(Survivor.from_header, m.headers))), m.earlier[1])), **rests)
     add("another set, after the vote", "§4.6", split, Cause.ALREADY_VOTED, headers(lambda h, _: h[1:]), after=True)
     add("VOID after a vote on survivors", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
         lambda m, _: VoidRequest(m.context, "cancelled"), after=True)

@@ -16,6 +16,7 @@ from tests.support.simulator import SeededRandom
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.counting import withheld_classes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, MemberPhase, Opened, Ready, Uploaded
 from veilsum.protocol.member.attempting import Attempting
@@ -39,10 +40,10 @@ from veilsum.protocol.messages import (
     survivors_hash,
 )
 from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, MAX_ATTEMPTS, NO_REASON
-from veilsum.protocol.opening_rules import earlier_context, link_of
+from veilsum.protocol.opening_rules import earlier_contexts, link_of
 from veilsum.protocol.sealing import unseal_box
 from veilsum.protocol.shelf import Trees
-from veilsum.protocol.study import COUNT_STEP, SUM_STEP, read_content, withheld_classes
+from veilsum.protocol.study import COUNT_STEP, ROWS_LEVELS, ROWS_STEP, SUM_STEP, read_content
 
 LIFE_S = 10_000
 COHORTS_MAX = 6
@@ -226,13 +227,14 @@ class World(Mutable):
         question = read_content(formed.signed.content).question
         run = (question.digest, formed.manifest.period)
         done = [link for link in chain if (link.question, link.period) == run and link.reason == NO_REASON]
-        due = [each for each in question.steps if each not in {link.step for link in done}]
+        # Every member holds every class, so no rows are counted but by a false coordinator.
+        due = [each for each in question.steps if each not in {ROWS_STEP, *(link.step for link in done)}]
         chosen = question.steps[step % len(question.steps)] if step or not due else due[0]
         repeated = link_of(chain, formed.manifest.repeats)
         if repeated is not None and not step:
             return replace(self.ghost.attempts[repeated.context].terms, latest_end_s=self.now_s + LIFE_S)
-        values: dict[str, Any] = {"count": NO_CONTEXT, "withheld": (), "evicted": ()}
-        if chosen == SUM_STEP and question.withhold is not None:
+        values: dict[str, Any] = {"count": NO_CONTEXT, "rows": NO_CONTEXT, "withheld": (), "evicted": ()}
+        if chosen in {ROWS_STEP, SUM_STEP} and question.withhold is not None:
             counted = [link.context for link in done if link.step == COUNT_STEP]
             values["count"] = next(iter(counted), bytes([7] * 32))
             if rests and chain:
@@ -240,11 +242,15 @@ class World(Mutable):
             counts = [disk.history.count_of(values["count"]) for disk in self.disks.values()]
             for count in filter(None, counts):
                 values["withheld"], values["evicted"] = (
-                    withheld_classes(question, count.holders),
+                    withheld_classes(question, count.sums),
                     count.evicted,
                 )
             if rests == 2:
                 values["withheld"] = () if values["withheld"] else (0,)
+            if chosen == ROWS_STEP and not values["withheld"]:
+                values["withheld"] = (0,)
+            if chosen == SUM_STEP and values["withheld"]:
+                values["rows"] = bytes([8] * 32)
         return Terms(
             step=chosen,
             material=bytes([1] * 32) if question.takes_material(chosen) else NO_CONTEXT,
@@ -333,7 +339,7 @@ class World(Mutable):
         )
 
     def _earlier(self, scene: Scene, survivors: tuple[Survivor, ...], twist: int) -> tuple[SurvivorSet, ...]:
-        true = self.sets.get(earlier_context(scene.attempt), ())
+        *others, true = (self.sets.get(each, ()) for each in (bytes(32), *earlier_contexts(scene.attempt)))
         if twist == 1:
             return ()
         if twist == 2:  # without one member
@@ -342,7 +348,7 @@ class World(Mutable):
             true = survivors
         if twist == 4:  # the first certified set
             true = next(iter(self.sets.values()), ())
-        return (SurvivorSet(true),) if true else ()
+        return tuple(map(SurvivorSet, filter(None, [*others[1:], true])))
 
     def reports(self, scene: Scene, told: int) -> dict[str, Erased]:
         """Return reports by decryptor: those that honest members signed, and the colluders', with whatever suits them."""
@@ -454,9 +460,13 @@ class World(Mutable):
         if not isinstance(phase, Closed) or phase.attempt.context not in self.ghost.sums:
             return
         if phase.attempt.spec.is_disclosed and not phase.certificate.is_void:
-            holders = (len(phase.staying_survivors),) * CLASSES  # every member holds every class
+            terms = phase.attempt.terms
+            numbers = CLASSES if terms.step == COUNT_STEP else len(ROWS_LEVELS)
+            sums = (
+                len(phase.staying_survivors),
+            ) * numbers  # every member holds every class, and has many rows
             evicted = tuple(dealer.member for dealer in phase.evicted)
-            counted = Counted(phase.attempt.context, holders, phase.staying_survivors, evicted)
+            counted = Counted(phase.attempt.context, terms.count, sums, phase.staying_survivors, evicted)
             self.ghost.reached["count recounted"] += 1
             self.disks[member].hold(cohort, phase.with_history(phase.history.with_count(counted)))
 

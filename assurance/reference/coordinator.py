@@ -76,8 +76,8 @@ class Coordinator(Party):
         self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.known.links, terms))
         vars(self).update(uploads={}, chunks={}, receipts={}, votes={}, proofs={}, reports={}, evicted=(), survivors=())
         vars(self).update(asked=b"", shares=defaultdict(dict))  # dealer and index → holder → share
-        before = terms.count if self.fresh else self.run[3]
-        self.earlier = tuple(M.SurvivorSet(each[1]) for at, each in self.known.certified.items() if at == before)
+        certified = self.known.certified
+        self.earlier = tuple(M.SurvivorSet(certified[at][1]) for at in self.rests if at in certified)
         return encode(self.opening)
 
     def on_upload(self, said: Any) -> None:  # §4.4
@@ -158,9 +158,9 @@ class Coordinator(Party):
         parties = {each for pair in (*conflicts, *complaints) for each in pair}
         vouched = tuple(survivor(self.uploads[v].header) for v in whole if clean[v] >= t)
         staying = vouched
-        if self.fresh and self.earlier:  # under a count: members that it counted
-            counted = {each.member for each in self.earlier[0].survivors} - {*self.terms.evicted}
-            staying = tuple(each for each in vouched if each.member in counted)
+        for known in self.earlier if self.fresh else ():  # under counts: members that they counted
+            counted = {each.member for each in known.survivors} - {*self.terms.evicted}
+            staying = tuple(each for each in staying if each.member in counted)
         try:
             demand(len(whole) >= self.survivors_min, "survivors-too-few")
             demand(len(receipts) >= t, "quorum-lost")
@@ -259,7 +259,7 @@ class Coordinator(Party):
 
     def disclose(self) -> bytes:
         """Return the parts of a count's sum (§8.2). For any other step this would reveal every vector."""
-        demand(self.terms.step == "count", "wrong-phase")
+        demand(self.terms.step in {"count", "rows"}, "wrong-phase")
         return encode(M.Disclosure(self.context, self.entries))
 
     def seal(self, entries: Any) -> Any:  # the signature of a transcript (§11)

@@ -83,7 +83,7 @@ class Known(SimpleNamespace):
         self.joined: set[bytes] = set()  # contexts that it uploaded to, sent a receipt or a vote in, or erased
         self.ends: dict[bytes, Any] = {}  # context → its link
         self.certified: dict[bytes, Any] = {}  # context → its link, should it count, its survivors, study and terms
-        self.counted: dict[bytes, Any] = {}  # count's context → members counted, members evicted, counts
+        self.counted: dict[bytes, Any] = {}  # context → members counted, members evicted, sums, the count it rests on
 
 
 class Party(SimpleNamespace):
@@ -156,16 +156,21 @@ class Party(SimpleNamespace):
         terms, study = said.terms, self.study
         demand(terms.step in study.steps, "terms-refused")
         demand(any(terms.material) == study.takes_material(terms.step), "terms-refused")
-        demand(any(terms.count) == (study.before(terms.step) == "count"), "terms-refused")
+        under = study.withhold is not None and terms.step != "count"
+        demand(any(terms.count) == under, "terms-refused")
+        demand(terms.step != "rows" or terms.withheld, "terms-refused")
+        demand(any(terms.rows) == (terms.step == "sum" and bool(terms.withheld)), "terms-refused")
         demand({*terms.withheld} <= {*range(len(study.classes))}, "terms-refused")
         same = [each for each in said.links if (each.question, each.period) == (study.digest, self.run[2])]
-        before = study.before(terms.step)
+        certified = {(each.step, each.context) for each in same if each.reason == "none" and not any(each.repeats)}
         if self.fresh:
-            named = terms.count if before == "count" else b""
-            stands = [each for each in same if each[5] == before and each.reason == "none"]
-            demand(not before or any(named in {b"", each.context} for each in stands), "terms-refused")
+            named = {("count", terms.count), ("rows", terms.rows)}
+            demand({(step, at) for step, at in named if any(at)} <= certified, "terms-refused")
+            before = "" if under else study.before(terms.step)
+            demand(not before or before in {step for step, _ in certified}, "terms-refused")
             self.check_fresh(said, said.links)
         else:
+            demand(terms.step == "sum", "repeat-mismatch")
             what = (self.run[2], terms.step, NONE, self.run[3], "none")
             demand(what in {each[4:9] for each in said.links}, "repeat-mismatch")
 
@@ -229,9 +234,14 @@ class Party(SimpleNamespace):
         return M.Link(self.cohort, *self.place, *what, self.context, reason, chosen)
 
     @property
+    def rests(self) -> list[bytes]:
+        """Return the contexts that an attempt rests on (§4.6)."""
+        return [at for at in (self.terms[1:3] if self.fresh else self.run[3:]) if any(at)]
+
+    @property
     def survivors_min(self) -> int:  # §4.4
-        counted = self.fresh and self.terms.step == "count"
-        return int(max(self.m.n_min, self.study.floor if counted else 0))
+        counted = self.terms.step == "count"
+        return int(max(self.m.n_min + self.study.margin, self.study.floor) if counted else self.m.n_min)
 
     def check_names(self, survivors: Any) -> None:
         known = wire.ascend(survivors) and {each.member for each in survivors} <= {*self.m.members}
@@ -243,16 +253,17 @@ class Party(SimpleNamespace):
         self.check_names(survivors)
         names = {each.member for each in survivors}
         demand(windows_hold(self.m, names), "window-exceeded")
-        under, before = any(self.terms.count), self.terms.count if self.fresh else self.run[3]
         cause = "count-mismatch" if self.fresh else "repeat-mismatch"
-        demand(len(earlier) == (under or not self.fresh), "malformed")
-        for known in earlier:
+        demand(len(earlier) == len(self.rests), "malformed")
+        for before, known in zip(self.rests, earlier, strict=True):
             said = outcome(before, "none", known.survivors)
             demand((before, said) in {(each.context, each.survivors) for each in self.opening.links}, cause)
-            kept = {each.member for each in known.survivors}
-            demand(self.fresh or names == kept, cause, *sorted(kept - names))
-            kept -= {*self.terms.evicted}
-            demand(not self.fresh or (names <= kept and len(kept - names) <= self.study.margin), cause)
+        kept = [{each.member for each in known.survivors} for known in earlier]
+        for each in kept:
+            demand(self.fresh or names == each, cause, *sorted(each - names))
+            demand(not self.fresh or names <= each - {*self.terms.evicted}, cause)
+        missing = kept[0] - {*self.terms.evicted} - names if self.fresh and kept else set()
+        demand(len(missing) <= (self.study.margin if missing else 0), cause)
 
     def check_certificate(self, said: Any) -> None:  # §4.6
         context, survivors, reason, votes = said
@@ -376,17 +387,24 @@ class Member(Party):
             demand(self.run[3] in known.certified, "repeat-mismatch")
             _, _, repeated, others = known.certified[self.run[3]]
             demand(study.like(repeated), "repeat-mismatch")
-            demand(terms[1:4] == others[1:4], "count-mismatch")
+            demand(terms[1:5] == others[1:5], "count-mismatch")
         if any(terms.count):
-            counted, evicted, holders = known.counted.get(terms.count, ((), (), ()))
-            right = [self.name in counted, terms.evicted == evicted, terms.withheld == study.rare(holders)]
-            demand(all(right) and study.enough_published(holders, terms.withheld), "count-mismatch")
+            self._check_counts(terms)
         demand(self.roster.number >= known.number, "roster-rollback")
         demand(terms.latest_end - self.now <= self.policy[3], "policy-refused")
         self._enter(said)
         vars(known).update(ends=ends, links=said.links)
         self._ratchet(said.sequence)
         return None
+
+    def _check_counts(self, terms: Any) -> None:  # §8.3
+        counts = [self.known.counted.get(at) for at in terms[1:3] if any(at)]
+        for counted in counts:
+            demand(counted and self.name in counted[0] and counted[3] in {NONE, terms.count}, "count-mismatch")
+        evicted = tuple(sorted({v for counted in counts for v in counted[1]}))
+        holders, reached = [counted[2] for counted in counts] + [()] * (2 - len(counts))
+        right = [terms.evicted == evicted, terms.withheld == self.study.rare(holders)]
+        demand(all(right) and self.study.enough_published(holders, reached), "count-mismatch")
 
     def check_chain(self, said: Any) -> dict[bytes, Any]:
         """Return the known ends, with those of links that close certified attempts (§4.3, clauses 4, 5 and 7)."""
@@ -545,7 +563,7 @@ class Member(Party):
 
     def on_disclosure(self, said: Any) -> None:  # a count recounted (§8.2)
         staying = [each for each in self.certified if each.member not in self.evicted]
-        demand(staying and self.terms.step == "count", "wrong-phase")
+        demand(staying and self.terms.step in {"count", "rows"}, "wrong-phase")
         demand([survivor(each.header) for each in said.entries] == staying, "disclosure-invalid")
         owed, holders = self.owed(staying, ()), [0] * self.elements
         for header, commits, siblings, digests, chunks, seeds in said.entries:
@@ -559,7 +577,7 @@ class Member(Party):
         counts = [count % 2**self.bits for count in holders]  # a negative count is among the highest
         demand(max(counts) <= len(staying), "disclosure-invalid")
         counted = {each.member for each in staying}
-        self.known.counted[self.context] = (counted, tuple(sorted(self.evicted)), counts)
+        self.known.counted[self.context] = (counted, tuple(sorted(self.evicted)), counts, self.terms.count)
 
     def on_erasurerequest(self, _: Any) -> Any:  # → Erased (§4.9)
         demand(self.name in self.places, "not-a-decryptor")

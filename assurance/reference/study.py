@@ -227,7 +227,7 @@ class Study:
     def steps(self) -> list[str]:
         if self.noise is not None:
             return [*RECIPES[self.recipe]]
-        return ["count", "sum"] if self.withhold is not None else ["sum"]
+        return ["count", "rows", "sum"] if self.withhold is not None else ["sum"]
 
     def before(self, step: str) -> str:
         """Return the step before, or an empty text."""
@@ -237,10 +237,12 @@ class Study:
         return self.noise is not None and step != self.steps[0]
 
     def bits_of(self, step: str) -> int:
-        return 32 if step == "count" else self.bits
+        return 32 if step in {"count", "rows"} else self.bits
 
     def elements_of(self, step: str) -> int:
         count = len(self.classes)
+        if step == "rows":
+            return 8
         if step in {"count", "mean"}:
             return count if step == "count" else self.dim + 1
         if step != "sum":
@@ -261,14 +263,19 @@ class Study:
         holders = 0 if self.thin else math.ceil(Fraction(rows, self.per_class))
         return int(max(self.h, holders) + self.a + self.margin)
 
-    def enough_published(self, holders: Sequence[int], withheld: Sequence[int]) -> bool:
-        left = (max(0, held - self.a - self.margin) for c, held in enumerate(holders) if c not in withheld)
-        return not withheld or bool(self.per_class * sum(left) >= self.rows_needed)
+    def enough_published(self, holders: Sequence[int], reached: Sequence[int]) -> bool:
+        """Return whether a run may go on; `reached` is empty before the rows are counted."""
+        sure = [max(0, held - self.a - self.margin) for held in reached]
+        rows = Fraction(self.least, 4) * sum(map(mul, (1, 1, 1, 1, 2, 2, 4, 4), sure))
+        published = len(holders) - len(self.rare(holders))
+        return published == len(holders) or (published >= 2 and (not reached or rows >= self.rows_needed))
 
     def like(self, other: "Study") -> bool:
         """Return whether a sum of this study may repeat one of the other (§4.3, clause 8)."""
         parts = {name for name in self.question if self.question[name] != other.question[name]}
-        return bool(not parts or ("extractor" in parts and parts <= {"extractor", "dim", "statistics", "ring_bits"}))
+        free = {"extractor", "dim", "columns", "statistics", "ring_bits"}
+        alike = all((kind in self.kinds) == (kind in other.kinds) for kind in ("ccvr", "random-features"))
+        return bool(not parts or ("extractor" in parts and alike and parts <= free))
 
     # Vectors (§8)
 
@@ -276,6 +283,10 @@ class Study:
     def scale(self) -> int:
         n_max, half = self.most * self.rostered, -(-self.rostered // 2)
         return max((s for s in range(1, 41) if n_max * 2**s + half < 2 ** (self.bits - 1)), default=0)
+
+    def reach(self, labels: Sequence[int], withheld: Sequence[int]) -> list[int]:
+        rows = sum(0 <= label < len(self.classes) and label not in withheld for label in labels)
+        return [int(4 * rows >= quarters * self.least) for quarters in (1, 2, 3, 4, 6, 8, 12, 16)]
 
     def count(self, labels: Sequence[int]) -> list[int]:
         return [int([*labels].count(c) >= self.per_class) for c in range(len(self.classes))]

@@ -144,7 +144,7 @@ DOMAINS: dict[str, Any] = {
     "Link": lambda link: any(link.survivors) == (link.reason == "none"),
     "VoidRequest": lambda request: request.reason not in {"none", "erased", "lost"},
     "SurvivorSet": lambda known: known.survivors,
-    "Terms": lambda terms: any(terms.count) or not terms.withheld + terms.evicted,
+    "Terms": lambda terms: any(terms.count) or not (any(terms.rows) or terms.withheld + terms.evicted),
 }
 
 

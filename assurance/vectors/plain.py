@@ -275,9 +275,12 @@ def count(case: Case) -> Case:
 
 def rare(case: Case) -> Case:
     content, holders = read(case), case["holders"]
-    withheld = content.rare(holders)
-    demand(content.enough_published(holders, withheld), "count-mismatch")
-    return {"withheld": list(withheld)}
+    demand(content.enough_published(holders, case.get("reached", ())), "count-mismatch")
+    return {"withheld": list(content.rare(holders))}
+
+
+def reach(case: Case) -> Case:
+    return {"elements": read(case).reach(case["labels"], case["withheld"])}
 
 
 def sizes(case: Case) -> Case:
@@ -344,7 +347,7 @@ def result(case: Case) -> Case:
     study: Any = decode(bytes.fromhex(document["study"]), "Study")
     content, opened = Study(study.content), decode(bytes.fromhex(attempt["opening"]), "Opening")
     shared: Json = {
-        "format": "veilsum-result/4",
+        "format": "veilsum-result/5",
         "round": attempt["context"][:16],
         "context": attempt["context"],
         "federation": roster.federation.hex(),
@@ -379,6 +382,10 @@ def _following(document: Json, attempt: Json, record: Json, content: Study) -> J
     holders = record["holders"] if any(terms.count) else []
     if any(terms.count) and terms.withheld != content.rare(holders):
         raise Refused("result-mismatch", ["holders"])
+    reached = record["reached"] if terms.withheld else []
+    if holders and not content.enough_published(holders, reached):
+        raise Refused("result-mismatch", ["reached"])
+    same = [link for link in opening.links if link.question == content.digest and link.reason == "none"]
     return {
         "cohort": manifest.cohort.hex(),
         "period": manifest.period,
@@ -389,6 +396,8 @@ def _following(document: Json, attempt: Json, record: Json, content: Study) -> J
         "evicted": [proof.header.member for proof in (proofs[-1] if proofs else ())],
         "withheld": list(terms.withheld),
         "holders": holders,
+        "reached": reached,
+        "counts": [link.context.hex() for link in same if link.step in {"count", "rows"}],
         "head": None,
         "transcript": _head(attempt),
     }
@@ -428,6 +437,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "noisy-vector": noisy_vector,
     "count": count,
     "rare": rare,
+    "rows": reach,
     "sizes": sizes,
     "outcomes": outcomes,
     "context": context,

@@ -9,6 +9,7 @@ import numpy as np
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.attempt import Attempt, cohort_sizes
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import check_counts, withheld_classes
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.evidence import check_proof
@@ -46,7 +47,7 @@ from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sealing import commitment_tree, seal_box, unseal_box
 from veilsum.protocol.shamir import ShareError, recover_secrets, share_secrets
-from veilsum.protocol.study import Content, check_enough_rows, read_content, withheld_classes
+from veilsum.protocol.study import Content, read_content
 from veilsum.protocol.tags import Tag, hash_fields
 from veilsum.study import result_files, vectors
 from veilsum.study.promise import mechanism_of
@@ -327,10 +328,17 @@ def indicated(case: Case) -> Case:
 
 
 def rare(case: Case) -> Case:
-    """Return the classes that these counts withhold (§8.3)."""
+    """Return the classes that these counts withhold, if they allow a sum (§8.3)."""
     question = read_content(case["content"].encode()).question
-    check_enough_rows(question, case["holders"])
+    check_counts(question, case["holders"], case.get("reached"))
     return {"withheld": list(withheld_classes(question, case["holders"]))}
+
+
+def reach(case: Case) -> Case:
+    """Return the vector of the step `rows` (§8.2)."""
+    labels, spec = np.array(case["labels"], np.int64), spec_of(case, "rows", tuple(case["withheld"]))
+    rows = np.ones((len(labels), spec.question.dim))
+    return {"elements": vectors.compute_vector(spec, rows, labels).tolist()}
 
 
 def directed(case: Case) -> Case:
@@ -456,6 +464,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "noisy-vector": noisy,
     "count": indicated,
     "rare": rare,
+    "rows": reach,
     "directions": directed,
     "context": context,
     "upload": upload,

@@ -24,6 +24,7 @@ from veilsum.protocol.record import ResultRecord, sign_record
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.transcript import Transcript
 from veilsum.study.promise import promise_noise
+from veilsum.study.views import counts_before
 
 Json = dict[str, Any]
 OTHER = "66" * 32
@@ -84,7 +85,9 @@ def honest(round_: str, attempt: int) -> Json:
         "survivors": [{"member": each.member, "digest": each.digest.hex()} for each in certificate.survivors],
         "evicted": kept["evicted"],
         "withheld": list(terms.withheld),
-        "holders": document_of(round_)["attempts"][attempt - 1]["sum"] if terms.count != NO_CONTEXT else [],
+        "holders": document_of(round_)["attempts"][0]["sum"] if terms.count != NO_CONTEXT else [],
+        "reached": document_of(round_)["attempts"][1]["sum"] if terms.rows != NO_CONTEXT else [],
+        "counts": list(counts_before(found)),
         "rows": 100,
         "noise": None if (noise := promise_noise(found.spec)) is None else noise.model_dump(),
         "head": None,
@@ -103,7 +106,7 @@ def case(name: str, round_: str, attempt: int, body: Json) -> Json:
 
 def cases() -> Iterator[Json]:
     """Yield the honest cases."""
-    for round_, attempt in (("complete", 0), ("complete", 1), ("evicted", 0), ("count", 1)):
+    for round_, attempt in (("complete", 0), ("complete", 1), ("evicted", 0), ("count", 2)):
         yield case(f"the attempt {attempt} of {round_}", round_, attempt, honest(round_, attempt))
 
 

@@ -15,6 +15,7 @@ from veilsum.protocol.keys import PairKey
 from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import NO_CONTEXT, Evictions, Message, Upload
 from veilsum.protocol.shamir import LIMB_PRIME, share_secrets
+from veilsum.protocol.study import COUNT_STEP
 
 Json = dict[str, Any]
 
@@ -284,11 +285,16 @@ def lost() -> Recorded:
 
 
 def count() -> Recorded:
-    """Four members with classes: a count counts each class's holders and is disclosed, and the sum withholds rare classes."""
+    """Four members with classes: their holders are counted, then the rows of common classes, and the sum withholds rare ones."""
     records = {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}
     question = SMALL | {"classes": ["a", "b", "c", "d", "e"], "records": records, "thin_classes": True}
     holding = {f"member-{place}": np.array([1, 1, place % 2, 1, 0]) for place in range(4)}
-    return _run("count", Recorder(4, margin=0, question=question), lambda _: holding, _plain)
+    federation = Recorder(4, margin=0, question=question)
+
+    def counting(recorder: Recorder) -> Vectors | None:
+        return holding if recorder.next_step() == COUNT_STEP else None
+
+    return _run("count", federation, counting, counting, counting)
 
 
 SCENARIOS: dict[str, Callable[[], Recorded]] = {

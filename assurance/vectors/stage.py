@@ -160,7 +160,7 @@ def coordinator_at(round_: str, attempt: int, at: int) -> Any:
     earlier = tuple(
         SurvivorSet(each.certificate.survivors)
         for each in ended
-        if each.attempt.context == opening.terms.count
+        if each.attempt.context in opening.terms.counts
     )
     phase: Any = Collecting.begin(Attempt(roster, study, cards.manifest, opening), document["now_s"], earlier)
     for source, to, index in log:

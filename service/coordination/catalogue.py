@@ -31,7 +31,7 @@ from veilsum.protocol.coordinator import Collecting, Enrolling
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT, Link, Manifest, Opening, SurvivorSet
-from veilsum.protocol.opening_rules import certified_links, earlier_context
+from veilsum.protocol.opening_rules import certified_links, earlier_contexts
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.study import Question
 from veilsum.protocol.transcript import Transcript
@@ -285,9 +285,8 @@ class Catalogue:
         self, attempt: Attempt, cohort: Cohort, opened_s: float, not_before_s: float = 0.0
     ) -> LiveRound:
         transcript = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
-        rests_on, earlier = earlier_context(attempt), tuple[SurvivorSet, ...]()
-        if rests_on != NO_CONTEXT:
-            earlier = (SurvivorSet(await read_survivors(self._database, rests_on)),)
+        contexts = earlier_contexts(attempt)
+        earlier = tuple([SurvivorSet(await read_survivors(self._database, each)) for each in contexts])
         phase = Collecting.begin(attempt, opened_s, earlier, FileShelf(self._folder))
         timeline = ((phase.name, opened_s),)
         standing = Standing(phase, transcript, timeline, not_before_s=not_before_s)

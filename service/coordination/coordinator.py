@@ -8,7 +8,8 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select
@@ -20,7 +21,7 @@ from service.coordination.combining import Combinations
 from service.coordination.federations import Federations, refuse_expired
 from service.coordination.garbage import Garbage
 from service.coordination.jobs import Jobs
-from service.coordination.journal import begin_round, count_rounds, read_survivors
+from service.coordination.journal import begin_round, count_rounds, read_counts, read_survivors
 from service.coordination.liveness import LOOK_BACK_S, LastHeard, check_enough_heard, find_decryptors
 from service.coordination.rounds import Round
 from service.coordination.runs import Runs
@@ -35,6 +36,7 @@ from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.cost import cost_in_words, cost_of
+from veilsum.protocol.counting import check_counts, withheld_classes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import (
@@ -53,6 +55,7 @@ from veilsum.protocol.opening_rules import (
     certified_links,
     check_opening,
     check_repeats,
+    count_contexts,
     link_of,
     next_step,
     same_records,
@@ -70,12 +73,11 @@ from veilsum.protocol.rest import (
 from veilsum.protocol.study import (
     COUNT_STEP,
     END_MAX_S,
+    ROWS_STEP,
     SUM_STEP,
     Question,
-    check_enough_rows,
     read_content,
     study_fault,
-    withheld_classes,
 )
 from veilsum.study.progress import NEW_PERIOD, RunEnd, run_over
 from veilsum.study.promise import check_cohort
@@ -178,7 +180,9 @@ class Coordinator:
 
     async def cohort_view(self, cohort: Cohort) -> CohortView:
         """Return a cohort's public view."""
-        return cohort.current_view(_next_step(cohort, await self.federations.read_links(cohort.federation)))
+        return cohort.current_view(
+            await self._next_step(cohort, await self.federations.read_links(cohort.federation))
+        )
 
     async def _check_new(
         self, federation: str, study: Study, period: str, repeats: bytes
@@ -191,16 +195,17 @@ class Coordinator:
         question = read_content(study.content).question
         links = await self.federations.read_links(federation)
         if repeats == NO_CONTEXT:
-            if next_step(question, period, links) is None:
-                raise run_over(question, period, links, repeats)
+            counts = await self._read_counts(question, period, links)
+            if next_step(question, period, links, counts.get) is None:
+                raise run_over(question, period, links, counts.get, repeats)
             return ()
         if question.noise is not None:
             raise terms_refused(f"a noisy study is never repeated: {NEW_PERIOD}")
         link = link_of(links, repeats)
-        if link is None or link.reason != NO_REASON or link.repeats != NO_CONTEXT:
+        if link is None or link.reason != NO_REASON or link.repeats != NO_CONTEXT or link.step != SUM_STEP:
             raise PeerFault(
                 Cause.REPEAT_MISMATCH,
-                f"{repeats.hex()} is not a certified attempt over fresh records of this federation: give the context of one, as its "
+                f"{repeats.hex()} is not a certified sum over fresh records of this federation: give the context of one, as its "
                 "round shows it",
             )
         if link.period != period:
@@ -312,33 +317,56 @@ class Coordinator:
             raise terms_refused(
                 f"the chain holds {MAX_LINKS:,} attempts, and no more fit: found a new federation"
             )
-        step = _next_step(cohort, links)
+        step = await self._next_step(cohort, links)
         if step is None:
-            raise run_over(question, enrolling.period, links, enrolling.repeats)
+            counts = await self._read_counts(question, enrolling.period, links)
+            raise run_over(question, enrolling.period, links, counts.get, enrolling.repeats)
         latest_end_s = int(now_s) + _lifetime_s(question, request.lifetime_s)
         if enrolling.repeats != NO_CONTEXT:
             repeated = (await self.catalogue.find_round(round_name(enrolling.repeats))).attempt.terms
-            if repeated.count != NO_CONTEXT:
-                counted = await self.catalogue.find_round(round_name(repeated.count))
-                _check_withheld(question, repeated, counted.current_view().holders)
-            return Terms(step, repeated.count, repeated.withheld, repeated.evicted, NO_CONTEXT, latest_end_s)
+            counts = await read_counts(self.database, repeated.counts)
+            _check_repeated(question, repeated, counts)
+            return replace(repeated, latest_end_s=latest_end_s)
         material = await self._material_digest(question, enrolling.period, step, links)
-        if step != SUM_STEP or question.withhold is None:
-            return Terms(step, NO_CONTEXT, (), (), material, latest_end_s)
-        counted = await self._find_count(question, enrolling.period, links)
-        _check_counted(cohort, counted)
-        holders = counted.current_view().holders
-        check_enough_rows(question, holders)
-        evicted = tuple(sorted(counted.current_view().evicted))
-        withheld = withheld_classes(question, holders)
-        return Terms(step, counted.attempt.context, withheld, evicted, NO_CONTEXT, latest_end_s)
+        terms = Terms(step, NO_CONTEXT, NO_CONTEXT, (), (), material, latest_end_s)
+        if step == COUNT_STEP or question.withhold is None:
+            return terms
+        return await self._rest_on_counts(cohort, links, terms)
+
+    async def _rest_on_counts(self, cohort: Cohort, links: Sequence[Link], terms: Terms) -> Terms:
+        """Name the run's counts in the terms of a step that rests on them."""
+        question, period = cohort.content.question, cohort.enrolling.period
+        [count] = certified_links(question, period, COUNT_STEP, links)
+        sums = await read_counts(self.database, [count.context])
+        withheld, named = withheld_classes(question, sums[count.context]), [count.context]
+        if withheld and terms.step == SUM_STEP:
+            named += [link.context for link in certified_links(question, period, ROWS_STEP, links)]
+        rounds = [await self.catalogue.find_round(round_name(context)) for context in named]
+        evicted = {member for each in rounds for member in each.current_view().evicted}
+        _check_counted(cohort, rounds, evicted)
+        rows = named[1] if named[1:] else NO_CONTEXT
+        return replace(
+            terms, count=count.context, rows=rows, withheld=withheld, evicted=tuple(sorted(evicted))
+        )
+
+    async def _next_step(self, cohort: Cohort, links: Sequence[Link]) -> str | None:
+        run, question = cohort.enrolling, cohort.content.question
+        sums = (await self._read_counts(question, run.period, links)).get
+        return next_step(question, run.period, links, sums, repeats=run.repeats, cohort=run.cohort)
+
+    async def _read_counts(
+        self, question: Question, period: str, links: Sequence[Link]
+    ) -> dict[bytes, tuple[int, ...]]:
+        """Return the sums of a run's counts by their contexts."""
+        own = [link for link in links if (link.question, link.period) == (question.digest, period)]
+        return await read_counts(self.database, count_contexts(own))
 
     async def _eligible_members(self, attempt: Attempt) -> tuple[str, ...]:
-        """Return the members that may be in the sum: the cohort's, or those that the count counted."""
-        if attempt.repeats or attempt.terms.count == NO_CONTEXT:
-            return attempt.members
-        certified = await read_survivors(self.database, attempt.terms.count)
-        return tuple(each.member for each in certified if each.member not in attempt.terms.evicted)
+        """Return the members that may be in the sum: the cohort's, or those that each count counted."""
+        members = set(attempt.members).difference(attempt.terms.evicted)
+        for context in () if attempt.repeats else attempt.terms.counts:
+            members &= {each.member for each in await read_survivors(self.database, context)}
+        return tuple(sorted(members))
 
     async def _check_attempt(self, attempt: Attempt) -> None:
         """Refuse an attempt that members would refuse, or that does not fit on the disk."""
@@ -357,19 +385,6 @@ class Coordinator:
             _check_room(attempt, self.blobs)
 
         await asyncio.to_thread(check)  # of 10,000 members it takes a while
-
-    async def _find_count(self, question: Question, period: str, links: Sequence[Link]) -> Round:
-        """Return a run's newest certified count with counts."""
-        counts = certified_links(question, period, COUNT_STEP, links)
-        for link in reversed(counts):
-            found = await self.catalogue.find_round(round_name(link.context))
-            if found.current_view().holders:
-                return found
-        raise PeerFault(
-            Cause.COUNT_MISMATCH,
-            "the count of this period was certified and has no counts: repeat it in a cohort with "
-            f"repeats={counts[0].context.hex()}, or {NEW_PERIOD}",
-        )
 
     async def _material_digest(
         self, question: Question, period: str, step: str, links: Sequence[Link]
@@ -396,11 +411,6 @@ class Coordinator:
         await self.jobs.sweep_storage()
 
 
-def _next_step(cohort: Cohort, links: Sequence[Link]) -> str | None:
-    run = cohort.enrolling
-    return next_step(cohort.content.question, run.period, links, repeats=run.repeats, cohort=run.cohort)
-
-
 def _refuse_unsettled(rounds: Iterable[Round]) -> None:
     """Refuse a round while another one is unsettled: what may be signed for a set depends on all rounds before it."""
     for round_ in rounds:
@@ -422,10 +432,12 @@ def _lifetime_s(question: Question, asked_s: float | None) -> int:
     return math.ceil(asked_s)
 
 
-def _check_withheld(question: Question, repeated: Terms, holders: Sequence[int]) -> None:
+def _check_repeated(question: Question, repeated: Terms, counts: Mapping[bytes, Sequence[int]]) -> None:
     """Refuse to sum records again by a question that leaves out other classes, or wants more rows behind them (protocol §8.3)."""
-    check_enough_rows(question, holders)
-    withheld = withheld_classes(question, holders)
+    if repeated.count not in counts:
+        return
+    check_counts(question, counts[repeated.count], counts.get(repeated.rows))
+    withheld = withheld_classes(question, counts[repeated.count])
     if withheld != repeated.withheld:
         raise PeerFault(
             Cause.COUNT_MISMATCH,
@@ -434,17 +446,17 @@ def _check_withheld(question: Question, repeated: Terms, holders: Sequence[int])
         )
 
 
-def _check_counted(cohort: Cohort, counted: Round) -> None:
-    """Refuse a sum if too few of the members that the count counted have enrolled (protocol §8.3)."""
+def _check_counted(cohort: Cohort, counts: Sequence[Round], evicted: Collection[str]) -> None:
+    """Refuse a step if too few of the members that the run's counts counted have enrolled (protocol §8.3)."""
     manifest, question = cohort.formed_manifest(), cohort.content.question
     assert question.withhold is not None
-    names = {*counted.current_view().survivors} - {*counted.current_view().evicted}
-    missing = sorted(names - manifest.member_places.keys())
-    here = len(names) - len(missing)
-    if len(missing) > question.withhold.margin or here < manifest.survivors_min:
+    first, *others = ({*each.current_view().survivors}.difference(evicted) for each in counts)
+    here = first.intersection(manifest.members, *others)
+    missing = sorted(first - here)
+    if len(missing) > question.withhold.margin or len(here) < manifest.survivors_min:
         raise PeerFault(
             Cause.COUNT_MISMATCH,
-            f"the count counted {len(names)} members, and {join_names(missing)} did not enrol in this cohort; at most "
+            f"{len(first)} members were counted, and {join_names(missing)} did not enrol in this cohort or missed a count; at most "
             f"{question.withhold.margin} may be missing, and {manifest.survivors_min} are needed: wait for them and open another "
             f"cohort of this period; if they can't come, {NEW_PERIOD}",
             missing,

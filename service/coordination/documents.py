@@ -37,12 +37,12 @@ class Publication:
 
     Attributes:
         record: None for a count.
-        holders: of a count, how many members hold each class.
+        counts: the sums of a count.
     """
 
     record: ResultRecord | None = None
     documents: Mapping[str, bytes] = field(default_factory=dict)
-    holders: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
 
 
 EMPTY_PUBLICATION = Publication()

@@ -13,6 +13,7 @@ from service.coordination.cohorts import Cohort
 from service.coordination.documents import DISCLOSURE_DOCUMENT, Publication
 from service.coordination.federations import Federations
 from service.coordination.garbage import Garbage
+from service.coordination.journal import read_counts
 from service.coordination.rounds import LiveRound, Round
 from service.coordination.scheduler import Job
 from service.coordination.summing import DamagedChunkError, DamagedRangeError, Pieces
@@ -25,11 +26,9 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import NO_CONTEXT
-from veilsum.protocol.opening_rules import next_step
+from veilsum.protocol.opening_rules import count_contexts, next_step
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.shelf import Announced
-from veilsum.protocol.study import COUNT_STEP, SUM_STEP
 
 SWEEP_S = 3600.0
 """Interval between two sweeps of what dead processes left in storage."""
@@ -133,19 +132,18 @@ class Jobs:
             await round_.replace_chunk(chunk, self._now())
         except PeerFault as fault:
             await round_.store_failure(problem_of(fault), self._now())
-        if (named := round_.attempt.terms.count) != NO_CONTEXT:
-            await self._delete_disclosure(round_name(named))
+        if round_.attempt.spec.sums:
+            for named in round_.attempt.terms.counts:
+                await self._delete_disclosure(round_name(named))
 
     async def _compute_publication(
         self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces
     ) -> Publication:
-        """Compute the sum's result, or a count's counts."""
+        """Compute the sum's result, or publish a count's sums."""
         attempt = recovered.attempt
         if attempt.spec.is_disclosed:
-            return await in_blob_thread(solving.count_holders, round_.id, recovered, pieces, self._blobs)
-        named, holders = attempt.terms.count, tuple[int, ...]()
-        if named != NO_CONTEXT:
-            holders = (await self._catalogue.find_round(round_name(named))).current_view().holders
+            return await in_blob_thread(solving.publish_counts, round_.id, recovered, pieces, self._blobs)
+        counts = await read_counts(self._database, attempt.terms.counts)
         material = await self._catalogue.material_of(attempt)
         if material is not None and hashlib.sha256(material).digest() != attempt.terms.material:
             raise PeerFault(
@@ -161,7 +159,8 @@ class Jobs:
             pieces,
             self._key,
             material=material,
-            holders=holders,
+            holders=counts.get(attempt.terms.count, ()),
+            reached=counts.get(attempt.terms.rows, ()),
         )
         return await in_blob_thread(solve)
 
@@ -186,8 +185,8 @@ class Jobs:
     async def _forget_disclosure(self, name: str) -> None:
         attempt = (await self._catalogue.find_round(name)).attempt
         links = await self._federations.read_links(attempt.roster.federation.hex())
-        question, period = attempt.question, attempt.manifest.period
-        over = next_step(question, period, links) not in {COUNT_STEP, SUM_STEP}
+        counts = await read_counts(self._database, count_contexts(links))
+        over = next_step(attempt.question, attempt.manifest.period, links, counts.get) is None
         if over or self._now() >= attempt.content.notes.expires:
             await self._delete_disclosure(name)
 

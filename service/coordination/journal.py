@@ -6,7 +6,7 @@ write-ahead log. Shares in the clear stay in rows, which are overwritten when th
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from service.coordination.events import Event, read_message
-from service.coordination.standing import Position, RoundEnd, Standing, replay_events
+from service.coordination.standing import Position, RoundEnd, Standing, read_view, replay_events
 from service.http.problems import not_found
 from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
@@ -48,6 +48,14 @@ async def read_survivors(database: Database, context: bytes) -> tuple[Survivor, 
     if not isinstance(closing, Certificate) or closing.context != context:
         raise not_found("certified attempt")
     return closing.survivors
+
+
+async def read_counts(database: Database, contexts: Iterable[bytes]) -> dict[bytes, tuple[int, ...]]:
+    """Read the sums of finished counts by context; those without any are missing."""
+    names = {round_name(context): context for context in contexts}
+    query = select(rounds.c.id, rounds.c.final).where(rounds.c.id.in_(names), rounds.c.final.is_not(None))
+    views = [read_view(row.id, row.final) for row in await database.read_rows(query)]
+    return {names[view.round]: sums for view in views if (sums := view.holders or view.reached)}
 
 
 async def count_rounds(database: Database, federation: str) -> int:

@@ -329,7 +329,7 @@ class LiveRound(Round):
         return [part for part, more in missing.items() if more <= 0], uploaded
 
     async def store_result(self, outcome: Publication, now_s: float) -> None:
-        """Store the signed result of a recovered round, or a count's counts, with its documents, unless it was cancelled meanwhile."""
+        """Store the signed result of a recovered round, or a count's sums, with its documents, unless it was cancelled meanwhile."""
         async with self._lock:
             await self._store_end("done", None, now_s, outcome)
 
@@ -385,7 +385,7 @@ class LiveRound(Round):
             closing = standing.phase.closing
             signed = await asyncio.to_thread(standing.transcript.sign, self._host.key, self.attempt.context)
             view = standing.final_view(
-                state, now_s, fault=fault, holders=outcome.holders, transcript=signed.head.hex()
+                state, now_s, fault=fault, counts=outcome.counts, transcript=signed.head.hex()
             )
             end = RoundEnd(view, closing, outcome.record)
             deed = audit.Deed(now_s, audit.COORDINATOR_ACTOR, "round ended", f"round_id={self.id}", state)

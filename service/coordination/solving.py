@@ -1,4 +1,4 @@
-"""M4: solve the unmasked sum for a signed result, or a count's counts (protocol §4.8, §8.3)."""
+"""M4: solve the unmasked sum for a signed result, or publish a count's sums (protocol §4.8, §8.3)."""
 
 import ctypes
 import gc
@@ -48,11 +48,12 @@ def solve_sum(
     *,
     material: bytes | None = None,
     holders: tuple[int, ...] = (),
+    reached: tuple[int, ...] = (),
 ) -> Publication:
     """Check the sum, which comes in pieces, solve and sign.
 
     `transcript` is the transcript's head, which is final once the seeds are rebuilt. `material` is the step's input from the step before
-    it, and `holders` are the counts by which classes were withheld.
+    it, and `holders` and `reached` are the sums of the counts that the terms name.
 
     Raises:
         PeerFault: sum-check-failed, naming the identity that the sum violates. Nothing is published then.
@@ -66,7 +67,7 @@ def solve_sum(
     sums.drop_pages()  # as large as half of what solving takes
     found = compute_answer(spec, statistics, vectors, arrays)
     made = encode_files(spec, found)
-    record = record_of(round_id, recovered, found, made, sums.hash_content(), transcript, holders)
+    record = record_of(round_id, recovered, found, made, sums.hash_content(), transcript, holders, reached)
     kept = {HEAD_DOCUMENT: made.head, MATERIAL_DOCUMENT: made.material}
     named = {document_name(name): content for name, content in made.documents.items()}
     documents = {name: content for name, content in kept.items() if content is not None}
@@ -74,18 +75,18 @@ def solve_sum(
     return Publication(sign_record(record, key), documents)
 
 
-def count_holders(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Publication:
-    """Compute a count's counts, and the disclosure from which members recount them.
+def publish_counts(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Publication:
+    """Publish the sums of a count, and the disclosure from which members recount them.
 
     Raises:
         DamagedChunkError: a member's chunk is damaged.
-        PeerFault: sum-check-failed if a class has fewer than 0 holders or more than all: members would refuse such counts.
+        PeerFault: sum-check-failed if a sum counts fewer than 0 members or more than all: members would refuse it.
     """
-    holders = np.concatenate([piece for _, piece in pieces])
-    if (holders < 0).any() or (holders > len(recovered.summed_members)).any():
+    counts = np.concatenate([piece for _, piece in pieces])
+    if (counts < 0).any() or (counts > len(recovered.summed_members)).any():
         raise PeerFault(
             Cause.SUM_CHECK_FAILED,
-            "a class has a negative number of holders, or more than all members: a member did not send ones and zeros",
+            "a sum counts a negative number of members, or more than all: a member did not send ones and zeros",
         )
 
     def read_stored(member: str, index: int) -> bytes:
@@ -93,7 +94,7 @@ def count_holders(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Bl
 
     shown = disclose_vectors(recovered, read_stored)
     documents = {EVICTIONS_DOCUMENT: _encode_evictions(recovered), DISCLOSURE_DOCUMENT: shown.to_bytes()}
-    return Publication(None, documents, tuple(holders.tolist()))
+    return Publication(None, documents, tuple(counts.tolist()))
 
 
 def _encode_evictions(recovered: Recovered) -> bytes:

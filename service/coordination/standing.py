@@ -38,6 +38,7 @@ from veilsum.protocol.messages import Certificate, Message, Upload, parse_messag
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import RoundView, round_name
 from veilsum.protocol.shelf import Announced
+from veilsum.protocol.study import COUNT_STEP
 from veilsum.protocol.transcript import Transcript
 from veilsum.study.views import spec_view
 
@@ -227,11 +228,23 @@ class Standing(Snapshot):
             }
         )
 
-    def final_view(self, state: str, now_s: float, **outcome: Any) -> RoundView:
-        """Return the view of an end of this state; `outcome` is what the view shows of it."""
+    def final_view(
+        self, state: str, now_s: float, *, counts: tuple[int, ...] = (), **outcome: Any
+    ) -> RoundView:
+        """Return the view of an end of this state.
+
+        Args:
+            state: of the round.
+            now_s: Unix time in seconds.
+            counts: the sums of a finished count.
+            outcome: what else the view shows of the end.
+        """
+        counted = {"holders": counts} if self.view.spec.step == COUNT_STEP else {"reached": counts}
         seconds = _durations(_extend_timeline(self.timeline, state, now_s))
         ended = {"ended": True, "version": self.version + 1, "deadline_s": None, "waiting_for": ()}
-        return self.view.model_copy(update={"state": state, "phase_seconds": seconds, **ended, **outcome})
+        return self.view.model_copy(
+            update={"state": state, "phase_seconds": seconds, **ended, **counted, **outcome}
+        )
 
 
 def _extend_timeline(timeline: Timeline, state: str, at_s: float) -> Timeline:

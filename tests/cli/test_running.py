@@ -29,7 +29,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make this many certified attempts at a step fail at the coordinator, one after the other."""
 
     def arm(step: str, times: int = 1) -> None:
-        name = {"count": "count_holders", "sum": "solve_sum"}[step]
+        name = {"count": "publish_counts", "sum": "solve_sum"}[step]
         honest, left = getattr(solving, name), [times]
 
         def broken(*args: Any, **kwargs: Any) -> Any:

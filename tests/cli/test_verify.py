@@ -179,7 +179,7 @@ def test_an_upload_that_the_transcript_does_not_hold_is_not_counted(
 GARBAGE = {
     "empty": b"",
     "binary": bytes(range(256)),
-    "another document": b'{"format": "veilsum-result/4"}',
+    "another document": b'{"format": "veilsum-result/5"}',
     "deep": b"[" * 100_000,
     "no entries": b'{"veilsum-transcript": 2, "entries": [], "signature": ""}',
     "another version": b'{"veilsum-transcript": 1, "entries": [], "signature": ""}',

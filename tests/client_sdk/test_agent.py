@@ -199,10 +199,9 @@ def test_a_voided_attempt_is_followed_by_the_next(consortium: Consortium) -> Non
     assert any(RunEnd.VOIDED.member in event.detail for _, event in consortium.events)
 
 
-def failing(patch: pytest.MonkeyPatch, step: str = "sum") -> None:
-    """Have the first certified attempt at a step fail its checks."""
-    name, failed = "count_holders" if step == "count" else "solve_sum", list[str]()
-    solve = getattr(solving, name)
+def failing(patch: pytest.MonkeyPatch) -> None:
+    """Have the first certified sum fail its checks."""
+    solve, failed = solving.solve_sum, list[str]()
 
     def broken(round_id: str, *given: Any, **named: Any) -> Publication:
         if not failed:
@@ -211,7 +210,7 @@ def failing(patch: pytest.MonkeyPatch, step: str = "sum") -> None:
         made: Publication = solve(round_id, *given, **named)
         return made
 
-    patch.setattr(solving, name, broken)
+    patch.setattr(solving, "solve_sum", broken)
 
 
 def repeating(consortium: Consortium, period: str) -> Callable[[], bool]:
@@ -229,12 +228,11 @@ def repeating(consortium: Consortium, period: str) -> Callable[[], bool]:
     return stuck
 
 
-@pytest.mark.parametrize("step", ["count", "sum"])
-def test_agents_take_part_in_the_repeat_of_a_step_that_failed(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+def test_agents_take_part_in_the_repeat_of_a_sum_that_failed(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consortium = Consortium(stage, tmp_path, question=WITHHOLDING)
-    failing(monkeypatch, step)
+    failing(monkeypatch)
     flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
     results = consortium.together(flows, stuck=repeating(consortium, "p1"))
     assert {type(each) for each in results.values()} == {Result}, results

@@ -30,9 +30,16 @@ def indicated(**changes: Any) -> Federation:
     return federation
 
 
+def count_rows(federation: Federation, reached: dict[str, Vector] | None = None) -> None:
+    """Disclose the count, then play and disclose the step `rows`; by default every member reaches every level."""
+    federation.disclose()
+    federation.run_round(reached, federation.terms("rows"))
+    federation.disclose()
+
+
 def counted(federation: Federation, member: str = "member-0") -> tuple[int, ...] | None:
     history: History = federation.phases[member].history  # type: ignore[attr-defined]  # after a round
-    return history.counted[0].holders if history.counted else None
+    return history.counted[0].sums if history.counted else None
 
 
 def closed(federation: Federation, member: str = "member-0") -> Closed:

@@ -25,6 +25,7 @@ def attempt(federation: Federation) -> Attempt:
 TERMS_CHANGES: list[dict[str, Any]] = [
     {"step": "count"},
     {"count": b"\x01" * 32},
+    {"rows": b"\x01" * 32, "count": b"\x01" * 32},
     {"withheld": (1,), "count": b"\x01" * 32},
     {"evicted": ("member-0",), "count": b"\x01" * 32},
     {"material": b"\x01" * 32},

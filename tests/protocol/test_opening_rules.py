@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.counting import closed, indicated
+from tests.protocol.counting import closed, count_rows, indicated
 from tests.protocol.questions import GRADIENTS, MEAN_SUM, link
 from tests.support.forging import again
 from tests.support.simulator import Federation
@@ -22,7 +22,7 @@ from veilsum.protocol.opening_rules import (
     check_places,
     check_repeats,
     check_step,
-    earlier_context,
+    earlier_contexts,
     link_of,
     next_step,
     repeated_link,
@@ -65,9 +65,9 @@ class Case:
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
-    """Seven members after their count; the sum is opened next."""
+    """Seven members after their counts of classes and rows; the sum is opened next."""
     federation = indicated(drop={})
-    federation.disclose()
+    count_rows(federation)
     return federation
 
 
@@ -145,15 +145,19 @@ def _material(case: Case, _: Federation) -> None:
 
 
 def _no_count(case: Case, _: Federation) -> None:
-    case.terms(count=NO_CONTEXT, withheld=(), evicted=())
+    case.terms(count=NO_CONTEXT, rows=NO_CONTEXT, withheld=(), evicted=())
 
 
 def _unknown_count(case: Case, _: Federation) -> None:
     case.terms(count=OTHER)
 
 
+def _unknown_rows(case: Case, _: Federation) -> None:
+    case.terms(rows=OTHER)
+
+
 def _summed(case: Case, federation: Federation) -> None:
-    case.link(link(federation, (1, 0), reason="none", cohort=OTHER))
+    case.link(link(federation, (1, 0), reason="none", cohort=OTHER, step="sum"))
 
 
 def _withheld(case: Case, _: Federation) -> None:
@@ -177,6 +181,7 @@ CLAUSES: list[tuple[Cause, Callable[[Case, Federation], None]]] = [
     (Cause.TERMS_REFUSED, _material),
     (Cause.TERMS_REFUSED, _no_count),
     (Cause.TERMS_REFUSED, _unknown_count),
+    (Cause.TERMS_REFUSED, _unknown_rows),
     (Cause.ALREADY_SUMMED, _summed),
     (Cause.COUNT_MISMATCH, _withheld),
 ]
@@ -328,7 +333,7 @@ def test_6_a_noisy_step_follows_the_step_before_it(change: dict[str, Any], *, fi
     ("change", "fits"),
     [
         ({}, True),
-        ({"repeats": OTHER}, True),
+        ({"repeats": OTHER}, False),
         ({"reason": "lost"}, False),
         ({"period": "another"}, False),
         ({"question": OTHER}, False),
@@ -341,16 +346,16 @@ def test_6_a_sum_rests_on_a_certified_count(change: dict[str, Any], *, fits: boo
     federation = Federation(5, margin=1)
     counted = link(federation, **{"step": "count", "reason": "none", "context": OTHER, **change})
     attempt = attempt_of(federation, (counted,), step="sum", count=OTHER)
-    with refused(r"^terms-refused: the terms name a count", unless=fits):
+    with refused(r"^terms-refused: the terms name a step count", unless=fits):
         check_step(attempt)
     if fits:
-        assert earlier_context(attempt) == OTHER
+        assert earlier_contexts(attempt) == (OTHER,)
 
 
 @pytest.mark.parametrize(("margin", "step"), [(None, "sum"), (1, "count")])
 def test_6_no_other_step_rests_on_one(margin: int | None, step: str) -> None:
     federation = Federation(5, margin=margin)
-    assert earlier_context(attempt_of(federation)) == NO_CONTEXT
+    assert earlier_contexts(attempt_of(federation)) == ()
     check_step(attempt_of(federation, step=step))
     counted = link(federation, step="count", reason="none", context=OTHER)
     with pytest.raises(PeerFault, match=rf"^terms-refused: step {step} rests on no count"):
@@ -385,21 +390,39 @@ def test_7_a_step_of_a_period_is_certified_once_or_lost_once(change: dict[str, A
 # The next step, by clauses 6 and 7
 
 
+CERTIFIED = {"count": OTHER, "rows": bytes([8] * 32), "sum": bytes([7] * 32)}
+ALL, RARE, ONE, NO_ROWS, MANY_ROWS = (5,) * 4, (5, 5, 5, 0), (5, 0, 0, 0), (0,) * 8, (5,) * 8
+COUNTED, ROWS = ("count", "none"), ("rows", "none")
+
+
 @pytest.mark.parametrize(
-    ("chain", "expected"),
+    ("chain", "holders", "reached", "expected"),
     [
-        ((), "count"),
-        ((("count", "quorum-lost"), ("count", "erased")), "count"),
-        ((("count", "none"),), "sum"),
-        ((("count", "none"), ("sum", "cancelled")), "sum"),
-        ((("count", "none"), ("sum", "none")), None),
-        ((("count", "none"), ("sum", "lost")), None),
-        ((("count", "lost"),), None),
+        ((), None, None, "count"),
+        ((("count", "quorum-lost"), ("count", "erased")), None, None, "count"),
+        ((("count", "lost"),), None, None, None),
+        ((COUNTED,), None, None, None),  # without a result, and never repeated
+        ((COUNTED,), ALL, None, "sum"),
+        ((COUNTED,), RARE, None, "rows"),
+        ((COUNTED,), ONE, None, None),
+        ((COUNTED, ("rows", "cancelled")), RARE, None, "rows"),
+        ((COUNTED, ("rows", "lost")), RARE, None, None),
+        ((COUNTED, ROWS), RARE, None, None),
+        ((COUNTED, ROWS), RARE, NO_ROWS, None),
+        ((COUNTED, ROWS), RARE, MANY_ROWS, "sum"),
+        ((COUNTED, ROWS, ("sum", "cancelled")), RARE, MANY_ROWS, "sum"),
+        ((COUNTED, ROWS, ("sum", "none")), RARE, MANY_ROWS, None),
+        ((COUNTED, ("sum", "cancelled")), ALL, None, "sum"),
+        ((COUNTED, ("sum", "none")), ALL, None, None),
+        ((COUNTED, ("sum", "lost")), ALL, None, None),
     ],
     ids=str,
 )
 def test_a_run_goes_on_at_the_first_step_that_may_be_opened(
-    chain: tuple[tuple[str, str], ...], expected: str | None
+    chain: tuple[tuple[str, str], ...],
+    holders: tuple[int, ...] | None,
+    reached: tuple[int, ...] | None,
+    expected: str | None,
 ) -> None:
     federation = Federation(5, margin=1)
     question, period = federation.content.question, federation.manifest.period
@@ -409,18 +432,22 @@ def test_a_run_goes_on_at_the_first_step_that_may_be_opened(
             (0, place),
             step=step,
             reason=reason,
-            context=OTHER if reason == "none" else bytes([place] * 32),
+            context=CERTIFIED[step] if reason == "none" else bytes([place] * 32),
         )
         for place, (step, reason) in enumerate(chain)
     ]
-    assert next_step(question, period, links) == expected
-    assert next_step(question, "another", links) == "count"
-    for step in question.steps:
-        attempt = attempt_of(
-            federation, tuple(links), step=step, count=OTHER if step == "sum" else NO_CONTEXT
-        )
-        with refused(r"^(terms-refused|already-summed)", unless=step == expected):
-            check_step(attempt)
+    sums = {CERTIFIED["count"]: holders, CERTIFIED["rows"]: reached}.get
+    assert next_step(question, period, links, sums) == expected
+    assert next_step(question, "another", links, sums) == "count"
+    if expected is not None:
+        withheld = () if holders == ALL or expected == "count" else (3,)
+        named = {"count": CERTIFIED["count"]} if expected != "count" else {}
+        named |= {"rows": CERTIFIED["rows"]} if expected == "sum" and withheld else {}
+        check_step(attempt_of(federation, tuple(links), step=expected, withheld=withheld, **named))
+
+
+def no_sums(_context: bytes) -> None:
+    """No count has a result."""
 
 
 @pytest.mark.parametrize(
@@ -433,9 +460,9 @@ def test_a_run_that_repeats_has_one_step_and_one_cohort(change: dict[str, Any], 
     cohort, run = federation.manifest.cohort, (federation.content.question, federation.manifest.period)
     first = link(federation, reason="none", context=OTHER, cohort=bytes(32))
     repeat = link(federation, **{"reason": "none", "repeats": OTHER, **change})
-    assert next_step(*run, [first], repeats=OTHER, cohort=cohort) == "sum"
-    assert next_step(*run, [first, repeat], repeats=OTHER, cohort=cohort) == expected
-    assert next_step(*run, [repeat], repeats=bytes([3] * 32), cohort=OTHER) is None
+    assert next_step(*run, [first], no_sums, repeats=OTHER, cohort=cohort) == "sum"
+    assert next_step(*run, [first, repeat], no_sums, repeats=OTHER, cohort=cohort) == expected
+    assert next_step(*run, [repeat], no_sums, repeats=bytes([3] * 32), cohort=OTHER) is None
 
 
 # Clause 8
@@ -467,7 +494,7 @@ def test_8_the_links_hold_what_is_repeated(change: dict[str, Any], *, fits: bool
     attempt = repeating(federation, (certified,))
     assert repeated_link(attempt_of(federation)) is None
     check_step(attempt)  # a repeated run is not fresh
-    assert earlier_context(attempt) == OTHER
+    assert earlier_contexts(attempt) == (OTHER,)
     if fits:
         assert repeated_link(attempt) == link_of(attempt.opening.links, OTHER) == certified
     else:

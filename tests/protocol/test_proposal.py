@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.counting import indicated
+from tests.protocol.counting import count_rows, indicated
 from tests.support.forging import again, receipts_of
 from tests.support.simulator import Federation, of
 from veilsum.protocol.attempt import Attempt
@@ -90,7 +90,7 @@ def test_windows_come_before_what_the_attempt_rests_on() -> None:
 def resting(*, repeats: bool) -> tuple[Attempt, tuple[Survivor, ...], tuple[SurvivorSet, ...]]:
     """Return an attempt that rests on another, its honest proposal, and the other's certified set."""
     federation = indicated()
-    federation.disclose()
+    count_rows(federation)
     if repeats:
         context = federation.run_round().phase.attempt.context
         federation._tell_ending()
@@ -104,9 +104,11 @@ def test_the_set_shown_is_the_one_that_was_certified(*, repeats: bool, cause: Ca
     attempt, survivors, earlier = resting(repeats=repeats)
     assert refusal(attempt, survivors, earlier) is None
     assert refusal(attempt, survivors) is Cause.MALFORMED
-    (shown,) = earlier
+    *others, shown = earlier
+    assert len(others) == (0 if repeats else 1)
     for forged in (shown.survivors[1:], shown.survivors[::-1], survivors):
-        assert refusal(attempt, survivors, (SurvivorSet(forged),)) is cause
+        assert refusal(attempt, survivors, (*others, SurvivorSet(forged))) is cause
+        assert refusal(attempt, survivors, (SurvivorSet(forged), *others)) is cause
     # a set whose link the opening does not hold; its opening was refused already
     bare = replace(attempt, opening=replace(attempt.opening, links=()))
     assert refusal(bare, survivors, earlier) is cause
@@ -125,7 +127,7 @@ def test_a_repeated_run_sums_exactly_the_repeated_members() -> None:
 def test_under_a_count_only_counted_members_are_summed_and_the_margin_may_miss() -> None:
     attempt, survivors, earlier = resting(repeats=False)
     assert refusal(attempt, survivors[1:], earlier) is None
-    with pytest.raises(PeerFault, match=r"^count-mismatch: 2 members .*\[member-0, member-1\]$"):
+    with pytest.raises(PeerFault, match=r"^count-mismatch: 2 counted members .*\[member-0, member-1\]$"):
         check_proposal(attempt, survivors[2:], earlier)
     # an evicted member was not counted, and doesn't use up the margin
     evicting = replace(attempt.terms, evicted=("member-0",))

@@ -129,7 +129,7 @@ def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_los
 ) -> None:
     # on a ring a look-up sorts k members: one for each seed kept a member of 10,000 busy for ten seconds
     federation = Federation(
-        7, drop={5: After.OPENING, 6: After.OPENING}, margin=1, question={**QUESTION, "members_min": 5}
+        7, drop={5: After.OPENING, 6: After.OPENING}, margin=0, question={**QUESTION, "members_min": 5}
     )
     federation.run_round(counts(federation))
     shown, phase, asked = disclosure(federation), closed(federation), list[str]()

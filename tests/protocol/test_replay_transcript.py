@@ -58,7 +58,7 @@ def test_a_second_refusal_by_one_member_is_the_coordinators_fault() -> None:
 
 
 def test_disputes_over_an_edge_name_both() -> None:
-    federation = Federation(6, seed=6)
+    federation = Federation(6, seed=7)
     federation.tamper = false_edge(federation, "member-2")
     federation.run_round()
     found = verdict(federation)

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tests.protocol.counting import counted, indicated
+from tests.protocol.counting import count_rows, counted, indicated
 from tests.protocol.transcripts import verdict
 from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Outcome, untampered
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Recovered, Voided
+from veilsum.protocol.counting import check_counts, honest_rows, withheld_classes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import survivors_hash
 from veilsum.protocol.replay import UploadStanding
-from veilsum.protocol.study import Question, check_enough_rows, withheld_classes
+from veilsum.protocol.study import Question
 
 MANY_ROWS: dict[str, Any] = {"records": {"least": 50, "most": 500, "least_per_class": 15, "rows_per_id": 1}}
 CCVR: dict[str, Any] = {"statistics": [{"kind": "ccvr"}], "thin_classes": False}
@@ -69,16 +70,38 @@ def test_a_class_of_random_features_needs_rows_of_four_numbers_a_feature() -> No
 
 
 @pytest.mark.parametrize(
-    ("holders", "enough"),
-    [((5, 5, 4), True), ((6, 0, 0), True), ((5, 4, 4), False), ((0, 0, 0), False), ((5,), True)],
+    ("reached", "rows"),
+    [
+        # Five of seven members are honest and there, each with four times 50 rows.
+        ((7,) * 8, 5 * 200),
+        ((7, 7, 7, 7, 2, 2, 2, 2), 5 * 50),
+        ((7, 7, 7, 6, 3, 3, 0, 0), 287),  # 287.5
+        ((7, 2, 2, 2, 2, 2, 2, 2), 62),  # 62.5
+        ((2,) * 8, 0),
+        ((0,) * 8, 0),
+    ],
 )
-def test_enough_rows_of_honest_members_stand_behind_the_published_classes(
-    holders: tuple[int, ...], *, enough: bool
+def test_the_levels_that_members_reach_bound_the_rows_of_honest_members(
+    reached: tuple[int, ...], rows: int
 ) -> None:
-    # m = 5: of a class with five holders three are honest and there; 50 rows are more than three times fifteen
-    asked = question(**MANY_ROWS)
+    assert honest_rows(question(**MANY_ROWS), reached) == rows
+
+
+@pytest.mark.parametrize(
+    ("holders", "reached", "enough"),
+    [
+        ((5, 5, 5, 5), None, True),
+        ((5, 5, 4, 5), None, True),  # the rows are counted next
+        ((6, 0, 0, 0), None, False),  # one class makes no head
+        ((5, 5, 0, 0), (7,) * 8, True),
+        ((5, 5, 0, 0), (3, *(2,) * 7), False),
+    ],
+)
+def test_two_classes_and_enough_rows_make_a_sum(
+    holders: tuple[int, ...], reached: tuple[int, ...] | None, *, enough: bool
+) -> None:
     with nullcontext() if enough else pytest.raises(PeerFault, match=r"^count-mismatch: .*\[coordinator\]$"):
-        check_enough_rows(asked, holders)
+        check_counts(question(**MANY_ROWS), holders, reached)
 
 
 # Whole runs
@@ -97,36 +120,64 @@ def all_refuse(federation: Federation, why: str, **terms: Any) -> None:
     assert federation.spool == {}
 
 
-@pytest.mark.parametrize("withheld", [(), (3,), (4, 5), (3, 4), (1, 3, 4, 5), (2, 4, 5)], ids=str)
-def test_any_other_list_is_refused_by_everybody(withheld: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("step", ["rows", "sum"])
+@pytest.mark.parametrize("withheld", [(3,), (4, 5), (3, 4), (1, 3, 4, 5), (2, 4, 5)], ids=str)
+def test_any_other_list_is_refused_by_everybody(withheld: tuple[int, ...], step: str) -> None:
     federation = indicated()
-    federation.disclose()
+    if step == "rows":
+        federation.disclose()
+    else:
+        count_rows(federation)
     all_refuse(federation, "by the counts it is [3, 4, 5]", withheld=withheld)
 
 
-def test_too_few_rows_behind_the_published_classes_are_refused_by_everybody() -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": "rows", "withheld": (), "rows": bytes(32)},
+        {"withheld": ()},
+        {"rows": bytes(32)},
+        {"rows": bytes([9] * 32)},
+    ],
+    ids=["rows for nothing", "rows beside nothing", "no rows", "unknown rows"],
+)
+def test_a_sum_rests_on_rows_exactly_if_a_class_is_withheld(change: dict[str, Any]) -> None:
+    federation = indicated()
+    count_rows(federation)
+    all_refuse(federation, "terms-refused", **change)
+
+
+def test_a_sum_without_counted_rows_is_refused_by_everybody() -> None:
+    federation = indicated()
+    few = {member: np.zeros(8, np.int64) for member in federation.ids}
+    count_rows(federation, few)
+    all_refuse(federation, "may have as few as")
+
+
+def test_one_published_class_ends_the_run_for_everybody() -> None:
     federation = Federation(7, margin=1)
-    federation.run_round(dict.fromkeys(federation.ids, np.zeros(4, np.int64)))
+    federation.run_round(dict.fromkeys(federation.ids, np.array([1, 0, 0, 0])))
     federation.disclose()
-    all_refuse(federation, "count-mismatch")
+    all_refuse(federation, "1 of 4 classes")
 
 
-def test_false_counts_can_leave_out_all_classes_but_one() -> None:
+def test_false_counts_can_leave_out_all_classes_but_two() -> None:
     """A limit, not a promise (§8.3): it can't be detected that one liar counted for six members."""
     federation = Federation(7, margin=1, question=MANY_ROWS)
-    honest = dict.fromkeys(federation.ids[:6], np.array([1, 1, 1, 0]))
-    held_by_one = {"member-0": np.array([0, 0, 0, 1])}
-    federation.run_round(honest | held_by_one | {"member-6": np.array([-5, -5, -5, 6])})
-    federation.disclose()
-    assert counted(federation, "member-0") == (0, 0, 0, 7)
+    honest = dict.fromkeys(federation.ids[:6], np.array([1, 1, 0, 0]))
+    held_by_one = {"member-0": np.array([0, 0, 1, 1])}
+    federation.run_round(honest | held_by_one | {"member-6": np.array([-5, -5, 6, 6])})
+    false = dict.fromkeys(federation.ids, np.zeros(8, np.int64)) | {"member-6": np.full(8, 7)}
+    count_rows(federation, false)
+    assert counted(federation, "member-0") == (0, 0, 7, 7)
     outcome = summed(federation)
     assert isinstance(outcome.phase, Recovered)
-    assert outcome.phase.attempt.terms.withheld == (0, 1, 2)
+    assert outcome.phase.attempt.terms.withheld == (0, 1)
 
 
 def test_more_missing_than_the_margin_void_the_round() -> None:
     federation = indicated(margin=0)
-    federation.disclose()
+    count_rows(federation)
     federation.drop = {6: After.CARD}
     outcome = summed(federation)
     assert isinstance(outcome.phase, Voided)
@@ -146,6 +197,31 @@ def missed_the_count() -> Federation:
     return federation
 
 
+def test_who_missed_the_rows_is_not_in_the_sum() -> None:
+    federation = indicated()
+    federation.disclose()
+    federation.drop = {6: After.OPENING}
+    federation.run_round(terms=federation.terms("rows"))
+    federation.drop = {}
+    federation.disclose()
+    outcome = summed(federation)
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.survivors == federation.ids[:6]
+
+
+def test_the_margin_is_spent_once_over_all_steps() -> None:
+    federation = indicated()
+    federation.disclose()
+    federation.drop = {5: After.CARD}
+    federation.run_round(terms=federation.terms("rows"))
+    federation.disclose()
+    federation.drop = {6: After.CARD}
+    outcome = summed(federation)
+    assert isinstance(outcome.phase, Voided)
+    assert outcome.phase.fault.cause is Cause.COUNT_MISMATCH
+    assert outcome.phase.fault.parties == ("member-5", "member-6")
+
+
 def test_who_was_not_counted_opens_no_sum() -> None:
     federation = missed_the_count()
     outcome = summed(federation)
@@ -160,7 +236,7 @@ def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
     monkeypatch: pytest.MonkeyPatch, *, careless: bool
 ) -> None:
     federation = missed_the_count()
-    monkeypatch.setattr("veilsum.protocol.member.ready.Ready._check_count", lambda *_: None)
+    monkeypatch.setattr("veilsum.protocol.member.ready.Ready._check_counts", lambda *_: None)
     if careless:  # a coordinator that keeps uncounted members is refused by the decryptors
         monkeypatch.setattr(
             "veilsum.protocol.proposal._as_counted", lambda _attempt, staying, _earlier: staying

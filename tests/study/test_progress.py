@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, SPENDING_REASONS
 from veilsum.protocol.opening_rules import next_step
@@ -36,6 +37,11 @@ def links(*made: tuple[str, bytes, bytes, str]) -> tuple[Any, tuple[Link, ...]]:
     )
 
 
+def read_sums(context: bytes) -> tuple[int, ...] | None:
+    """A counts holders of all classes, B leaves one out, C counts many rows, and D has no result."""
+    return {A: (5, 5, 5, 5), B: (5, 5, 5, 0), C: (5,) * 8}.get(context)
+
+
 A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
 
 
@@ -45,12 +51,13 @@ A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
         ((), "", RunAction("count")),
         ((("count", A, NO_CONTEXT, "quorum-lost"),), "", RunAction("count")),
         ((("count", A, NO_CONTEXT, NO_REASON),), "A", RunAction("sum")),
-        ((("count", A, NO_CONTEXT, NO_REASON),), "", RunAction("count", repeats=A.hex())),
-        ((("count", A, NO_CONTEXT, NO_REASON), ("count", B, A, NO_REASON)), "B", RunAction("sum")),
+        ((("count", D, NO_CONTEXT, NO_REASON),), "", RunAction(None, last_round=D.hex()[:16])),
+        ((("count", B, NO_CONTEXT, NO_REASON),), "B", RunAction("rows")),
+        ((("count", B, NO_CONTEXT, NO_REASON), ("rows", C, NO_CONTEXT, NO_REASON)), "BC", RunAction("sum")),
         (
-            (("count", A, NO_CONTEXT, NO_REASON), ("count", B, A, LOST_REASON)),
-            "",
-            RunAction("count", repeats=A.hex()),
+            (("count", B, NO_CONTEXT, NO_REASON), ("rows", D, NO_CONTEXT, NO_REASON)),
+            "B",
+            RunAction(None, last_round=D.hex()[:16]),
         ),
         ((("count", A, NO_CONTEXT, LOST_REASON),), "", RunAction(None, last_round=A.hex()[:16])),
         (
@@ -68,30 +75,41 @@ A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
 def test_the_next_step_is_the_first_without_a_result(made: Any, done: str, expected: RunAction) -> None:
     question, chain = links(*made)
     finished = {{"A": A, "B": B, "C": C, "D": D}[name].hex()[:16] for name in done}
-    assert next_action(question, "p", chain, finished.__contains__) == expected
-    assert next_action(question, "another", chain, finished.__contains__) == RunAction("count")
+    assert next_action(question, "p", chain, read_sums, finished.__contains__) == expected
+    assert next_action(question, "another", chain, read_sums, finished.__contains__) == RunAction("count")
 
 
 def test_a_noisy_step_is_never_repeated() -> None:
     question = Federation(4, question=NOISY).content.question
     _, [link] = links(("sum", A, NO_CONTEXT, NO_REASON))
     own = replace(link, question=question.digest)
-    assert next_action(question, "p", (own,), lambda _: False) == RunAction(None, last_round=A.hex()[:16])
+    assert next_action(question, "p", (own,), read_sums, lambda _: False) == RunAction(
+        None, last_round=A.hex()[:16]
+    )
 
 
 def test_a_run_that_is_over_names_the_attempt_that_ended_it() -> None:
     question, chain = links(("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, LOST_REASON))
-    assert B.hex()[:16] in run_over(question, "p", chain, NO_CONTEXT).detail
+    assert B.hex()[:16] in run_over(question, "p", chain, read_sums, NO_CONTEXT).detail
     question, chain = links(("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, NO_REASON))
-    assert B.hex()[:16] in run_over(question, "p", chain, NO_CONTEXT).detail
+    assert B.hex()[:16] in run_over(question, "p", chain, read_sums, NO_CONTEXT).detail
+
+
+@pytest.mark.parametrize("counts", [("B", "D"), ("D",)], ids=str)
+def test_counts_that_allow_no_sum_spend_nothing(counts: tuple[str, ...]) -> None:
+    named = zip(("count", "rows"), [{"B": B, "D": D}[name] for name in counts], strict=False)
+    question, chain = links(*((step, context, NO_CONTEXT, NO_REASON) for step, context in named))
+    fault = run_over(question, "p", chain, read_sums, NO_CONTEXT)
+    assert fault.cause is Cause.COUNT_MISMATCH
+    assert "Nothing was spent" in fault.detail
 
 
 # Ends
 
 
-def shown(state: str, *, noisy: bool = False, **values: Any) -> RoundView:
+def shown(state: str, *, noisy: bool = False, step: str = "sum", **values: Any) -> RoundView:
     """A round's view in a state, as a coordinator shows it."""
-    spec = SpecView.model_construct(noise=NoiseView.model_construct() if noisy else None)
+    spec = SpecView.model_construct(noise=NoiseView.model_construct() if noisy else None, step=step)
     return RoundView.model_construct(
         **{
             "round": "0123456789abcdef",
@@ -122,6 +140,10 @@ def test_each_state_of_a_round_is_on_its_way_or_has_its_advice() -> None:
         (shown("erasing", survivors=("m-0",)), RunEnd.ERASING_CERTIFIED),
         (shown("erasing", survivors=("m-0",), noisy=True), RunEnd.ERASING),
         (shown("lost", noisy=True), RunEnd.LOST),
+        (shown("lost", step="count"), RunEnd.FAILED_COUNT),
+        (shown("failed", step="rows"), RunEnd.FAILED_COUNT),
+        (shown("erasing", step="rows", survivors=("m-0",)), RunEnd.ERASING_COUNT),
+        (shown("voided", step="count"), RunEnd.VOIDED),
     ],
 )
 def test_an_end_depends_on_the_noise_and_on_what_is_certified(view: RoundView, end: RunEnd) -> None:
@@ -143,11 +165,11 @@ def test_what_is_said_of_an_end_is_what_the_chain_allows(end: RunEnd, reason: st
     question = Federation(4, question=NOISY if noisy else {}).content.question
     _, [link] = links(("sum", A, NO_CONTEXT, reason))
     chain = [replace(link, question=question.digest)]
-    action = next_action(question, "p", chain, lambda _: False)
+    action = next_action(question, "p", chain, read_sums, lambda _: False)
     assert (
         (end.cost is EndCost.SPENT)
         == (reason in SPENDING_REASONS)
-        == (next_step(question, "p", chain) is None)
+        == (next_step(question, "p", chain, read_sums) is None)
     )
     assert end.ends_run == (action.step is None)
     assert end.repeatable == (action.repeats is not None)

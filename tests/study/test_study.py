@@ -124,7 +124,7 @@ def test_more_rules_outside_the_question() -> None:
 
 
 def test_steps() -> None:
-    assert content_of(whole()).question.steps == ("count", "sum")
+    assert content_of(whole()).question.steps == ("count", "rows", "sum")
     assert content_of(whole(withhold=None, thin_classes=True)).question.steps == ("sum",)
     for recipe, steps in RECIPES.items():
         noise = {**NOISE, "recipe": recipe}

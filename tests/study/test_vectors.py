@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,6 @@ from tests.study.specs import spec_of
 from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.study import check_enough_rows
 from veilsum.study.answers import read_pooled
 from veilsum.study.vectors import compute_vector
 
@@ -87,13 +87,10 @@ def test_a_class_is_held_from_so_many_rows_on() -> None:
     assert compute_vector(asked("count"), np.zeros((15, 4)), labels).tolist() == [0, 1, 1]
 
 
-def test_published_classes_hold_enough_rows_or_the_sum_is_refused() -> None:
-    question = asked(records={"least": 50, "most": 20_000, "least_per_class": 9, "rows_per_id": 1}).question
-    check_enough_rows(question, (12, 0, 0))
-    with pytest.raises(PeerFault) as refused:
-        check_enough_rows(question, (8, 8, 8))
-    assert refused.value.cause is Cause.COUNT_MISMATCH
-    assert "as few as 0 rows" in refused.value.detail
-    one_each = {"least": 50, "most": 20_000, "least_per_class": 1, "rows_per_id": 1}
-    with pytest.raises(PeerFault, match=r"as few as 6 rows .* needs 50"):
-        check_enough_rows(asked(records=one_each).question, (12, 0, 0))
+def test_rows_of_published_classes_reach_levels() -> None:
+    labels = np.array([0] * 50 + [1] * 30 + [2] * 20 + [-1] * 100)
+    spec = asked("rows", records={"least": 40, "most": 20_000, "least_per_class": 9, "rows_per_id": 1})
+    rows = np.ones((len(labels), spec.question.dim))
+    assert compute_vector(spec, rows, labels).tolist() == [1] * 6 + [0] * 2  # 100 rows are 2.5 times least
+    left_out = replace(spec, withheld=(0,))
+    assert compute_vector(left_out, rows, labels).tolist() == [1, 1, 1, 1, 0, 0, 0, 0]

@@ -515,10 +515,18 @@ class Party:
         await self.recount(server, round_id)
         return round_id
 
+    async def count_rows(self, server: Server) -> str:
+        """Play a whole round of the step `rows`, with every member's recount."""
+        round_id = await self.open_round(server)
+        view = await self.play(server, round_id)
+        assert (view["state"], view["spec"]["step"]) == ("done", "rows"), view
+        await self.recount(server, round_id)
+        return round_id
+
     def counts(self, member: str) -> list[int] | None:
         phase = self.phases[member]
         assert isinstance(phase, Closed)
-        return list(phase.history.counted[0].holders) if phase.history.counted else None
+        return list(phase.history.counted[0].sums) if phase.history.counted else None
 
     # Expected results
 

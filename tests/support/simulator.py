@@ -29,6 +29,7 @@ from veilsum.protocol.coordinator import (
     Voided,
     disclose_vectors,
 )
+from veilsum.protocol.counting import withheld_classes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready, load_phase
@@ -60,16 +61,16 @@ from veilsum.protocol.messages import (
     parse_message,
 )
 from veilsum.protocol.messages.opening import LOST_REASON, MAX_ATTEMPTS
-from veilsum.protocol.opening_rules import earlier_context, link_of
+from veilsum.protocol.opening_rules import earlier_contexts, link_of
 from veilsum.protocol.study import (
     COUNT_STEP,
     DAY_S,
+    ROWS_STEP,
     SUM_STEP,
     Content,
     Question,
     as_tuples,
     read_content,
-    withheld_classes,
 )
 from veilsum.protocol.transcript import Transcript
 
@@ -262,8 +263,8 @@ class Chain:
             staying = tuple(
                 each for each in phase.certificate.survivors if each.member in phase.summed_members
             )
-            holders = tuple(int(count) for count in total)
-            self.counted[attempt.context] = Counted(attempt.context, holders, staying, phase.evicted)
+            sums, first = tuple(int(count) for count in total), attempt.terms.count
+            self.counted[attempt.context] = Counted(attempt.context, first, sums, staying, phase.evicted)
         retry = isinstance(phase, Voided) and number + 1 < MAX_ATTEMPTS
         return (sequence, number + 1) if retry else (sequence + 1, 0)
 
@@ -278,7 +279,20 @@ class Chain:
         if any(link.reason == LOST_REASON for link in spent):
             return None
         steps = {link.step for link in spent}
+        if repeats == NO_CONTEXT and not self.withheld(question, period):
+            steps.add(ROWS_STEP)
         return next((step for step in self.steps(question, repeats) if step not in steps), None)
+
+    def run_counts(self, question: Question, period: str) -> tuple[Counted, ...]:
+        """Return the counts of a run that have sums, oldest first."""
+        run = question.digest, period
+        named = (link.context for link in self.links if (link.question, link.period) == run)
+        return tuple(self.counted[context] for context in named if context in self.counted)
+
+    def withheld(self, question: Question, period: str) -> tuple[int, ...]:
+        """Return the classes that a run leaves out by its count."""
+        counts = self.run_counts(question, period)
+        return withheld_classes(question, counts[0].sums) if counts else ()
 
     def steps(self, question: Question, repeats: bytes) -> tuple[str, ...]:
         """Return all steps of a run."""
@@ -291,20 +305,22 @@ class Chain:
         """Make a step's terms, by default the next step's. `material` is ignored if the step takes none."""
         step = step or self.step_after(question, period, repeats) or self.steps(question, repeats)[-1]
         material = material if question.takes_material(step) else NO_CONTEXT
-        made = Terms(step, NO_CONTEXT, (), (), material, int(now_s) + DAY_S)
+        made = Terms(step, NO_CONTEXT, NO_CONTEXT, (), (), material, int(now_s) + DAY_S)
         if (repeated := self.summed.get(repeats)) is not None:
             return replace(repeated, step=step, material=material, latest_end_s=made.latest_end_s)
-        for link in self.links:
-            counted = self.counted.get(link.context)
-            if counted and step == SUM_STEP and (link.question, link.period) == (question.digest, period):
-                withheld = withheld_classes(question, counted.holders)
-                made = replace(made, count=link.context, withheld=withheld, evicted=counted.evicted)
+        counts = self.run_counts(question, period)[: 2 if step == SUM_STEP else 1]
+        if counts and step in {ROWS_STEP, SUM_STEP}:
+            evicted = tuple(sorted({member for each in counts for member in each.evicted}))
+            made = replace(
+                made, count=counts[0].context, withheld=self.withheld(question, period), evicted=evicted
+            )
+            made = replace(made, rows=counts[1].context) if counts[1:] else made
         return made
 
     def rests_on(self, attempt: Attempt) -> tuple[SurvivorSet, ...]:
         """Return the set that the attempt's survivors are checked against."""
-        found = self.sets.get(earlier_context(attempt))
-        return () if found is None else (SurvivorSet(found),)
+        contexts = earlier_contexts(attempt)
+        return tuple(SurvivorSet(self.sets[each]) for each in contexts if each in self.sets)
 
 
 @dataclass
@@ -458,10 +474,10 @@ class Federation(Chain):
         )
 
     def vectors(self, step: str | None = None) -> dict[str, Vector]:
-        """Make small random vectors for a step, one for each member; zeros and ones for a count."""
+        """Make small random vectors for a step, one for each member; zeros and ones for a count, ones for rows."""
         step = step or self.next_step() or self.content.question.steps[0]
         elements = self.content.question.elements_of(step)
-        low, high = (0, 2) if step == COUNT_STEP else (-1000, 1000)
+        low, high = {COUNT_STEP: (0, 2), ROWS_STEP: (1, 2)}.get(step, (-1000, 1000))
         rng = np.random.default_rng(self.seed)
         return {member: rng.integers(low, high, elements) for member in self.ids}
 

@@ -20,9 +20,9 @@ from client_sdk.operator import Operator
 from veilsum.cli.remote import watch_changes
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
-from veilsum.protocol.study import read_content
-from veilsum.study.progress import RunAction, RunEnd, next_action
+from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names, round_name
+from veilsum.protocol.study import DISCLOSED_STEPS, read_content
+from veilsum.study.progress import RunAction, RunEnd, explain_counts, next_action
 from veilsum.system.intervals import PRESENCE_S, RUN_RETRY_S
 
 ATTEMPTS_MAX = 8
@@ -82,17 +82,21 @@ class Following:
 
         Raises:
             Misuse: `ATTEMPTS_MAX` attempts in a row ended without a result.
-            PeerFault: the coordinator refuses permanently.
+            PeerFault: count-mismatch if the run's counts allow no sum; or the coordinator refuses permanently.
             Unreachable: the coordinator can't be reached.
         """
         question = read_content(self.client.study(federation, study.study).content).question
         while True:
             if (live := self._find_live(federation, study, period)) is not None:
                 self._follow_round(live)
-            found = next_action(question, period, self.client.chain(federation).links, self._is_done)
+            links = self.client.chain(federation).links
+            found = next_action(question, period, links, self._read_sums, self._is_done)
             if found.step is None:
                 assert found.last_round is not None
-                return self.client.round(found.last_round)
+                last = self.client.round(found.last_round)
+                if last.spec.step in DISCLOSED_STEPS and last.state != "lost":
+                    raise explain_counts(question, period, links, self._read_sums)
+                return last
             if len(self._failures) >= ATTEMPTS_MAX:
                 raise Misuse(
                     f"{ATTEMPTS_MAX} times in a row step {found.step} of period {period} had no result. The last time: "
@@ -116,6 +120,10 @@ class Following:
 
     def _is_done(self, round_id: str) -> bool:
         return self.client.round(round_id).state == "done"
+
+    def _read_sums(self, context: bytes) -> tuple[int, ...]:
+        view = self.client.round(round_name(context))
+        return view.holders or view.reached
 
     def _follow_round(self, live: RoundView) -> None:
         """Follow a round to its end, and report the next step if it has no result."""

@@ -40,7 +40,7 @@ from veilsum.protocol.packing import Buffer
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sizing import Quorum, Sizes, size_cohort
-from veilsum.protocol.study import Content, Question, read_content, study_fault
+from veilsum.protocol.study import COUNT_STEP, Content, Question, read_content, study_fault
 from veilsum.protocol.tags import Tag, hash_fields
 
 CIPHER_SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
@@ -218,9 +218,11 @@ class Attempt(Struct):
 
     @property
     def survivors_min(self) -> int:
-        """The minimum number of survivors: n_min, or the class floor of a fresh count if larger (protocol §4.4)."""
-        counted = self.spec.is_disclosed and not self.repeats
-        return max(self.quorum.survivors_min, self.question.class_floor if counted else 0)
+        """The minimum number of survivors: n_min; for a count n_min and the margin, or the class floor if larger (protocol §4.4)."""
+        least, withhold = self.quorum.survivors_min, self.question.withhold
+        if self.spec.step != COUNT_STEP or withhold is None:
+            return least
+        return max(least + withhold.margin, self.question.class_floor)
 
     @property
     def repeats(self) -> bool:

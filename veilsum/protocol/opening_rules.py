@@ -3,14 +3,15 @@
 `next_step` chooses a run's next step by the rule that `check_step` enforces: the coordinator opens what members accept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import check_counts, withheld_classes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link, Opening, Terms
-from veilsum.protocol.study import COUNT_STEP, END_MAX_S, Question
+from veilsum.protocol.study import COUNT_STEP, DISCLOSED_STEPS, END_MAX_S, ROWS_STEP, SUM_STEP, Question
 
 
 def check_opening(attempt: Attempt) -> None:
@@ -61,19 +62,33 @@ def check_step(attempt: Attempt) -> None:
     if (terms.material != NO_CONTEXT) != spec.takes_material:
         wanted = "needs material" if spec.takes_material else "takes no material"
         raise _terms_fault(f"step {spec.step} {wanted}")
-    counted = spec.sums and spec.question.withhold is not None
-    if (terms.count != NO_CONTEXT) != counted:
-        wanted = "rests on a count" if counted else "rests on no count"
-        raise _terms_fault(f"step {spec.step} {wanted}")
+    _check_counts_named(attempt)
     if attempt.repeats:
         return
     links = attempt.opening.links
-    if counted:
-        counts = certified_links(spec.question, spec.period, COUNT_STEP, links)
-        if all(link.context != terms.count for link in counts):
-            raise _terms_fault("the terms name a count that is not certified for this question and period")
+    for step, context in ((COUNT_STEP, terms.count), (ROWS_STEP, terms.rows)):
+        counts = certified_links(spec.question, spec.period, step, links)
+        certified = [link.context for link in counts if link.repeats == NO_CONTEXT]
+        if context not in {NO_CONTEXT, *certified}:
+            raise _terms_fault(
+                f"the terms name a step {step} that is not certified for this question and period"
+            )
     if (fault := step_fault(spec.question, spec.period, spec.step, links)) is not None:
         raise fault
+
+
+def _check_counts_named(attempt: Attempt) -> None:
+    """Check that the terms name a count and rows, and withhold classes, as far as the step rests on them (terms-refused)."""
+    spec, terms = attempt.spec, attempt.terms
+    withholds = spec.question.withhold is not None
+    if (terms.count != NO_CONTEXT) != (withholds and spec.step in {ROWS_STEP, SUM_STEP}):
+        wanted = "rests on no count" if terms.count != NO_CONTEXT else "rests on a count"
+        raise _terms_fault(f"step {spec.step} {wanted}")
+    if spec.step == ROWS_STEP and not terms.withheld:
+        raise _terms_fault("the rows are counted only if a class is withheld")
+    if (terms.rows != NO_CONTEXT) != (spec.step == SUM_STEP and bool(terms.withheld)):
+        wanted = "rests on no counted rows" if terms.rows != NO_CONTEXT else "rests on counted rows"
+        raise _terms_fault(f"step {spec.step}, with {len(terms.withheld)} classes withheld, {wanted}")
 
 
 def step_fault(question: Question, period: str, step: str, links: Sequence[Link]) -> PeerFault | None:
@@ -81,7 +96,9 @@ def step_fault(question: Question, period: str, step: str, links: Sequence[Link]
 
     It can once the step before it is certified (terms-refused), until it is certified or lost itself (already-summed).
     """
-    before = question.step_before(step)
+    before = (
+        COUNT_STEP if question.withhold is not None and step != COUNT_STEP else question.step_before(step)
+    )
     if before is not None and not certified_links(question, period, before, links):
         return _terms_fault(f"step {step} comes after {before}, which was not certified for this period")
     return _spent_fault(question, period, step, links)
@@ -107,10 +124,15 @@ def _spent_fault(question: Question, period: str, step: str, links: Sequence[Lin
     return None
 
 
+Sums = Callable[[bytes], Sequence[int] | None]
+"""The sums of a count by its context, (C,) of `count` and (8,) of `rows`; None if it has none."""
+
+
 def next_step(
     question: Question,
     period: str,
     links: Sequence[Link],
+    sums: Sums,
     *,
     repeats: bytes = NO_CONTEXT,
     cohort: bytes = NO_CONTEXT,
@@ -123,6 +145,7 @@ def next_step(
         question: of the study.
         period: of the run.
         links: the federation's chain.
+        sums: of the run's certified counts.
         repeats: context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
         cohort: of a run that repeats an attempt.
     """
@@ -131,7 +154,26 @@ def next_step(
         spent = any(link.cohort == cohort and link.spends_records for link in links)
         return None if repeated is None or spent else repeated.step
     run = [link for link in links if (link.question, link.period) == (question.digest, period)]
-    return next((step for step in question.steps if step_fault(question, period, step, run) is None), None)
+    steps = question.steps if question.withhold is None else _steps_under_counts(question, period, run, sums)
+    return next((step for step in steps if step_fault(question, period, step, run) is None), None)
+
+
+def _steps_under_counts(question: Question, period: str, run: Sequence[Link], sums: Sums) -> tuple[str, ...]:
+    """Return the step that a run of a study that withholds classes comes to by its counts; none if they allow no sum."""
+    counts = certified_links(question, period, COUNT_STEP, run)
+    if not counts:
+        return (COUNT_STEP,)
+    if not (holders := sums(counts[0].context)):
+        return ()  # a count is never repeated
+    withholds, reached = bool(withheld_classes(question, holders)), None
+    rows = certified_links(question, period, ROWS_STEP, run)
+    if withholds and rows and not (reached := sums(rows[0].context)):
+        return ()
+    try:
+        check_counts(question, holders, reached)
+    except PeerFault:
+        return ()
+    return (ROWS_STEP,) if withholds and reached is None else (SUM_STEP,)
 
 
 def repeated_link(attempt: Attempt) -> Link | None:
@@ -141,6 +183,7 @@ def repeated_link(attempt: Attempt) -> Link | None:
     link = link_of(attempt.opening.links, attempt.manifest.repeats)
     if (
         link is None
+        or attempt.terms.step in DISCLOSED_STEPS
         or (link.period, link.step, link.reason) != (attempt.manifest.period, attempt.terms.step, NO_REASON)
         or link.repeats != NO_CONTEXT
     ):
@@ -165,7 +208,7 @@ def check_repeats(attempt: Attempt, finished: Finished | None) -> None:
     if not same_records(attempt.question, finished.question):
         raise PeerFault(
             Cause.REPEAT_MISMATCH,
-            "the repeated question differs in more than extractor, dim, statistics and ring_bits",
+            "the repeated question differs in more than extractor, dim, columns, ring_bits and statistics of the same kinds",
             ["coordinator"],
         )
     if _left_out(attempt.terms) != _left_out(finished.terms):
@@ -187,21 +230,31 @@ def certified_links(question: Question, period: str, step: str, links: Sequence[
     return [link for link in links if (link.question, link.period, link.step, link.reason) == wanted]
 
 
-def earlier_context(attempt: Attempt) -> bytes:
-    """Return the context of the repeated attempt, else of the count; `NO_CONTEXT` without either."""
-    return attempt.manifest.repeats if attempt.repeats else attempt.terms.count
+def count_contexts(links: Sequence[Link]) -> tuple[bytes, ...]:
+    """Return the contexts of all certified counts, of classes and of rows, oldest first."""
+    return tuple(link.context for link in links if link.step in DISCLOSED_STEPS and link.reason == NO_REASON)
 
 
-def _left_out(terms: Terms) -> tuple[bytes, tuple[int, ...], tuple[str, ...]]:
-    return terms.count, terms.withheld, terms.evicted
+def earlier_contexts(attempt: Attempt) -> tuple[bytes, ...]:
+    """Return the attempts that this one rests on, oldest first: the repeated one, else the counts that the terms name."""
+    return (attempt.manifest.repeats,) if attempt.repeats else attempt.terms.counts
+
+
+def _left_out(terms: Terms) -> tuple[tuple[bytes, ...], tuple[int, ...], tuple[str, ...]]:
+    return terms.counts, terms.withheld, terms.evicted
 
 
 def same_records(one: Question, other: Question) -> bool:
     """Whether two questions are equal, or differ only in the extractor and fields that depend on it."""
     if one.digest == other.digest:
         return True
-    free = {"extractor", "dim", "statistics", "ring_bits"}
-    return one.extractor != other.extractor and one.model_dump(exclude=free) == other.model_dump(exclude=free)
+    free = {"extractor", "dim", "columns", "statistics", "ring_bits"}
+    alike = all(one.has_statistic(kind) == other.has_statistic(kind) for kind in ("ccvr", "random-features"))
+    return (
+        one.extractor != other.extractor
+        and alike
+        and one.model_dump(exclude=free) == other.model_dump(exclude=free)
+    )
 
 
 def _terms_fault(detail: str) -> PeerFault:

@@ -8,15 +8,8 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import (
-    NO_CONTEXT,
-    Receipt,
-    Survivor,
-    SurvivorSet,
-    deliveries_hash,
-    survivors_hash,
-)
-from veilsum.protocol.opening_rules import earlier_context, link_of
+from veilsum.protocol.messages import Receipt, Survivor, SurvivorSet, deliveries_hash, survivors_hash
+from veilsum.protocol.opening_rules import earlier_contexts, link_of
 from veilsum.protocol.shelf import Announced
 
 
@@ -123,17 +116,17 @@ def may_be_proposed(attempt: Attempt, survivors: Iterable[Survivor], earlier: Se
 def _as_counted(
     attempt: Attempt, staying: dict[str, Survivor], earlier: Sequence[SurvivorSet]
 ) -> dict[str, Survivor]:
-    """Drop members that the count did not count; it counted S∖E (protocol §8.3)."""
-    if attempt.repeats or attempt.terms.count == NO_CONTEXT:
-        return staying
-    counted = _counted_members(attempt, earlier)
-    return {member: each for member, each in staying.items() if member in counted}
+    """Drop members that one of the counts did not count; each counted S∖E (protocol §8.3)."""
+    if not attempt.repeats:
+        for counted in _counted_members(attempt, earlier):
+            staying = {member: each for member, each in staying.items() if member in counted}
+    return staying
 
 
-def _counted_members(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> set[str]:
-    """Return the count's S∖E."""
-    certified = (each.member for opened in earlier for each in opened.survivors)
-    return set(certified).difference(attempt.terms.evicted)
+def _counted_members(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> list[set[str]]:
+    """Return the S∖E of each count that the attempt rests on, oldest first."""
+    evicted = attempt.terms.evicted
+    return [{each.member for each in opened.survivors}.difference(evicted) for opened in earlier]
 
 
 def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: Sequence[SurvivorSet]) -> None:
@@ -145,25 +138,24 @@ def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: S
     attempt.check_survivors(survivors)
     members = {survivor.member for survivor in survivors}
     attempt.check_windows(members)
-    context = earlier_context(attempt)
-    if bool(earlier) != (context != NO_CONTEXT):
+    contexts = earlier_contexts(attempt)
+    if len(earlier) != len(contexts):
         raise PeerFault(
             Cause.MALFORMED,
-            "the set that the attempt rests on is missing, or shown for no reason",
+            f"{len(earlier)} certified sets are shown, and the attempt rests on {len(contexts)}",
             ["coordinator"],
         )
-    if not earlier:
-        return
-    link = link_of(attempt.opening.links, context)
-    if link is None or survivors_hash(context, earlier[0].survivors) != link.survivors:
-        raise PeerFault(
-            Cause.REPEAT_MISMATCH if attempt.repeats else Cause.COUNT_MISMATCH,
-            "the set that the attempt rests on is not the one that was certified",
-            ["coordinator"],
-        )
+    for context, opened in zip(contexts, earlier, strict=True):
+        link = link_of(attempt.opening.links, context)
+        if link is None or survivors_hash(context, opened.survivors) != link.survivors:
+            raise PeerFault(
+                Cause.REPEAT_MISMATCH if attempt.repeats else Cause.COUNT_MISMATCH,
+                "a set that the attempt rests on is not the one that was certified",
+                ["coordinator"],
+            )
     if attempt.repeats:
         _check_same(members, {each.member for each in earlier[0].survivors})
-    else:
+    elif contexts:
         _check_counted(attempt, members, _counted_members(attempt, earlier))
 
 
@@ -176,14 +168,15 @@ def _check_same(members: set[str], repeated: set[str]) -> None:
         )
 
 
-def _check_counted(attempt: Attempt, members: set[str], counted: set[str]) -> None:
+def _check_counted(attempt: Attempt, members: set[str], counted: Sequence[set[str]]) -> None:
+    """Check the members against those of each count. The margin is for all that are missing of the first."""
     withhold = attempt.question.withhold
     assert withhold is not None
-    if strangers := members - counted:
-        raise PeerFault(Cause.COUNT_MISMATCH, "survivors that the count did not count", sorted(strangers))
-    if len(counted - members) > withhold.margin:
+    if strangers := {each for each in members if any(each not in names for names in counted)}:
+        raise PeerFault(Cause.COUNT_MISMATCH, "survivors that were not counted", sorted(strangers))
+    if len(missing := counted[0] - members) > withhold.margin:
         raise PeerFault(
             Cause.COUNT_MISMATCH,
-            f"{len(counted - members)} members that the count counted are missing, at most {withhold.margin} may be",
-            sorted(counted - members),
+            f"{len(missing)} counted members are missing, at most {withhold.margin} may be",
+            sorted(missing),
         )

@@ -72,7 +72,9 @@ class ResultRecord(Model):
         dropped: the members dropped by those disputes, in order.
         evicted: certified survivors that proved false; the sum excludes them.
         withheld: classes left out under the terms.
-        holders: the count's counts that decide `withheld`; empty without a count.
+        holders: the sums of the count, which decide `withheld`; empty without a count.
+        reached: the sums of the count of rows; empty if no class is withheld.
+        counts: contexts of all certified counts of this question before this attempt, its own among them.
         rows: number of rows in the sum; of a noisy sum, an estimate from the sum.
         noise: the differential privacy guarantee; None for an exact sum.
         head: SHA-256 of the head's file; None if the step has no head.
@@ -82,7 +84,7 @@ class ResultRecord(Model):
         transcript: the head of the round's transcript (protocol §11).
     """
 
-    format: Literal["veilsum-result/4"] = "veilsum-result/4"
+    format: Literal["veilsum-result/5"] = "veilsum-result/5"
     round: RoundId
     context: Hex32
     federation: Hex32
@@ -100,6 +102,8 @@ class ResultRecord(Model):
     evicted: tuple[MemberId, ...] = ()
     withheld: tuple[int, ...] = ()
     holders: tuple[int, ...] = ()
+    reached: tuple[int, ...] = ()
+    counts: tuple[Hex32, ...] = ()
     rows: int
     noise: NoiseView | None = None
     head: Hex32 | None

@@ -294,6 +294,7 @@ class SpecView(View):
         statistics: kinds of the statistics, in order.
         withheld: classes left out.
         count: context of the count that decided them.
+        rows: context of the count of the rows behind the other classes.
         noise: the privacy guarantee; None for an exact step.
     """
 
@@ -309,6 +310,7 @@ class SpecView(View):
     ring_bits: int
     withheld: tuple[int, ...]
     count: Hex32 | None
+    rows: Hex32 | None
     latest_end_s: float
     noise: NoiseView | None
 
@@ -332,6 +334,7 @@ class RoundView(View):
         reported: in an erasing round, decryptors that reported revealing nothing.
         reports_min: number of such reports that ends the round.
         holders: for a finished count, the number of members that hold each class.
+        reached: for finished rows, the number of members that reach each level (`ROWS_LEVELS`).
         phase_seconds: duration of each phase so far.
         cost: estimated traffic, storage and computation of all parties.
         transcript: head of the ended round's transcript (protocol §11).
@@ -370,6 +373,7 @@ class RoundView(View):
     reported: tuple[str, ...] = ()
     reports_min: int = 0
     holders: tuple[int, ...] = ()
+    reached: tuple[int, ...] = ()
     fault: Problem | None
     phase_seconds: dict[str, float]
     spec: SpecView

@@ -6,7 +6,7 @@ from functools import cached_property
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Manifest, Terms
-from veilsum.protocol.study import COUNT_BITS, COUNT_STEP, SUM_STEP, Content, Question
+from veilsum.protocol.study import COUNT_BITS, DISCLOSED_STEPS, SUM_STEP, Content, Question
 
 CHUNK_ELEMENTS = 1 << 20
 """Number of elements in every chunk except the last (protocol §4.4)."""
@@ -72,8 +72,8 @@ class RoundSpec:
 
     @property
     def is_disclosed(self) -> bool:
-        """Whether the step counts how many members hold each class."""
-        return self.step == COUNT_STEP
+        """Whether the step counts members, so that its sum is disclosed to them (protocol §8.2)."""
+        return self.step in DISCLOSED_STEPS
 
     @property
     def sums(self) -> bool:

@@ -4,7 +4,7 @@ The JSON encoding is canonical (RFC 8785), so equal contents have equal digests.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Self
@@ -52,8 +52,12 @@ RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
 }
 """The steps of each recipe of a noisy study, with their shares of μ²."""
 
-COUNT_STEP, SUM_STEP, MEAN_STEP = "count", "sum", "mean"
+COUNT_STEP, ROWS_STEP, SUM_STEP, MEAN_STEP = "count", "rows", "sum", "mean"
+DISCLOSED_STEPS = frozenset({COUNT_STEP, ROWS_STEP})
+"""Steps that count members. Their sums are disclosed."""
 COUNT_BITS = 32
+ROWS_LEVELS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""The levels of the step `rows`, in quarters of `RecordRules.least`."""
 
 Natural = Annotated[int, Field(ge=1, lt=1 << 32)]
 Name = Annotated[str, Field(pattern=MEMBER_PATTERN)]
@@ -237,16 +241,18 @@ class Question(_Block):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The steps of a run, in order."""
+        """The steps of a run, in order. `ROWS_STEP` is skipped if the count leaves no class out."""
         if self.noise is not None:
             return tuple(step for step, _ in RECIPES[self.noise.recipe])
-        return (COUNT_STEP, SUM_STEP) if self.withhold is not None else (SUM_STEP,)
+        return (COUNT_STEP, ROWS_STEP, SUM_STEP) if self.withhold is not None else (SUM_STEP,)
 
     def elements_of(self, step: str) -> int:
         """Return the length of a step's vector (protocol §8, §9)."""
         classes = len(self.classes)
         if step == COUNT_STEP:
             return classes
+        if step == ROWS_STEP:
+            return len(ROWS_LEVELS)
         if self.noise is None:
             return self.elements
         if step == MEAN_STEP:
@@ -522,28 +528,4 @@ def _broken_exact_rules(question: Question, quorum: Quorum) -> Iterator[str]:
         yield (
             "question.withhold: without it a class that one record has shows that record; "
             "withhold rare classes, or publish every class with thin_classes = true"
-        )
-
-
-def withheld_classes(question: Question, holders: Sequence[int]) -> tuple[int, ...]:
-    """Return the classes with fewer than m of the (C,) `holders`, ascending; empty if the study withholds none."""
-    if question.withhold is None:
-        return ()
-    return tuple(label for label, held in enumerate(holders) if held < question.class_floor)
-
-
-def check_enough_rows(question: Question, holders: Sequence[int]) -> None:
-    """Refuse a sum that withholds classes and covers too few rows of honest members (count-mismatch)."""
-    assert question.withhold is not None
-    withheld, missing = set(withheld_classes(question, holders)), question.a + question.withhold.margin
-    if not withheld:
-        return  # the sum includes every selected row, and the study's rules guarantee enough of them
-    honest = sum(max(0, held - missing) for label, held in enumerate(holders) if label not in withheld)
-    rows = question.records.least_per_class * honest
-    if rows < (wanted := question.rows_wanted):
-        raise PeerFault(
-            Cause.COUNT_MISMATCH,
-            f"the classes that can be published hold as few as {rows} rows of honest members, and this study "
-            f"needs {wanted}: take a new period, with more members or a study with a higher least_per_class",
-            ["coordinator"],
         )

@@ -9,14 +9,16 @@ from enum import StrEnum
 from typing import Self
 
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import check_counts
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import LOST_REASON
-from veilsum.protocol.opening_rules import next_step
+from veilsum.protocol.opening_rules import Sums, certified_links, next_step
 from veilsum.protocol.rest import RoundView, join_names, round_name
-from veilsum.protocol.study import Question
+from veilsum.protocol.study import COUNT_STEP, DISCLOSED_STEPS, ROWS_STEP, Question
 
 NEW_PERIOD = "take a new period, with new records"
+NEW_RUN_ADVICE = "Take a new period: the same records may take part in it"
 
 
 @dataclass(frozen=True)
@@ -35,18 +37,20 @@ class RunAction:
 
 
 def next_action(
-    question: Question, period: str, links: Sequence[Link], has_result: Callable[[str], bool]
+    question: Question, period: str, links: Sequence[Link], sums: Sums, has_result: Callable[[str], bool]
 ) -> RunAction:
     """Return the next step of a run, or the certified step without a result to repeat.
 
-    `links` are the federation's chain. `has_result` returns whether a round has a result.
+    `links` are the federation's chain, and `sums` are those of its counts. `has_result` returns whether a round has a result.
     """
-    step, run = next_step(question, period, links), (question.digest, period)
+    step, run = next_step(question, period, links, sums), (question.digest, period)
     spent = [link for link in links if (link.question, link.period) == run and link.spends_records]
     fresh = [link for link in spent if link.repeats == NO_CONTEXT]
     if not fresh:
         return RunAction(step)
     newest = fresh[-1]
+    if newest.step in DISCLOSED_STEPS:
+        return RunAction(step, last_round=round_name(newest.context) if step is None else None)
     same = [link for link in spent if newest.context in {link.context, link.repeats}]
     certified = [round_name(link.context) for link in same if link.reason == NO_REASON]
     done = next(filter(has_result, certified), None)
@@ -57,18 +61,42 @@ def next_action(
     return RunAction(step)
 
 
-def run_over(question: Question, period: str, links: Sequence[Link], repeats: bytes) -> PeerFault:
-    """Return why a run without a next step is over (already-summed). `repeats` is `NO_CONTEXT` for fresh records."""
+def run_over(question: Question, period: str, links: Sequence[Link], sums: Sums, repeats: bytes) -> PeerFault:
+    """Return why a run without a next step is over: already-summed, or count-mismatch if its counts allow no sum.
+
+    `repeats` is `NO_CONTEXT` for fresh records.
+    """
     run = question.digest, period, repeats
     last = [
         link for link in links if (link.question, link.period, link.repeats) == run and link.spends_records
     ][-1]
+    if last.step in DISCLOSED_STEPS and last.reason == NO_REASON:
+        return explain_counts(question, period, links, sums)
     how, remedy = "certified", f"{NEW_PERIOD}, or repeat that attempt in a cohort with `repeats`"
     if last.reason == LOST_REASON:
         how, remedy = "closed by the admin", NEW_PERIOD
     return PeerFault(
         Cause.ALREADY_SUMMED,
         f"step {last.step} of period {period} was {how} in round {round_name(last.context)}, so its records are spent: {remedy}",
+    )
+
+
+def explain_counts(question: Question, period: str, links: Sequence[Link], sums: Sums) -> PeerFault:
+    """Return why the certified counts of a run allow no sum (count-mismatch)."""
+    counts = [
+        [sums(link.context) for link in certified_links(question, period, step, links)]
+        for step in (COUNT_STEP, ROWS_STEP)
+    ]
+    holders, reached = (next(iter(found), None) for found in counts)
+    if holders:
+        try:
+            check_counts(question, holders, reached)
+        except PeerFault as fault:
+            return fault
+    return PeerFault(
+        Cause.COUNT_MISMATCH,
+        f"a count of period {period} was certified without a result, and is never repeated. Nothing was spent. {NEW_RUN_ADVICE}",
+        ["coordinator"],
     )
 
 
@@ -85,6 +113,7 @@ _LATER_ADVICE = "run the same command again later; this member has erased its ke
 _START_ADVICE = "start `veilsum member join` at {waiting}"
 _START_OR_ELSE_ADVICE = f"{_START_ADVICE}. If too few can come,"
 _UNSOLVED_SUMMARY = "was certified, but has no result"
+_SAME_RECORDS_ADVICE = "join the next period, or a study with merged classes: the same records may take part"
 _NEXT_PERIOD_ADVICE = "join the next period, with new records"
 
 
@@ -144,6 +173,13 @@ class RunEnd(StrEnum):
         _LATER_ADVICE,
         f"{_START_OR_ELSE_ADVICE} cancel the round and repeat it: `veilsum operator round cancel {{round}} --reason …`",
     )
+    ERASING_COUNT = (
+        "erasing-count",
+        _OVERDUE_SUMMARY,
+        EndCost.UNDECIDED,
+        _LATER_ADVICE,
+        f"{_START_OR_ELSE_ADVICE} the admin closes the round; nothing is spent: `veilsum admin close {{round}} --folder ADMIN`",
+    )
     ERASED = (
         "erased",
         "ended without a sum after its latest end",
@@ -166,6 +202,13 @@ class RunEnd(StrEnum):
         _NEXT_PERIOD_ADVICE,
         f"a noisy step is never repeated: {NEW_PERIOD}",
     )
+    FAILED_COUNT = (
+        "failed-count",
+        "ended without its counts",
+        EndCost.FREE,
+        _SAME_RECORDS_ADVICE,
+        f"a count is never repeated. {NEW_RUN_ADVICE}",
+    )
     LOST = (
         "lost",
         "was closed by the admin, because too few decryptors reported",
@@ -180,7 +223,7 @@ class RunEnd(StrEnum):
         "join the next cohort",
         "`veilsum operator run` opens another cohort",
     )
-    COUNTED = "counted", "counted the classes, and no sum can follow", EndCost.SPENT, _NEXT_PERIOD_ADVICE
+    COUNTED = ("counted", "counted the classes, and no sum can follow", EndCost.FREE, _SAME_RECORDS_ADVICE)
     LAPSED = (
         "lapsed",
         "is past its latest end, and this member answers nothing more in it",
@@ -193,6 +236,8 @@ class RunEnd(StrEnum):
     def of_round(cls, view: RoundView) -> Self | None:
         """Return the end of a round; None if it has a result, or may still have one."""
         state, noisy = view.state, view.spec.noise is not None
+        if view.spec.step in DISCLOSED_STEPS and state in {"failed", "lost", "erasing"}:
+            return cls("erasing-count" if state == "erasing" else "failed-count")
         if state == "failed" and noisy:
             return cls("failed-noisy")
         if state == "erasing" and view.survivors and not noisy:
@@ -207,7 +252,8 @@ class RunEnd(StrEnum):
     @property
     def ends_run(self) -> bool:
         """Whether the run has no further step."""
-        return self.cost is EndCost.SPENT and not self.repeatable
+        counted = self in {RunEnd.COUNTED, RunEnd.FAILED_COUNT}
+        return counted or (self.cost is EndCost.SPENT and not self.repeatable)
 
     def explain_end(self, detail: str, following: str) -> str:
         """Say what happened and why, what it cost, and what to do next."""

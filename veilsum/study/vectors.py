@@ -4,7 +4,7 @@ A vector depends only on the study, the step's terms and material, the rows, and
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,7 +34,16 @@ from veilsum.calibration.rows import (
 )
 from veilsum.protocol import study as content
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, Question
+from veilsum.protocol.study import (
+    CCVR,
+    COUNT_STEP,
+    FFC,
+    MEAN_STEP,
+    ROWS_LEVELS,
+    ROWS_STEP,
+    SUM_STEP,
+    Question,
+)
 from veilsum.study.promise import mechanism_of
 
 Array = npt.NDArray[Any]
@@ -61,8 +70,10 @@ def compute_vector(
     question = spec.question
     matrix = as_features(features, question.dim)
     indices = any_labels(labels, len(matrix))
-    if spec.is_disclosed:
+    if spec.step == COUNT_STEP:
         return _count_vector(question, indices)
+    if spec.step == ROWS_STEP:
+        return _rows_vector(question, indices, spec.withheld)
     usable = usable_rows(matrix, indices, len(question.classes)) & ~np.isin(indices, spec.withheld)
     rows, classes = matrix[usable], indices[usable].astype(np.int64)
     if not spec.noisy:
@@ -109,6 +120,14 @@ def _count_vector(question: Question, labels: Integers) -> Integers:
     known = labels[(labels >= 0) & (labels < classes)].astype(np.int64)
     held = np.bincount(known, minlength=classes) >= question.records.least_per_class
     return held.astype(np.int64)
+
+
+def _rows_vector(question: Question, labels: Integers, withheld: Sequence[int]) -> Integers:
+    """Return 1 for each of `ROWS_LEVELS` quarters of `least` that the rows of published classes reach, else 0; (8,)."""
+    published = np.count_nonzero(
+        (labels >= 0) & (labels < len(question.classes)) & ~np.isin(labels, withheld)
+    )
+    return np.array([4 * published >= level * question.records.least for level in ROWS_LEVELS], np.int64)
 
 
 def _exact_vector(question: Question, matrix: Array, labels: Integers) -> Integers:

@@ -9,6 +9,7 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.disputes import vertex_cover
 from veilsum.protocol.messages import NO_CONTEXT
+from veilsum.protocol.opening_rules import count_contexts
 from veilsum.protocol.record import DisputeView, DocumentView, ResultRecord, SolutionView, SurvivorView
 from veilsum.protocol.rest import SpecView
 from veilsum.study.promise import promise_noise
@@ -31,10 +32,21 @@ def spec_view(attempt: Attempt) -> SpecView:
         elements=spec.elements,
         ring_bits=spec.ring_bits,
         withheld=spec.withheld,
-        count=None if terms.count == NO_CONTEXT else terms.count.hex(),
+        count=_hex_or_none(terms.count),
+        rows=_hex_or_none(terms.rows),
         latest_end_s=terms.latest_end_s,
         noise=promise_noise(spec),
     )
+
+
+def _hex_or_none(context: bytes) -> str | None:
+    return None if context == NO_CONTEXT else context.hex()
+
+
+def counts_before(attempt: Attempt) -> tuple[str, ...]:
+    """Return the contexts of all certified counts of an attempt's question before it, oldest first: what they tell adds up."""
+    own = [link for link in attempt.opening.links if link.question == attempt.question.digest]
+    return tuple(context.hex() for context in count_contexts(own))
 
 
 def record_of(
@@ -45,11 +57,12 @@ def record_of(
     sums: str,
     transcript: bytes,
     holders: tuple[int, ...] = (),
+    reached: tuple[int, ...] = (),
 ) -> ResultRecord:
     """Build the unsigned record of a result.
 
-    `sums` is the SHA-256 of the sum's file in hexadecimal, and `transcript` the transcript's head. `holders` are the counts that decide
-    the withheld classes.
+    `sums` is the SHA-256 of the sum's file in hexadecimal, and `transcript` the transcript's head. `holders` and `reached` are the sums of
+    the counts that the terms name.
     """
     attempt, certificate = recovered.attempt, recovered.certificate
     spec = attempt.spec
@@ -76,6 +89,8 @@ def record_of(
         evicted=recovered.evicted,
         withheld=spec.withheld,
         holders=holders,
+        reached=reached,
+        counts=counts_before(attempt),
         rows=found.records,
         noise=promise_noise(spec),
         head=digest_of(made.head),

@@ -107,7 +107,7 @@ def test_what_breaks_a_rule_is_not_decoded(words: str, message: Message) -> None
         members(("a", b"\x01"), ("b", b"\x02")),
         opening(attempt=7),
         links(reason="lost", survivors=NO_CONTEXT),
-        terms(count=NO_CONTEXT, withheld=(), evicted=()),
+        terms(count=NO_CONTEXT, rows=NO_CONTEXT, withheld=(), evicted=()),
         terms(withheld=(0, (1 << 32) - 1)),
         replace(sample(Freeze), earlier=()),
         VOID,

@@ -69,13 +69,18 @@ async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
     view = await server.view(count)
     assert (view["holders"], view["spec"]["elements"], view["spec"]["ring_bits"]) == (COUNTS, 5, 32)
     assert {member: counting.counts(member) for member in counting.ids} == dict.fromkeys(counting.ids, COUNTS)
+    assert await step(server, counting) == "rows"
+    rows = await server.view(await counting.count_rows(server))
+    assert (rows["spec"]["elements"], rows["spec"]["withheld"]) == (8, [2, 3, 4])
+    assert (len(rows["reached"]), rows["holders"]) == (8, [])
     assert await step(server, counting) == "sum"
     main = await counting.open_round(server)
     spec = (await server.view(main))["spec"]
-    assert (spec["count"], spec["withheld"]) == (view["context"], [2, 3, 4])
+    assert (spec["count"], spec["rows"], spec["withheld"]) == (view["context"], rows["context"], [2, 3, 4])
     assert (await counting.play(server, main))["state"] == "done"
     record = await counting.check_result(server, main)
-    assert (record["withheld"], record["holders"]) == ([2, 3, 4], COUNTS)
+    assert (record["withheld"], record["holders"], record["reached"]) == ([2, 3, 4], COUNTS, rows["reached"])
+    assert record["counts"] == [view["context"], rows["context"]]
     assert record["solution"]["empty_classes"] == [2, 3, 4]
     head = (await server.client.get(f"/v1/rounds/{main}/result/weights")).content
     assert (metadata(head)["withheld"], metadata(head)["form"]) == ([2, 3, 4], {"kind": "linear"})
@@ -110,11 +115,14 @@ async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(
     server: Server, counted: Counted
 ) -> None:
     counting, count = counted
+    rows = await counting.count_rows(server)
     await give_up(server, counting, await counting.open_round(server))
-    assert (await counting.shown(server, count, "m-0")).status_code == 200
+    for counted_in in (count, rows):
+        assert (await counting.shown(server, counted_in, "m-0")).status_code == 200
     main = await counting.done(server)
     await counting.check_result(server, main)
     await forgotten(server, count)
+    await forgotten(server, rows)
     assert refusal(await counting.shown(server, count, "m-0")) == (409, "wrong-phase")
     # By a process that stood still while another went on.
     server.coordinator.blobs.put(f"results/{count}/{DISCLOSURE_DOCUMENT}", b"late")
@@ -135,7 +143,7 @@ async def test_what_was_disclosed_is_not_kept_beyond_its_study(
         assert (await server.view(count))["holders"] == COUNTS
 
 
-async def test_counts_that_nobody_can_have_fail_the_count_which_may_be_repeated(
+async def test_counts_that_nobody_can_have_fail_the_count_and_a_new_period_counts_again(
     server: Server, counting: Party
 ) -> None:
     counting.spoil["m-2"] = lambda vector: vector - 100
@@ -145,15 +153,14 @@ async def test_counts_that_nobody_can_have_fail_the_count_which_may_be_repeated(
     assert not any(letter.isdigit() for letter in view["fault"]["detail"])
     await server.tidy(count)
     assert server.coordinator.blobs.list_names(f"results/{count}") == ()
+    assert await step(server, counting) is None
     refused = await counting.try_round(server)
     assert refusal(refused) == (422, "count-mismatch")
-    assert view["context"] in refused.json()["detail"]
+    assert "Nothing was spent" in refused.json()["detail"]
     counting.spoil = {}
-    await counting.open_cohort(server, repeats=view["context"])
-    await counting.enrol(server)
+    await counting.next_period(server)
     assert (await server.view(await counting.count(server)))["holders"] == COUNTS
-    await counting.open_cohort(server, repeats=None)
-    await counting.enrol(server)
+    await counting.count_rows(server)
     main = await counting.done(server)
     assert (await counting.check_result(server, main))["holders"] == COUNTS
 

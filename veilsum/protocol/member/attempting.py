@@ -584,17 +584,18 @@ class Closed(AttemptPhase, kind=7):
         return closed, closed.reveals
 
     def _on_disclosure(self, message: Disclosure, _key: SigningKey, _now_s: float) -> Step:
-        """Recount a count from its disclosure (protocol §8.2)."""
+        """Recount a step that counts members from its disclosure (protocol §8.2)."""
         if not self.attempt.spec.is_disclosed or self.certificate.is_void:
             raise PeerFault(Cause.WRONG_PHASE, "only a certified count is recounted")
-        holders = recount_disclosure(self.attempt, self.staying_survivors, message)
-        if (holders < 0).any() or (holders > len(self.staying_survivors)).any():
+        sums = recount_disclosure(self.attempt, self.staying_survivors, message)
+        if (sums < 0).any() or (sums > len(self.staying_survivors)).any():
             raise PeerFault(
-                Cause.DISCLOSURE_INVALID, "a class has fewer than 0 holders, or more than all members"
+                Cause.DISCLOSURE_INVALID, "a sum counts fewer than 0 members, or more than there are"
             )
         counted = Counted(
             self.attempt.context,
-            tuple(int(count) for count in holders),
+            self.attempt.terms.count,
+            tuple(map(int, sums)),
             self.staying_survivors,
             tuple(dealer.member for dealer in self.evicted),
         )

@@ -22,19 +22,26 @@ from veilsum.protocol.opening_rules import check_places, check_unspent
 
 
 class Counted(Struct):
-    """A count that this member has recounted (protocol §8.2).
+    """A step `count` or `rows` that this member has recounted (protocol §8.2).
 
     Attributes:
-        context: the count's context.
-        holders: number of members that hold each class.
+        context: of the attempt.
+        count: context of the `count` that a step `rows` rests on; `NO_CONTEXT` for a `count`.
+        sums: members that hold each class, (C,); of `rows`, members that reach each level, (8,).
         survivors: S∖E, the counted members.
         evicted: certified members left out of the count because they proved false.
     """
 
     context: Digest
-    holders: Annotated[tuple[int, ...], Many(UInt(4), MAX_CLASSES)]
+    count: Digest
+    sums: Annotated[tuple[int, ...], Many(UInt(4), MAX_CLASSES)]
     survivors: Survivors
     evicted: Names
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The counted members."""
+        return frozenset(each.member for each in self.survivors)
 
 
 class History(Struct):

@@ -6,13 +6,13 @@ from typing import Annotated, ClassVar
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import U8, U64, Id, Many, SecretBytes
+from veilsum.protocol.counting import check_counts, withheld_classes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import PairKey
 from veilsum.protocol.member.base import MemberPhase, Step
 from veilsum.protocol.member.history import History
 from veilsum.protocol.messages import (
-    NO_CONTEXT,
     NOTHING_REVEALED,
     Certificate,
     Erased,
@@ -33,7 +33,6 @@ from veilsum.protocol.opening_rules import (
     check_step,
     repeated_link,
 )
-from veilsum.protocol.study import check_enough_rows, withheld_classes
 
 Pairs = Annotated[tuple[PairKey, ...], Many(PairKey, MAX_MEMBERS)]
 
@@ -133,7 +132,7 @@ class Ready(MemberPhase, kind=2):
         3. sequence and attempt are not behind this member (wrong-sequence);
         4. and 5. the history: `History.adopt_links` (outcome-missing, chain-broken, already-summed);
         6. to 8. the step, and fresh records or the repeated attempt: `opening_rules`;
-        9. the count's counts (count-mismatch).
+        9. the counts (count-mismatch).
 
         The driver adds 10., the newest roster, and 11., the member's policy. Nothing is stored of an opening that is refused.
         """
@@ -153,7 +152,7 @@ class Ready(MemberPhase, kind=2):
         check_step(attempt)
         if (link := repeated_link(attempt)) is not None:
             check_repeats(attempt, history.finished_of(link.context))
-        self._check_count(attempt)
+        self._check_counts(attempt)
         return Opened(self.advance_to(*opening.sequence_and_attempt, history), opening, (), SecretBytes()), ()
 
     def _check_ahead(self, opening: Opening) -> None:
@@ -163,32 +162,34 @@ class Ready(MemberPhase, kind=2):
                 f"round {opening.sequence}.{opening.attempt} is behind {self.sequence}.{self.attempt}",
             )
 
-    def _check_count(self, attempt: Attempt) -> None:
-        """Check the terms' withheld classes and evicted members against this member's recount (protocol §8.3)."""
+    def _check_counts(self, attempt: Attempt) -> None:
+        """Check the terms' withheld classes and evicted members against this member's recounts (protocol §8.3)."""
         terms = attempt.terms
-        if terms.count == NO_CONTEXT:
+        if not terms.counts:
             return
-        counted = self.history.count_of(terms.count)
-        if counted is None or all(each.member != self.member for each in counted.survivors):
+        counts = [self.history.count_of(context) for context in terms.counts]
+        known = [each for each in counts if each is not None and self.member in each.names]
+        if len(known) < len(counts) or any(each.count != terms.count for each in known[1:]):
             raise PeerFault(
                 Cause.COUNT_MISMATCH,
-                "this member was not counted by the count, or has not recounted it",
+                "this member was not counted in a step that the terms name, or has not recounted it",
                 ["coordinator"],
             )
-        withheld = withheld_classes(attempt.question, counted.holders)
+        withheld = withheld_classes(attempt.question, known[0].sums)
         if terms.withheld != withheld:
             raise PeerFault(
                 Cause.COUNT_MISMATCH,
                 f"the terms withhold classes {list(terms.withheld)}, by the counts it is {list(withheld)}",
                 ["coordinator"],
             )
-        if terms.evicted != counted.evicted:
+        evicted = tuple(sorted({member for each in known for member in each.evicted}))
+        if terms.evicted != evicted:
             raise PeerFault(
                 Cause.COUNT_MISMATCH,
-                f"the terms name {list(terms.evicted)} evicted, this member saw {list(counted.evicted)}",
+                f"the terms name {list(terms.evicted)} evicted, this member saw {list(evicted)}",
                 ["coordinator"],
             )
-        check_enough_rows(attempt.question, counted.holders)
+        check_counts(attempt.question, known[0].sums, known[1].sums if known[1:] else None)
 
     handlers: ClassVar = {
         Opening: _on_opening,

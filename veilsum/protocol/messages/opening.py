@@ -28,24 +28,33 @@ class Terms(Struct):
 
     Attributes:
         step: one of the study's steps.
-        count: context of the count whose counts decide the withheld classes; `NO_CONTEXT` for none.
+        count: context of the step `count` whose sums decide the withheld classes; `NO_CONTEXT` for none.
+        rows: context of the step `rows`, which shows that enough rows stand behind the other classes; `NO_CONTEXT` for none.
         withheld: classes left out of the sum.
-        evicted: members that the count certified but did not count, because they proved false.
+        evicted: members that these two certified but did not count, because they proved false.
         material: SHA-256 of the step's input from earlier steps; `NO_CONTEXT` for none.
         latest_end_s: Unix time in seconds after which every key of the attempt is erased.
     """
 
     step: Id
     count: Digest
+    rows: Digest
     withheld: Annotated[tuple[int, ...], Many(UInt(4), MAX_CLASSES, ascending=True)]
     evicted: Names
     material: Digest
     latest_end_s: U64
 
     def check_fields(self) -> None:
-        """Refuse withheld classes or evicted members without a count."""
-        if self.count == NO_CONTEXT and (self.withheld or self.evicted):
-            raise PeerFault(Cause.TERMS_REFUSED, "classes withheld or members evicted without a count")
+        """Refuse rows, withheld classes or evicted members without a count."""
+        if self.count == NO_CONTEXT and (self.rows != NO_CONTEXT or self.withheld or self.evicted):
+            raise PeerFault(
+                Cause.TERMS_REFUSED, "rows counted, classes withheld or members evicted without a count"
+            )
+
+    @property
+    def counts(self) -> tuple[bytes, ...]:
+        """The contexts of the counts that the step rests on, oldest first."""
+        return tuple(context for context in (self.count, self.rows) if context != NO_CONTEXT)
 
     @property
     def hash(self) -> bytes:

@@ -64,12 +64,12 @@ class Freeze(Message, kind=8):
     """M2, to every decryptor: the proposed survivors, each by its upload's header.
 
     Attributes:
-        earlier: the certified set of the repeated attempt, else of the count; empty without either.
+        earlier: the certified sets of the attempts that this one rests on, oldest first: the repeated one's, else those of the counts.
     """
 
     context: Digest
     headers: Annotated[tuple[UploadHeader, ...], Many(UploadHeader, MAX_MEMBERS)]
-    earlier: Annotated[tuple[SurvivorSet, ...], Many(SurvivorSet, 1)]
+    earlier: Annotated[tuple[SurvivorSet, ...], Many(SurvivorSet, 2)]
 
 
 class VoidRequest(Message, kind=9):
