@@ -30,6 +30,7 @@ from client_sdk.store import StoredPhase
 from client_sdk.upload import mask_upload, send_upload
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import check_counts
 from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
@@ -44,7 +45,7 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.record import ResultRecord, mismatch_fault, verify_record
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
-from veilsum.protocol.study import check_enough_rows
+from veilsum.protocol.study import COUNT_STEP
 from veilsum.study.result_files import read_material
 from veilsum.study.vectors import Material
 from veilsum.system.files import write_durably
@@ -184,12 +185,16 @@ def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
                 other.erase_ended(view.state)
 
 
-def too_few_rows(session: Session, count: Attempt) -> PeerFault | None:
-    """Return why no sum can follow a count that this member has counted, so that the run is over; None if it can."""
-    counted = session.store.ledger.load_history().count_of(count.context)
-    assert counted is not None
+def explain_no_sum(session: Session, count: Attempt) -> PeerFault | None:
+    """Return why no sum can follow a count that this member has recounted, so that the run is over; None if it can."""
+    history = session.store.ledger.load_history()
+    own, first = history.count_of(count.context), history.count_of(count.terms.count)
+    assert own is not None
     try:
-        check_enough_rows(count.question, counted.holders)
+        if count.spec.step == COUNT_STEP:
+            check_counts(count.question, own.sums, None)
+        elif first is not None:
+            check_counts(count.question, first.sums, own.sums)
     except PeerFault as fault:
         return fault
     return None
@@ -435,7 +440,7 @@ class Conversation:
         raise NoResult(self.round_id, asked.state, fault_in(view))
 
     def conclude(self, _asked: Asked) -> Flow[Turn]:
-        """Count a count, or collect the result."""
+        """Recount a count, or collect the result."""
         attempt = self.kept_evidence.attempt
         if not attempt.spec.is_disclosed:
             return (yield from self._collect_result())
@@ -445,9 +450,12 @@ class Conversation:
         if self.session.store.ledger.load_history().count_of(attempt.context) is None:
             raise PeerFault(
                 Cause.COUNT_MISMATCH,
-                f"this member went on without counting count {self.round_id}: its sum goes on without this member",
+                f"this member has not recounted round {self.round_id}: the run goes on without it",
             )
-        if (fault := too_few_rows(self.session, attempt)) is not None:
+        if (fault := explain_no_sum(self.session, attempt)) is not None:
+            ledger = self.session.store.ledger
+            if (run := ledger.run_of_attempt(attempt.context)) is not None:
+                ledger.give_up(run)
             raise NoResult(self.round_id, "counted", fault)
         return CountedStep(self.cohort)
 
@@ -475,7 +483,7 @@ class Conversation:
         self._check_round(opening)
         self._check_time(opening)
         yield from self.session.learn_endings(opening.links)
-        if self._is_uncounted(opening.terms.count):
+        if any(map(self._is_uncounted, opening.terms.counts)):
             yield from self._recount_step()
         before = self.phase
         opened, _ = before.receive(opening, self.session.key, self.session.environment.now_s())

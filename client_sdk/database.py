@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 LEDGER_SECRET_BYTES = 32
 STATE_FILE = "state.sqlite"
-_DATABASE_FORMAT = 4
+_DATABASE_FORMAT = 5
 # temp_store: no copies of pages elsewhere.
 _SETTINGS_SQL = """
 PRAGMA page_size = 4096; PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = {};
@@ -57,25 +57,31 @@ CREATE TABLE run (
     beyond INTEGER NOT NULL,
     rows_sha256 BLOB,
     given_up INTEGER NOT NULL DEFAULT 0,
+    freed INTEGER NOT NULL DEFAULT 0,
     UNIQUE (question, period)
 );
 CREATE TABLE held (record BLOB NOT NULL, run INTEGER NOT NULL REFERENCES run, PRIMARY KEY (record, run)) WITHOUT ROWID;
-CREATE TABLE attempt (id INTEGER PRIMARY KEY, context BLOB NOT NULL UNIQUE, run INTEGER NOT NULL REFERENCES run, step TEXT NOT NULL, ended TEXT);
+CREATE TABLE attempt (id INTEGER PRIMARY KEY, context BLOB NOT NULL UNIQUE, run INTEGER NOT NULL REFERENCES run, step TEXT NOT NULL, uploaded INTEGER NOT NULL DEFAULT 0, ended TEXT);
 CREATE TABLE vector (run INTEGER NOT NULL REFERENCES run, name TEXT NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (run, name)) WITHOUT ROWID;
-CREATE VIEW spending AS
-SELECT COALESCE(run.base, run.id) AS base, attempt.id AS number, context, step, ended FROM attempt JOIN run ON run.id = attempt.run
-WHERE ended IN ('none', 'lost');
+CREATE VIEW certified AS
+SELECT COALESCE(run.base, run.id) AS base, attempt.id AS number, context, step, ended, noisy FROM attempt JOIN run ON run.id = attempt.run
+WHERE ended = 'none' OR (ended = 'lost' AND uploaded);
+CREATE VIEW spending AS SELECT * FROM certified WHERE noisy OR step = 'sum';
+CREATE VIEW counting AS
+SELECT DISTINCT attempt.run AS base FROM attempt
+WHERE step IN ('count', 'rows') AND uploaded AND COALESCE(ended, 'none') IN ('none', 'lost');
 CREATE VIEW answered AS
-SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, taken, beyond, given_up,
+SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, taken, beyond, given_up, freed,
     (SELECT COUNT(*) FROM held WHERE held.run = COALESCE(run.base, run.id)) AS records,
     EXISTS (SELECT 1 FROM spending WHERE spending.base = COALESCE(run.base, run.id)) AS spent,
+    EXISTS (SELECT 1 FROM counting WHERE counting.base = COALESCE(run.base, run.id)) AS counts,
     (SELECT context FROM spending WHERE spending.base = COALESCE(run.base, run.id) AND step = 'sum' ORDER BY number LIMIT 1) AS summed
 FROM run;
 """
 _LEDGER_TABLES = ("run", "held", "attempt", "vector")
 """The ledger's tables."""
 _NAMED_ARRAYS_SQL = """
-SELECT rows_sha256 FROM run WHERE yes UNION SELECT sha256 FROM vector
+SELECT rows_sha256 FROM run WHERE rows_sha256 IS NOT NULL UNION SELECT sha256 FROM vector
 UNION SELECT substr(value, -32) FROM sealed WHERE name GLOB 'unsent/*'
 """
 """The arrays in use."""

@@ -61,7 +61,7 @@ def enrol_in_cohort(session: Session, cohort: bytes, records: Records | None) ->
 
 def _check_same(session: Session, question: Question, run: Run, records: Records) -> None:
     """Refuse data that differ from those answered with: the run sums the rows that were reserved then."""
-    if run.state is State.DECLINED:
+    if run.state in {State.DECLINED, State.FREE}:
         return
     ledger = session.store.ledger
     features, labels, ranks = ledger.load_rows(run)

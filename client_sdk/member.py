@@ -438,7 +438,7 @@ def judge_result(session: Session, result: Result, records: Records, held_out: R
     ledger, question, after = session.store.ledger, result.spec.question, result.content.after
     records.check_dim(question.dim)
     run = ledger.find_run(question.digest, result.record.period)
-    rows = None if run is None or run.state is State.DECLINED else ledger.load_rows(run)
+    rows = None if run is None or run.state in {State.DECLINED, State.FREE} else ledger.load_rows(run)
     if held_out is None:
         summed = np.zeros((0, 32), np.uint8) if rows is None else rows[2]
         marks = Marks(ledger.installation_secret, session.policy.federation)

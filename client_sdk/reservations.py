@@ -24,7 +24,7 @@ from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_REASON
 from veilsum.protocol.messages.opening import LOST_REASON
-from veilsum.protocol.study import SUM_STEP, Content, Question
+from veilsum.protocol.study import Content, Question
 from veilsum.study.promise import study_mu
 
 T = TypeVar("T")
@@ -34,8 +34,8 @@ _LEFT_OUT_STATE = "left-out"
 """The end of an attempt for a member that is not in the certified sum."""
 _RUNS_SQL = """
 SELECT id, base, study, approval, question, extractor, period,
-    CASE WHEN NOT yes THEN 'declined' WHEN spent THEN 'spent' ELSE 'reserved' END,
-    noisy, mu, expires, least, rows, unusable, taken, beyond, records, summed, given_up
+    CASE WHEN NOT yes THEN 'declined' WHEN spent THEN 'spent' WHEN freed THEN 'free' ELSE 'reserved' END,
+    noisy, mu, expires, least, rows, unusable, taken, beyond, records, summed, counts, given_up
 FROM answered
 """
 """The fields of `Run`, in order."""
@@ -47,13 +47,49 @@ _BASE_RUN_SQL = (
 _RUN_BY_CONTEXT_SQL = _RUNS_SQL + "WHERE id = " + _BASE_RUN_SQL
 
 
+COUNTS_MAX = 3
+"""Maximum runs that count a record: each tells how many members hold its class (docs/protocol.md §7.3)."""
+_HELD_SQL = """
+SELECT record, MAX(NOT noisy AND (NOT freed OR spent)), SUM(NOT noisy AND counts), MAX(noisy), MAX(noisy AND question = ?), SUM(mu * mu)
+FROM held JOIN answered ON answered.id = held.run GROUP BY record
+"""
+"""The fields of `_Held`, after the record."""
+_SPENT_ELSEWHERE_SQL = """
+SELECT 1 FROM held AS own JOIN held AS other ON other.record = own.record AND other.run != own.run
+JOIN answered ON answered.id = other.run WHERE own.run = ? AND spent AND NOT noisy
+"""
+
+
 class State(StrEnum):
     """The state of a run's records."""
 
     DECLINED = "declined"
-    """The member answered no, or gave the run up, and holds none."""
+    """The member answered no, and reserved none."""
     RESERVED = "reserved"
+    """They are in no other run's reservation."""
+    FREE = "free"
+    """The run was given up, and no sum of it holds them: another run may reserve them."""
     SPENT = "spent"
+    """A sum holds them, or a lost one may. They are in no other exact sum, for life."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What the ledger holds of a record, over all runs.
+
+    Attributes:
+        reserved: whether an exact run has reserved or spent it.
+        counts: exact runs that count it.
+        charged: whether a noisy run charges it.
+        own: whether a noisy run of the question at hand charges it.
+        squares: Σμ² of its charges.
+    """
+
+    reserved: int
+    counts: int
+    charged: int
+    own: int
+    squares: float
 
 
 @dataclass(frozen=True)
@@ -76,7 +112,8 @@ class Run:
         unusable, taken, beyond: rows skipped, as `Selection` counts them.
         records: how many records it holds.
         summed: context of the first sum of it that was certified or lost; None before.
-        given_up: whether the member opens nothing more of it.
+        counted: whether the run counts its records (docs/protocol.md §7.3).
+        given_up: whether the member opens and uploads nothing more of it.
     """
 
     number: int
@@ -97,6 +134,7 @@ class Run:
     beyond: int
     records: int
     summed: bytes | None
+    counted: bool
     given_up: bool
 
     @property
@@ -133,7 +171,8 @@ class Reservations:
     def store_history(self, history: History, since: History, left_out: Collection[bytes] = ()) -> None:
         """Store a newer history, with its effect on reservations.
 
-        New attempts of this member are noted under their run. Ended attempts spend the run's records, or free them if the run was given up.
+        New attempts of this member are noted under their run. Ended sums spend the run's records, or free them if the run was given up. A
+        run over fresh records whose count or sum was certified without this member is given up: it can't be in the sum.
 
         Args:
             history: the newer one.
@@ -162,7 +201,13 @@ class Reservations:
                     "UPDATE attempt SET ended = ? WHERE context = ? AND ended IS NOT ?",
                     (ended_by, link.context, _LEFT_OUT_STATE),
                 )
-            _discard_records(ledger)
+            _give_up_left_out(ledger)
+            _free_given_up(ledger)
+
+    def mark_uploaded(self, context: bytes) -> None:
+        """Note that an upload of an attempt is stored. From here on the attempt counts the run's records, and if lost spends them."""
+        with self._database.write_ledger() as ledger:
+            ledger.execute("UPDATE attempt SET uploaded = 1 WHERE context = ?", (context,))
 
     # Answers
 
@@ -177,7 +222,7 @@ class Reservations:
             return _find_run(ledger, _RUN_BY_QUESTION_SQL, (question, period))
 
     def idle_runs(self, question: bytes) -> list[Run]:
-        """Return the runs of a question whose own records are reserved and not spent."""
+        """Return the runs of a question whose own records are neither spent nor free."""
         return [
             run
             for run in self.list_runs()
@@ -194,9 +239,10 @@ class Reservations:
     ) -> set[bytes]:
         """Return which of these records a new run of this question may take (docs/protocol.md §7.2).
 
-        An exact run takes records that no run holds. A noisy run takes records that no exact run and no other run of its question
-        holds, and whose budget suffices: √Σμ² over all runs that hold them stays within `mu_budget`. If the unit is the member, it takes
-        none once another run of the question holds any.
+        An exact run takes records that no reservation holds and no sum has spent. If its study withholds classes, fewer than
+        `COUNTS_MAX` runs count them. A noisy run takes records that no exact run holds, counts or has spent and no other run of its
+        question charges, and whose budget suffices: √Σμ² over all runs that charge them stays within `mu_budget`. If the unit is the
+        member, it takes none once another run of the question charges any.
         """
         with self._database.read() as ledger:
             return _free_records(ledger, records, question, mu_budget)
@@ -283,23 +329,31 @@ class Reservations:
 
         Raises:
             PeerFault: policy-refused without a reservation, or for a run given up; already-summed for a step that was certified or
-                lost; repeat-mismatch if the attempt repeats another attempt than the reservation's, or repeats none although its
+                lost, or if a sum holds one of the records; repeat-mismatch if the attempt repeats another attempt than the reservation's, or repeats none although its
                 run was answered for another run's records.
         """
         run = self.find_run(attempt.question.digest, attempt.manifest.period)
-        if run is None or run.state is State.DECLINED or run.given_up:
+        if run is None or run.state in {State.DECLINED, State.FREE} or run.given_up:
             said = "gave up" if run is not None and run.given_up else "holds no reservation for"
             raise PeerFault(Cause.POLICY_REFUSED, f"this member {said} {attempt.spec.name}")
         step = attempt.terms.step
         with self._database.read() as ledger:
             certified = ledger.execute(
-                "SELECT context, ended FROM spending WHERE base = ? AND step = ? ORDER BY number",
+                "SELECT context, ended FROM certified WHERE base = ? AND step = ? ORDER BY number",
                 (run.base or run.number, step),
             ).fetchall()
+            elsewhere = (
+                not run.noisy and ledger.execute(_SPENT_ELSEWHERE_SQL, (run.base or run.number,)).fetchone()
+            )
+        if elsewhere:
+            raise PeerFault(
+                Cause.ALREADY_SUMMED,
+                f"a sum of another run holds records of {attempt.spec.name}: give this run up",
+                ["coordinator"],
+            )
         if attempt.repeats:
-            # Of a sum the first one alone: later ones repeat it too.
-            repeatable = certified[:1] if step == SUM_STEP else certified
-            if (attempt.manifest.repeats, NO_REASON) not in repeatable:
+            # The first sum alone: later ones repeat it too.
+            if (attempt.manifest.repeats, NO_REASON) not in certified[:1]:
                 raise PeerFault(
                     Cause.REPEAT_MISMATCH,
                     "the run repeats another attempt than the one this reservation was summed in",
@@ -359,10 +413,10 @@ class Reservations:
     # Giving up
 
     def give_up(self, run: Run) -> None:
-        """Withdraw from a run for good. Its records are free once all its attempts have ended without spending them."""
+        """Withdraw from a run for good. Its records are free once no sum of it can hold them (docs/protocol.md §7.3)."""
         with self._database.write_ledger() as ledger:
             ledger.execute("UPDATE run SET given_up = 1 WHERE id = ?", (run.number,))
-            _discard_records(ledger)
+            _free_given_up(ledger)
 
     def give_up_expired(self, now_s: float) -> None:
         """Give up the unspent runs of expired studies."""
@@ -374,47 +428,69 @@ class Reservations:
 def _free_records(
     ledger: sqlite3.Connection, records: Sequence[bytes], question: Question, mu_budget: float
 ) -> set[bytes]:
-    held = {
-        record: (exact, own, squares)
-        for record, exact, own, squares in ledger.execute(
-            "SELECT record, MAX(NOT noisy), MAX(question = ?), SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record",
-            (question.digest,),
-        )
-    }
-    if held and (NO_IDS_MARK in held or NO_IDS_MARK in records):
+    held = {record: _Held(*rest) for record, *rest in ledger.execute(_HELD_SQL, (question.digest,))}
+    if (NO_IDS_MARK in records and held.keys() - {NO_IDS_MARK}) or (
+        NO_IDS_MARK in held and set(records) - {NO_IDS_MARK}
+    ):
         return set()  # any record may stand in data without ids
     if (noise := question.noise) is None:
-        return {record for record in records if record not in held}
-    if noise.unit == "member" and any(own for _, own, _ in held.values()):
+        counts_max = math.inf if question.withhold is None else COUNTS_MAX
+        return {
+            record
+            for record in records
+            if (found := held.get(record)) is None
+            or not (found.reserved or found.charged or found.counts >= counts_max)
+        }
+    if noise.unit == "member" and any(each.own for each in held.values()):
         return set()
     mu = study_mu(noise)
 
     def bears(record: bytes) -> bool:
-        exact, own, squares = held.get(record, (False, False, 0.0))
-        return not (exact or own) and math.hypot(math.sqrt(squares), mu) <= mu_budget
+        if (found := held.get(record)) is None:
+            return mu <= mu_budget
+        exact = found.reserved or found.counts
+        return not (exact or found.own) and math.hypot(math.sqrt(found.squares), mu) <= mu_budget
 
     return set(filter(bears, records))
 
 
-def _discard_records(ledger: sqlite3.Connection) -> None:
-    """Free the records of runs that were given up, unless they are spent or the end of an attempt is not known."""
+def _give_up_left_out(ledger: sqlite3.Connection) -> None:
+    """Give up exact runs over fresh records of which a step was certified without this member."""
+    ledger.execute(
+        "UPDATE run SET given_up = 1 WHERE base IS NULL AND NOT noisy AND NOT given_up "
+        "AND EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND ended = ?) "
+        "AND NOT EXISTS (SELECT 1 FROM spending WHERE spending.base = run.id)",
+        (_LEFT_OUT_STATE,),
+    )
+
+
+def _free_given_up(ledger: sqlite3.Connection) -> None:
+    """Free the records of runs that were given up, unless they are spent or the end of an attempt that may spend them is not known.
+
+    The ledger keeps which records an exact run counted; a noisy run's charge is refunded.
+    """
     freed = ledger.execute(
-        "SELECT id FROM run WHERE given_up AND yes AND base IS NULL "
+        "SELECT id, noisy FROM run WHERE given_up AND yes AND NOT freed AND base IS NULL "
         "AND NOT EXISTS (SELECT 1 FROM spending WHERE spending.base = run.id) "
-        "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND ended IS NULL)"
+        "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND ended IS NULL AND (run.noisy OR step = 'sum'))"
     ).fetchall()
-    for change in (
-        "DELETE FROM held WHERE run = ?",
-        "DELETE FROM vector WHERE run = ?",
-        "UPDATE run SET yes = 0, mu = 0 WHERE id = ?",
-    ):
-        ledger.executemany(change, freed)
+    for number, noisy in freed:
+        ledger.execute("DELETE FROM vector WHERE run = ?", (number,))
+        if noisy:
+            ledger.execute("DELETE FROM held WHERE run = ?", (number,))
+        ledger.execute("UPDATE run SET freed = 1, mu = 0, rows_sha256 = NULL WHERE id = ?", (number,))
 
 
 def _parse_run(row: Sequence[Any]) -> Run:
     found = Run(*row)
     # SQLite has no such types.
-    return replace(found, state=State(found.state), noisy=bool(found.noisy), given_up=bool(found.given_up))
+    return replace(
+        found,
+        state=State(found.state),
+        noisy=bool(found.noisy),
+        counted=bool(found.counted),
+        given_up=bool(found.given_up),
+    )
 
 
 def _find_run(ledger: sqlite3.Connection, query: str, values: tuple[object, ...]) -> Run | None:

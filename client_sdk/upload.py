@@ -53,9 +53,11 @@ def mask_upload(
 
     def keep() -> None:
         with store.database.write():  # a stored upload can always be sent whole
+            store.ledger.check_attempt(attempt)  # the run may have been given up since
             name = None if attempt.spec.noisy else _vector_name(attempt.spec)
             store.keep_unsent(cohort, sealing.self_seed, store.ledger.keep_vector(run, name, values))
             session.store_phase(cohort, opened, phase, round_id)
+            store.ledger.mark_uploaded(attempt.context)
 
     yield from compute(keep)
     return phase, chunks

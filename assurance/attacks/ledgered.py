@@ -176,6 +176,7 @@ class Ledgered(Federation):
         before = opened.history
         replies = super()._upload(member, opened)
         self._remember(member, before)
+        self.ledgers[member].mark_uploaded(opened.attempt.context)
         return replies
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:

@@ -137,7 +137,7 @@ def test_a_member_whose_upload_is_left_out_spends_nothing(stage: Stage, tmp_path
     flows = consortium.contributions(round_id, consortium.ids[:4])
     results = consortium.together(flows, stuck=consortium.expiring(round_id), started={"member-4": slow})
     assert [results[m].counted for m in consortium.ids] == [True] * 4 + [False]
-    assert [runs(consortium, m)["p1"].state for m in consortium.ids] == [State.SPENT] * 4 + [State.RESERVED]
+    assert [runs(consortium, m)["p1"].state for m in consortium.ids] == [State.SPENT] * 4 + [State.FREE]
     assert asked(consortium, "member-4", "p2", consortium.records("member-4"))
     assert not asked(consortium, "member-3", "p2", consortium.records("member-3"))
     consortium.close()
@@ -151,7 +151,7 @@ def test_a_member_that_hears_late_that_it_was_left_out_spends_nothing(stage: Sta
     consortium.run_until(flows.pop("member-4"), "uploads/member-4")  # without any of its chunks
     consortium.together(flows, stuck=consortium.expiring(round_id))
     assert asked(consortium, "member-4", "p2", consortium.records("member-4"))
-    assert not runs(consortium, "member-4")["p1"].records
+    assert runs(consortium, "member-4")["p1"].state is State.FREE
     consortium.close()
 
 

@@ -159,7 +159,7 @@ def test_only_a_chain_that_told_nothing_is_refunded(tmp_path: Path, ending: str)
         assert charged(federation, member) == mu_of(federation.content)
         ledger.give_up(run)
         assert charged(federation, member) == (0.0 if free else mu_of(federation.content))
-        assert ledger.list_runs()[0].state == (State.DECLINED if free else State.SPENT)
+        assert ledger.list_runs()[0].state == (State.FREE if free else State.SPENT)
 
 
 def test_a_retry_draws_its_noise_afresh(tmp_path: Path) -> None:

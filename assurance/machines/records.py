@@ -88,9 +88,10 @@ class Records(Mutable):
         if run is None or self.runs[run].ended[link.context]:
             return
         held = self.runs[run]
-        spends = link.reason in SPENDING
+        stands = link.reason in SPENDING
+        spends = stands and (held.noisy or link.step == SUM_STEP)
         first = spends and link.step == SUM_STEP and held.summed == NO_CONTEXT
-        if spends:
+        if stands:  # a count makes records exact, too
             self.kind.update(dict.fromkeys(held.records, held.noisy))
         self._change(
             run,

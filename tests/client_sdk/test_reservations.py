@@ -21,7 +21,7 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Link
-from veilsum.protocol.study import Content, Noise
+from veilsum.protocol.study import Content, Noise, Withhold
 from veilsum.system.files import write_durably
 
 A, B, C, D = (letter * 32 for letter in (b"a", b"b", b"c", b"d"))
@@ -86,9 +86,11 @@ class Chain:
             self.attempt = federation.phase.attempt
         self.history = History()
 
-    def enter(self, context: bytes, step: str = "sum", period: str = "p1") -> None:
+    def enter(self, context: bytes, step: str = "sum", period: str = "p1", *, uploads: bool = True) -> None:
         attempt = _Attempt(context, self.question, period, step)
         self.learn(replace(self.history, unsettled=(*self.history.unsettled, attempt)))  # type: ignore[arg-type]  # a stand-in
+        if uploads:
+            self.ledger.mark_uploaded(context)
 
     def end(
         self, context: bytes, reason: str, step: str = "sum", period: str = "p1", *, left_out: bool = False
@@ -223,6 +225,16 @@ def test_what_one_holds_without_ids_may_be_any_record(ledger: Reservations) -> N
     reserve(ledger, NO_IDS_MARK)
     assert ledger.free_records([A], EXACT) == set()
     assert ledger.free_records([A], study("noisy", mu=1.0).question) == set()
+    ledger.give_up(ledger.list_runs()[0])
+    assert ledger.free_records([NO_IDS_MARK], EXACT) == {NO_IDS_MARK}
+
+
+def test_what_was_counted_without_ids_may_be_any_record(ledger: Reservations) -> None:
+    run = reserve(ledger, NO_IDS_MARK)
+    Chain(ledger, run.question).enter(C, "count")
+    ledger.give_up(run)
+    assert ledger.free_records([A], EXACT) == set()
+    assert ledger.free_records([NO_IDS_MARK], EXACT) == {NO_IDS_MARK}
 
 
 def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reservations) -> None:
@@ -232,7 +244,7 @@ def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reserv
     chain.end(C, "none", left_out=True)
     other = replace(chain.history.settled[-1], survivors=bytes([8] * 32))
     chain.learn(replace(chain.history, settled=(other,)))
-    assert [each.state for each in ledger.list_runs()] == [State.RESERVED]
+    assert [each.state for each in ledger.list_runs()] == [State.FREE]
 
 
 @pytest.mark.parametrize("reason", ["none", "lost"])
@@ -259,37 +271,108 @@ def test_who_was_left_out_or_whose_certificate_was_erased_spends_nothing(
     chain = Chain(ledger, run.question)
     chain.enter(C)
     chain.end(C, "none", left_out=left_out)
-    assert ledger.list_runs()[0].state is (State.RESERVED if left_out else State.SPENT)
+    assert ledger.list_runs()[0].state is (State.FREE if left_out else State.SPENT)
     ledger.give_up(run)
     chain.end(C, reason)
-    assert ledger.list_runs()[0].state is State.DECLINED
+    assert ledger.list_runs()[0].state is State.FREE
     assert ledger.free_records([A, B], EXACT) == {A, B}
 
 
-def test_a_count_spends_and_is_no_sum(ledger: Reservations) -> None:
+def test_a_lost_sum_that_this_member_did_not_upload_to_spends_nothing(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C, uploads=False)
+    chain.end(C, "lost")
+    assert ledger.list_runs()[0].state is State.RESERVED
+
+
+@pytest.mark.parametrize("step", ["count", "rows"])
+@pytest.mark.parametrize("reason", ["none", "lost"])
+def test_a_count_spends_nothing(ledger: Reservations, step: str, reason: str) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C, step)
+    chain.end(C, reason, step)
+    [run] = ledger.list_runs()
+    assert (run.state, run.counted, run.summed) == (State.RESERVED, True, None)
+    ledger.give_up(run)
+    assert ledger.list_runs()[0].state is State.FREE
+    assert ledger.free_records([A, B], EXACT) == {A, B}
+
+
+def test_an_open_count_keeps_no_record_of_a_run_that_was_given_up(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    Chain(ledger, run.question).enter(C, "count")
+    ledger.give_up(run)
+    assert ledger.free_records([A, B], EXACT) == {A, B}
+
+
+WITHHOLDING = EXACT.model_copy(update={"withhold": Withhold(margin=0)})
+
+
+def test_three_runs_count_a_record_and_no_more(ledger: Reservations) -> None:
+    chain, noisy = Chain(ledger, study().question.digest), study("noisy", mu=1.0).question
+    for number, context in enumerate((A, B, C), start=1):
+        assert ledger.free_records([A, B], WITHHOLDING) == {A, B}
+        run = reserve(ledger, period=f"p{number}")
+        for step in ("count", "rows"):
+            own = context[:31] + step[:1].encode()
+            chain.enter(own, step, run.period)
+            chain.end(own, "none", step, run.period)
+        ledger.give_up(run)
+    assert ledger.free_records([A, B, D], WITHHOLDING) == {D}
+    # A sum of all classes takes no count; what was counted exactly enters no noisy sum.
+    assert ledger.free_records([A, B, D], EXACT) == {A, B, D}
+    assert ledger.free_records([A, B, D], noisy) == {D}
+
+
+@pytest.mark.parametrize("reason", ["quorum-lost", "erased", "left out"])
+def test_a_count_that_did_not_hold_the_member_does_not_stand(ledger: Reservations, reason: str) -> None:
     run = reserve(ledger)
     chain = Chain(ledger, run.question)
     chain.enter(C, "count")
-    chain.end(C, "none", "count")
+    assert ledger.list_runs()[0].counted
+    left_out = reason == "left out"
+    chain.end(C, "none" if left_out else reason, "count", left_out=left_out)
     [run] = ledger.list_runs()
-    assert (run.state, run.summed) == (State.SPENT, None)
-    for context in (A, B):
-        chain.enter(context)
-        chain.end(context, "none")
-    assert ledger.list_runs()[0].summed == A
+    assert (run.counted, run.given_up) == (False, left_out)
+
+
+def test_a_count_that_was_opened_and_not_uploaded_to_does_not_stand(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    Chain(ledger, run.question).enter(C, "count", uploads=False)
+    assert not ledger.list_runs()[0].counted
+
+
+def test_a_freed_record_that_turns_up_in_a_sum_is_spent_and_takes_part_in_no_other(
+    ledger: Reservations,
+) -> None:
+    old = reserve(ledger)
+    ledger.give_up(old)
+    new = reserve(ledger, B, C, period="p2")
+    assert ledger.check_attempt(attempt(new)) == new
+    chain = Chain(ledger, old.question)
+    chain.enter(D)
+    chain.end(D, "none")
+    assert [run.state for run in ledger.list_runs()] == [State.SPENT, State.RESERVED]
+    with pytest.raises(PeerFault) as caught:
+        ledger.check_attempt(attempt(new))
+    assert caught.value.cause is Cause.ALREADY_SUMMED
+    ledger.give_up(new)
+    assert ledger.free_records([A, B, C], EXACT) == {C}
 
 
 def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservations, tmp_path: Path) -> None:
     run = reserve(ledger)
     ledger.keep_vector(run, "sum", np.arange(3))
     chain = Chain(ledger, run.question)
-    chain.enter(C, "count")
+    chain.enter(C)
     ledger.give_up(run)
     assert ledger.free_records([A], EXACT) == set()
     with pytest.raises(PeerFault, match="gave up") as caught:
         ledger.check_attempt(attempt(run))
     assert caught.value.cause is Cause.POLICY_REFUSED
-    chain.end(C, "survivors-too-few", "count")
+    chain.end(C, "survivors-too-few")
     assert ledger.free_records([A], EXACT) == {A}
     assert list((tmp_path / "ledger/arrays").iterdir()) == []
     with pytest.raises(Misuse, match="final"):
@@ -329,10 +412,7 @@ def test_runs_of_expired_studies_are_given_up(ledger: Reservations) -> None:
     ledger.give_up_expired(EXPIRES - 1)
     assert {run.state for run in ledger.list_runs()} == {State.RESERVED}
     ledger.give_up_expired(EXPIRES)
-    assert [(run.state, run.given_up) for run in ledger.list_runs()] == [
-        ("declined", True),
-        ("reserved", False),
-    ]
+    assert [(run.state, run.given_up) for run in ledger.list_runs()] == [("free", True), ("reserved", False)]
 
 
 def attempt(run: Run, step: str = "sum", repeats: bytes = NO_CONTEXT) -> Attempt:

@@ -467,6 +467,7 @@ def ledger(
             "study": each.study,
             "period": each.period,
             "state": f"{each.state}, given up" if each.given_up else each.state,
+            "counted": "yes" if each.counted else "no",
             "records": each.records,
             "rows": each.rows,
             "noise": f"μ = {each.mu:.3g}" if each.noisy else "none",
