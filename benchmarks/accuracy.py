@@ -111,7 +111,7 @@ def masked_round(statistics: list[FFCStatistics], content: Content) -> Pooled:
     with tempfile.TemporaryDirectory(prefix="veilsum-accuracy-") as spool:
         round_ = Round(Case(MEMBERS, 0), content, own, Path(spool))
         round_.run(probe_memory=False)
-    check_sums(layout, lattice, round_.total, members=MEMBERS, bias=False)
+    check_sums(layout, lattice, round_.total, members=MEMBERS, constant=False)
     pooled = statistics[0].from_sums(lattice, round_.total, members=MEMBERS)
     return Pooled(pooled, max(round_.upload_bytes.values()))
 

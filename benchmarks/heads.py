@@ -79,7 +79,7 @@ def digits() -> dict[str, float]:
     for seed in range(SPLITS):
         order = np.random.default_rng(seed).permutation(len(rows))
         fit, held_out, test = np.split(order, [FITTED, FITTED + HELD_OUT])
-        statistics = FFCStatistics(64, 10, bias=True)
+        statistics = FFCStatistics(64, 10, constant=True)
         moments = CCVRStatistics(64, 10)
         for each in (statistics, moments):
             each.update(rows[fit], labels[fit])

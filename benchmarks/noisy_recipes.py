@@ -210,7 +210,7 @@ def gradients(problem: Problem, mu: float, rng: np.random.Generator) -> float:
         noise = rng.standard_normal(descent.weights.shape) / own
         found = NoisyGradient(gradient(problem, rows, descent.weights, RESIDUAL_CLIP) + noise, 1 / own)
         descent = descent.take_step(found, step, STEPS)
-    return accuracy(problem, test, descent.make_head(bias=False).weights)
+    return accuracy(problem, test, descent.make_head(constant=False).weights)
 
 
 def refinement(problem: Problem, mu: float, rng: np.random.Generator) -> float:

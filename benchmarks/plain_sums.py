@@ -109,7 +109,7 @@ class PlainSum:
     def _solve(self) -> None:
         blocks = self._request.layout.unflatten(self._total)
         counts = np.rint(blocks["n"]).astype(np.int64)
-        solution = solve_ffc(FFCStatistics.from_blocks(blocks["V"], blocks["U"], counts, bias=False))
+        solution = solve_ffc(FFCStatistics.from_blocks(blocks["V"], blocks["U"], counts, constant=False))
         self._blobs.put(f"{self._folder}/{WEIGHTS}", document_file(Document({WEIGHTS: solution.weights}, {})))
 
 

@@ -119,9 +119,9 @@ class Result(PublishedHead):
             raise Misuse("a personal head needs a ridge head and after.publish = pooled in the study")
         arrays = self.arrays("pooled")
         pooled = FFCStatistics.from_blocks(
-            arrays["V"], arrays["U"], arrays["counts"], bias=bool(self.notes("pooled")["bias"])
+            arrays["V"], arrays["U"], arrays["counts"], constant=bool(self.notes("pooled")["constant"])
         )
-        statistics = FFCStatistics(pooled.dim, pooled.classes, bias=pooled.bias, normalise=True)
+        statistics = FFCStatistics(pooled.dim, pooled.classes, constant=pooled.constant, normalise=True)
         question = self.spec.question
         statistics.update(*own.usable_in(question))
         return personalise(

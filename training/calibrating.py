@@ -86,12 +86,12 @@ class MemberFeatures:
         """The number of features l."""
         return len(self.head) - 1
 
-    def sum_ffc(self, *, bias: bool = False, through: RandomFeatures | None = None) -> FFCStatistics:
-        """Sum V, U and counts over members, with a constant last feature (`bias`) or of random features (`through`)."""
+    def sum_ffc(self, *, constant: bool = False, through: RandomFeatures | None = None) -> FFCStatistics:
+        """Sum V, U and counts over members, with a constant last feature (`constant`) or of random features (`through`)."""
 
         def empty() -> FFCStatistics:
             dim = self.dim if through is None else through.size
-            return FFCStatistics(dim, self.classes, normalise=through is None, bias=bias)
+            return FFCStatistics(dim, self.classes, normalise=through is None, constant=constant)
 
         pooled = empty()
         for z, y in self.records_of_members():
@@ -130,11 +130,11 @@ class Fitted:
 Solved = tuple[Head, bool, Layout | None, dict[str, float | int | str | bool]]
 
 
-def fit_ffc(held: MemberFeatures, *, ridge: Ridge | None = None, bias: bool = False) -> Solved:
+def fit_ffc(held: MemberFeatures, *, ridge: Ridge | None = None, constant: bool = False) -> Solved:
     """Fit SphereFed's head (Dong et al. 2022, eq. 10 to 12); without `ridge` λ is chosen by generalised cross-validation."""
-    statistics = held.sum_ffc(bias=bias)
+    statistics = held.sum_ffc(constant=constant)
     solution = solve_ffc(statistics, ridge)
-    return solution, True, statistics.layout, {"ridge": solution.ridge, "bias": bias}
+    return solution, True, statistics.layout, {"ridge": solution.ridge, "constant": constant}
 
 
 def fit_rff(held: MemberFeatures, *, size: Count = 1024, ridge: Ridge | None = None) -> Solved:

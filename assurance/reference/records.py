@@ -13,8 +13,9 @@ from typing import Any
 from assurance.reference.study import Study, unit
 from assurance.reference.wire import info, u
 
-CONSTANT = math.isqrt(4**12 // 2)  # ⌊2^12/√2⌋
-HALF = math.sqrt(0.5)
+MEAN_ROW = (math.sqrt(0.5), math.sqrt(0.5), math.isqrt(4**12 // 2))
+ROW = (math.sqrt(0.9), math.sqrt(0.1), math.isqrt(4**12 // 10))
+"""What z is multiplied by, the constant beside it, and the integer of that constant: of a mean, and of `ffc`."""
 
 
 def mark(secret: bytes, tag: str, *parts: Any) -> bytes:
@@ -88,16 +89,18 @@ def direction(row: Any, centre: Any) -> list[float]:
 
 def sums(study: Study, step: str, used: Any, material: Mapping[str, Any]) -> Iterator[int]:
     statistic, classes = study.statistics[0], range(len(study.classes))
-    gradient, bias = step not in {"mean", "sum"}, bool(statistic.get("bias"))
-    constant = step == "mean" or (bias and not gradient)
+    gradient, appended = step not in {"mean", "sum"}, bool(statistic.get("bias"))
+    factor, entry, whole_entry = MEAN_ROW if step == "mean" else ROW
+    constant = step == "mean" or (appended and not gradient)
     if statistic["kind"] == "random-features" and step != "mean":
         omega = study.directions(statistic["size"] // 2, statistic["bandwidth"])
         used = [(waves(omega, z), label) for z, label in used]
     if gradient:
-        used = [(whitened([HALF * v for v in z] + [HALF] if bias else z, material), label) for z, label in used]
-    room = 4**12 - CONSTANT**2 * constant
-    scaled = [([value * HALF for value in z] if constant else z, label) for z, label in used]
-    whole = [(integers(x, room) + [CONSTANT] * constant, label) for x, label in scaled]
+        rows = [([factor * v for v in z] + [entry] if appended else z, label) for z, label in used]
+        used = [(whitened(row, material), label) for row, label in rows]
+    room = 4**12 - whole_entry**2 * constant
+    scaled = [([value * factor for value in z] if constant else z, label) for z, label in used]
+    whole = [(integers(x, room) + [whole_entry] * constant, label) for x, label in scaled]
     width = study.dim + 1 if step == "mean" else study.widths[0]
     pairs = [(i, j) for i in range(width) for j in range(i, width)]
     if step == "mean":

@@ -19,7 +19,7 @@ from assurance.reference.wire import CONTROLS, H, Refused, demand
 TEXT = re.compile(f"[^{CONTROLS}]*")
 NAME, DIGEST, KEY = map(re.compile, (r"[a-z0-9-]{1,64}", r"[0-9a-f]{64}", r"[!-~](?:[ -~]{0,62}[!-~])?"))
 LARGEST = 2**32 - 1
-ROOT_HALF = Fraction(math.isqrt(2**255), 2**128)  # 1/√2
+TENTH, REST = (Fraction(math.isqrt(part * 2**256 // 10), 2**128) for part in (1, 9))  # √.1 and √.9
 RECIPES = {
     "sum": {"sum": 1.0},
     "mean+sum": {"mean": 0.1, "sum": 0.9},
@@ -302,7 +302,6 @@ class Study:
         kind, classes = statistic["kind"], range(len(self.classes))
         counts = [Fraction(sum(label == c for _, label in used)) for c in classes]
         rows = [([Fraction(value) for value in z], label) for z, label in used]
-        shrink = ROOT_HALF if statistic.get("bias") else Fraction(1)
         if kind == "random-features":
             omega, factor = (
                 self.directions(statistic["size"] // 2, statistic["bandwidth"]),
@@ -312,9 +311,11 @@ class Study:
             waves = [([factor * wave(turn) for turn in row for wave in (math.cos, math.sin)], c) for row, c in turns]
             rows = [([Fraction(value) for value in wave], label) for wave, label in waves]
         elif statistic.get("bias"):
-            rows = [([*z, Fraction(1)], label) for z, label in rows]
+            rows = [([*(REST * value for value in z), TENTH], label) for z, label in rows]
         width = (
-            len(rows[0][0]) if rows else {"ccvr": self.dim}.get(kind, statistic.get("size", self.dim + (shrink != 1)))
+            len(rows[0][0])
+            if rows
+            else {"ccvr": self.dim}.get(kind, statistic.get("size", self.dim + bool(statistic.get("bias"))))
         )
         pairs = [(i, j) for i in range(width) for j in range(i, width)]
         by_class = [[z for z, label in rows if label == c] for c in classes]
@@ -323,9 +324,8 @@ class Study:
             yield from (sum((z[i] for z in held), Fraction()) for held in by_class for i in range(width))
             yield from (sum((z[i] * z[j] for z in held), Fraction()) for held in by_class for i, j in pairs)
             return
-        square = Fraction(1, 2) if statistic.get("bias") else Fraction(1)
-        yield from (square * sum((z[i] * z[j] for z, _ in rows), Fraction()) for i, j in pairs)
-        yield from (shrink * sum((z[i] for z in held), Fraction()) for i in range(width) for held in by_class)
+        yield from (sum((z[i] * z[j] for z, _ in rows), Fraction()) for i, j in pairs)
+        yield from (sum((z[i] for z in held), Fraction()) for i in range(width) for held in by_class)
         yield from counts
 
     def directions(self, rows: int, bandwidth: float) -> list[list[float]]:

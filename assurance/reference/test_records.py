@@ -56,10 +56,9 @@ def test_both_shorten_rows_alike() -> None:
         x = rng.standard_normal(rng.integers(1, 40)) * rng.choice([1, 1e-3], p=[0.9, 0.1])
         x /= np.linalg.norm(x) * (1 if trial % 3 else rng.uniform(1, 4))
         x = np.round(x * 2**13) / 2**13 if trial % 4 == 0 else x
-        constant = trial % 5 == 0
-        scaled = x * records.HALF if constant else x
-        room = 4**12 - records.CONSTANT**2 * constant
-        ours = records.integers(scaled.tolist(), room) + [records.CONSTANT] * constant
+        factor, _, constant = (records.MEAN_ROW, records.ROW, (1.0, 0.0, 0))[trial % 5 % 3]
+        scaled = x * factor
+        ours = records.integers(scaled.tolist(), 4**12 - constant**2) + [constant] * (constant > 0)
         assert ours == lattice.encode_rows(scaled[None], constant=constant)[0].tolist()
         shortened += ours[: len(x)] != np.rint(scaled * 2**12).tolist()
     assert shortened > 300

@@ -25,7 +25,7 @@ LATTICES = [SumsLattice(31), SumsLattice(15), SumsLattice(40)]
 MEMBERS = 5
 
 
-def cohort(*, bias: bool, seed: int, n: int = 60, dim: int = 6) -> list[FFCStatistics]:
+def cohort(*, constant: bool, seed: int, n: int = 60, dim: int = 6) -> list[FFCStatistics]:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, n, MEMBERS).tolist()
     return [
@@ -33,7 +33,7 @@ def cohort(*, bias: bool, seed: int, n: int = 60, dim: int = 6) -> list[FFCStati
             np.maximum(rng.standard_normal((size, dim)), 0) + 1e-9,
             rng.integers(0, 3, size),
             3,
-            bias=bias,
+            constant=constant,
             normalise=True,
         )
         for size in sizes
@@ -41,28 +41,31 @@ def cohort(*, bias: bool, seed: int, n: int = 60, dim: int = 6) -> list[FFCStati
 
 
 @given(
-    lattice=st.sampled_from(LATTICES), bias=st.booleans(), seed=st.integers(0, 2**32), n=st.integers(1, 60)
+    lattice=st.sampled_from(LATTICES),
+    constant=st.booleans(),
+    seed=st.integers(0, 2**32),
+    n=st.integers(1, 60),
 )
 @settings(deadline=None, max_examples=80)
-def test_honest_sums_pass(*, lattice: SumsLattice, bias: bool, seed: int, n: int) -> None:
-    members = cohort(bias=bias, seed=seed, n=n)
-    check_sums(members[0].layout, lattice, total_of(members, lattice), members=MEMBERS, bias=bias)
+def test_honest_sums_pass(*, lattice: SumsLattice, constant: bool, seed: int, n: int) -> None:
+    members = cohort(constant=constant, seed=seed, n=n)
+    check_sums(members[0].layout, lattice, total_of(members, lattice), members=MEMBERS, constant=constant)
 
 
 Change = Callable[[int, int, int], int]
 """Maps an entry's old value, its block's unit, and N to its new value."""
 
 TAMPERED: list[tuple[str, Any, Change, str, bool]] = [
-    # what is changed, to what, the identity that must notice, with a bias
+    # what is changed, to what, the identity that must notice, with a constant
     ("n", 1, lambda old, unit, N: -unit, "counts", False),
     ("n", 1, lambda old, unit, N: old + 1, "counts", False),
     ("n", 0, lambda old, unit, N: 2**62 // unit * unit, "range", True),
     ("V", (0, 0), lambda old, unit, N: 2**62, "range", False),
     ("U", (0, 0), lambda old, unit, N: -(2**63), "range", False),
     ("U", (0, 1), lambda old, unit, N: N * unit, "class mass", False),
-    ("U", (-1, 1), lambda old, unit, N: old + unit, "bias", True),
-    ("V", (0, -1), lambda old, unit, N: old + unit, "bias", True),
-    ("V", (-1, -1), lambda old, unit, N: old - unit, "bias", True),
+    ("U", (-1, 1), lambda old, unit, N: old + unit, "constant", True),
+    ("V", (0, -1), lambda old, unit, N: old + unit, "constant", True),
+    ("V", (-1, -1), lambda old, unit, N: old - unit, "constant", True),
     ("V", (0, 0), lambda old, unit, N: N * unit, "trace", False),
     ("V", (0, 0), lambda old, unit, N: -N * unit, "trace", True),
     ("V", (0, 1), lambda old, unit, N: N * unit // 2, "semidefinite", False),
@@ -70,18 +73,18 @@ TAMPERED: list[tuple[str, Any, Change, str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("block", "index", "change", "identity", "bias"), TAMPERED)
+@pytest.mark.parametrize(("block", "index", "change", "identity", "constant"), TAMPERED)
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_a_tampered_sum_is_named(
-    *, block: str, index: Any, change: Change, identity: str, bias: bool, lattice: SumsLattice
+    *, block: str, index: Any, change: Change, identity: str, constant: bool, lattice: SumsLattice
 ) -> None:
-    members = cohort(bias=bias, seed=1)
+    members = cohort(constant=constant, seed=1)
     layout = members[0].layout
     arrays = layout.unflatten(total_of(members, lattice))
     N = sum(member.records for member in members)
     arrays[block][index] = change(int(arrays[block][index]), lattice.unit(), N)
     with pytest.raises(SumCheckFailed) as caught:
-        check_sums(layout, lattice, layout.flatten(arrays), members=MEMBERS, bias=bias)
+        check_sums(layout, lattice, layout.flatten(arrays), members=MEMBERS, constant=constant)
     assert caught.value.identity == identity
 
 
@@ -95,10 +98,10 @@ def test_the_smallest_eigenvalue_decides_to_a_millionth(*, beyond: float, refuse
     arrays["U"] = np.rint(member.U * np.sqrt((1 + beyond) * 500 / explained) * 2**40).astype(np.int64)
     vector = member.layout.flatten(arrays)
     if not refused:
-        check_sums(member.layout, lattice, vector, members=1, bias=False)
+        check_sums(member.layout, lattice, vector, members=1, constant=False)
         return
     with pytest.raises(SumCheckFailed, match="semidefinite"):
-        check_sums(member.layout, lattice, vector, members=1, bias=False)
+        check_sums(member.layout, lattice, vector, members=1, constant=False)
 
 
 def test_the_rounding_of_the_trace_is_tolerated_and_no_more() -> None:
@@ -107,10 +110,10 @@ def test_the_rounding_of_the_trace_is_tolerated_and_no_more() -> None:
     layout = ffc_layout(dim, 1)
     V, U, n = np.diag(np.full(dim, 256)), np.zeros((dim, 1), np.int64), np.array([1024])
     V[0, 0] += dim * members // 2
-    check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, bias=False)
+    check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, constant=False)
     V[0, 0] += 1
     with pytest.raises(SumCheckFailed, match="is 13 steps, at most 12"):
-        check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, bias=False)
+        check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, constant=False)
 
 
 def test_the_rounding_of_eigenvalues_is_tolerated_and_no_more() -> None:
@@ -119,17 +122,17 @@ def test_the_rounding_of_eigenvalues_is_tolerated_and_no_more() -> None:
     layout = ffc_layout(dim, 1)
     V, U, n = np.diag(np.full(dim, 256)), np.zeros((dim, 1), np.int64), np.array([1024])
     V[0, 1] = V[1, 0] = 256 + 15
-    check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, bias=False)
+    check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, constant=False)
     V[0, 1] = V[1, 0] = 256 + 16
     with pytest.raises(SumCheckFailed, match="semidefinite"):
-        check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, bias=False)
+        check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, constant=False)
 
 
 def identity_of(member: FFCStatistics, lattice: SumsLattice, arrays: Any, members: int) -> str:
     """Return the check that a sum fails; empty if it passes all."""
     try:
         vector = member.layout.flatten(arrays)
-        check_sums(member.layout, lattice, vector, members=members, bias=member.bias)
+        check_sums(member.layout, lattice, vector, members=members, constant=member.constant)
     except SumCheckFailed as failed:
         return failed.identity
     return ""
@@ -151,12 +154,15 @@ def test_half_a_step_a_member_is_tolerated_of_a_class_s_mass_and_no_more(
 def test_half_a_step_a_member_and_term_is_tolerated_of_the_constant_and_no_more(
     block: str, at: tuple[int, int], most: int
 ) -> None:
-    lattice, [member] = SumsLattice(20), [each for each in cohort(bias=True, seed=1) if each.records > 20][:1]
+    lattice, [member] = (
+        SumsLattice(20),
+        [each for each in cohort(constant=True, seed=1) if each.records > 20][:1],
+    )
     arrays = member.layout.unflatten(member.vector(lattice))
     n = arrays[block][at]
     for steps, identity in (
         (most - 2, ""),
-        (most + 2, "bias"),
+        (most + 2, "constant"),
     ):  # its own rounding, below two steps, is in either
         arrays[block][at] = n + steps
         if block == "V":
@@ -173,24 +179,24 @@ def test_what_can_not_be_checked_is_refused() -> None:
     ]
     for vector, members, error in vectors:
         with pytest.raises(error):
-            check_sums(layout, SumsLattice(), vector, members=members, bias=False)
-    check_sums(layout, SumsLattice(), np.zeros(layout.elements, np.int64), members=1, bias=False)
+            check_sums(layout, SumsLattice(), vector, members=members, constant=False)
+    check_sums(layout, SumsLattice(), np.zeros(layout.elements, np.int64), members=1, constant=False)
 
 
 def test_very_many_classes_take_no_more_memory_than_their_sums() -> None:
     # [[V, U], [Uᵀ, diag n]] alone would take 80 GB.
     member = ffc(np.eye(4), np.array([0, 7, 7, 99_999]), 100_000)
     total = member.vector(SumsLattice(31))
-    check_sums(member.layout, SumsLattice(31), total, members=1, bias=False)
+    check_sums(member.layout, SumsLattice(31), total, members=1, constant=False)
     arrays = member.layout.unflatten(total)
     arrays["V"][0, 1] = arrays["V"][1, 0] = 2**31 // 2
     with pytest.raises(SumCheckFailed, match="semidefinite"):
-        check_sums(member.layout, SumsLattice(31), member.layout.flatten(arrays), members=1, bias=False)
+        check_sums(member.layout, SumsLattice(31), member.layout.flatten(arrays), members=1, constant=False)
 
 
 @pytest.fixture
 def claim() -> tuple[Any, ...]:
-    statistics = ffc(*clouds(300, 20, 6, relu=True), 6, bias=True)
+    statistics = ffc(*clouds(300, 20, 6, relu=True), 6, constant=True)
     solution = solve_ffc(statistics)
     return statistics.V, statistics.U, solution.ridge, solution.raw_weights
 

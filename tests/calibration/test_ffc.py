@@ -31,56 +31,56 @@ def explicit(rows: Any, labels: Any, classes: int) -> tuple[Any, Any]:
     return V, U
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_statistics_are_sums_of_outer_products(*, bias: bool) -> None:
+@pytest.mark.parametrize("constant", [False, True])
+def test_statistics_are_sums_of_outer_products(*, constant: bool) -> None:
     rows, labels = clouds(200, 16, 5)
-    statistics = ffc(rows, labels, 5, bias=bias)
-    solved = np.column_stack([rows, np.ones(200)]) / np.sqrt(2) if bias else rows
+    statistics = ffc(rows, labels, 5, constant=constant)
+    solved = np.column_stack([3 * rows, np.ones(200)]) / np.sqrt(10) if constant else rows
     V, U = explicit(solved, labels, 5)
     np.testing.assert_allclose(statistics.V, V, atol=1e-12)
     np.testing.assert_allclose(statistics.U, U, atol=1e-12)
     assert statistics.counts.tolist() == np.bincount(labels, minlength=5).tolist()
     assert statistics.records == 200
     assert (statistics.V == statistics.V.T).all()
-    assert statistics.layout == ffc_layout(16, 5, bias=bias)
+    assert statistics.layout == ffc_layout(16, 5, constant=constant)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_unit_rows_are_added_as_update_adds_them(*, bias: bool) -> None:
+@pytest.mark.parametrize("constant", [False, True])
+def test_unit_rows_are_added_as_update_adds_them(*, constant: bool) -> None:
     rows, labels = clouds(60, 8, 3)
-    unit, found = rows / np.linalg.norm(rows, axis=1)[:, None], FFCStatistics(8, 3, bias=bias)
+    unit, found = rows / np.linalg.norm(rows, axis=1)[:, None], FFCStatistics(8, 3, constant=constant)
     for part in (slice(0, 25), slice(25, 60)):
         found.add(unit[part], labels[part])
-    plain = ffc(rows, labels, 3, bias=bias)
+    plain = ffc(rows, labels, 3, constant=constant)
     np.testing.assert_allclose(found.V, plain.V, atol=1e-12)
     np.testing.assert_allclose(found.U, plain.U, atol=1e-12)
     assert (found.counts == plain.counts).all()
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_vector_of_one_batch_is_that_of_its_sums(*, bias: bool) -> None:
+@pytest.mark.parametrize("constant", [False, True])
+def test_the_vector_of_one_batch_is_that_of_its_sums(*, constant: bool) -> None:
     rows, labels = clouds(40, 300, 3)
-    lattice, statistics = SumsLattice(31), ffc(rows, labels, 3, bias=bias)
+    lattice, statistics = SumsLattice(31), ffc(rows, labels, 3, constant=constant)
     by_strips = statistics.vector(lattice)
     blocks = {"V": statistics.V, "U": statistics.U, "n": statistics.counts.astype(np.float64)}
     assert (statistics.vector(lattice) == lattice.encode(statistics.layout.flatten(blocks), bound=40)).all()
     assert np.abs(by_strips - statistics.vector(lattice)).max() <= 1
     statistics.update(rows, labels)
-    twice = ffc(np.vstack([rows, rows]), np.concatenate([labels, labels]), 3, bias=bias)
+    twice = ffc(np.vstack([rows, rows]), np.concatenate([labels, labels]), 3, constant=constant)
     np.testing.assert_allclose(statistics.V, twice.V, atol=1e-12)
 
 
-@given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 40), max_size=4), bias=st.booleans())
+@given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 40), max_size=4), constant=st.booleans())
 @settings(deadline=None, max_examples=40)
-def test_batches_merges_and_sums_are_concatenation(*, seed: int, cuts: list[int], bias: bool) -> None:
+def test_batches_merges_and_sums_are_concatenation(*, seed: int, cuts: list[int], constant: bool) -> None:
     rng = np.random.default_rng(seed)
     rows, labels = rng.standard_normal((40, 5)), rng.integers(0, 3, 40)
-    whole = ffc(rows, labels, 3, normalise=True, bias=bias)
-    streamed, merged = (FFCStatistics(5, 3, normalise=True, bias=bias) for _ in range(2))
+    whole = ffc(rows, labels, 3, normalise=True, constant=constant)
+    streamed, merged = (FFCStatistics(5, 3, normalise=True, constant=constant) for _ in range(2))
     for part in zip(np.split(rows, sorted(cuts)), np.split(labels, sorted(cuts)), strict=True):
         streamed.update(*part)
-        merged.merge(ffc(*part, 3, normalise=True, bias=bias))
-    for total in (streamed, merged, FFCStatistics(5, 3, bias=bias) + whole):
+        merged.merge(ffc(*part, 3, normalise=True, constant=constant))
+    for total in (streamed, merged, FFCStatistics(5, 3, constant=constant) + whole):
         np.testing.assert_allclose(total.V, whole.V, atol=1e-12)
         np.testing.assert_allclose(total.U, whole.U, atol=1e-12)
         assert (total.counts == whole.counts).all()
@@ -182,11 +182,14 @@ def test_no_encoded_entry_exceeds_the_bound_by_float_dust() -> None:
     assert statistics.vector(SumsLattice(40)).max() == statistics.records * 2**40
 
 
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("lattice", [SumsLattice(31), SumsLattice(15)])
-def test_pooled_sums_decode_to_the_pooled_statistics(*, lattice: SumsLattice, bias: bool) -> None:
+def test_pooled_sums_decode_to_the_pooled_statistics(*, lattice: SumsLattice, constant: bool) -> None:
     rows, labels = clouds(300, 12, 4)
-    members, plain = members_of(rows, labels, 4, 6, bias=bias), ffc(rows, labels, 4, bias=bias)
+    members, plain = (
+        members_of(rows, labels, 4, 6, constant=constant),
+        ffc(rows, labels, 4, constant=constant),
+    )
     found = pooled(members, lattice)
     error = 3 / lattice.unit() + 1e-12
     assert np.abs(found.V - plain.V).max() <= error
@@ -215,7 +218,7 @@ def test_vectors_and_blocks_that_are_no_sums_are_refused() -> None:
     V, U, counts = np.eye(3), np.ones((3, 2)), np.ones(2, np.int64)
     for blocks in ((V[:2], U, counts), (V, U[:2], counts), (V, U, counts[:1]), (V, U[:, 0], counts)):
         with pytest.raises(ShapeMismatch):
-            FFCStatistics.from_blocks(*blocks, bias=False)
+            FFCStatistics.from_blocks(*blocks, constant=False)
 
 
 def test_afl_s_merge_law_is_these_sums_in_disguise() -> None:

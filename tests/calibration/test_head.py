@@ -24,7 +24,7 @@ def head_of(*columns: list[float], bias: list[float] | None = None, empty: tuple
 @pytest.fixture
 def solution() -> Solution:
     rows, labels = clouds(200, 6, 3)
-    return solve_ffc(ffc(rows, labels + 1, 5, bias=True))
+    return solve_ffc(ffc(rows, labels + 1, 5, constant=True))
 
 
 def test_classes_without_records_are_never_predicted(solution: Solution) -> None:

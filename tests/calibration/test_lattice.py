@@ -64,14 +64,13 @@ def test_bounds_and_bits() -> None:
             kind(bits)
 
 
-def reference_row(z: Any, bits: int, *, bias: bool) -> list[int]:
+def reference_row(z: Any, bits: int, constant: int) -> list[int]:
     """Compute docs/protocol.md §9 literally, one coordinate at a time."""
     exact = [float(x) * 2**bits for x in z]
     q = [round(x) for x in exact]
-    constant = [math.floor(2**bits / math.sqrt(2))] if bias else []
 
     def over() -> bool:
-        return bool(sum(x * x for x in q + constant) > 4**bits)
+        return bool(sum(x * x for x in q) + constant**2 > 4**bits)
 
     for i in sorted(range(len(q)), key=lambda i: (-abs(q[i]), i)):
         if over() and abs(q[i]) > abs(exact[i]):
@@ -79,26 +78,29 @@ def reference_row(z: Any, bits: int, *, bias: bool) -> list[int]:
     while over():
         i = max(range(len(q)), key=lambda i: (abs(q[i]), -i))
         q[i] -= 1 if q[i] > 0 else -1
-    return q + constant
+    return [*q, constant] if constant else q
 
 
 @given(
     bits=st.integers(1, 14),
     dim=st.integers(1, 60),
-    bias=st.booleans(),
+    share=st.sampled_from([0, 0.1, 0.5]),
     seed=st.integers(0, 2**32),
     relu=st.booleans(),
 )
 @settings(deadline=None, max_examples=150)
-def test_integer_rows_follow_the_rule(*, bits: int, dim: int, bias: bool, seed: int, relu: bool) -> None:
+def test_integer_rows_follow_the_rule(*, bits: int, dim: int, share: float, seed: int, relu: bool) -> None:
     rows = np.random.default_rng(seed).standard_normal((4, dim))
     rows[3] = np.sign(rows[3])  # ties everywhere
     if relu:
         rows = np.maximum(rows, 0) + 1e-9
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True) * (math.sqrt(2) if bias else 1)
-    q = FeaturesLattice(bits).encode_rows(rows, constant=bias)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True) / math.sqrt(1 - share)
+    lattice = FeaturesLattice(bits)
+    constant = {0: 0, 0.1: lattice.constant, 0.5: lattice.mean_constant}[share]
+    assert constant == math.floor(2**bits * math.sqrt(share))
+    q = lattice.encode_rows(rows, constant=constant)
     assert q.dtype == np.int64
-    assert q.tolist() == [reference_row(row, bits, bias=bias) for row in rows]
+    assert q.tolist() == [reference_row(row, bits, constant) for row in rows]
     assert (np.einsum("ij,ij->i", q, q) <= 4**bits).all()
 
 

@@ -31,10 +31,10 @@ def posteriors(rows: Any, labels: Any, means: Any, prior: Any) -> Any:
     return (joint / joint.sum(axis=0)).T
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_lda_from_sums_is_lda_on_the_records(*, bias: bool) -> None:
+@pytest.mark.parametrize("constant", [False, True])
+def test_lda_from_sums_is_lda_on_the_records(*, constant: bool) -> None:
     rows, labels = clouds(500, 12, 5, noise=2.0)
-    ours = solve_lda(ffc(rows, labels, 5, bias=bias), shrinkage=0)
+    ours = solve_lda(ffc(rows, labels, 5, constant=constant), shrinkage=0)
     theirs = LinearDiscriminantAnalysis(solver="lsqr").fit(rows, labels)
     np.testing.assert_allclose(ours.covariance, within_of(rows, labels), atol=1e-13)
     np.testing.assert_allclose(ours.means, theirs.means_, atol=1e-13)
@@ -84,7 +84,7 @@ def test_the_nearest_mean_is_the_nearest_mean() -> None:
 
 def test_real_digits_and_the_prior_of_the_test_set() -> None:
     train, test = digits()
-    statistics = ffc(*train, 10, bias=True)
+    statistics = ffc(*train, 10, constant=True)
     lda = solve_lda(statistics)
     assert hits(lda, test) > 0.9
     assert hits(nearest_class_mean(statistics), test) > 0.86

@@ -83,6 +83,6 @@ def test_statistics_of_another_map_are_refused() -> None:
         with pytest.raises(ShapeMismatch):
             statistics.leading(size)
     with pytest.raises(ConfigMismatch):
-        ffc(rows, labels, 2, bias=True).leading(2)
+        ffc(rows, labels, 2, constant=True).leading(2)
     with pytest.raises(NoRecords):
         mean_squared_distance(FFCStatistics(4, 2))

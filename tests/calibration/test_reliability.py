@@ -9,7 +9,7 @@ from veilsum.calibration import Head, Reliability, solve_ffc, solve_lda
 from veilsum.calibration.reliability import CONFIDENCE_BINS, LOSS_MAX, default_temperatures
 
 TRAIN, (TEST_ROWS, TEST_LABELS) = digits()
-STATISTICS = ffc(*TRAIN, 10, bias=True)
+STATISTICS = ffc(*TRAIN, 10, constant=True)
 HEAD = solve_ffc(STATISTICS)
 HELD_OUT, TEST = (TEST_ROWS[:300], TEST_LABELS[:300]), (TEST_ROWS[300:], TEST_LABELS[300:])
 

@@ -15,27 +15,27 @@ from veilsum.calibration.lattice import SumsLattice
 from veilsum.calibration.ridge import default_grid
 
 
-def solved_rows(rows: Any, *, bias: bool) -> Any:
-    return np.column_stack([rows, np.ones(len(rows))]) / np.sqrt(2) if bias else rows
+def solved_rows(rows: Any, *, constant: bool) -> Any:
+    return np.column_stack([3 * rows, np.ones(len(rows))]) / np.sqrt(10) if constant else rows
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 0.3, 20.0])
-@pytest.mark.parametrize("bias", [False, True])
-def test_ffc_is_ridge_regression_on_one_hot_labels(*, ridge: float, bias: bool) -> None:
+@pytest.mark.parametrize("constant", [False, True])
+def test_ffc_is_ridge_regression_on_one_hot_labels(*, ridge: float, constant: bool) -> None:
     rows, labels = clouds(500, 24, 7)
-    solution = solve_ffc(ffc(rows, labels, 7, bias=bias), ridge)
-    augmented = solved_rows(rows, bias=bias)
+    solution = solve_ffc(ffc(rows, labels, 7, constant=constant), ridge)
+    augmented = solved_rows(rows, constant=constant)
     theirs = Ridge(alpha=ridge, fit_intercept=False, solver="svd").fit(augmented, np.eye(7)[labels])
     np.testing.assert_allclose(solution.raw_weights, theirs.coef_.T, atol=1e-11)
     np.testing.assert_allclose(solution.scores(rows), theirs.predict(augmented), atol=1e-11)
-    assert (solution.bias is None) is not bias
+    assert (solution.bias is None) is not constant
     assert solution.weights.shape == (24, 7)
     assert solution.residual < 1e-13
 
 
 def test_real_digits_reach_what_scikit_learn_reaches() -> None:
     train, test = digits()
-    solution = solve_ffc(ffc(*train, 10, bias=True))
+    solution = solve_ffc(ffc(*train, 10, constant=True))
     theirs = RidgeClassifier(alpha=solution.ridge).fit(*train)
     assert hits(solution, test) >= theirs.score(*test) - 0.01
     assert hits(solution, test) > 0.88
@@ -157,7 +157,7 @@ def test_eigenvalues_below_zero_are_rounding() -> None:
     assert solution.rank == 2
     # Along an eigenvector whose eigenvalue was clipped to 0, W is U/λ, whatever V says there.
     V, U = np.diag([4.0, 2.0, -1e-3]), np.array([[1.0], [1.0], [1e-6]])
-    clipped = solve_ffc(FFCStatistics.from_blocks(V, U, np.array([6]), bias=False), 1e-6)
+    clipped = solve_ffc(FFCStatistics.from_blocks(V, U, np.array([6]), constant=False), 1e-6)
     np.testing.assert_allclose(clipped.weights[:, 0], [1 / 4, 1 / 2, 1], rtol=1e-5)
 
 
@@ -187,13 +187,13 @@ def test_any_number_is_a_ridge(ridge: Any) -> None:
     assert solution.residual < 1e-10
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_variances_are_those_of_bayesian_regression(*, bias: bool) -> None:
+@pytest.mark.parametrize("constant", [False, True])
+def test_variances_are_those_of_bayesian_regression(*, constant: bool) -> None:
     rows, labels = clouds(300, 10, 4)
     new, _ = clouds(20, 10, 4, seed=1)
-    statistics = ffc(rows, labels, 4, bias=bias)
+    statistics = ffc(rows, labels, 4, constant=constant)
     posterior = ridge_posterior(statistics, solve_ffc(statistics, 0.3))
-    X, x = solved_rows(rows, bias=bias), solved_rows(new, bias=bias)
+    X, x = solved_rows(rows, constant=constant), solved_rows(new, constant=constant)
     covariance = np.linalg.inv(X.T @ X + 0.3 * np.eye(X.shape[1]))
     hat = X @ covariance @ X.T
     rss = ((np.eye(4)[labels] - hat @ np.eye(4)[labels]) ** 2).sum(axis=0)
@@ -212,7 +212,7 @@ def test_leverage_is_largest_where_there_are_no_records() -> None:
     assert posterior.leverage(np.eye(16)[:1]) == pytest.approx(1 / 0.1)  # feature 0 is dead
     assert posterior.leverage(records[0]).max() < 1
     train, (test, _) = digits()
-    statistics = ffc(*train, 10, bias=True)
+    statistics = ffc(*train, 10, constant=True)
     posterior = ridge_posterior(statistics, solve_ffc(statistics))
     shuffled = np.random.default_rng(0).permuted(test, axis=1)
     scores = np.concatenate([posterior.leverage(test), posterior.leverage(shuffled)])
@@ -234,15 +234,15 @@ def test_what_has_no_posterior_is_refused() -> None:
         ridge_posterior(indefinite, solution)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_personal_head_is_ridge_with_own_records_repeated(*, bias: bool) -> None:
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_personal_head_is_ridge_with_own_records_repeated(*, constant: bool) -> None:
     rows, labels = clouds(300, 6, 4, noise=2.0)
-    pool, own = ffc(rows, labels, 4, bias=bias), ffc(rows[:60], labels[:60], 4, bias=bias)
+    pool, own = ffc(rows, labels, 4, constant=constant), ffc(rows[:60], labels[:60], 4, constant=constant)
     kept, answers = clouds(50, 6, 4, seed=1, noise=2.0)
     personal = personalise(pool, own, kept, answers, ridge=0.3, weights=[2, 0])
     for index, times in enumerate((1, 3)):
         repeated = np.r_[np.arange(300), np.tile(np.arange(60), times - 1)].astype(int)
-        direct = solve_ffc(ffc(rows[repeated], labels[repeated], 4, bias=bias), 0.3)
+        direct = solve_ffc(ffc(rows[repeated], labels[repeated], 4, constant=constant), 0.3)
         error = ((direct.scores(kept) - np.eye(4)[answers]) ** 2).sum(axis=1).mean()
         assert personal.errors[index] == pytest.approx(error)
         if personal.weight == 2 * index:
@@ -257,8 +257,8 @@ def test_a_member_with_few_classes_gains() -> None:
     kept, held_out, later = (
         np.flatnonzero(mine)[part] for part in (slice(150), slice(150, 250), slice(250, None))
     )
-    own = ffc(rows[kept], labels[kept], 10, bias=True)
-    pool = ffc(train[0][others], train[1][others], 10, bias=True)
+    own = ffc(rows[kept], labels[kept], 10, constant=True)
+    pool = ffc(train[0][others], train[1][others], 10, constant=True)
     pool.merge(own)
     personal = personalise(pool, own, rows[held_out], labels[held_out], ridge=0.1)
     assert personal.weight > 0
@@ -270,7 +270,7 @@ def test_what_can_not_be_made_personal_is_refused() -> None:
     rows, labels = clouds(60, 4, 3)
     pool, own = ffc(rows, labels, 4), ffc(rows[:9], labels[:9], 4)
     with pytest.raises(ConfigMismatch):
-        personalise(pool, ffc(rows, labels, 4, bias=True), rows, labels, ridge=1.0)
+        personalise(pool, ffc(rows, labels, 4, constant=True), rows, labels, ridge=1.0)
     for ridge, weights in ((0.0, [1.0]), (np.inf, [1.0]), (1.0, []), (1.0, [-1.0]), (1.0, [np.nan])):
         with pytest.raises(CalibrationError):
             personalise(pool, own, rows, labels, ridge=ridge, weights=weights)

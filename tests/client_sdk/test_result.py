@@ -356,7 +356,7 @@ def test_a_card_shows_names_as_they_are(stage: Stage, tmp_path: Path) -> None:
 
 
 def _sums(features: Any, labels: Any) -> FFCStatistics:
-    sums = FFCStatistics(3, len(CLASSES), bias=False, normalise=True)
+    sums = FFCStatistics(3, len(CLASSES), constant=False, normalise=True)
     sums.update(features, labels)
     return sums
 
@@ -372,7 +372,7 @@ def test_a_member_makes_its_own_head_of_pooled_sums(stage: Stage, tmp_path: Path
     found = result.personalise(own, held_out)
     assert found.weights.shape == (3, 2)
     assert set(result.arrays("pooled")) == {"V", "U", "counts"}
-    assert result.notes("pooled") == {"bias": False}
+    assert result.notes("pooled") == {"constant": False}
     with pytest.raises(Misuse, match="publishes no lda beside its head, but pooled, posterior"):
         result.arrays("lda")
     refused = document_file(refusal_document(CalibrationError("too few rows")))

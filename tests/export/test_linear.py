@@ -42,7 +42,7 @@ def test_classes_that_a_combination_withholds_are_never_predicted(result: Result
 
 def test_classes_without_records_are_known_from_a_solution_and_from_a_file(tmp_path: Path) -> None:
     features, labels = records(np.random.default_rng(0), 30)
-    statistics = FFCStatistics(features.shape[1], 5, bias=False)
+    statistics = FFCStatistics(features.shape[1], 5, constant=False)
     statistics.update(features, labels)
     solution = solve_ffc(statistics)
     save_file(solution.tensors, tmp_path / "head.safetensors")

@@ -37,14 +37,14 @@ def test_it_is_a_scikit_learn_estimator(estimator: Any, check: Callable[[Any], N
 
 def test_local_fits_are_ridge_on_unit_rows() -> None:
     digits, labels = load_digits(return_X_y=True)
-    ours = SecureRidgeClassifier(ridge=0.5, bias=False).fit(digits[:1200], labels[:1200])
+    ours = SecureRidgeClassifier(ridge=0.5, constant=False).fit(digits[:1200], labels[:1200])
     theirs = make_pipeline(Normalizer(), RidgeClassifier(0.5, fit_intercept=False)).fit(
         digits[:1200], labels[:1200]
     )
     # Theirs has targets of −1 and 1: an affine map of ours without a constant, so that answers rarely differ.
     assert (ours.predict(digits[1200:]) == theirs.predict(digits[1200:])).mean() > 0.97
     assert ours.result_ is None
-    searched = GridSearchCV(SecureRidgeClassifier(), {"bias": [False, True]}, cv=3).fit(digits, labels)
+    searched = GridSearchCV(SecureRidgeClassifier(), {"constant": [False, True]}, cv=3).fit(digits, labels)
     assert searched.best_score_ > 0.85
     shares = ours.set_params(temperature=0.05).predict_proba(digits[:5])
     np.testing.assert_allclose(shares.sum(axis=1), 1)

@@ -142,7 +142,7 @@ def logits(model: nn.Module, x: Tensor) -> Tensor:
 
 def solution(features: Any, classes: int = 4) -> tuple[Solution, Any]:
     labels = np.random.default_rng(1).integers(0, 3, len(features))  # no member holds the fourth
-    statistics = FFCStatistics(DIM, classes, bias=True, normalise=True)
+    statistics = FFCStatistics(DIM, classes, constant=True, normalise=True)
     statistics.update(features, labels)
     return solve_ffc(statistics), labels
 
@@ -249,7 +249,7 @@ def test_a_model_with_the_head_becomes_onnx(tmp_path: Path) -> None:
 def test_the_state_loads_into_the_model_s_first_classifier(*, bias: bool) -> None:
     """An ordinary linear layer gives the same predictions for features of length 1."""
     features = np.random.default_rng(0).normal(size=(30, DIM))
-    statistics = FFCStatistics(DIM, 10, bias=bias, normalise=True)
+    statistics = FFCStatistics(DIM, 10, constant=bias, normalise=True)
     statistics.update(features, np.arange(30) % (8 if bias else 10))  # no member holds the last two classes
     model, first = ResNetLike(), ResNetLike()
     model.fc, first.fc = nn.Linear(DIM, 10, bias=bias), nn.Linear(DIM, 10, bias=bias)

@@ -66,7 +66,10 @@ def held() -> MemberFeatures:
 
 @pytest.mark.parametrize(
     ("kind", "parameter", "values", "others"),
-    [("ffc", "ridge", [0.01, 100.0], {"bias": True}), ("ccvr", "per_class", [5, 200], {"solver": "exact"})],
+    [
+        ("ffc", "ridge", [0.01, 100.0], {"constant": True}),
+        ("ccvr", "per_class", [5, 200], {"solver": "exact"}),
+    ],
 )
 def test_a_sweep_is_the_calibration_at_each_value(
     kind: str, parameter: str, values: list[float], others: dict[str, Any]

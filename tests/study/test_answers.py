@@ -56,7 +56,7 @@ def everybody(rows: int = 60) -> Any:
 
 def test_an_exact_head_is_the_plain_solution() -> None:
     found = answered(exact(LINEAR))
-    plain = FFCStatistics(DIM, 4, bias=True, normalise=True)
+    plain = FFCStatistics(DIM, 4, constant=True, normalise=True)
     plain.update(*everybody())
     expected = solve_ffc(plain)
     assert (found.chosen_by, found.ridge, found.records) == ("gcv", expected.ridge, 720)
@@ -94,7 +94,7 @@ def test_what_the_study_publishes_follows_from_its_first_statistic(statistics: A
         V = raised @ raised.T - ridge * np.eye(len(raised))
         assert pytest.approx(found.documents["pooled"].arrays["V"], abs=1e-9) == V
     if statistics[0] is not KERNEL:
-        plain = FFCStatistics(DIM, 4, bias=statistics[0] is LINEAR, normalise=True)
+        plain = FFCStatistics(DIM, 4, constant=statistics[0] is LINEAR, normalise=True)
         plain.update(*everybody())
         expected = solve_lda(plain).weights
         assert found.heads["lda"].weights == pytest.approx(expected, abs=1e-5 * np.abs(expected).max())
@@ -231,7 +231,7 @@ def test_a_noisy_sum_publishes_what_it_can() -> None:
     assert "exact ones" in result.documents["pooled"].notes[REFUSED_NOTE]
     [(_, _, _, result, published)] = chain("sum", {"kind": "ffc", "bias": False}, after=publish)
     assert result.heads == {}
-    assert "ffc with a bias" in document_in(published.documents["lda"]).notes[REFUSED_NOTE]
+    assert "ffc with constant" in document_in(published.documents["lda"]).notes[REFUSED_NOTE]
 
 
 def test_a_noisy_ridge_can_be_given() -> None:
@@ -287,7 +287,7 @@ def test_a_head_of_one_s_own_files_is_the_plain_solution() -> None:
     features, labels = everybody()
     batches = [(features[:400], labels[:400]), (features[400:], labels[400:])]
     found = solve_alone(DIM, 4, FFC(bias=True), batches, normalise=True, publish=("lda",))
-    plain = FFCStatistics(DIM, 4, bias=True, normalise=True)
+    plain = FFCStatistics(DIM, 4, constant=True, normalise=True)
     plain.update(features, labels)
     assert found.answer.head is not None
     assert found.answer.head.weights == pytest.approx(solve_ffc(plain).weights, abs=1e-9)

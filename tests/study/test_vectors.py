@@ -35,7 +35,7 @@ def test_the_sum_of_vectors_is_the_pooled_statistics() -> None:
     features, labels = (np.concatenate(parts) for parts in zip(*members, strict=True))
     found: Any = read_pooled(spec, total, 12)
     assert list(found) == ["ffc", "random-features", "ccvr"]
-    plain = FFCStatistics(4, 3, bias=True, normalise=True)
+    plain = FFCStatistics(4, 3, constant=True, normalise=True)
     plain.update(features, labels)
     ffc = found["ffc"]
     assert isinstance(ffc, FFCStatistics)

@@ -332,8 +332,8 @@ class Party:
 
     def statistics(self, members: list[str], withheld: tuple[int, ...] = ()) -> FFCStatistics:
         """Pool members' statistics without masks, for the study's first statistic."""
-        bias = bool(getattr(self.content.question.statistics[0], "bias", False))
-        found = FFCStatistics(self.dim, self.classes, bias=bias, normalise=True)
+        constant = bool(getattr(self.content.question.statistics[0], "bias", False))
+        found = FFCStatistics(self.dim, self.classes, constant=constant, normalise=True)
         for member in members:
             features, labels = self.records(member)
             kept = ~np.isin(labels, withheld)
@@ -558,7 +558,7 @@ class Party:
         assert error <= record.error_bound
         if self.content.question.ring_bits == 48:
             assert error < 1e-6 * largest
-        assert ("bias" in tensors) == plain.bias
+        assert ("bias" in tensors) == plain.constant
 
     def heard(self) -> set[str]:
         """Return the members that know how their last attempt ended."""

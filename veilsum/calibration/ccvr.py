@@ -151,7 +151,7 @@ class CCVRStatistics:
         V = np.zeros((self.dim, self.dim))
         for label in range(self.classes):
             V += self._second_moment(label)
-        return FFCStatistics.from_blocks(V, self._sums.T, self.counts, bias=False)
+        return FFCStatistics.from_blocks(V, self._sums.T, self.counts, constant=False)
 
     def mean(self, label: int) -> Floats:
         """μ_c, (dim,), in the features' own units (eq. 3). Raises NoRecords for an empty class."""

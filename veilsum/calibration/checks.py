@@ -5,32 +5,32 @@ A sum of honest members passes, in this order (docs/protocol.md; later checks re
 1. counts: whole and not negative,
 2. range: no entry beyond what N records can reach, so nothing below can overflow,
 3. class mass: |U_jc| ≤ n_c,
-4. bias: the constant column repeats what U and the counts say,
+4. constant: the constant column repeats what U and the counts say,
 5. trace: tr V = N for features of length 1,
 6. semidefinite: [[V, U], [Uᵀ, diag n]] is a sum of outer products.
 
 No check sees a member that sends well-formed statistics of invented records.
 """
 
-import math
-
 import numpy as np
 
 from veilsum.calibration.errors import NonFinite, ShapeMismatch, SolutionCheckFailed, SumCheckFailed
 from veilsum.calibration.lattice import SumsLattice, require_int64
 from veilsum.calibration.layout import Layout
-from veilsum.calibration.rows import Floats, Integers
+from veilsum.calibration.rows import CONSTANT_ENTRY, Floats, Integers
 from veilsum.calibration.spectrum import FLOAT64_EPS, is_definite
 
 _ROW_ERROR = 256
 _RESIDUAL_MAX = 1e-10
 
 
-def check_sums(layout: Layout, lattice: SumsLattice, vector: Integers, *, members: int, bias: bool) -> None:
+def check_sums(
+    layout: Layout, lattice: SumsLattice, vector: Integers, *, members: int, constant: bool
+) -> None:
     """Check a noiseless sum of FFC statistics.
 
-    `vector` is the centred sum of `members` vectors, (elements,) int64, in the layout of `ffc_layout`; with `bias` the last column is the
-    constant.
+    `vector` is the centred sum of `members` vectors, (elements,) int64, in the layout of `ffc_layout`; with `constant` the last column is
+    the constant.
 
     Raises:
         SumCheckFailed: `identity` names the violated identity.
@@ -52,13 +52,12 @@ def check_sums(layout: Layout, lattice: SumsLattice, vector: Integers, *, member
     slack = summation_error(records, len(V)) * unit
     beyond = np.abs(U).max(axis=0) - counts * unit
     _expect_at_most("class mass", "max |U_jc| − n_c", beyond.max(), rounding + slack)
-    if bias:
-        half = math.sqrt(0.5)
-        by_class = np.abs(U[-1] - half * (unit * counts)).max()
-        by_column = np.abs(V[-1] - half * U.sum(axis=1)).max()
-        _expect_at_most("bias", "max |U[constant, c] − n_c/√2|", by_class, rounding + slack)
+    if constant:
+        by_class = np.abs(U[-1] - CONSTANT_ENTRY * (unit * counts)).max()
+        by_column = np.abs(V[-1] - CONSTANT_ENTRY * U.sum(axis=1)).max()
+        _expect_at_most("constant", "max |U[constant, c] − √.1·n_c|", by_class, rounding + slack)
         _expect_at_most(
-            "bias", "max |V[constant, j] − ΣU_j/√2|", by_column, rounding * (len(counts) + 1) + 2 * slack
+            "constant", "max |V[constant, j] − √.1·ΣU_j|", by_column, rounding * (len(counts) + 1) + 2 * slack
         )
     off = abs(sum(np.diagonal(V).tolist()) - records * unit)
     _expect_at_most("trace", "|tr V − N|", off, rounding * len(V) + slack)

@@ -42,17 +42,17 @@ class FFCStatistics:
     Args:
         dim: features per record.
         classes: C.
-        bias: fit a bias by z' = (z, 1)/√2, again of length 1. The constant is the last column.
+        constant: fit a constant by z' = (√.9·z, √.1), again of length 1. The constant is the last column.
         normalise: accept rows of any length. By default other norms than 1 are refused: they suggest features of the wrong layer.
     """
 
-    def __init__(self, dim: int, classes: int, *, bias: bool = False, normalise: bool = False) -> None:
-        self.layout = ffc_layout(dim, classes, bias=bias)
+    def __init__(self, dim: int, classes: int, *, constant: bool = False, normalise: bool = False) -> None:
+        self.layout = ffc_layout(dim, classes, constant=constant)
         self.dim, self.classes = int(dim), int(classes)
-        self.bias, self.normalise = bool(bias), normalise
+        self.constant, self.normalise = bool(constant), normalise
         self.rounding_deviation = 0.0
         """Standard deviation of an element's error from a sums lattice; 0 unless made by `from_sums`."""
-        rows = self.dim + self.bias
+        rows = self.dim + self.constant
         self._batch: Floats = np.empty((0, rows))
         """The rows of the first batch until `_whole` is made: most members have one, and their vector takes no (l, l) memory."""
         self._whole: Floats | None = None
@@ -114,7 +114,7 @@ class FFCStatistics:
 
     def add(self, rows: Floats, labels: Integers) -> None:
         """Add (n, dim) float64 rows of length 1, to the last digits, and their class indices; nothing is checked or copied."""
-        rows = with_constant(rows) if self.bias else rows
+        rows = with_constant(rows) if self.constant else rows
         if self._whole is None and not len(self._batch):
             self._batch = rows
         else:
@@ -128,7 +128,7 @@ class FFCStatistics:
             self._counts[label] += size
 
     def merge(self, other: Self) -> None:
-        """Add the records of `other`. Raises ConfigMismatch for another dim, number of classes or bias."""
+        """Add the records of `other`. Raises ConfigMismatch for another dim, number of classes or another constant."""
         self.check_settings(other)
         np.add(self._square_sums, other._square_sums, out=self._square_sums)
         self._U += other._U
@@ -141,8 +141,8 @@ class FFCStatistics:
         return total
 
     def check_settings(self, other: Self) -> None:
-        """Raise ConfigMismatch unless `other` has the same dim, classes and bias."""
-        for setting in ("dim", "classes", "bias"):
+        """Raise ConfigMismatch unless `other` has the same dim, classes and constant."""
+        for setting in ("dim", "classes", "constant"):
             ours, theirs = getattr(self, setting), getattr(other, setting)
             if ours != theirs:
                 raise ConfigMismatch(
@@ -168,7 +168,7 @@ class FFCStatistics:
 
     def _row_strips(self) -> Iterator[Floats]:
         """V's rows from the diagonal of the first of them on, a few at a time; of a single batch each strip is made as it is asked for."""
-        for start in range(0, self.dim + self.bias, _STRIP_ROWS):
+        for start in range(0, self.dim + self.constant, _STRIP_ROWS):
             rows = slice(start, start + _STRIP_ROWS)
             if self._whole is None:
                 yield self._batch[:, rows].T @ self._batch[:, start:]
@@ -183,7 +183,7 @@ class FFCStatistics:
         """
         if not 1 <= size <= self.dim:
             raise ShapeMismatch(f"{size} features of {self.dim}: pass 1 to {self.dim}")
-        if self.bias:
+        if self.constant:
             raise ConfigMismatch("leading features need sums without a constant column")
         part = FFCStatistics(size, self.classes)
         scale = self.dim / size
@@ -207,7 +207,7 @@ class FFCStatistics:
             WrongDtype: not int64.
             SumCheckFailed: a count that is a fraction or negative.
         """
-        pooled = FFCStatistics(self.dim, self.classes, bias=self.bias)
+        pooled = FFCStatistics(self.dim, self.classes, constant=self.constant)
         blocks = self.layout.unflatten(vector)
         pooled._counts = counts_of(blocks["n"], lattice)
         pooled._whole = lattice.decode(blocks["V"], in_place=True)
@@ -217,28 +217,28 @@ class FFCStatistics:
         return pooled
 
     @classmethod
-    def from_blocks(cls, V: Floats, U: Floats, counts: Integers, *, bias: bool) -> Self:
+    def from_blocks(cls, V: Floats, U: Floats, counts: Integers, *, constant: bool) -> Self:
         """Pooled statistics from the blocks that a round publishes to its members.
 
         Args:
-            V: (l, l) float64, l = dim + bias. It is made symmetric to the last digit.
+            V: (l, l) float64, l = dim + constant. It is made symmetric to the last digit.
             U: (l, C) float64.
             counts: (C,) int64.
-            bias: whether the last column is the constant.
+            constant: whether the last column is the constant.
         """
-        rows = len(V) - bool(bias)
+        rows = len(V) - bool(constant)
         square = V.ndim == U.ndim == 2 and V.shape == (len(U), len(U))
         if not square or counts.shape != U.shape[1:] or rows < 1:
             raise ShapeMismatch(
                 f"V, U and counts have shapes {V.shape}, {U.shape}, {counts.shape}: pass (l, l), (l, C), (C,)"
             )
-        pooled = cls(rows, len(counts), bias=bias)
+        pooled = cls(rows, len(counts), constant=constant)
         pooled._whole = np.asarray((V + V.T) / 2, np.float64)
         pooled._U[...], pooled._counts[...] = U, counts
         return pooled
 
     def __repr__(self) -> str:
-        return f"<FFCStatistics {self.records} records, dim {self.dim}, classes {self.classes}, bias {self.bias}>"
+        return f"<FFCStatistics {self.records} records, dim {self.dim}, classes {self.classes}, constant {self.constant}>"
 
 
 _Kept = TypeVar("_Kept", bound=NDArray[Any])

@@ -118,9 +118,14 @@ class FeaturesLattice(Lattice):
     bits_max: ClassVar[int] = 20
 
     @property
-    def constant(self) -> int:
-        """q₀ = ⌊2^f/√2⌋, the constant column of a fit with a bias."""
+    def mean_constant(self) -> int:
+        """⌊2^f/√2⌋, the last number of a mean's rows. It counts them."""
         return math.isqrt(4**self.bits // 2)
+
+    @property
+    def constant(self) -> int:
+        """⌊2^f·√.1⌋, the last number of rows that are summed with a constant."""
+        return math.isqrt(4**self.bits // 10)
 
     @property
     def exact_rows(self) -> int:
@@ -135,18 +140,18 @@ class FeaturesLattice(Lattice):
         """N_max·4^f + T, the largest magnitude of a sum with noise up to T."""
         return records_max * self.unit(2) + noise_tail
 
-    def encode_rows(self, rows: Floats, *, constant: bool = False) -> Integers:
+    def encode_rows(self, rows: Floats, *, constant: int = 0) -> Integers:
         """Integer rows q = rint(2^f·x), shortened until ‖q‖² ≤ 4^f, of (n, l) rows x no longer than 1.
 
-        With `constant`, rows are no longer than 1/√2, and q₀ is appended: (n, l + 1).
+        With a `constant` q₀ above 0, they are shortened until ‖q‖² ≤ 4^f − q₀², and q₀ is appended: (n, l + 1).
         """
-        room = self.unit(2) - (self.constant**2 if constant else 0)
+        room = self.unit(2) - constant**2
         scaled = rows * self.unit(1)
         whole: Floats = np.rint(scaled)
         over = np.flatnonzero(np.einsum("ij,ij->i", whole, whole) > room)
         whole[over] = _shrink_to_norm(whole[over], scaled[over], room)
         if constant:
-            whole = np.column_stack([whole, np.full(len(whole), float(self.constant))])
+            whole = np.column_stack([whole, np.full(len(whole), float(constant))])
         return whole.astype(np.int64)
 
 

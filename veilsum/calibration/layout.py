@@ -113,10 +113,10 @@ class Layout:
         return {block.name: block.unpack(vector[self.slices[block.name]]) for block in self.blocks}
 
 
-def ffc_layout(dim: int, classes: int, *, bias: bool = False) -> Layout:
-    """FFC's layout: V (l, l) symmetric, U (l, C), n (C,), with l = dim + bias."""
+def ffc_layout(dim: int, classes: int, *, constant: bool = False) -> Layout:
+    """FFC's layout: V (l, l) symmetric, U (l, C), n (C,), with l = dim + constant."""
     _check_sizes(dim, classes)
-    rows = dim + bool(bias)
+    rows = dim + bool(constant)
     return Layout((SymmetricBlock("V", rows), DenseBlock("U", (rows, classes)), DenseBlock("n", (classes,))))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from veilsum.calibration.errors import CalibrationError, NoRecords, SingularSystem
 from veilsum.calibration.ffc import FFCStatistics
 from veilsum.calibration.head import Head
-from veilsum.calibration.rows import Floats
+from veilsum.calibration.rows import FEATURES_FACTOR, Floats
 from veilsum.calibration.spectrum import Spectrum
 
 
@@ -54,7 +54,7 @@ def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> L
     covariance = (1 - gamma) * within
     covariance[np.diag_indices(len(V))] += gamma * np.trace(within) / len(V)
 
-    scale = np.sqrt(0.5) if statistics.bias else 1.0
+    scale = FEATURES_FACTOR if statistics.constant else 1.0
     spectrum = Spectrum.decompose(covariance, statistics.rounding_deviation / (scale**2 * freedom))
     try:
         spectrum.check_invertible(0.0)
@@ -100,6 +100,6 @@ def nearest_class_mean(statistics: FFCStatistics) -> Head:
 def _unit_moments(statistics: FFCStatistics) -> tuple[Floats, Floats, Floats]:
     """V (dim, dim), U (dim, C) and counts of unit features, without a constant column."""
     V, U = statistics.V, statistics.U
-    if statistics.bias:
-        V, U = 2 * V[:-1, :-1], np.sqrt(2) * U[:-1]
+    if statistics.constant:
+        V, U = V[:-1, :-1] / FEATURES_FACTOR**2, U[:-1] / FEATURES_FACTOR
     return V, U, statistics.counts.astype(np.float64)

@@ -129,7 +129,7 @@ def mean_squared_distance(statistics: FFCStatistics) -> float:
         raise NoRecords("the statistics hold no records: sum a first round to find a bandwidth")
     total = statistics.U.sum(axis=1) / statistics.records
     square = float(total @ total)
-    if statistics.bias:
+    if statistics.constant:
         square = 2 * (square - float(total[-1]) ** 2)
     return 2 * max(0.0, 1 - square)
 

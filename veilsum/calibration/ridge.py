@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from veilsum.calibration.errors import CalibrationError, ConfigMismatch, NoRecords, SingularSystem
 from veilsum.calibration.ffc import FFCStatistics
 from veilsum.calibration.head import Head
-from veilsum.calibration.rows import SQRT_HALF, Array, Floats, as_labels, with_constant
+from veilsum.calibration.rows import CONSTANT_ENTRY, Array, Floats, as_labels, split_constant, with_constant
 from veilsum.calibration.spectrum import Spectrum
 
 OWN_WEIGHTS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -33,7 +33,7 @@ class Solution(Head):
     """The head that solves (V + λI)W = U, with diagnostics. The column of a class without records is 0.
 
     Attributes:
-        raw_weights: (l, C), W in the space that was solved, l = dim + 1 with a bias.
+        raw_weights: (l, C), W in the space that was solved, l = dim + 1 with a constant.
         ridge: λ.
         grid: (G,) the ridges compared, ascending.
         gcv: (G,) generalised cross-validation error at each; infinite where undefined.
@@ -153,7 +153,7 @@ def _gcv_curves(spectrum: Spectrum, p: Floats, grid: Floats, records: int) -> tu
 
 def _export_weights(W: Floats, statistics: FFCStatistics) -> tuple[Floats, Floats | None]:
     """Weights and bias for features of length 1, from W in the space that was solved."""
-    return (W[:-1] * SQRT_HALF, W[-1] * SQRT_HALF) if statistics.bias else (W, None)
+    return split_constant(W) if statistics.constant else (W, None)
 
 
 def _empty_classes(*statistics: FFCStatistics) -> tuple[int, ...]:
@@ -221,7 +221,7 @@ def ridge_posterior(statistics: FFCStatistics, solution: Solution) -> RidgePoste
         raise SingularSystem(
             f"V + {solution.ridge:g}·I is not positive definite: take a larger ridge"
         ) from error
-    constant = SQRT_HALF if statistics.bias else None
+    constant = CONSTANT_ENTRY if statistics.constant else None
     return RidgePosterior(solution, whitening, np.maximum(rss, 0) / freedom, constant)
 
 
@@ -277,7 +277,7 @@ def personalise(
     held_out = as_labels(labels, len(rows), pooled.classes)
     if not pooled.records or not len(rows):
         raise NoRecords("a personal head needs pooled sums, and a held-out record to choose its weight")
-    solved = with_constant(rows) if pooled.bias else rows
+    solved = with_constant(rows) if pooled.constant else rows
     wanted = np.eye(pooled.classes)[held_out]
     solutions = [_solve_ridge(pooled.V + beta * own.V, pooled.U + beta * own.U, ridge) for beta in betas]
     errors = np.array([((wanted - solved @ W) ** 2).sum(axis=1).mean() for W in solutions])

@@ -28,6 +28,8 @@ UNIT_TOLERANCE = {2: 2e-3, 4: 1e-5, 8: 1e-5}
 ROW_BLOCK_ELEMENTS = 2**21
 """Numbers in a block of rows, 16 MiB of float64: large enough for BLAS, small enough to bound memory."""
 SQRT_HALF = math.sqrt(0.5)
+FEATURES_FACTOR, CONSTANT_ENTRY = math.sqrt(0.9), math.sqrt(0.1)
+"""With a constant, a row is (√.9·z, √.1): the constant has a tenth of the squared length."""
 _ROWS_SHOWN_MAX = 5
 
 
@@ -174,8 +176,13 @@ def unit_directions(features: NDArray[Any], centre: Floats | None = None, *, tot
 
 
 def with_constant(rows: Floats) -> Floats:
-    """Z' = (z, 1)/√2, the rows of a fit with a bias, (n, l + 1), again of length 1."""
-    return np.column_stack([rows * SQRT_HALF, np.full(len(rows), SQRT_HALF)])
+    """Z' = (√.9·z, √.1), the rows of a fit with a constant, (n, l + 1), again of length 1."""
+    return np.column_stack([rows * FEATURES_FACTOR, np.full(len(rows), CONSTANT_ENTRY)])
+
+
+def split_constant(weights: Floats) -> tuple[Floats, Floats]:
+    """Split the (l + 1, C) weights of rows with a constant into weights (l, C) and bias (C,) for features of length 1."""
+    return weights[:-1] * FEATURES_FACTOR, weights[-1] * CONSTANT_ENTRY
 
 
 def finite_rows(features: NDArray[Any], *, first: int = 0) -> Floats:

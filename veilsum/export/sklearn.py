@@ -37,7 +37,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         classes: all labels in the order of the study's classes. Needed with a member, which may hold only some of them.
             None takes those in y, sorted.
         ridge: λ; None chooses it by generalised cross-validation. A study fixes it.
-        bias: whether to fit a constant. A study fixes it.
+        constant: whether to fit a constant. A study fixes it.
         temperature: T of `predict_proba`, above 0. Scores of ridge regression are not log-odds: choose T on a hold-out set. None takes
             the head's own; without one T is 1, and a UserWarning says that these are no probabilities.
 
@@ -65,14 +65,14 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         *,
         classes: Any = None,
         ridge: float | None = None,
-        bias: bool = True,
+        constant: bool = True,
         temperature: float | None = None,
     ) -> None:
         self.member = member
         self.period = period
         self.classes = classes
         self.ridge = ridge
-        self.bias = bias
+        self.constant = constant
         self.temperature = temperature
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -110,7 +110,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             )  # a run that was answered before looks at no records
             head = linear_head(result)
         else:
-            statistics = FFCStatistics(features.shape[1], len(given), bias=self.bias, normalise=True)
+            statistics = FFCStatistics(features.shape[1], len(given), constant=self.constant, normalise=True)
             statistics.update(features, labels)
             head = linear_head(solve_ffc(statistics, self.ridge))
         validate_data(self, X, y, skip_check_array=True)  # keeps the number of features, and their names

@@ -35,7 +35,7 @@ from veilsum.calibration.privacy.noisy_sums import (
 from veilsum.calibration.random_features import choose_random_features
 from veilsum.calibration.ridge import Rounding
 from veilsum.calibration.rows import (
-    SQRT_HALF,
+    CONSTANT_ENTRY,
     Array,
     Floats,
     Integers,
@@ -147,7 +147,7 @@ def _read_exact(spec: RoundSpec, total: Integers, members: int) -> Exact:
             statistics.check(lattice, members)
             found[kind] = statistics
             continue
-        check_sums(statistics.layout, lattice, part, members=members, bias=statistics.bias)
+        check_sums(statistics.layout, lattice, part, members=members, constant=statistics.constant)
         found[kind] = statistics.from_sums(lattice, part.copy(), members=members)
     return found
 
@@ -242,7 +242,7 @@ def _publish_exact(
 
 def _pooled_document(sums: FFCStatistics) -> Document:
     arrays = {"V": np.array(sums.V), "U": np.ascontiguousarray(sums.U), "counts": np.array(sums.counts)}
-    return Document(arrays, {"bias": sums.bias})
+    return Document(arrays, {"constant": sums.constant})
 
 
 def _posterior_document(sums: FFCStatistics, solution: Solution) -> Document:
@@ -262,7 +262,7 @@ def _read_noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, 
     (statistic,) = spec.question.statistics
     deviation = partial(mechanism.deviation, survivors=members)
     if spec.step == MEAN_STEP:
-        return {"mean": NoisyMean(lattice.decode(blocks["z"], 1), lattice.constant / lattice.unit(1))}
+        return {"mean": NoisyMean(lattice.decode(blocks["z"], 1), lattice.mean_constant / lattice.unit(1))}
     if spec.step != SUM_STEP:
         return {"gradient": NoisyGradient(lattice.decode(blocks["G"], 2), deviation("G"))}
     if isinstance(statistic, CCVR):
@@ -270,9 +270,8 @@ def _read_noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, 
         counts, sums = lattice.decode(blocks["N"], 2), lattice.decode(blocks["S"], 1)
         return {"ccvr": NoisyGaussians(counts, sums, np.array(moments), deviation("N"), deviation("M.0"))}
     V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
-    bias = _has_constant(spec)
     ridge = None if after.ridge == "gcv" else after.ridge
-    return {statistic.kind: NoisySums(V, U, deviation("V"), deviation("U"), bias, ridge)}
+    return {statistic.kind: NoisySums(V, U, deviation("V"), deviation("U"), _has_constant(spec), ridge)}
 
 
 def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
@@ -291,7 +290,7 @@ def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
     steps = spec.question.gradients
     before = Descent(material["whitening"], material["weights"], float(material["rate"][0]))
     descent = before.take_step(found, steps.index(spec.step) + 1, len(steps))
-    head = _as_rows_are(spec, descent.make_head(bias=_has_constant(spec)), material)
+    head = _as_rows_are(spec, descent.make_head(constant=_has_constant(spec)), material)
     return Answer(0, head, chosen_by="gradient", material=_next_material(spec, descent, material))
 
 
@@ -326,7 +325,7 @@ def _noisy_published(
                     heads[name] = replace(found.nearest_mean(), centre=centre)
                 case "posterior":
                     whitening, variances = found.posterior
-                    constant = {"constant": SQRT_HALF} if found.bias else {}
+                    constant = {"constant": CONSTANT_ENTRY} if found.constant else {}
                     documents[name] = Document({"whitening": whitening, "variances": variances}, constant)
                 case "pooled":
                     documents[name] = refusal_document(_NO_POOLED_SUMS)

@@ -15,7 +15,7 @@ from veilsum.calibration import CalibrationError, FFCStatistics, Head
 from veilsum.calibration.answer import Answer, Document
 from veilsum.calibration.checks import check_solution
 from veilsum.calibration.head_file import Calibrated, form_of, notes_in
-from veilsum.calibration.rows import SQRT_HALF, Floats, Integers
+from veilsum.calibration.rows import CONSTANT_ENTRY, FEATURES_FACTOR, Floats, Integers
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.record import mismatch_fault
@@ -160,8 +160,8 @@ def _check_solves(sums: FFCStatistics, found: Files, rows: int, ridge: float | N
         raise mismatch_fault("the record names no λ, or no head, and the study's head has one")
     head = calibrated_in(found.head).head
     weights = head.weights
-    if head.bias is not None:  # the summed rows are (x, 1)/√2
-        weights = np.vstack([head.weights / SQRT_HALF, head.bias / SQRT_HALF])
+    if head.bias is not None:  # the summed rows are (√.9·x, √.1)
+        weights = np.vstack([head.weights / FEATURES_FACTOR, head.bias / CONSTANT_ENTRY])
     with _mismatch_where_refused():
         check_solution(sums.V, sums.U, ridge, weights, np.random.default_rng())
 

@@ -98,7 +98,7 @@ def make_accumulator(
     """Return an empty accumulator, and the map applied to unit rows first."""
     match block:
         case FFC():
-            return FFCStatistics(dim, classes, bias=block.bias), _same_rows
+            return FFCStatistics(dim, classes, constant=block.bias), _same_rows
         case content.RandomFeaturesFFC():
             phi = RandomFeatures(dim, block.size, block.bandwidth, seed)
             return FFCStatistics(block.size, classes), phi.of_units

@@ -13,6 +13,7 @@ from veilsum.calibration.lattice import FeaturesLattice
 from veilsum.calibration.privacy.integer_sums import GradientSums
 from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums, whiten_rows
 from veilsum.calibration.privacy.release import gradient_release
+from veilsum.calibration.rows import with_constant
 
 RNG = np.random.default_rng(0)
 STEPS = 30
@@ -53,20 +54,20 @@ def test_a_long_residual_is_cut() -> None:
     assert found == pytest.approx(math.sqrt(0.5) * np.array([[1.0, -1.0]]), abs=1e-3)
 
 
-def noisy(rows: Any, labels: Any, deviation: float, *, bias: bool) -> NoisySums:
+def noisy(rows: Any, labels: Any, deviation: float, *, constant: bool) -> NoisySums:
     return NoisySums(
-        rows.T @ rows, rows.T @ np.eye(labels.max() + 1)[labels], deviation, deviation, bias, None
+        rows.T @ rows, rows.T @ np.eye(labels.max() + 1)[labels], deviation, deviation, constant, None
     )
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_without_noise_it_beats_the_head_that_it_starts_from(*, bias: bool) -> None:
+@pytest.mark.parametrize("constant", [False, True])
+def test_without_noise_it_beats_the_head_that_it_starts_from(*, constant: bool) -> None:
     digits = load_digits()
     rows, labels = unit(digits.data - digits.data[:900].mean(axis=0)), digits.target
-    full = np.column_stack([rows, np.ones(len(rows))]) * math.sqrt(0.5) if bias else rows
-    sums = noisy(full[:900], labels[:900], 1e-3, bias=bias)
+    full = with_constant(rows) if constant else rows
+    sums = noisy(full[:900], labels[:900], 1e-3, constant=constant)
     descent = Descent.from_sums(sums)
-    start = descent.make_head(bias=bias)
+    start = descent.make_head(constant=constant)
     assert start.weights == pytest.approx(sums.solution.weights * math.log(81))
     white = whiten_rows(full, descent.whitening)
     losses = []
@@ -76,7 +77,7 @@ def test_without_noise_it_beats_the_head_that_it_starts_from(*, bias: bool) -> N
         gradient = NoisyGradient(summed(white[:900], labels[:900], descent.weights), 1e-3)
         descent = descent.take_step(gradient, step, STEPS)
     assert losses[-1] < losses[0] / 2
-    head = descent.make_head(bias=bias)
+    head = descent.make_head(constant=constant)
     before, after = ((each.predict(rows[900:]) == labels[900:]).mean() for each in (start, head))
     assert after > before
     # A row's scores are those of the whitened row, times its length.
@@ -85,7 +86,7 @@ def test_without_noise_it_beats_the_head_that_it_starts_from(*, bias: bool) -> N
 
 def test_rows_keep_their_mean_square_length() -> None:
     rows = unit(RNG.normal(size=(500, 8)) * np.arange(1, 9))
-    descent = Descent.from_sums(noisy(rows, RNG.integers(0, 3, 500), 1e-6, bias=False))
+    descent = Descent.from_sums(noisy(rows, RNG.integers(0, 3, 500), 1e-6, constant=False))
     assert ((rows @ descent.whitening) ** 2).sum(axis=1).mean() == pytest.approx(1)
     values = np.linalg.eigvalsh((rows @ descent.whitening).T @ (rows @ descent.whitening))
     assert values.max() / values.min() == pytest.approx(
@@ -121,4 +122,4 @@ def test_a_whitened_row_follows_from_that_row_alone() -> None:
         np.testing.assert_array_equal(whiten_rows(rows[each : each + 1], whitening)[0], whole[each])
     assert whole[7].tolist() == [1.0, *[0.0] * 39]
     assert whole[0] == pytest.approx(unit((whitening @ rows[0])[None])[0], abs=1e-5)
-    assert isinstance(Descent(np.eye(2), np.ones((2, 2)), 1.0).make_head(bias=False), Head)
+    assert isinstance(Descent(np.eye(2), np.ones((2, 2)), 1.0).make_head(constant=False), Head)

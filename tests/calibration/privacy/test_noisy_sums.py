@@ -49,11 +49,11 @@ def noisy(
     return release.layout.unflatten(sums.flat), mechanism
 
 
-def moments(*, bias: bool, mu: float = QUIET, seed: int = 0, records: Any = (ROWS, LABELS)) -> NoisySums:
-    release = ffc_release(records[0].shape[1] + bias, int(records[1].max()) + 1)
-    blocks, mechanism = noisy(IntegerMoments(release, constant=bias), release, mu, seed, records)
+def moments(*, constant: bool, mu: float = QUIET, seed: int = 0, records: Any = (ROWS, LABELS)) -> NoisySums:
+    release = ffc_release(records[0].shape[1] + constant, int(records[1].max()) + 1)
+    blocks, mechanism = noisy(IntegerMoments(release, constant=constant), release, mu, seed, records)
     V, U = LATTICE.decode(blocks["V"], 2), LATTICE.decode(blocks["U"], 1)
-    return NoisySums(V, U, mechanism.deviation("V", 1), mechanism.deviation("U", 1), bias, None)
+    return NoisySums(V, U, mechanism.deviation("V", 1), mechanism.deviation("U", 1), constant, None)
 
 
 def gaussians(mu: float = QUIET, seed: int = 0) -> NoisyGaussians:
@@ -98,12 +98,14 @@ def test_shrinkage_on_a_spectrum_with_a_known_answer() -> None:
 def test_shrinkage_solves_noisy_digits_where_plain_ridge_does_not() -> None:
     train, test = digits()
     for epsilon, least in ((1.0, 0.75), (4.0, 0.84)):
-        found = [moments(bias=False, mu=gdp_mu(epsilon, 1e-5), seed=seed, records=train) for seed in range(3)]
+        found = [
+            moments(constant=False, mu=gdp_mu(epsilon, 1e-5), seed=seed, records=train) for seed in range(3)
+        ]
         assert np.mean([hits(each.solution, test) for each in found]) > least
         if epsilon == 1:
             plain = [np.linalg.solve(each.V + np.eye(64) * np.trace(each.V) / 64, each.U) for each in found]
             assert np.mean([hits(Head(W, None, ()), test) for W in plain]) < 0.3
-    biased = moments(bias=True, mu=gdp_mu(200.0, 1e-5), records=train)
+    biased = moments(constant=True, mu=gdp_mu(200.0, 1e-5), records=train)
     assert biased.solution.bias is not None
     assert hits(biased.solution, test) > 0.85
     assert biased.records == pytest.approx(1200, rel=0.01)
@@ -124,7 +126,7 @@ def test_what_can_not_be_solved_is_refused() -> None:
 def test_a_noisy_mean_is_the_mean() -> None:
     release = mean_release(DIM)
     blocks, _ = noisy(IntegerMean(release), release, QUIET, 0)
-    found = NoisyMean(LATTICE.decode(blocks["z"], 1), LATTICE.constant / 4096)
+    found = NoisyMean(LATTICE.decode(blocks["z"], 1), LATTICE.mean_constant / 4096)
     assert found.records == N
     np.testing.assert_allclose(found.mean, ROWS.mean(axis=0), atol=1e-3)
     assert np.linalg.norm(NoisyMean(np.array([3.0, 4, 1]), 0.5**0.5).mean) == pytest.approx(1)
@@ -132,13 +134,13 @@ def test_a_noisy_mean_is_the_mean() -> None:
 
 
 def test_class_counts_need_a_constant() -> None:
-    np.testing.assert_allclose(moments(bias=True).counts, np.bincount(LABELS), atol=0.3)
+    np.testing.assert_allclose(moments(constant=True).counts, np.bincount(LABELS), atol=0.3)
     with pytest.raises(CalibrationError):
-        _ = moments(bias=False).counts
+        _ = moments(constant=False).counts
 
 
 def test_lda_means_and_posterior_are_those_of_exact_sums() -> None:
-    found, exact = moments(bias=True), ffc(ROWS, LABELS, CLASSES, bias=True)
+    found, exact = moments(constant=True), ffc(ROWS, LABELS, CLASSES, constant=True)
     means, own = nearest_class_mean(exact), found.nearest_mean()
     np.testing.assert_allclose(own.weights, means.weights, atol=5e-3)
     assert means.bias is not None
@@ -151,10 +153,10 @@ def test_lda_means_and_posterior_are_those_of_exact_sums() -> None:
     expected = posterior.whitening.T @ posterior.whitening
     np.testing.assert_allclose(whitening.T @ whitening, expected, rtol=0.2, atol=0.02)
     np.testing.assert_allclose(variances, posterior.variances, rtol=0.05)
-    loud = [moments(bias=True, mu=0.5, seed=seed).nearest_mean().bias for seed in range(30)]
+    loud = [moments(constant=True, mu=0.5, seed=seed).nearest_mean().bias for seed in range(30)]
     squares = [-2 * bias[0] for bias in loud if bias is not None]
     assert np.mean(squares) == pytest.approx(-2 * float(means.bias[0]), abs=4 * np.std(squares) / 30**0.5)
-    drowned = moments(bias=True, mu=0.03)
+    drowned = moments(constant=True, mu=0.03)
     arrays = [
         *drowned.solve_lda().tensors.values(),
         *drowned.nearest_mean().tensors.values(),

@@ -43,7 +43,7 @@ def test_its_figures_are_those_of_the_mechanism() -> None:
     assert made.ratio == pytest.approx(60_000 * gdp_mu(1, 1e-5) / math.sqrt(12 / 5) / 2560)
     assert made.sums.elements == 256 * 257 // 2 + 2560
     assert 60_000 * 4**12 + made.sums.mechanism.noise_tail < 2 ** (NOISY_BITS - 1)
-    several = planned(10_000, 64, 100, bias=True, rows_per_unit=3)
+    several = planned(10_000, 64, 100, constant=True, rows_per_unit=3)
     assert (several.sums.mechanism.sensitivity, several.dim) == (3 * math.sqrt(5), 65)
     assert planned(10_000, 64, 100).mean_error is None
 

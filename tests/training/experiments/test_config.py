@@ -61,7 +61,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"deal": {"name": "dirichlet"}}, "dirichlet needs the option 'members'"),
     ({"model": {"architecture": "x"}}, "model.architecture: there is no 'x'"),
     ({"calibrate": {"x": {}}}, "calibrate: there is no 'x'"),
-    ({"calibrate": {"ffc": {"lam": 1}}}, "ffc has no option 'lam'; its options are ridge, bias"),
+    ({"calibrate": {"ffc": {"lam": 1}}}, "ffc has no option 'lam'; its options are ridge, constant"),
     ({"personal": {"methods": {"x": {}}}}, "personal.methods: there is no 'x'"),
     ({"personal": {"methods": {"sgd": {"lam": 1}}}}, "sgd has no option 'lam'; its options are epochs, lr"),
     ({"calibrate": {"ccvr": {"transform": "tuckey"}}}, "ccvr's transform: Input should be 'tukey' or 'none'"),

@@ -11,27 +11,29 @@ import numpy as np
 from veilsum.calibration.head import log_softmax
 from veilsum.calibration.lattice import FeaturesLattice, exact_products
 from veilsum.calibration.privacy.release import Release
-from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, row_blocks, row_sums
+from veilsum.calibration.rows import FEATURES_FACTOR, SQRT_HALF, Floats, Integers, row_blocks, row_sums
 
 RESIDUAL_CLIP = 0.25
 """Residuals are clipped to this length, then divided by it."""
 
 
 class IntegerSums(ABC):
-    """An accumulator of one flat integer array, `flat`, in the blocks of a release. With `constant`, rows become (x, 1)/√2."""
+    """An accumulator of one flat integer array, `flat`, in the blocks of a release.
+
+    Rows are multiplied by `factor`, and with a `constant` above 0 their integer rows end in it.
+    """
 
     lattice = FeaturesLattice()
 
-    def __init__(self, release: Release, *, constant: bool = False) -> None:
-        self.layout, self.constant = release.layout, constant
+    def __init__(self, release: Release, *, factor: float = 1.0, constant: int = 0) -> None:
+        self.layout, self.factor, self.constant = release.layout, factor, constant
         self.flat = np.zeros(self.layout.elements, np.int64)
 
     def update(self, rows: Floats, labels: Integers) -> None:
         """Add (n, l) float64 rows of length at most 1, with their (n,) classes."""
         widest = max(max(block.shape) for block in self.layout.blocks)
         for block in row_blocks(len(rows), widest, self.lattice.exact_rows):
-            scaled = rows[block] * SQRT_HALF if self.constant else rows[block]
-            whole = self.lattice.encode_rows(scaled, constant=self.constant)
+            whole = self.lattice.encode_rows(rows[block] * self.factor, constant=self.constant)
             self._add_block(rows[block], whole, labels[block])
 
     @abstractmethod
@@ -49,10 +51,10 @@ class IntegerSums(ABC):
 
 
 class IntegerMean(IntegerSums):
-    """z = Σ q, over rows that end in the constant."""
+    """z = Σ q, over rows (x, 1)/√2."""
 
     def __init__(self, release: Release) -> None:
-        super().__init__(release, constant=True)
+        super().__init__(release, factor=SQRT_HALF, constant=self.lattice.mean_constant)
 
     def _add_block(self, rows: Floats, whole: Integers, labels: Integers) -> None:
         del rows, labels
@@ -60,7 +62,13 @@ class IntegerMean(IntegerSums):
 
 
 class IntegerMoments(IntegerSums):
-    """V = Σ qqᵀ and U = Σ q·one_hot(y)ᵀ."""
+    """V = Σ qqᵀ and U = Σ q·one_hot(y)ᵀ. With `constant`, rows become (√.9·x, √.1)."""
+
+    def __init__(self, release: Release, *, constant: bool = False) -> None:
+        if constant:
+            super().__init__(release, factor=FEATURES_FACTOR, constant=self.lattice.constant)
+        else:
+            super().__init__(release)
 
     def _add_block(self, rows: Floats, whole: Integers, labels: Integers) -> None:
         del rows

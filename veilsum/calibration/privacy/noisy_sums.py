@@ -15,7 +15,15 @@ import numpy as np
 from veilsum.calibration.errors import CalibrationError, NonFinite, NoRecords, ShapeMismatch
 from veilsum.calibration.head import Head
 from veilsum.calibration.lattice import exact_products
-from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, unit_rows
+from veilsum.calibration.rows import (
+    CONSTANT_ENTRY,
+    FEATURES_FACTOR,
+    SQRT_HALF,
+    Floats,
+    Integers,
+    split_constant,
+    unit_rows,
+)
 from veilsum.calibration.spectrum import FLOAT64_EPS, eigh
 
 _SEEN_DEVIATIONS = 2.0
@@ -76,7 +84,7 @@ def shrink_spectrum(matrix: Floats, deviation: float) -> Shrunk:
 
 
 def solve_noisy(
-    V: Floats, U: Floats, deviation: float, *, bias: bool = False, ridge: float | None = None
+    V: Floats, U: Floats, deviation: float, *, constant: bool = False, ridge: float | None = None
 ) -> NoisySolution:
     """Solve for the head by shrinkage: shrink the eigenvalues of V̂, add a ridge, and multiply Û by the inverse.
 
@@ -84,7 +92,7 @@ def solve_noisy(
         V: (l, l) noisy V̂, symmetric; the constant is the last row and column.
         U: (l, C) noisy Û.
         deviation: σ_V of the noise in V̂, `Mechanism.deviation("V", survivors)`.
-        bias: whether the last column is the constant 1/√2.
+        constant: whether the last column is the constant.
         ridge: λ; None for ½·edge.
 
     Raises:
@@ -103,8 +111,8 @@ def solve_noisy(
     # Without a ridge, an eigenvalue may be 0.
     eigenvalues = np.maximum(eigenvalues, FLOAT64_EPS * max(1.0, float(eigenvalues.max())))
     W = found.vectors @ (found.vectors.T @ U / eigenvalues[:, None])
-    weights, constant = (W[:-1] * SQRT_HALF, W[-1] * SQRT_HALF) if bias else (W, None)
-    return NoisySolution(weights, constant, (), eigenvalues=eigenvalues, spectrum=found)
+    weights, bias = split_constant(W) if constant else (W, None)
+    return NoisySolution(weights, bias, (), eigenvalues=eigenvalues, spectrum=found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +150,7 @@ class NoisySums:
         U: (l, C).
         deviation: σ_V.
         column_deviation: σ_U.
-        bias: whether the last column is the constant. Class counts, and results that need them, exist only then.
+        constant: whether the last column is the constant. Class counts, and results that need them, exist only then.
         ridge: the study's λ; None for ½·edge.
     """
 
@@ -150,13 +158,13 @@ class NoisySums:
     U: Floats
     deviation: float
     column_deviation: float
-    bias: bool
+    constant: bool
     ridge: float | None
 
     @cached_property
     def solution(self) -> NoisySolution:
         """The head, by shrinkage."""
-        return solve_noisy(self.V, self.U, self.deviation, bias=self.bias, ridge=self.ridge)
+        return solve_noisy(self.V, self.U, self.deviation, constant=self.constant, ridge=self.ridge)
 
     @property
     def records(self) -> int:
@@ -166,18 +174,18 @@ class NoisySums:
     @property
     def counts(self) -> Floats:
         """(C,) noisy number of records of each class, from the constant row of Û. Raises CalibrationError without a constant."""
-        if not self.bias:
+        if not self.constant:
             raise CalibrationError(
-                "a noisy sum counts classes only in a column of constants: ffc with a bias"
+                "a noisy sum counts classes only in a column of constants: ffc with constant = true"
             )
-        counts: Floats = self.U[-1] / SQRT_HALF
+        counts: Floats = self.U[-1] / CONSTANT_ENTRY
         return counts
 
     @property
     def _held_counts(self) -> Floats:
         """(C,) counts: 0 for a class that noise alone explains, else at least 1. If noise explains all classes, all count as held."""
         counts = self.counts
-        seen = counts > _SEEN_DEVIATIONS * math.sqrt(2) * self.column_deviation
+        seen = counts > _SEEN_DEVIATIONS * self.column_deviation / CONSTANT_ENTRY
         held: Floats = np.where(seen | ~seen.any(), np.maximum(counts, 1), 0)
         return held
 
@@ -185,8 +193,8 @@ class NoisySums:
         """Return held counts (C,), means of unit features (C, dim), the noise variance of each feature of a mean (C,), and empty classes."""
         held = self._held_counts
         divisors = np.maximum(held, 1)
-        means: Floats = (math.sqrt(2) * self.U[:-1]).T / divisors[:, None] * (held > 0)[:, None]
-        variances = (math.sqrt(2) * self.column_deviation / divisors) ** 2
+        means: Floats = (self.U[:-1] / FEATURES_FACTOR).T / divisors[:, None] * (held > 0)[:, None]
+        variances = (self.column_deviation / FEATURES_FACTOR / divisors) ** 2
         return held, means, variances, tuple(np.flatnonzero(held == 0).tolist())
 
     def nearest_mean(self) -> Head:
@@ -198,7 +206,8 @@ class NoisySums:
     def solve_lda(self) -> Head:
         """Compute the LDA head, as `solve_lda` does, with class shares from the counts; Σ is (V̂ − Σn̂μμᵀ, shrunk, plus ½·edge)/N̂."""
         held, means, variances, empty = self._class_means()
-        found = shrink_spectrum(2 * self.V[:-1, :-1] - (means.T * held) @ means, 2 * self.deviation)
+        square = FEATURES_FACTOR**2
+        found = shrink_spectrum(self.V[:-1, :-1] / square - (means.T * held) @ means, self.deviation / square)
         values = (found.eigenvalues + found.edge / 2) / held.sum()
         weights = found.vectors @ ((found.vectors.T @ means.T) / values[:, None])
         squares = np.einsum("cl,lc->c", means, weights) - variances * (1 / values).sum()
@@ -355,12 +364,11 @@ class Descent:
         falling = 2 * (steps - step + 1) / (steps + 1)
         return replace(self, weights=self.weights - falling * size * gradient.sums)
 
-    def make_head(self, *, bias: bool) -> Head:
+    def make_head(self, *, constant: bool) -> Head:
         """Return the head for rows without whitening. It scales all scores of a row by one factor, so the predicted class is the same."""
         weights = self.whitening @ self.weights
-        if not bias:
-            return Head(weights, None, ())
-        return Head(weights[:-1] * SQRT_HALF, weights[-1] * SQRT_HALF, ())
+        head, bias = split_constant(weights) if constant else (weights, None)
+        return Head(head, bias, ())
 
 
 def whiten_rows(rows: Floats, whitening: Floats) -> Floats:

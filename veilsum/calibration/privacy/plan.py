@@ -195,7 +195,7 @@ def plan(
     shares: Mapping[str, float],
     epsilon: float,
     delta: float = 1e-5,
-    bias: bool = False,
+    constant: bool = False,
     rows_per_unit: int = 1,
     **cohort: Unpack[CohortSizes],
 ) -> Plan:
@@ -209,7 +209,7 @@ def plan(
         shares: shares of μ², by step.
         epsilon: ε of the whole study, positive.
         delta: δ, well below 1/N.
-        bias: whether there is a constant column, from which the counts are read.
+        constant: whether there is a constant column, from which the counts are read.
         rows_per_unit: maximum rows of a record, or of a member if the unit is a member.
         cohort: the cohort's sizes, as in the manifest.
 
@@ -220,7 +220,7 @@ def plan(
         raise CalibrationError(
             f"a plan takes at least one record and a positive ε, not {records} and {epsilon!r}"
         )
-    mu, width = gdp_mu(epsilon, delta), dim + bias
+    mu, width = gdp_mu(epsilon, delta), dim + constant
 
     def noisy(step: str, share: float) -> NoisyRound:
         releases: dict[str, Release] = {"mean": mean_release(dim), "sum": ffc_release(width, classes)}

@@ -72,7 +72,7 @@ def noisy_head(
         noise = deviation * rng.standard_normal(descent.weights.shape)
         gradient = NoisyGradient(_clipped_gradient(rows, labels, descent.weights) + noise, deviation)
         descent = descent.take_step(gradient, step, len(steps))
-    return Head(descent.make_head(bias=False).weights, None, (), centre=centre)
+    return Head(descent.make_head(constant=False).weights, None, (), centre=centre)
 
 
 def noisy_sums(

@@ -282,7 +282,9 @@ class Fitting:
             raise Misuse(f"--parameter: {first_fault(error)}") from error
         return FFC(
             bias=bool(
-                self._known_parameters(*(() if self.head in DERIVED_HEADS else ("bias",))).get("bias", 0)
+                self._known_parameters(*(() if self.head in DERIVED_HEADS else ("constant",))).get(
+                    "constant", 0
+                )
             )
         )
 

@@ -245,7 +245,7 @@ def _largest_difference(folder: Any, members: Sequence[str], result: "Result") -
     first = question.statistics[0]
     if not isinstance(first, FFC) or question.noise is not None or ridge is None or result.spec.withheld:
         return {}
-    plain = FFCStatistics(question.dim, len(question.classes), bias=first.bias, normalise=True)
+    plain = FFCStatistics(question.dim, len(question.classes), constant=first.bias, normalise=True)
     for member in members:
         ledger = Store(folder.member_folder(member)).ledger
         run = ledger.find_run(question.digest, result.record.period)

@@ -35,7 +35,7 @@ def privacy(
     colluders: Annotated[
         int | None, typer.Option(help="Members that may collude.", min=0, show_default="a quarter")
     ] = None,
-    bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
+    constant: Annotated[bool, typer.Option("--constant", help="Fit a constant too.")] = False,
 ) -> None:
     """Estimate what a noisy study of FFC costs: noise, bytes and accuracy, and what would help.
 
@@ -76,7 +76,7 @@ def privacy(
         shares=shares,
         epsilon=epsilon,
         delta=delta,
-        bias=bias,
+        constant=constant,
         rows_per_unit=rows,
         members=members,
         survivors_min=quorum.survivors_min,

@@ -101,7 +101,7 @@ def _read_part(path: Path) -> Part:
 def fit_in_the_clear(result: Result, survivors: Iterable[Part]) -> Solution:
     """FFC on the survivors' pooled features and labels, over the result's own grid of λ."""
     dim, classes = result.weights.shape
-    statistics = FFCStatistics(dim, classes, bias=result.bias is not None, normalise=True)
+    statistics = FFCStatistics(dim, classes, constant=result.bias is not None, normalise=True)
     for features, labels in survivors:
         kept = ~np.isin(labels, result.record.withheld)
         statistics.update(features[kept], labels[kept])

@@ -56,7 +56,7 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
     """The demo's study: FFC of the digits, over all members."""
     colluders = members // 4
     honest = max(colluders + 3, (members + colluders) // 2 + 1) - colluders
-    width = dim + plan.bias
+    width = dim + plan.constant
     return Content(
         notes=Notes(
             name="digits", version=1, purpose="veilsum demo", display=(), expires=int(time.time()) + DAY_S
@@ -65,7 +65,7 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
             extractor=digest.hex(),
             dim=dim,
             classes=tuple(map(str, range(classes))),
-            statistics=(FFC(bias=plan.bias),),
+            statistics=(FFC(bias=plan.constant),),
             ring_bits=48,
             records=RecordRules(
                 least=-(-max(50, 2 * width) // honest), most=MEMBERS_MAX, least_per_class=5, rows_per_id=1
