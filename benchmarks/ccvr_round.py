@@ -1,8 +1,10 @@
-"""CCVR's own round over HTTP at full length: l = 1280, C = 100, 82 million elements, ten members and a coordinator in separate processes.
+"""CCVR's sum over HTTP, after the count of its classes, at full length.
+
+l = 1280, C = 100: 82 million elements, ten members and a coordinator in separate processes.
 
 Reports the CPU seconds and peak memory of each process from the opening on, next to the floor of primitive operations for a vector of that
 length (at 64 bits, since the floor has no 48), and the resulting head next to the one from the members' pooled records.
-Ten members need two accumulators each at the same time: 14 GB of memory, and 5 GB of disk.
+Ten members need two accumulators each at the same time: 14 GB of memory, 4 GB more for their rows, and 5 GB of disk.
 
     .venv/bin/python -m benchmarks.ccvr_round --output runs/bench-ccvr.json
     .venv/bin/python -m benchmarks.ccvr_round --dim 64 --classes 10
@@ -38,7 +40,8 @@ from veilsum.study.answers import solve_alone
 TESTED = 2_000
 RING_BITS = 48
 ALLOWANCE_BYTES = 64_000_000
-"""A member's memory limit in addition to two accumulators; the coordinator's is 200 MB."""
+"""A member's memory limit in addition to two accumulators and its rows; the coordinator's is 200 MB."""
+COUNT_POLL_S = 0.1
 COORDINATOR_BYTES = 200_000_000
 
 
@@ -46,7 +49,9 @@ def records_of(plan: Plan, number: int, records: int) -> Records:
     """Make a member's non-negative features around their class's direction, as after a ReLU; reproducible from the number."""
     centres = np.abs(np.random.default_rng(0).normal(size=(plan.classes, plan.dim)))
     rng = np.random.default_rng(1 + number)
-    labels = rng.integers(plan.classes, size=records)
+    labels = (
+        rng.permutation(records) % plan.classes
+    )  # equally many of each class, so that the count publishes all
     features = np.abs(centres[labels] + 1.5 * rng.normal(size=(records, plan.dim)))
     return Records(features, labels)
 
@@ -73,14 +78,19 @@ async def part(
 
 def played(plan: Plan, served: Served) -> dict[str, Any]:
     """Play the round; return its figures."""
-    question = question_of(plan.members, plan.dim, plan.classes, RING_BITS, statistics=[{"kind": "ccvr"}])
+    question = question_of(
+        plan.members, plan.dim, plan.classes, RING_BITS, statistics=[{"kind": "ccvr"}], withhold={"margin": 0}
+    )
     with federation(plan, served, part, question) as (operator, founded, crews):
         tell(crews, cohort := founded.open_cohort(operator))
         hear(crews, "enrolled")
         before, cpu_s, begun_s = served.resident_bytes, served.cpu_s, time.perf_counter()
         forget_peak(served.pid)
-        round_id = operator.open_round(cohort).round
-        tell(crews, round_id)
+        count = operator.open_round(cohort).round
+        tell(crews, count)
+        while operator.round(count).state != "done":
+            time.sleep(COUNT_POLL_S)
+        round_id = operator.open_round(cohort).round  # a member's call leads on to the sum
         heard = hear(crews, "ended")
         seconds, view = time.perf_counter() - begun_s, operator.round(round_id)
         if view.state != "done" or len(view.survivors) != plan.members:
@@ -106,7 +116,7 @@ def played(plan: Plan, served: Served) -> dict[str, Any]:
             "phase_seconds": {phase: round(s, 1) for phase, s in view.phase_seconds.items()},
             "member_cpu_s": round(float(np.median([cpu for cpu, _, _ in heard])), 2),
             "member_peak_bytes": max(peak for _, peak, _ in heard),
-            "member_bound_bytes": 2 * 8 * elements + ALLOWANCE_BYTES,
+            "member_bound_bytes": 8 * (2 * elements + least * plan.dim) + ALLOWANCE_BYTES,
             "coordinator_cpu_s": round(served.cpu_s - cpu_s, 2),
             "coordinator_peak_bytes": resident(served.pid, "VmHWM") - before,
             "coordinator_bound_bytes": 2 * 8 * elements + COORDINATOR_BYTES,

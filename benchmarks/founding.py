@@ -14,7 +14,7 @@ from client_sdk.operator import Operator
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Entry, Roster, Study
-from veilsum.protocol.study import DAY_S, Question
+from veilsum.protocol.study import DAY_S, Question, as_tuples
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,25 @@ class Founded:
 
 
 def question_of(members: int, dim: int, classes: int, ring_bits: int = 48, **changes: Any) -> dict[str, Any]:
-    """Make a question for exactly this many members, with the fewest rows that the rules allow for FFC."""
-    question = simulated_question(members)
-    honest = max(3, (members - question["a"]) // 2 + 1)
-    least = -(-max(50, 2 * dim) // honest)
-    return {
-        **question,
+    """Make a question for exactly this many members, with the fewest rows that the rules allow.
+
+    If it withholds rare classes, a member that has these rows, equally of all classes, holds each class.
+    """
+    question = {
+        **simulated_question(members),
         "dim": dim,
         "classes": [f"class-{label}" for label in range(classes)],
         "ring_bits": ring_bits,
-        "records": {"least": least, "most": least, "least_per_class": 1, "rows_per_id": 1},
         "members_min": members,
         **changes,
     }
+    asked = Question.model_validate(as_tuples(question))
+    least, each = -(-asked.rows_needed // (asked.smallest.quorum.survivors_min - asked.a)), 1
+    if asked.withhold is not None:
+        each = -(-asked.class_rows_needed // (members - asked.a - asked.withhold.margin))
+        least = max(least, each * classes)
+    records = {"least": least, "most": least, "least_per_class": each, "rows_per_id": 1}
+    return {**question, "records": records, **changes}
 
 
 def found(operator: Operator, folder: Path, ids: Sequence[str], question: dict[str, Any]) -> Founded:

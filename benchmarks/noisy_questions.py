@@ -74,7 +74,7 @@ def accuracy(answer: Answer, data: Data) -> float:
 def measured(fit: Data, held: Data, epsilon: float, seed: int) -> dict[str, float]:
     """Return one column of the table."""
     return {
-        "ffc": accuracy(asked({"kind": "ffc", "bias": False}, fit, epsilon, seed), held),
+        "ffc": accuracy(asked({"kind": "ffc"}, fit, epsilon, seed), held),
         "ccvr": accuracy(asked({"kind": "ccvr"}, fit, epsilon, seed), held),
     }
 

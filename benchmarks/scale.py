@@ -75,7 +75,7 @@ class Case:
     @property
     def elements(self) -> int:
         """Number of elements of an FFC vector."""
-        return FFC(bias=False).elements_for(self.dim, self.classes)
+        return FFC().elements_for(self.dim, self.classes, constant=False)
 
     @property
     def name(self) -> str:

@@ -453,6 +453,7 @@ def judge_result(session: Session, result: Result, records: Records, held_out: R
                 len(question.classes),
                 question.statistics[0],
                 [rows[:2]],
+                constant=question.constant,
                 normalise=True,
                 ridge=after.ridge,
                 ccvr=after.ccvr,

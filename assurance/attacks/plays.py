@@ -541,7 +541,7 @@ def attacks() -> list[Attack]:
     add("an upload to a step that was lost in another cohort meanwhile", "§4.4", "LOST abuse", Cause.ALREADY_SUMMED, lost_elsewhere, "coordinator")
     repeat = "repeat abuse"
     add("a sum repeated without another member", "§4.2.2", repeat, Cause.REPEAT_MISMATCH, repeated_without(4), "coordinator")
-    for change in ({"h_min": 4, "members_min": 5}, {"loss": 50}, {"ring_bits": 48}, {"statistics": [{"kind": "ffc", "bias": True}]}):
+    for change in ({"h_min": 4, "members_min": 5}, {"loss": 50}, {"ring_bits": 48}, {"constant": True}):
         add(f"a sum repeated with another {next(iter(change))}", "§4.3.8", repeat, Cause.REPEAT_MISMATCH, repeated_otherwise(**change), "coordinator")
     add("a sum repeated with another extractor and more classes", "§4.3.8", repeat, Cause.REPEAT_MISMATCH,
         repeated_otherwise(extractor="ab" * 32, classes=["a", "b", "c", "d", "e"]), "coordinator")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 QUIET = {**NOISE, "epsilon": 1.0}
 KINDS: list[Json] = [
-    {"kind": "ffc", "bias": True},
+    {"kind": "ffc"},
     {"kind": "random-features", "size": 6, "bandwidth": 1.0},
     {"kind": "ccvr"},
 ]

@@ -150,7 +150,7 @@ def test_everything_that_is_approved_is_said() -> None:
             "members_min": 8,
             "records": {"least": 20, "most": 24, "least_per_class": 3, "rows_per_id": 1},
         },
-        {"statistics": [{"kind": "ffc", "bias": True}]},
+        {"constant": True},
         {"noise": NOISE, "ring_bits": 48},
         {"a": 4, "members_min": 9},
         {},
@@ -177,11 +177,11 @@ def test_the_rows_that_are_promised_are_those_that_are_enforced() -> None:
     asked = content.question
     floor, unsure = asked.class_floor, asked.a + 1
     holders = [floor, floor, 0]
-    enough = -(-asked.rows_wanted // asked.records.least) + unsure
+    enough = -(-asked.rows_needed // asked.records.least) + unsure
     check_counts(asked, holders, [enough] * 4 + [0] * 4)
     with pytest.raises(PeerFault):
         check_counts(asked, holders, [enough - 1] * 4 + [0] * 4)
-    assert f"leaves classes out holds at least {asked.rows_wanted}" in said(content)
+    assert f"leaves classes out holds at least {asked.rows_needed}" in said(content)
     assert f"sum of all classes holds at least {asked.least_rows(asked.smallest.quorum)} rows" in said(
         content
     )
@@ -211,7 +211,14 @@ def test_a_default_draft_gives_a_sum_where_everybody_holds_every_class(
     """Otherwise counting the classes would spend all records, and no sum would follow."""
     keys, today = [f"class-{label}" for label in range(classes)], datetime.now(UTC).date()
     text = draft.draft_template(
-        "x.toml", name="x", extractor="ab" * 32, dim=dim, classes=keys, members=members, today=today
+        "x.toml",
+        name="x",
+        extractor="ab" * 32,
+        dim=dim,
+        classes=keys,
+        members=members,
+        today=today,
+        why_not_listable="CT scans",
     )
     check_counts(draft.parse_draft(text, "x.toml").question, [members] * classes, None)
 
@@ -225,10 +232,10 @@ def test_a_study_of_ccvr_that_publishes_no_class_is_refused() -> None:
         "withhold": {"margin": 1},
         "members_min": 8,
     }
-    values = whole(**question, thin_classes=False)
+    values = whole(**question)
     assert refusal(values) is None
     values["question"]["records"]["least_per_class"] = 5
-    assert "take at least 32, or set thin_classes" in (refusal(values) or "")
+    assert "take at least 32" in (refusal(values) or "")
 
 
 def test_what_members_would_refuse_is_refused_before_it_is_signed() -> None:

@@ -45,18 +45,19 @@ def selected(ledger: Reservations, content: Content, data: Records, **budget: An
 
 
 def test_1_too_few_rows_are_refused_at_signing() -> None:
-    """Every signed study has at least 2·dim′ and 50 rows of honest members, and as many numbers as second moments."""
+    """Every signed study has 50 rows of honest members, two for each row of V, and twice as many unknowns in them as sums."""
     random, taken = Random(1), 0
     for _ in range(400):
-        dim, a = random.choice((1, 2, 8, 30, 64)), random.randint(0, 4)
+        dim, a = random.choice((2, 3, 8, 30, 64)), random.randint(0, 4)
         size = random.choice((2, 6, 20))
-        bias, count = random.random() < 0.5, random.randint(1, 2)
-        kinds = [{"kind": "ffc", "bias": bias}, {"kind": "random-features", "size": size, "bandwidth": 1.0}]
+        constant, count = random.random() < 0.5, random.randint(1, 2)
+        kinds = [{"kind": "ffc"}, {"kind": "random-features", "size": size, "bandwidth": 1.0}]
         values = whole()
         values["question"] |= {
             "dim": dim,
             "a": max(a, 3),
             "members_min": random.randint(6, 12),
+            "constant": constant,
             "statistics": kinds[:count],
             "records": {**RECORD_RULES, "least": random.randint(1, 60), "most": 60},
         }
@@ -66,9 +67,10 @@ def test_1_too_few_rows_are_refused_at_signing() -> None:
         question = read(values).question
         least = max(question.a + question.h_min, (question.members_min + question.a) // 2 + 1)
         rows = question.records.least * (least - question.a)
-        widths = [dim + bias, size][:count]
+        widths, classes = [dim + constant, size][:count], len(question.classes)
         assert rows >= max(50, 2 * max(widths))
-        assert rows * dim >= sum(width**2 for width in widths)
+        numbers = sum(width * (width + 1) // 2 + width * classes + classes for width in widths)
+        assert rows * (dim - 1) >= 2 * numbers
     assert 20 < taken < 380
 
 
@@ -136,14 +138,17 @@ def vectors_of(content: Content, features: Any, labels: Any) -> list[bytes]:
     "question",
     [
         {},
-        {"withhold": {"margin": 1}, "thin_classes": False, "members_min": 8},
+        {"withhold": {"margin": 1}, "members_min": 8},
         {
-            "statistics": [
-                {"kind": "ffc", "bias": True},
-                {"kind": "random-features", "size": 4, "bandwidth": 1.0},
-            ]
+            "constant": True,
+            "statistics": [{"kind": "ffc"}, {"kind": "random-features", "size": 2, "bandwidth": 1.0}],
         },
-        {"statistics": [{"kind": "ccvr"}]},
+        {
+            "statistics": [{"kind": "ccvr"}],
+            "withhold": {"margin": 1},
+            "members_min": 8,
+            "records": {**RECORD_RULES, "least_per_class": 4},
+        },
         {"noise": NOISE, "ring_bits": 48},
         {"noise": {**NOISE, "recipe": "mean+sum"}, "ring_bits": 48},
     ],
@@ -185,7 +190,7 @@ def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None
             {"h_min": 4, "members_min": 9},
             {"loss": 50},
             {"ring_bits": 48},
-            {"statistics": [{"kind": "ffc", "bias": True}]},
+            {"constant": True},
             {"extractor": "cd" * 32},
         )
     ]
@@ -213,11 +218,7 @@ def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None
 @pytest.mark.parametrize("unit", ["record", "member"])
 @pytest.mark.parametrize(
     "statistic",
-    [
-        {"kind": "ffc", "bias": True},
-        {"kind": "ccvr"},
-        {"kind": "random-features", "size": 6, "bandwidth": 1.0},
-    ],
+    [{"kind": "ffc"}, {"kind": "ccvr"}, {"kind": "random-features", "size": 6, "bandwidth": 1.0}],
     ids=lambda each: each["kind"],
 )
 def test_10_one_id_moves_a_noisy_vector_by_no_more_than_delta(

@@ -100,7 +100,7 @@ def spoilt(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         {"records": {**question["records"], "most": 2**46}},
         {"dim": 30},
         {"a": 0},
-        {"thin_classes": False},
+        {"listable": True},
     ):
         yield {**values, "question": {**question, **change}}
 

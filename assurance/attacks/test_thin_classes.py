@@ -37,8 +37,8 @@ def test_a_class_of_few_rows_would_be_given_back_and_is_withheld() -> None:
     assert np.linalg.norm(found[:, None] - rows, axis=2).min(axis=0) == pytest.approx(
         np.zeros(ROWS), abs=1e-6
     )
-    # Four honest holders with 16 rows each have 64 rows, or 1,024 numbers; a = 3 and r = 3.
-    records = {"least": 2_000, "most": 20_000, "least_per_class": 16, "rows_per_id": 1}
+    # Four honest holders with 9 rows each have two unknowns for each of the 257 sums; a = 3 and r = 3.
+    records = {"least": 2_000, "most": 20_000, "least_per_class": 9, "rows_per_id": 1}
     kernel = {"kind": "random-features", "size": SIZE, "bandwidth": 0.7}
     question = content_of(whole(statistics=[kernel], records=records)).question
     assert withheld_classes(question, [10, 9]) == (1,)

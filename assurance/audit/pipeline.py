@@ -45,7 +45,7 @@ def spec_of(
     dim: int = DIM, classes: int = CLASSES, kind: str = "ffc", recipe: str = "sum", step: str = "sum"
 ) -> RoundSpec:
     """Make a step of a noisy study: four members, one colludes, and all must survive."""
-    statistic: dict[str, Any] = {"kind": kind, **({"bias": False} if kind == "ffc" else {})}
+    statistic: dict[str, Any] = {"kind": kind}
     question = simulated_question(MEMBERS, colluders=COLLUDERS) | {
         "dim": dim,
         "classes": [f"class-{label}" for label in range(classes)],

@@ -43,8 +43,8 @@ STUDIES: dict[str, dict[str, Any]] = {
     "plain": {},
     "another question": {"loss": 90},
     "another extractor": ANOTHER,
-    "withholding": {"withhold": {"margin": MARGIN}, "thin_classes": False},
-    "withholding, another extractor": {**ANOTHER, "withhold": {"margin": MARGIN}, "thin_classes": False},
+    "withholding": {"withhold": {"margin": MARGIN}},
+    "withholding, another extractor": {**ANOTHER, "withhold": {"margin": MARGIN}},
     "noisy": {
         "noise": {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
         "ring_bits": 48,

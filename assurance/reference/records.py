@@ -89,7 +89,7 @@ def direction(row: Any, centre: Any) -> list[float]:
 
 def sums(study: Study, step: str, used: Any, material: Mapping[str, Any]) -> Iterator[int]:
     statistic, classes = study.statistics[0], range(len(study.classes))
-    gradient, appended = step not in {"mean", "sum"}, bool(statistic.get("bias"))
+    gradient, appended = step not in {"mean", "sum"}, study.constant
     factor, entry, whole_entry = MEAN_ROW if step == "mean" else ROW
     constant = step == "mean" or (appended and not gradient)
     if statistic["kind"] == "random-features" and step != "mean":

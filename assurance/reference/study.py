@@ -18,6 +18,7 @@ from assurance.reference.wire import CONTROLS, H, Refused, demand
 
 TEXT = re.compile(f"[^{CONTROLS}]*")
 NAME, DIGEST, KEY = map(re.compile, (r"[a-z0-9-]{1,64}", r"[0-9a-f]{64}", r"[!-~](?:[ -~]{0,62}[!-~])?"))
+COLUMN = re.compile(rf"(?!\s)[^{CONTROLS}]{{1,64}}(?<!\s)")
 LARGEST = 2**32 - 1
 TENTH, REST = (Fraction(math.isqrt(part * 2**256 // 10), 2**128) for part in (1, 9))  # √.1 and √.9
 RECIPES = {
@@ -103,11 +104,16 @@ class Study:
             same = canonical(read) == content
         except (ValueError, RecursionError):
             read, same = None, False
-        form, notes, self.question, self.after = fields(read, "format", "notes", "question", "after")
-        holds(form == "veilsum-study/1", same)
+        form, notes, self.question, self.after, rehearsal = fields(
+            read, "format", "notes", "question", "after", "rehearsal"
+        )
+        holds(form == "veilsum-study/2", same)
         self._notes(notes)
         self._question(self.question)
         self._after(self.after)
+        if rehearsal is not None:
+            pack, tolerance = fields(rehearsal, "pack", "tolerance")
+            holds(text(pack, DIGEST), real(tolerance, 1))
         self._rules()
         self.name, self.version, self.expires = notes["name"], notes["version"], notes["expires"]
         self.digest = H("question", canonical(self.question))
@@ -115,29 +121,36 @@ class Study:
         self.approval = H("approval", canonical({**read, "notes": kept}))
 
     def _notes(self, notes: Any) -> None:
-        name, version, purpose, display, expires = fields(notes, "name", "version", "purpose", "display", "expires")
+        names = ("name", "version", "purpose", "display", "expires", "why_not_listable", "why_not_withheld")
+        name, version, purpose, display, expires, *self.reasons = fields(notes, *names)
+        holds(*(text(reason, TEXT, 1024) for reason in self.reasons))
         holds(text(name, NAME), whole(version, 1, LARGEST), text(purpose, TEXT, 1024), whole(expires, 0, 2**53 - 1))
         holds(isinstance(display, list))
         holds(*(text(each, TEXT, 64) and each for each in display))
         self.display = display
 
     def _question(self, question: Any) -> None:
-        names = "extractor dim classes statistics ring_bits records thin_classes members_min members_max"
-        names += " a h_min loss withhold noise windows"
+        names = "extractor dim columns classes constant listable statistics ring_bits records members_min members_max"
+        names += " a h_min loss withhold noise judge windows"
         given = dict(zip(names.split(), fields(question, *names.split()), strict=True))
-        holds(text(given["extractor"], DIGEST), whole(given["dim"], 1, 65_536), type(given["thin_classes"]) is bool)
+        holds(text(given["extractor"], DIGEST), whole(given["dim"], 2, 65_536))
+        self.constant, self.listable, columns = given["constant"], given["listable"], given["columns"]
+        holds(type(self.constant) is bool, type(self.listable) is bool, isinstance(columns, list))
+        holds(*(text(each, COLUMN) for each in columns))
+        holds(len(set(columns)) == len(columns) and len(columns) in {0, given["dim"]})
         holds(type(given["ring_bits"]) is int and given["ring_bits"] in {32, 48})
         self.dim, self.classes = given["dim"], given["classes"]
         holds(isinstance(self.classes, list))
         holds(2 <= len(self.classes) <= 10_000)
         holds(*(text(each, KEY) for each in self.classes), len(set(map(str, self.classes))) == len(self.classes))
         self.statistics = given["statistics"]
-        self.widths, self.elements, self.kinds = list[int](), 0, list[str]()
+        self.widths, self.elements, self.kinds, self.class_elements = list[int](), 0, list[str](), 0
         holds(isinstance(self.statistics, list), self.statistics)
         for each in self.statistics:
             self._statistic(each)
         order = ["ffc", "random-features", "ccvr"]
         holds(self.kinds == [kind for kind in order if kind in self.kinds])
+        holds(self.kinds == ["ccvr"] or "ccvr" not in self.kinds, "ffc" in self.kinds or not self.constant)
         records = fields(given["records"], "least", "most", "least_per_class", "rows_per_id")
         self.least, self.most, self.per_class, self.per_id = records
         holds(whole(self.most, 1, LARGEST))
@@ -148,7 +161,7 @@ class Study:
         self.a, self.h, self.loss = given["a"], given["h_min"], given["loss"]
         holds(whole(self.a, 0, 10_000), whole(self.h, 3, 10_000), whole(self.loss, 0, 374))
         self.withhold, self.noise = given["withhold"], given["noise"]
-        self.bits, self.thin = given["ring_bits"], given["thin_classes"]
+        self.bits = given["ring_bits"]
         self.margin, self.epsilon, self.unit, self.recipe = 0, 0.0, "", ""
         if self.withhold is not None:
             (self.margin,) = fields(self.withhold, "margin")
@@ -157,18 +170,26 @@ class Study:
             self.epsilon, self.delta, self.unit, self.recipe = fields(self.noise, "epsilon", "delta", "unit", "recipe")
             holds(real(self.epsilon, 10), real(self.delta, 1e-5), self.unit in ["record", "member"])
             holds(self.recipe in [*RECIPES])
+        if given["judge"] is not None:
+            self._judge(given["judge"])
         seconds = fields(given["windows"], "enrol", "upload", "answer")
         holds(*(whole(each, 1, 2_592_000) for each in seconds))
         self.lasting = seconds[1] + 3 * seconds[2]  # the fewest seconds from an opening to its latest end
         holds(self.lasting <= 2_592_000)
 
+    def _judge(self, judge: Any) -> None:
+        epsilon, delta, heads, positive, bins = fields(judge, "epsilon", "delta", "heads", "positive", "bins")
+        holds(real(epsilon, 10), real(delta, 1e-5), whole(heads, 1, 3), positive is None or positive in self.classes)
+        holds(Fraction(delta) * self.most * self.rostered <= 1)
+        confidence, score = fields(bins, "confidence", "score")
+        holds(whole(confidence, 2, 20), whole(score, 2, 32))
+
     def _statistic(self, each: Any) -> None:
         holds(isinstance(each, dict))
         kind, c = each.get("kind"), len(self.classes)
         if kind == "ffc":
-            _, bias = fields(each, "kind", "bias")
-            holds(type(bias) is bool)
-            width = self.dim + bias
+            fields(each, "kind")
+            width = self.dim + self.constant
         elif kind == "random-features":
             _, width, bandwidth = fields(each, "kind", "size", "bandwidth")
             holds(
@@ -182,7 +203,9 @@ class Study:
             holds(kind == "ccvr", *fields(each, "kind"))
             width = self.dim
         moments = width * (width + 1) // 2
-        self.elements += c * (1 + width + moments) if kind == "ccvr" else moments + width * c + c
+        own = 1 + width + (moments if kind == "ccvr" else 0)
+        self.class_elements += own
+        self.elements += c * own + (0 if kind == "ccvr" else moments)
         self.kinds.append(kind)
         self.widths.append(width)
 
@@ -198,6 +221,8 @@ class Study:
 
     def _rules(self) -> None:
         exact, n_max = self.noise is None, self.most * self.rostered
+        reasons = (not self.listable, exact and self.withhold is None)
+        holds(*(bool(given) == needed for given, needed in zip(self.reasons, reasons, strict=True)))
         holds(self.display == [] or len(self.display) == len(self.classes), self.a >= self.rostered // 4)
         holds(self.elements <= 2**32)
         try:
@@ -206,8 +231,8 @@ class Study:
             raise Refused("study-refused") from refused
         holds(self.withhold is None or self.margin <= self.members - n_min)
         if exact:
-            holds(self.rows_suffice(n_min), self.withhold is not None or self.thin, self.scale >= 8)
-            holds(self.withhold is None or self.floor <= self.members)
+            holds(not self.listable, self.rows_suffice(n_min), self.scale >= 8)
+            holds(self.withhold is None or self.floor <= self.members, self.withhold or self.kinds != ["ccvr"])
         else:
             holds(len(self.kinds) == 1, self.kinds != ["ccvr"] or self.recipe in {"sum", "mean+sum"})
             holds(self.withhold is None, Fraction(self.delta) * n_max <= 1, self.bits == 48, n_max < 2**22)
@@ -217,9 +242,12 @@ class Study:
         return self.noise is not None or self.least * (n_min - self.a) >= self.rows_needed
 
     @property
-    def rows_needed(self) -> Fraction:
-        squares = sum(width**2 for width in self.widths)
-        return max(Fraction(2 * max(self.widths)), Fraction(50), Fraction(squares, self.dim))
+    def rows_needed(self) -> int:
+        return max(50, self.need(self.elements, max(self.widths)))
+
+    def need(self, numbers: int, width: int) -> int:
+        """Return the fewest rows behind so many sums of them, whose widest second moment has so many rows (§4.1)."""
+        return max(2 * width, math.ceil(Fraction(2 * numbers, self.dim - 1)))
 
     # Steps (§4.3, §8, §9)
 
@@ -257,10 +285,8 @@ class Study:
 
     @property
     def floor(self) -> int:
-        rows = 2 * self.dim if "ccvr" in self.kinds else 0
-        if "random-features" in self.kinds:
-            rows = max(rows, math.ceil(Fraction(4 * self.widths[self.kinds.index("random-features")], self.dim)))
-        holders = 0 if self.thin else math.ceil(Fraction(rows, self.per_class))
+        rows = self.need(self.class_elements, self.dim if "ccvr" in self.kinds else 0)
+        holders = math.ceil(Fraction(rows, self.per_class))
         return int(max(self.h, holders) + self.a + self.margin)
 
     def enough_published(self, holders: Sequence[int], reached: Sequence[int]) -> bool:
@@ -310,12 +336,10 @@ class Study:
             turns = [([math.fsum(map(mul, each, z)) for each in omega], label) for z, label in used]
             waves = [([factor * wave(turn) for turn in row for wave in (math.cos, math.sin)], c) for row, c in turns]
             rows = [([Fraction(value) for value in wave], label) for wave, label in waves]
-        elif statistic.get("bias"):
+        elif kind == "ffc" and self.constant:
             rows = [([*(REST * value for value in z), TENTH], label) for z, label in rows]
         width = (
-            len(rows[0][0])
-            if rows
-            else {"ccvr": self.dim}.get(kind, statistic.get("size", self.dim + bool(statistic.get("bias"))))
+            len(rows[0][0]) if rows else {"ccvr": self.dim}.get(kind, statistic.get("size", self.dim + self.constant))
         )
         pairs = [(i, j) for i in range(width) for j in range(i, width)]
         by_class = [[z for z, label in rows if label == c] for c in classes]

@@ -49,7 +49,6 @@ KINDS = ("dealing", "range", "row", "edge")
 WITHHELD: dict[str, Any] = {
     "dim": 3,
     "records": {"least": 50, "most": 500, "least_per_class": 20, "rows_per_id": 1},
-    "thin_classes": True,
     "withhold": {"margin": 0},
 }
 
@@ -78,17 +77,17 @@ def figures() -> Iterator[Counter[str]]:
 def asked(rng: random.Random, members: int) -> dict[str, Any]:
     """Make a question with short vectors: exact, exact under a count, or noisy."""
     a, n_min = members // 4, max(members // 4 + 3, (members + members // 4) // 2 + 1)
-    dim, kinds = rng.randint(1, 4), [{"kind": "ffc", "bias": rng.random() < 0.5}]
+    dim = rng.randint(2, 4)
+    kinds: list[dict[str, Any]] = [{"kind": "ffc"}]
     kinds += [{"kind": "random-features", "size": 2, "bandwidth": 1.0}] if rng.random() < 0.2 else []
-    kinds += [{"kind": "ccvr"}] if rng.random() < 0.2 else []
     fields: dict[str, Any] = {
         "dim": dim,
         "classes": [f"class-{number}" for number in range(rng.randint(2, 5))],
+        "constant": rng.random() < 0.5,
         "statistics": kinds,
         "ring_bits": rng.choice([32, 48]),
         "records": {"least": 50, "most": 60, "least_per_class": rng.choice([1, 50]), "rows_per_id": 1},
         "members_min": rng.randint(n_min, members),
-        "thin_classes": True,
         "withhold": None,
         "noise": None,
         "a": a,
@@ -99,8 +98,9 @@ def asked(rng: random.Random, members: int) -> dict[str, Any]:
     if kind < 0.4:
         room = fields["members_min"] - n_min
         margin = rng.randint(0, room)
-        few = fields["records"]["least_per_class"] * (fields["members_min"] - a - margin) < 8  # of any dim here
-        fields |= {"withhold": {"margin": margin}, "thin_classes": rng.random() < 0.5 or few}
+        if fields["members_min"] - a - margin < 14:  # so many rows has a class of any question here
+            fields["records"]["least_per_class"] = 50
+        fields |= {"withhold": {"margin": margin}}
     elif kind < 0.6:
         recipe = rng.choice(["sum", "mean+sum", "mean+sum+gradients"])
         unit = rng.choice(["record", "member"]) if recipe in {"sum", "mean+sum"} else "record"
@@ -204,8 +204,7 @@ def another(federation: Lockstep, rng: random.Random) -> None:
     exact = [link for link in exact if {*federation.summed[link.context].withheld} <= {*range(len(question.classes))}]
     if exact and rng.random() < 0.7:
         link = rng.choice(exact)
-        widest = 4 if question.thin_classes else question.dim  # more dimensions need more holders of a class
-        changes: dict[str, Any] = {"extractor": rng.randbytes(32).hex(), "dim": rng.randint(1, widest)}
+        changes: dict[str, Any] = {"extractor": rng.randbytes(32).hex(), "dim": rng.randint(2, 4)}
         changes |= {"loss": 50} if rng.random() < 0.1 else {}
         if rng.random() < 0.7:
             federation.use(federation.study_of(**question.model_dump(mode="json") | changes))

@@ -10,7 +10,7 @@ import rfc8785
 from assurance.reference import records
 from assurance.reference.study import Study
 from client_sdk.records import Marks, Records, select_rows
-from tests.study.specs import spec_of, whole
+from tests.study.specs import fields_of, spec_of, whole
 from veilsum.calibration.lattice import FeaturesLattice
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.study import result_files
@@ -18,8 +18,8 @@ from veilsum.study.vectors import compute_vector
 
 NOISE = {"epsilon": 8.0, "delta": 1e-7, "unit": "record"}
 KINDS: list[dict[str, Any]] = [
-    {"kind": "ffc", "bias": False},
-    {"kind": "ffc", "bias": True},
+    {"kind": "ffc"},
+    {"kind": "ffc", "constant": True},
     {"kind": "random-features", "size": 6, "bandwidth": 0.7},
     {"kind": "ccvr"},
 ]
@@ -29,7 +29,7 @@ KINDS: list[dict[str, Any]] = [
 def test_both_select_the_same_rows(seed: int) -> None:
     """With ids of many rows, unusable rows and records that are not free; with noise, and without ids."""
     rng = random.Random(seed)
-    limits = {"least": 50, "most": 60, "least_per_class": 1, "rows_per_id": rng.choice([1, 3, 60])}
+    limits = {"least": 50, "most": 60, "least_per_class": 2, "rows_per_id": rng.choice([1, 3, 60])}
     noise = {**NOISE, "recipe": "sum"} if seed % 3 == 0 else None
     values = whole(dim=2, records=limits, noise=noise, **({"withhold": None} if noise else {}))
     study, question = Study(rfc8785.dumps(values)), spec_of(**values["question"]).question
@@ -64,7 +64,7 @@ def test_both_shorten_rows_alike() -> None:
     assert shortened > 300
 
 
-@pytest.mark.parametrize("statistic", KINDS, ids=lambda each: f"{each['kind']}-{each.get('bias')}")
+@pytest.mark.parametrize("statistic", KINDS, ids=lambda each: f"{each['kind']}-{each.get('constant')}")
 @pytest.mark.parametrize("recipe", ["sum", "mean+sum", "mean+sum+gradients"])
 def test_both_make_the_same_noisy_vectors_but_for_the_noise(
     statistic: dict[str, Any], recipe: str, monkeypatch: pytest.MonkeyPatch
@@ -74,7 +74,8 @@ def test_both_make_the_same_noisy_vectors_but_for_the_noise(
     if statistic["kind"] == "ccvr" and recipe == "mean+sum+gradients":
         return
     limits = {"least": 1, "most": 12, "least_per_class": 1, "rows_per_id": 2}
-    fields: dict[str, Any] = {"dim": 3, "classes": ["a", "b", "c"], "statistics": [statistic], "records": limits}
+    fields: dict[str, Any] = {"dim": 3, "classes": ["a", "b", "c"], "records": limits}
+    fields |= fields_of(statistic)
     fields |= {"noise": {**NOISE, "recipe": recipe}, "withhold": None, "ring_bits": 48}
     after = {"ccvr": {"samples_per_class": 10, "power": 0.5} if statistic["kind"] == "ccvr" else None}
     spec = spec_of("mean" if recipe != "sum" else "sum", after=after, **fields)

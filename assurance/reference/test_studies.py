@@ -4,6 +4,7 @@ import copy
 import json
 import random
 import struct
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import rfc8785
 
 from assurance.reference.study import Study, canonical, number
 from assurance.reference.wire import Refused
-from tests.study.specs import content_of, spec_of, whole
+from tests.study.specs import content_of, fields_of, spec_of, whole
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.study import Content
@@ -25,6 +26,9 @@ NOISES: tuple[Any, ...] = (
     {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"},
     {"epsilon": 10, "delta": 1e-6, "unit": "member", "recipe": "mean+sum+gradients"},
 )
+JUDGE: dict[str, Any] = {
+    "epsilon": 1.0, "delta": 1e-7, "heads": 1, "positive": None, "bins": {"confidence": 5, "score": 8}
+}
 FIELDS: list[Any] = [
     None, True, False, 0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 32, 48, 50, 64, 100, 127, 128, 255, 256, 9_999, 10_000, 10_001,
     20_000, 65_536, 65_537, 2**22, 2**31, 2**32 - 1, 2**32, 2**53 - 9, -1, 0.1, 0.5, 1.0, 1.5, 1e-5, 1e-7, 10.0, 11.0, 1e3, 1e300,
@@ -32,10 +36,15 @@ FIELDS: list[Any] = [
     *(" a", "cd" * 32, [], ["lda"], ["lda", "ncm"], ["ncm", "lda"], {}, {"margin": 0}, {"margin": 3}, {"margin": 4}),
     *NOISES,
     {"samples_per_class": 10, "power": 0.5},
+    {"pack": "cd" * 32, "tolerance": 0.5},
+    JUDGE,
+    {**JUDGE, "positive": "benign", "heads": 3},
+    {"confidence": 2, "score": 32},
+    [f"column {place}" for place in range(16)],
     [{"kind": "ccvr"}],
-    [{"kind": "ffc", "bias": True}, {"kind": "random-features", "size": 16, "bandwidth": 1.0}],
+    [{"kind": "ffc"}, {"kind": "random-features", "size": 16, "bandwidth": 1.0}],
     [{"kind": "random-features", "size": 64, "bandwidth": 0.1}],
-    [{"kind": "ccvr"}, {"kind": "ffc", "bias": False}],
+    [{"kind": "ccvr"}, {"kind": "ffc"}],
 ]
 # fmt: on
 
@@ -52,9 +61,17 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 def changed(rng: random.Random) -> Any:
     values = whole()
     if rng.random() < 0.2:
-        values["question"]["thin_classes"], values["question"]["withhold"] = True, None
+        values["question"]["withhold"], values["notes"]["why_not_withheld"] = None, "no class is rare"
     if rng.random() < 0.2:
         values["question"]["noise"], values["question"]["withhold"] = copy.deepcopy(rng.choice(NOISES)), None
+        values["notes"]["why_not_withheld"] = ""
+        if rng.random() < 0.5:
+            values["question"]["listable"], values["notes"]["why_not_listable"] = True, ""
+    if rng.random() < 0.3:
+        values["question"]["judge"] = copy.deepcopy(JUDGE)
+        values["question"]["constant"] = rng.random() < 0.5
+        values["question"]["columns"] = [f"f{place}" for place in range(16)]
+        values["rehearsal"] = {"pack": "ab" * 32, "tolerance": 0.1}
     for _ in range(rng.choice([1, 1, 2, 3])):
         places = [path for path, _ in leaves(values)]
         places += [path[:-1] for path in places if len(path) > 1]
@@ -90,6 +107,29 @@ def test_both_read_the_same_studies() -> None:
             assert (ours.question.elements, ours.question.width) == (theirs.elements, max(theirs.widths))
             assert ours.question.noise is not None or ours.question.scale == theirs.scale
     assert accepted > 130
+
+
+def test_both_refuse_white_space_at_the_ends_of_a_column_s_name() -> None:
+    values, refused = (
+        whole(dim=2, records={"least": 50, "most": 60, "least_per_class": 5, "rows_per_id": 1}),
+        list[str](),
+    )
+    for code in range(0xD800):
+        if unicodedata.category(chr(code))[0] not in "ZC" and code % 97:
+            continue  # letters, except a few
+        for name in (f"{chr(code)}age", f"age{chr(code)}"):
+            values["question"]["columns"] = [name, "weight"]
+            content = rfc8785.dumps(values)
+            try:
+                Content.from_bytes(content)
+            except PeerFault:
+                refused.append(name)
+                with pytest.raises(Refused):
+                    Study(content)
+            else:
+                Study(content)
+    assert {"\u00a0age", "age\u3000", " age", "\u200eage"} <= {*refused}
+    assert "\u200bage" not in refused  # no white space in Unicode's sense
 
 
 @pytest.mark.parametrize("place", [b'"dim":16', b'"ring_bits":48', b'"least":50'])
@@ -140,11 +180,11 @@ def test_the_reference_writes_numbers_and_text_as_rfc_8785_has_them() -> None:
 
 
 STATISTICS: list[list[Any]] = [
-    [{"kind": "ffc", "bias": False}],
-    [{"kind": "ffc", "bias": True}],
+    [{"kind": "ffc"}],
+    [{"kind": "ffc", "constant": True}],
     [{"kind": "random-features", "size": 6, "bandwidth": 0.5}],
     [{"kind": "ccvr"}],
-    [{"kind": "ffc", "bias": True}, {"kind": "random-features", "size": 4, "bandwidth": 1.5}, {"kind": "ccvr"}],
+    [{"kind": "ffc", "constant": True}, {"kind": "random-features", "size": 4, "bandwidth": 1.5}],
 ]
 
 
@@ -153,7 +193,7 @@ STATISTICS: list[list[Any]] = [
 def test_both_compute_the_same_vectors(statistics: list[Any], bits: int) -> None:
     """To the last integer, except numbers that binary64's errors put midway between two integers."""
     ccvr = {"samples_per_class": 10, "power": 0.5} if {"kind": "ccvr"} in statistics else None
-    fields: dict[str, Any] = {"dim": 3, "classes": ["a", "b", "c", "d"], "statistics": statistics, "ring_bits": bits}
+    fields: dict[str, Any] = {"dim": 3, "classes": ["a", "b", "c", "d"], **fields_of(*statistics), "ring_bits": bits}
     fields["records"] = {"least": 50, "most": 60, "least_per_class": 10, "rows_per_id": 1}
     spec = spec_of(withheld=(2,), after={"ccvr": ccvr}, **fields)
     study, rng = (
@@ -181,7 +221,7 @@ def test_both_make_noise_of_the_same_size(unit: str, statistic: list[Any]) -> No
         noise["recipe"] = rng.choice(["sum", "mean+sum"] + ["mean+sum+gradients"] * (statistic[0]["kind"] == "ffc"))
         records = {"least": 1, "most": 2 ** rng.randint(0, 18), "least_per_class": 1, "rows_per_id": 1}
         classes = [f"c{number}" for number in range(rng.choice([2, 20, 21]))]
-        values = whole(noise=noise, withhold=None, statistics=statistic, records=records, classes=classes)
+        values = whole(noise=noise, withhold=None, **fields_of(*statistic), records=records, classes=classes)
         if statistic[0]["kind"] == "ccvr":
             values["after"]["ccvr"] = {"samples_per_class": 10, "power": 0.5}
         study, question = Study(rfc8785.dumps(values)), content_of(values).question

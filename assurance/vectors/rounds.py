@@ -226,7 +226,7 @@ def _plain(_recorder: Recorder) -> None:
 def complete() -> Recorded:
     """Six members in the first step of a noisy study, one of which vanishes before its upload; then the second step."""
     noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}
-    question = SMALL | {"noise": noise, "ring_bits": 48, "thin_classes": False, "members_min": 5}
+    question = SMALL | {"noise": noise, "ring_bits": 48, "members_min": 5}
     federation = Recorder(6, drop={4: After.OPENING}, question=question)
 
     def second(recorder: Recorder) -> None:
@@ -287,7 +287,7 @@ def lost() -> Recorded:
 def count() -> Recorded:
     """Four members with classes: their holders are counted, then the rows of common classes, and the sum withholds rare ones."""
     records = {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}
-    question = SMALL | {"classes": ["a", "b", "c", "d", "e"], "records": records, "thin_classes": True}
+    question = SMALL | {"classes": ["a", "b", "c", "d", "e"], "records": records}
     holding = {f"member-{place}": np.array([1, 1, place % 2, 1, 0]) for place in range(4)}
     federation = Recorder(4, margin=0, question=question)
 

@@ -59,7 +59,7 @@ def held(url: str, tmp_path_factory: pytest.TempPathFactory) -> Consortium:
         for name in [name for name in os.environ if name.startswith("VEILSUM_")]:
             patch.delenv(name)
         patch.setattr(os, "fsync", lambda _descriptor: None)
-        edits = {"bias = false": "bias = true", "publish = []": 'publish = ["pooled"]'}
+        edits = {"publish = []": 'publish = ["pooled"]'}
         made = Consortium(Cli(tmp_path_factory.mktemp("held"), url), edits=edits)
         made.held()
     return made

@@ -162,7 +162,7 @@ def test_a_study_key_of_its_own(remote: Cli) -> None:
 def written_study(cli: Cli, folder: str, *more: object) -> Path:
     path = cli.folder / f"{folder}.toml"
     words = ("--extractor", EXTRACTOR, "--dim", 4, "--members", 4, "--class", "a", "--class", "b")
-    cli.json("admin", "study", "new", path, *words)
+    cli.json("admin", "study", "new", path, *words, "--why-not-listable", "simulated features")
     cli.json("admin", "study", "check", path)
     return Path(cli.json("admin", "study", "sign", path, "--folder", folder, *more)["study"])
 

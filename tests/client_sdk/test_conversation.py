@@ -46,7 +46,7 @@ def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(consor
 def test_an_upload_that_nothing_interrupts_is_masked_once(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    question = {"statistics": [{"kind": "ffc", "bias": True}]}
+    question = {"constant": True}
     consortium, masked = Consortium(stage, tmp_path, question=question), list[int]()
     packed = Sealing.mask_chunk
 

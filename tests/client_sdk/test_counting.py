@@ -90,7 +90,7 @@ def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path:
     assert {end.state for end in by_hand.values()} == {"counted"}
     # The end was raised. Later agents wait for another run, also of another study.
     assert join() == join(once=False) == {}
-    counting.publish(counting.make_study({"name": "other"}, withhold=None, thin_classes=True, loss=90))
+    counting.publish(counting.make_study({"name": "other"}, withhold=None, loss=90))
     other = counting.open_cohort("p2")
     agents = counting.agents("p2")
     flows = {m: counting.open[m].next_result(agent) for m, agent in agents.items()}

@@ -13,6 +13,7 @@ from safetensors.numpy import load, save
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result
 from client_sdk.verification import verify_sums
+from tests.study.specs import fields_of
 from tests.support.consortium import NOISY, Consortium
 from tests.support.forging import tensor
 from tests.support.stage import Stage
@@ -29,15 +30,15 @@ def finished(stage: Stage, folder: Path, question: dict[str, Any]) -> tuple[Resu
 
 
 STATISTICS = [
-    [{"kind": "ffc", "bias": True}],
+    [{"kind": "ffc", "constant": True}],
     [{"kind": "random-features", "size": 4, "bandwidth": 1.0}],
-    [{"kind": "ffc", "bias": False}, {"kind": "random-features", "size": 4, "bandwidth": 1.0}],
+    [{"kind": "ffc"}, {"kind": "random-features", "size": 4, "bandwidth": 1.0}],
 ]
 
 
 @pytest.mark.parametrize("statistics", STATISTICS)
 def test_honest_sums_pass(stage: Stage, tmp_path: Path, statistics: list[dict[str, Any]]) -> None:
-    result, sums = finished(stage, tmp_path, {"statistics": statistics})
+    result, sums = finished(stage, tmp_path, fields_of(*statistics))
     pooled = verify_sums(result, sums)
     assert list(pooled) == [each["kind"] for each in statistics]
     assert result.record.rows == 20 + 21 + 22

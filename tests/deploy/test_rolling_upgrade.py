@@ -1,6 +1,6 @@
 """Replicas of the last release and of this one behind one address: a round that began at the old ones ends at the new ones.
 
-The last release is the newest tag in git. Before the first tag, it is the oldest commit with today's tables and requests.
+The last release is the newest tag in git. Before the first tag, it is the oldest commit with today's tables, requests and studies.
 """
 
 import asyncio
@@ -39,7 +39,15 @@ def git(*words: str) -> bytes:
 def last(tmp_path: Path) -> Path:
     """Return the last release's packages."""
     tag = git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
-    commit = tag or git("log", "-1", "--format=%H", "--", "service/storage/migrations", "client_sdk/api.py")
+    commit = tag or git(
+        "log",
+        "-1",
+        "--format=%H",
+        "--",
+        "service/storage/migrations",
+        "client_sdk/api.py",
+        "veilsum/protocol/study.py",
+    )
     archive = git("archive", commit.decode().strip(), *PACKAGES) if commit else b""
     if not archive:
         lacking("git has no state before this one")
@@ -161,11 +169,21 @@ async def test_a_round_goes_on_while_replicas_are_replaced(last: Path, bucket: s
                 np.savez(tmp_path / f"{name}.npz", features=features, labels=labels)
             await old("admin", "roster", "r.json", "--folder", "admin", *roster)
             classes = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
-            words = ("--extractor", EXTRACTOR, "--dim", DIM, "--members", len(MEMBERS), *classes)
+            words = (
+                "--extractor",
+                EXTRACTOR,
+                "--dim",
+                DIM,
+                "--members",
+                len(MEMBERS),
+                "--why-not-listable",
+                "random features",
+                *classes,
+            )
             await old("admin", "study", "new", "s.toml", *words)
             draft = (tmp_path / "s.toml").read_text().replace("[question.withhold]", "#")
             draft = draft.replace("margin = ", "# margin = ").replace(
-                "thin_classes = false", "thin_classes = true"
+                '# why_not_withheld = ""', 'why_not_withheld = "test data"'
             )
             (tmp_path / "s.toml").write_text(draft)
             approval = (await old("admin", "study", "sign", "s.toml", "--folder", "admin"))["approval"]

@@ -85,6 +85,8 @@ class Consortium:
             len(MEMBERS),
             "--name",
             "ct-2026",
+            "--why-not-listable",
+            "random features",
             *classes,
         )
         self.cli.json("admin", "study", "new", folder / "study.toml", *words)

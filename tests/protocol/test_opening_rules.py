@@ -508,6 +508,7 @@ def finished_of(federation: Federation, terms: Terms, **question: Any) -> Finish
 
 
 EXTRACTOR = "ab" * 32
+JUDGE = {"epsilon": 1.0, "delta": 1e-6, "heads": 1, "positive": None, "bins": {"confidence": 5, "score": 8}}
 
 
 @pytest.mark.parametrize(
@@ -516,11 +517,12 @@ EXTRACTOR = "ab" * 32
         ({}, True),
         ({"extractor": EXTRACTOR}, True),
         ({"extractor": EXTRACTOR, "dim": 12}, True),
-        ({"extractor": EXTRACTOR, "statistics": [{"kind": "ffc", "bias": True}]}, True),
+        ({"extractor": EXTRACTOR, "columns": [f"f{place}" for place in range(10)]}, True),
+        ({"extractor": EXTRACTOR, "constant": True}, False),
         ({"extractor": EXTRACTOR, "ring_bits": 48}, True),
-        ({"extractor": EXTRACTOR, "thin_classes": True}, True),
+        ({"extractor": EXTRACTOR, "judge": JUDGE}, False),
         ({"dim": 12}, False),
-        ({"statistics": [{"kind": "ffc", "bias": True}]}, False),
+        ({"constant": True}, False),
         ({"ring_bits": 48}, False),
         ({"extractor": EXTRACTOR, "classes": ["a", "b", "c"]}, False),
         (

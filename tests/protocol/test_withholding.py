@@ -21,7 +21,7 @@ from veilsum.protocol.replay import UploadStanding
 from veilsum.protocol.study import Question
 
 MANY_ROWS: dict[str, Any] = {"records": {"least": 50, "most": 500, "least_per_class": 15, "rows_per_id": 1}}
-CCVR: dict[str, Any] = {"statistics": [{"kind": "ccvr"}], "thin_classes": False}
+CCVR: dict[str, Any] = {"statistics": [{"kind": "ccvr"}]}
 
 
 def question(members: int = 7, margin: int = 1, **changes: Any) -> Question:
@@ -39,9 +39,8 @@ def test_the_floor_is_a_h_min_and_the_margin() -> None:
 
 
 def test_a_class_of_ccvr_needs_two_rows_a_dimension_of_honest_members() -> None:
-    # 20 rows, 5 from each honest holder, in addition to a = 1 and r = 1
+    # 20 rows, 5 from each honest holder, in addition to a = 2 and r = 1
     assert question(8, **CCVR, members_min=8).class_floor == 4 + 2 + 1
-    assert question(8, **{**CCVR, "thin_classes": True}).class_floor == 2 + 3 + 1
     with pytest.raises(
         ValidationError, match="a class that 7 members hold, and a run may have 6; take at least 7"
     ):
@@ -50,21 +49,15 @@ def test_a_class_of_ccvr_needs_two_rows_a_dimension_of_honest_members() -> None:
     assert question(8, **CCVR, records=few_rows).class_floor == 2 + 3 + 1
 
 
-def test_a_class_of_random_features_needs_rows_of_four_numbers_a_feature() -> None:
-    # 4 · 64 numbers in rows of 10: 26 rows, 7 from each honest holder, in addition to a = 2 and r = 1
-    records = {"least": 500, "most": 900, "least_per_class": 7, "rows_per_id": 1}
+def test_a_class_of_random_features_needs_rows_with_two_unknowns_a_sum() -> None:
+    # 64 features and the count in rows of 9 unknowns: 15 rows, 4 from each honest holder, in addition to a = 2 and r = 1
+    records = {"least": 500, "most": 900, "least_per_class": 4, "rows_per_id": 1}
     kernel = {"kind": "random-features", "size": 64, "bandwidth": 0.7}
-    asked: dict[str, Any] = {
-        "statistics": [kernel],
-        "thin_classes": False,
-        "members_min": 8,
-        "records": records,
-    }
+    asked: dict[str, Any] = {"statistics": [kernel], "members_min": 8, "records": records}
     assert question(8, **asked).class_floor == 4 + 2 + 1
-    assert question(8, **{**asked, "thin_classes": True}).class_floor == 3 + 2 + 1
-    records["least_per_class"] = 5
+    records["least_per_class"] = 2
     with pytest.raises(
-        ValidationError, match="a class that 9 members hold, and a run may have 8; take at least 6"
+        ValidationError, match="a class that 11 members hold, and a run may have 8; take at least 3"
     ):
         question(8, **asked)
 

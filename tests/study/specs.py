@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import rfc8785
 
+from tests.support.simulator import simulated_reasons
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import DAY_S, Content
 
@@ -18,7 +19,7 @@ RECORDS = {"least": 1, "most": 4_000, "least_per_class": 1, "rows_per_id": 1}
 def whole(**question: Any) -> dict[str, Any]:
     """Make a valid study of 12 members; keywords replace fields of its question."""
     content: dict[str, Any] = {
-        "format": "veilsum-study/1",
+        "format": "veilsum-study/2",
         "notes": {
             "name": "ct-2026",
             "version": 1,
@@ -30,10 +31,12 @@ def whole(**question: Any) -> dict[str, Any]:
             "extractor": "ab" * 32,
             "dim": 16,
             "classes": ["benign", "malignant"],
-            "statistics": [{"kind": "ffc", "bias": False}],
+            "columns": [],
+            "constant": False,
+            "listable": False,
+            "statistics": [{"kind": "ffc"}],
             "ring_bits": 48,
             "records": {"least": 50, "most": 20_000, "least_per_class": 5, "rows_per_id": 1},
-            "thin_classes": False,
             "members_min": 11,
             "members_max": 12,
             "a": 3,
@@ -41,12 +44,21 @@ def whole(**question: Any) -> dict[str, Any]:
             "loss": 100,
             "withhold": {"margin": 3},
             "noise": None,
+            "judge": None,
             "windows": {"enrol": 600, "upload": 600, "answer": 60},
         },
         "after": {"ridge": "gcv", "publish": [], "readers": "members", "ccvr": None},
+        "rehearsal": None,
     }
     content["question"].update(question)
+    content["notes"].update(simulated_reasons(content["question"]))
     return content
+
+
+def fields_of(*statistics: dict[str, Any]) -> dict[str, Any]:
+    """Return the question's fields for these statistics; an ffc with `"constant": True` sets the question's constant."""
+    kept = [{name: value for name, value in each.items() if name != "constant"} for each in statistics]
+    return {"statistics": kept, "constant": any(each.get("constant", False) for each in statistics)}
 
 
 def content_of(values: dict[str, Any]) -> Content:
@@ -74,7 +86,7 @@ def noisy(recipe: str, step: str, statistic: dict[str, Any], **more: Any) -> Rou
     """Make a step of a noisy study of one statistic."""
     noise = {**NOISE, **more.pop("noise", {}), "recipe": recipe}
     more = {"records": RECORDS, **more}
-    return spec_of(step, statistics=[statistic], noise=noise, withhold=None, **more)
+    return spec_of(step, **fields_of(statistic), noise=noise, withhold=None, **more)
 
 
 def clouds(rows: int, dim: int, classes: int, seed: int = 0, *, noise: float = 1.0) -> tuple[Any, Any]:

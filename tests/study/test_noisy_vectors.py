@@ -12,20 +12,20 @@ from veilsum.study.promise import mechanism_of
 from veilsum.study.vectors import Material, compute_vector
 
 DIM, CLASSES = 4, 3
-FFC: dict[str, Any] = {"kind": "ffc", "bias": False}
-BIAS: dict[str, Any] = {"kind": "ffc", "bias": True}
+FFC: dict[str, Any] = {"kind": "ffc"}
+CONSTANT: dict[str, Any] = {"kind": "ffc", "constant": True}
 CCVR: dict[str, Any] = {"kind": "ccvr"}
 KERNEL: dict[str, Any] = {"kind": "random-features", "size": 6, "bandwidth": 0.7}
 STEPS = [
     ("mean+sum", "mean", FFC),
     ("sum", "sum", FFC),
-    ("sum", "sum", BIAS),
-    ("mean+sum", "sum", BIAS),
+    ("sum", "sum", CONSTANT),
+    ("mean+sum", "sum", CONSTANT),
     ("sum", "sum", CCVR),
     ("mean+sum", "sum", CCVR),
     ("mean+sum", "sum", KERNEL),
     ("mean+sum+gradients", "gradient-2", FFC),
-    ("mean+sum+gradients", "gradient-3", BIAS),
+    ("mean+sum+gradients", "gradient-3", CONSTANT),
     ("mean+sum+gradients", "gradient-1", KERNEL),
 ]
 
@@ -36,8 +36,7 @@ def asked(recipe: str, step: str, statistic: dict[str, Any], **more: Any) -> Any
 
 def material_of(spec: Any) -> Material:
     rng = np.random.default_rng(5)
-    (statistic,) = spec.question.statistics
-    width = statistic.width_for(DIM)
+    width = spec.question.width
     centre = rng.standard_normal(DIM)
     found = {"centre": 0.4 * centre / np.linalg.norm(centre)} if "mean" in spec.question.steps else {}
     if "-" in spec.step:

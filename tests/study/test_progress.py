@@ -14,7 +14,7 @@ from veilsum.protocol.rest import NoiseView, Problem, RoundView, SpecView
 from veilsum.study.progress import EndCost, RunAction, RunEnd, next_action, reason_of, run_over
 
 NOISE = {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"}
-NOISY = {"noise": NOISE, "ring_bits": 48, "thin_classes": False}
+NOISY = {"noise": NOISE, "ring_bits": 48}
 
 
 def links(*made: tuple[str, bytes, bytes, str]) -> tuple[Any, tuple[Link, ...]]:

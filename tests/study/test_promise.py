@@ -14,7 +14,7 @@ from veilsum.study.explain import explain_study
 from veilsum.study.promise import check_cohort, mechanism_of, promise_noise, study_mu
 from veilsum.study.signed import sign_study
 
-FFC = {"kind": "ffc", "bias": False}
+FFC = {"kind": "ffc"}
 
 
 def test_mu_is_the_largest_multiple_of_its_step_within_delta() -> None:

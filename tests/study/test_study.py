@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.study.specs import NOW_S, content_of, whole
+from tests.study.specs import NOW_S, content_of, spec_of, whole
 from tests.support.cli import Cli
 from veilsum.cli.admin import read_study_draft
 from veilsum.protocol.causes import Cause
@@ -18,6 +18,8 @@ from veilsum.study.explain import explain_study
 
 ADMIN, OTHER = SigningKey(bytes(32)), SigningKey(b"\1" * 32)
 NOISE = {"epsilon": 2.0, "delta": 1e-7, "unit": "record", "recipe": "mean+sum"}
+JUDGE = {"epsilon": 1.0, "delta": 1e-7, "heads": 1, "positive": None, "bins": {"confidence": 5, "score": 8}}
+KERNEL_10 = {"kind": "random-features", "size": 10, "bandwidth": 1.0}
 
 
 def refusal(values: dict[str, Any]) -> str:
@@ -31,7 +33,44 @@ def refusal(values: dict[str, Any]) -> str:
     ("question", "said"),
     [
         ({"records": {"least": 9, "most": 20, "least_per_class": 5, "rows_per_id": 1}}, "take at least 10"),
-        ({"statistics": [{"kind": "random-features", "size": 128, "bandwidth": 1.0}]}, "take at least 205"),
+        # dim 16, 128 features, 2 classes: 8,514 numbers; 2 · 8,514 / 15 = 1,136 rows of five honest members
+        ({"statistics": [{"kind": "random-features", "size": 128, "bandwidth": 1.0}]}, "take at least 228"),
+        (
+            {
+                "dim": 2,
+                "statistics": [{"kind": "random-features", "size": 10, "bandwidth": 1.0}],
+                "records": {"least": 10, "most": 20, "least_per_class": 10, "rows_per_id": 1},
+            },
+            "this study needs 154",
+        ),
+        (
+            {
+                "dim": 8,
+                "classes": [f"c{label}" for label in range(9)],
+                "statistics": [{"kind": "random-features", "size": 16, "bandwidth": 1.0}, {"kind": "ccvr"}],
+            },
+            "ccvr is summed alone",
+        ),
+        ({"dim": 1}, "question.dim"),
+        ({"listable": True}, "gives records back; add noise"),
+        ({"columns": ["age", "weight"]}, "2 names for 16 features"),
+        ({"columns": ["age"] * 16}, "a name appears twice"),
+        ({"columns": ["age "] * 16}, "question.columns.0"),
+        ({"columns": [""] * 16}, "question.columns.0"),
+        ({"columns": ["x" * 65] * 16}, "question.columns.0"),
+        (
+            {"constant": True, "statistics": [{"kind": "random-features", "size": 4, "bandwidth": 1.0}]},
+            "question.constant goes with the statistic ffc",
+        ),
+        ({"judge": {**JUDGE, "positive": "unknown"}}, "positive is unknown, which is no class"),
+        ({"judge": {**JUDGE, "delta": 9e-6}}, "question.judge.delta is 9e-06: it must be at most"),
+        ({"judge": {**JUDGE, "epsilon": 11.0}}, "less than or equal to 10"),
+        ({"judge": {**JUDGE, "heads": 0}}, "question.judge.heads"),
+        ({"judge": {**JUDGE, "heads": 4}}, "question.judge.heads"),
+        ({"judge": {**JUDGE, "bins": {"confidence": 1, "score": 8}}}, "question.judge.bins.confidence"),
+        ({"judge": {**JUDGE, "bins": {"confidence": 21, "score": 8}}}, "question.judge.bins.confidence"),
+        ({"judge": {**JUDGE, "bins": {"confidence": 5, "score": 1}}}, "question.judge.bins.score"),
+        ({"judge": {**JUDGE, "bins": {"confidence": 5, "score": 33}}}, "question.judge.bins.score"),
         ({"a": 2}, "at least 3, a quarter rounded down"),
         ({"members_min": 5}, "n_min=6"),
         ({"members_min": 13}, "above members_max"),
@@ -45,14 +84,10 @@ def refusal(values: dict[str, Any]) -> str:
             {
                 "noise": NOISE,
                 "withhold": None,
-                "statistics": [
-                    {"kind": "ffc", "bias": False},
-                    {"kind": "random-features", "size": 16, "bandwidth": 1.0},
-                ],
+                "statistics": [{"kind": "ffc"}, {"kind": "random-features", "size": 16, "bandwidth": 1.0}],
             },
             "sums one statistic",
         ),
-        ({"withhold": None}, "a class that one record has shows that record"),
         ({"windows": {"enrol": 1, "upload": 2_591_999, "answer": 1}}, "above 30 days"),
         (
             {"dim": 65_536, "statistics": [{"kind": "random-features", "size": 4096, "bandwidth": 1.0}]},
@@ -61,10 +96,7 @@ def refusal(values: dict[str, Any]) -> str:
         ({"classes": ["a", "b "]}, "question.classes"),
         ({"statistics": [{"kind": "ccvr"}], "withhold": None}, "after.ccvr goes with the statistic ccvr"),
         ({"classes": ["a", "a"]}, "appears twice"),
-        (
-            {"statistics": [{"kind": "ccvr"}, {"kind": "ffc", "bias": False}]},
-            "in the order ffc, random-features, ccvr",
-        ),
+        ({"statistics": [{"kind": "ccvr"}, {"kind": "ffc"}]}, "in the order ffc, random-features, ccvr"),
         (
             {
                 "ring_bits": 32,
@@ -94,16 +126,106 @@ def test_a_study_that_breaks_a_rule_is_refused(question: dict[str, Any], said: s
     assert said in refusal(whole(**question))
 
 
-def test_publishing_every_class_takes_a_word_on_thin_ones() -> None:
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"columns": [f"feature {place}" for place in range(16)]},
+        {"constant": True},
+        {"listable": True, "noise": NOISE, "withhold": None},
+        {"noise": NOISE, "withhold": None},
+        {"judge": JUDGE},
+        {"judge": {**JUDGE, "positive": "malignant", "heads": 3, "bins": {"confidence": 2, "score": 32}}},
+        {"judge": None},
+    ],
+    ids="+".join,
+)
+def test_each_field_of_the_question_changes_its_digest(question: dict[str, Any]) -> None:
+    content = content_of(whole(**question))
+    assert Content.from_bytes(content.to_bytes()) == content
+    same = content.question.model_dump(mode="json") == content_of(whole()).question.model_dump(mode="json")
+    assert (content.question.digest == content_of(whole()).question.digest) == same
+
+
+@pytest.mark.parametrize("field", ["why_not_listable", "why_not_withheld"])
+def test_a_reason_is_given_exactly_where_it_is_needed(field: str) -> None:
+    needed = {"why_not_listable": {}, "why_not_withheld": {"withhold": None}}[field]
+    idle = {"why_not_listable": {"listable": True, "noise": NOISE, "withhold": None}, "why_not_withheld": {}}[
+        field
+    ]
+    values = whole(**needed)
+    assert content_of(values).notes.model_dump()[field]
+    values["notes"][field] = ""
+    assert f"notes.{field}" in refusal(values)
+    values = whole(**idle)
+    assert not content_of(values).notes.model_dump()[field]
+    values["notes"][field] = "because"
+    assert f"notes.{field} goes with" in refusal(values)
+
+
+def test_rewording_a_reason_asks_no_other_question_but_for_another_approval() -> None:
+    values = whole(withhold=None)
+    before = content_of(values)
+    for field in ("why_not_listable", "why_not_withheld"):
+        values["notes"][field] = "in other words"
+        after = content_of(values)
+        assert after.question.digest == before.question.digest
+        assert after.approval != before.approval
+        before = after
+
+
+def test_the_approval_binds_a_rehearsal() -> None:
+    values = whole()
+    before = content_of(values)
+    values["rehearsal"] = {"pack": "cd" * 32, "tolerance": 0.01}
+    after = content_of(values)
+    assert (after.question.digest, after.approval == before.approval) == (before.question.digest, False)
+    wrong: dict[str, Any]
+    for wrong in ({"pack": "cd" * 31}, {"tolerance": 0}, {"tolerance": 1.01}, {"inputs": []}):
+        values["rehearsal"] = {"pack": "cd" * 32, "tolerance": 0.01, **wrong}
+        assert "rehearsal" in refusal(values)
+
+
+def test_a_study_of_ccvr_withholds_rare_classes() -> None:
     values = whole(statistics=[{"kind": "ccvr"}], withhold=None)
     values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
-    assert "thin_classes = true" in refusal(values)
-    values["question"]["thin_classes"] = True
+    assert "withholds rare classes" in refusal(values)
+
+
+@pytest.mark.parametrize(
+    ("question", "needed", "of_a_class"),
+    [
+        # dim, C, statistics: the widest second moment twice, or two unknowns for each number
+        ({}, 50, 3),
+        ({"dim": 64}, 128, 3),
+        ({"dim": 64, "constant": True}, 130, 3),
+        ({"dim": 8, "classes": [f"c{label}" for label in range(40)]}, 114, 3),
+        ({"dim": 2, "statistics": [KERNEL_10]}, 154, 22),
+        ({"dim": 8, "statistics": [{"kind": "ffc"}, KERNEL_10]}, 50, 6),
+        ({"dim": 64, "statistics": [{"kind": "ccvr"}], "members_min": 12}, 137, 128),
+        ({"dim": 3, "statistics": [{"kind": "ccvr"}]}, 50, 10),
+    ],
+)
+def test_the_rows_that_a_study_and_a_class_need(
+    question: dict[str, Any], needed: int, of_a_class: int
+) -> None:
+    records = {"least": 100, "most": 20_000, "least_per_class": 50, "rows_per_id": 1}
+    asked = spec_of(**{"records": records, **question}).question
+    assert (asked.rows_needed, asked.class_rows_needed) == (needed, of_a_class)
+    assert asked.class_floor == asked.a + 3 + max(3, -(-of_a_class // 50))
+
+
+def test_an_author_s_reasons_are_quoted_beside_what_they_cost() -> None:
+    values = whole(withhold=None)
+    values["notes"] |= {"why_not_listable": "CT  scans", "why_not_withheld": "sites agreed"}
     words = " ".join(
         sentence for section in explain_study(content_of(values)) for sentence in section.sentences
     )
-    assert "A class that one record has shows that record" in words
-    assert "can reveal these rows" in words
+    assert "“CT scans” If this is wrong, this sum gives patients' records back." in words
+    assert "shows rows of rare classes" in words
+    assert "“sites agreed”" in words
+    noisy = whole(withhold=None, noise=NOISE)
+    words = " ".join(s for section in explain_study(content_of(noisy)) for s in section.sentences)
+    assert "gives patients' records back" not in words
 
 
 def test_ccvr_under_noise_takes_one_sum() -> None:
@@ -125,7 +247,7 @@ def test_more_rules_outside_the_question() -> None:
 
 def test_steps() -> None:
     assert content_of(whole()).question.steps == ("count", "rows", "sum")
-    assert content_of(whole(withhold=None, thin_classes=True)).question.steps == ("sum",)
+    assert content_of(whole(withhold=None)).question.steps == ("sum",)
     for recipe, steps in RECIPES.items():
         noise = {**NOISE, "recipe": recipe}
         question = content_of(whole(withhold=None, noise=noise)).question
@@ -171,8 +293,11 @@ def test_sign_and_read() -> None:
     assert cause(forged)[0] == Cause.STUDY_REFUSED
 
 
-@pytest.mark.parametrize("members", [3, 4, 5, 6, 8, 12, 50, 201, 1000])
-def test_the_template_is_a_valid_study(members: int) -> None:
+@pytest.mark.parametrize(
+    ("members", "margin"),
+    [(3, 0), (4, 0), (5, 0), (7, 0), (8, 1), (12, 1), (39, 1), (40, 2), (201, 10), (1000, 50)],
+)
+def test_the_template_is_a_valid_study(members: int, margin: int) -> None:
     day = date(2026, 11, 23)
     text = draft.draft_template(
         "study.toml",
@@ -182,13 +307,36 @@ def test_the_template_is_a_valid_study(members: int) -> None:
         classes=["a", "b"],
         members=members,
         today=day,
+        why_not_listable='scans "of" a site\\',
     )
     content = draft.parse_draft(text, "study.toml")
+    assert content.notes.why_not_listable == 'scans "of" a site\\'
+    assert content.question.withhold is not None
+    assert (content.question.constant, content.question.withhold.margin) == (True, margin)
     assert content.question.members_max == members
-    assert content.question.least_rows(content.question.smallest.quorum) >= 128
+    assert content.question.least_rows(content.question.smallest.quorum) >= 130
     noon_s = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
     assert signed.sign_study(content, ADMIN.public, ADMIN, noon_s).content == content.to_bytes()
     assert len(explain_study(content)) == 5
+
+
+def test_a_draft_leaves_its_author_to_decide_whether_inputs_can_be_listed() -> None:
+    text = draft.draft_template(
+        "study.toml",
+        name="n",
+        extractor="ab" * 32,
+        dim=64,
+        classes=["a", "b"],
+        members=12,
+        today=date(2026, 11, 23),
+    )
+    with pytest.raises(Misuse, match="an exact sum of inputs that can be listed gives records back"):
+        draft.parse_draft(text, "study.toml")
+    text = text.replace("listable = true", "listable = false")
+    with pytest.raises(Misuse, match=r"notes.why_not_listable: say why"):
+        draft.parse_draft(text, "study.toml")
+    text = text.replace('# why_not_listable = ""', 'why_not_listable = "scans"')
+    assert draft.parse_draft(text, "study.toml").question.listable is False
 
 
 def test_a_draft_with_noise() -> None:
@@ -238,7 +386,7 @@ def test_members_are_told_when_what_is_published_shows_the_sums(publish: list[st
 def test_a_test_for_a_known_record_is_weak_from_four_rows_a_number_on() -> None:
     def explained(least: int) -> str:
         records = {"least": least, "most": 20_000, "least_per_class": 5, "rows_per_id": 1}
-        content = content_of(whole(records=records, withhold=None, thin_classes=True))
+        content = content_of(whole(records=records, withhold=None))
         assert (content.question.elements, content.question.least_rows(content.question.smallest.quorum)) == (
             170,
             5 * least,
@@ -273,7 +421,12 @@ def test_the_commands(cli: Cli) -> None:
     assert "expected 64 lower-case hex digits" in cli(*new[:5], "ab", *new[6:], *classes).error
     assert "64 printable ASCII characters" in cli(*new, *classes, "--class", "bär").error
     assert not Path("s.toml").exists()
-    cli.json(*new, *classes, "--name", "pets")
+    undecided = cli.json(*new, *classes, "--name", "pets")
+    assert "listable = false" in undecided["decide"]
+    assert "gives records back" in cli("admin", "study", "check", "s.toml").error
+    Path("s.toml").unlink()
+    decided = cli.json(*new, *classes, "--name", "pets", "--why-not-listable", "free photographs")
+    assert "decide" not in decided
     assert "exists already" in cli(*new, *classes).error
     checked = cli("admin", "study", "check", "s.toml")
     assert "Study pets, version 1" in checked.out

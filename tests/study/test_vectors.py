@@ -4,18 +4,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.study.specs import spec_of
+from tests.study.specs import fields_of, spec_of
 from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.study.answers import read_pooled
 from veilsum.study.vectors import compute_vector
 
-THREE = [
-    {"kind": "ffc", "bias": True},
+LINEAR_AND_KERNEL: list[dict[str, Any]] = [
+    {"kind": "ffc", "constant": True},
     {"kind": "random-features", "size": 8, "bandwidth": 0.7},
-    {"kind": "ccvr"},
 ]
+CCVR: list[dict[str, Any]] = [{"kind": "ccvr"}]
+both = pytest.mark.parametrize("statistics", [LINEAR_AND_KERNEL, CCVR], ids=["ffc", "ccvr"])
 
 
 def asked(step: str = "sum", *, withheld: tuple[int, ...] = (), **more: Any) -> Any:
@@ -29,12 +30,12 @@ def member(seed: int, rows: int = 60) -> tuple[Any, Any]:
 
 
 def test_the_sum_of_vectors_is_the_pooled_statistics() -> None:
-    spec = asked(statistics=THREE)
+    spec = asked(**fields_of(*LINEAR_AND_KERNEL))
     members = [member(seed) for seed in range(12)]
     total = np.sum([compute_vector(spec, *each) for each in members], axis=0)
     features, labels = (np.concatenate(parts) for parts in zip(*members, strict=True))
     found: Any = read_pooled(spec, total, 12)
-    assert list(found) == ["ffc", "random-features", "ccvr"]
+    assert list(found) == ["ffc", "random-features"]
     plain = FFCStatistics(4, 3, constant=True, normalise=True)
     plain.update(features, labels)
     ffc = found["ffc"]
@@ -45,18 +46,28 @@ def test_the_sum_of_vectors_is_the_pooled_statistics() -> None:
     np.testing.assert_allclose(
         solve_ffc(ffc, ridge=0.1).weights, solve_ffc(plain, ridge=0.1).weights, atol=1e-6
     )
+
+
+def test_the_sum_of_ccvr_vectors_is_the_moments_of_each_class() -> None:
+    spec = asked(statistics=CCVR)
+    members = [member(seed) for seed in range(12)]
+    total = np.sum([compute_vector(spec, *each) for each in members], axis=0)
+    features, labels = (np.concatenate(parts) for parts in zip(*members, strict=True))
+    found: Any = read_pooled(spec, total, 12)
+    assert list(found) == ["ccvr"]
     ccvr = found["ccvr"]
     assert isinstance(ccvr, CCVRStatistics)
-    assert ccvr.counts.tolist() == plain.counts.tolist()
+    assert ccvr.counts.tolist() == np.bincount(labels).tolist()
     scaled = features / np.linalg.norm(features, axis=1, keepdims=True)
     np.testing.assert_allclose(ccvr.mean(1), scaled[labels == 1].mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(ccvr.covariance(1), np.cov(scaled[labels == 1].T), atol=1e-6)
 
 
-def test_a_sum_that_no_honest_members_have_is_refused() -> None:
-    spec = asked(statistics=THREE)
+@both
+def test_a_sum_that_no_honest_members_have_is_refused(statistics: list[dict[str, Any]]) -> None:
+    spec = asked(**fields_of(*statistics))
     total = np.sum([compute_vector(spec, *member(seed)) for seed in range(12)], axis=0)
-    for element in (0, len(total) // 2, len(total) - 1):
+    for element in (len(total) // 4, len(total) // 2, len(total) - 1):
         spoiled = total.copy()
         spoiled[element] += 1 << spec.ring_bits - 3
         with pytest.raises(PeerFault, match=r"identity broken: [a-z ]+$") as refused:
@@ -64,21 +75,23 @@ def test_a_sum_that_no_honest_members_have_is_refused() -> None:
         assert refused.value.cause is Cause.SUM_CHECK_FAILED
 
 
-def test_a_member_without_rows_sends_zeros() -> None:
+@both
+def test_a_member_without_rows_sends_zeros(statistics: list[dict[str, Any]]) -> None:
     features, labels = member(0)
-    assert not compute_vector(asked(statistics=THREE), features[:0], labels[:0]).any()
-    assert not compute_vector(asked(statistics=THREE, withheld=(0, 1, 2)), features, labels).any()
+    assert not compute_vector(asked(**fields_of(*statistics)), features[:0], labels[:0]).any()
+    assert not compute_vector(asked(**fields_of(*statistics), withheld=(0, 1, 2)), features, labels).any()
     assert not compute_vector(asked("count"), features[:0], labels[:0]).any()
 
 
-def test_a_row_that_can_t_be_used_adds_nothing() -> None:
+@both
+def test_a_row_that_can_t_be_used_adds_nothing(statistics: list[dict[str, Any]]) -> None:
     features, labels = member(0)
     spoiled = features.copy()
     spoiled[3], spoiled[5, 1] = 0, np.nan
     named = labels.copy()
     named[7], named[8] = 3, -1
     kept = np.setdiff1d(np.arange(len(labels)), [3, 5, 7, 8])
-    spec = asked(statistics=THREE)
+    spec = asked(**fields_of(*statistics))
     assert (compute_vector(spec, spoiled, named) == compute_vector(spec, features[kept], labels[kept])).all()
 
 

@@ -180,11 +180,12 @@ class Consortium:
         path = self.folder / f"{name}.toml"
         keys = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
         words = ("--extractor", EXTRACTOR, "--dim", DIM, "--members", len(self.members), "--name", name)
+        keys += ["--why-not-listable", "simulated features"]
         self.cli.json("admin", "study", "new", path, *words, *keys)
         text = path.read_text()
         if not withhold:
             text = text.replace("[question.withhold]", "#").replace("margin = ", "# margin = ")
-            text = text.replace("thin_classes = false", "thin_classes = true")
+            text = text.replace('# why_not_withheld = ""', 'why_not_withheld = "simulated classes"')
         for old, new in edits.items():
             assert old in text, old
             text = text.replace(old, new)

@@ -65,7 +65,7 @@ Steps = Generator[tuple[str, Effect], None, Any]
 DIM, CLASSES = 3, ("left", "right")
 LEAST = 17
 """Rows of a member, so that three members are enough."""
-WITHHOLDING: dict[str, Any] = {"withhold": {"margin": 0}, "thin_classes": False}
+WITHHOLDING: dict[str, Any] = {"withhold": {"margin": 0}}
 NOISY: dict[str, Any] = {
     "noise": {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
     "withhold": None,

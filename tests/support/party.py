@@ -59,7 +59,6 @@ HOLD = ((0, 1, 2, 3), (0, 1, 2), (0, 1, 3), (0, 1), (0, 1), (0, 1, 2))
 COUNTS = [6, 6, 3, 2, 0]
 WITHHOLDING: dict[str, Any] = {
     "withhold": {"margin": 1},
-    "thin_classes": False,
     "records": {"least": 50, "most": 500, "least_per_class": 10, "rows_per_id": 1},
 }
 Acknowledged = Callable[[str], Awaitable[None]]
@@ -332,7 +331,7 @@ class Party:
 
     def statistics(self, members: list[str], withheld: tuple[int, ...] = ()) -> FFCStatistics:
         """Pool members' statistics without masks, for the study's first statistic."""
-        constant = bool(getattr(self.content.question.statistics[0], "bias", False))
+        constant = self.content.question.constant
         found = FFCStatistics(self.dim, self.classes, constant=constant, normalise=True)
         for member in members:
             features, labels = self.records(member)

@@ -172,10 +172,12 @@ def simulated_question(
         "extractor": hashlib.sha256(b"a simulated extractor").hexdigest(),
         "dim": 10,
         "classes": ["a", "b", "c", "d"],
-        "statistics": [{"kind": "ffc", "bias": False}],
+        "columns": [],
+        "constant": False,
+        "listable": False,
+        "statistics": [{"kind": "ffc"}],
         "ring_bits": 32,
         "records": {"least": 50, "most": 500, "least_per_class": 5, "rows_per_id": 1},
-        "thin_classes": margin is None,
         "members_min": min(members, a + 3 + (margin or 0)),
         "members_max": members,
         "a": a,
@@ -183,6 +185,7 @@ def simulated_question(
         "loss": 100,
         "withhold": None if margin is None else {"margin": margin},
         "noise": None,
+        "judge": None,
         "windows": {"enrol": 3600, "upload": 3600, "answer": 300},
     }
 
@@ -205,6 +208,15 @@ def simulated_roster(
     return Roster.make_signed(admin, **{**values, **changes})
 
 
+def simulated_reasons(question: Mapping[str, Any]) -> dict[str, str]:
+    """Make the notes' sentences for what a question allows."""
+    all_classes = question["noise"] is None and question["withhold"] is None
+    return {
+        "why_not_listable": "" if question["listable"] else "simulated features",
+        "why_not_withheld": "simulated classes" if all_classes else "",
+    }
+
+
 def simulated_content(
     question: Mapping[str, Any],
     expires_s: int,
@@ -214,8 +226,9 @@ def simulated_content(
     """Make a study's whole content around a question."""
     ccvr = any(statistic["kind"] == "ccvr" for statistic in question["statistics"])
     content = {
-        "format": "veilsum-study/1",
+        "format": "veilsum-study/2",
         "notes": {"name": "simulated", "version": 1, "purpose": "", "display": [], "expires": expires_s}
+        | simulated_reasons(question)
         | dict(notes or {}),
         "question": question,
         "after": {
@@ -225,6 +238,7 @@ def simulated_content(
             "ccvr": {"samples_per_class": 100, "power": 0.5} if ccvr else None,
         }
         | dict(after or {}),
+        "rehearsal": None,
     }
     return Content.model_validate(as_tuples(content))
 

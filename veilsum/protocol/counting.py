@@ -56,10 +56,10 @@ def check_counts(question: Question, holders: Sequence[int], reached: Sequence[i
             "Nothing was spent. Merge rare classes in a new study, or bring in more members that hold them",
             ["coordinator"],
         )
-    if reached is not None and (rows := honest_rows(question, reached)) < question.rows_wanted:
+    if reached is not None and (rows := honest_rows(question, reached)) < question.rows_needed:
         raise PeerFault(
             Cause.COUNT_MISMATCH,
-            f"the published classes may have as few as {rows} rows of honest members, and this study needs {question.rows_wanted}. "
+            f"the published classes may have as few as {rows} rows of honest members, and this study needs {question.rows_needed}. "
             "Nothing was spent. Merge rare classes in a new study, or bring in more members or rows",
             ["coordinator"],
         )

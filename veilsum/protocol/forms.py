@@ -19,6 +19,8 @@ LABEL_PATTERN = "^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$"
 CLASS_PATTERN = "^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$"
 TEXT_PATTERN, LINE_PATTERN = f"^[^{CONTROL_CHARACTERS}]*$", f"^[^{CONTROL_CHARACTERS}]+$"
 """Text for people: any text, and non-empty text. Neither allows control characters, line breaks or characters that reorder text."""
+COLUMN_PATTERN = rf"^[^{CONTROL_CHARACTERS}\s]([^{CONTROL_CHARACTERS}]*[^{CONTROL_CHARACTERS}\s])?$"
+"""A column's name: non-empty text without white space at either end."""
 Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
 _EXPECTED_FORMS = {
     HEX32_PATTERN: "64 lower-case hex digits",
@@ -27,6 +29,7 @@ _EXPECTED_FORMS = {
     LABEL_PATTERN: "1 to 64 letters, digits, spaces and ._@- that begin with a letter or digit",
     CLASS_PATTERN: "1 to 64 printable ASCII characters without a space at either end (notes.display takes any letters)",
     TEXT_PATTERN: "text on one line without control characters",
+    COLUMN_PATTERN: "text on one line without control characters, and without white space at either end",
     LINE_PATTERN: "at least one character, and no control characters or line breaks",
 }
 

@@ -22,7 +22,14 @@ from pydantic import (
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.forms import CLASS_PATTERN, MEMBER_PATTERN, TEXT_PATTERN, Hex32, first_fault
+from veilsum.protocol.forms import (
+    CLASS_PATTERN,
+    COLUMN_PATTERN,
+    MEMBER_PATTERN,
+    TEXT_PATTERN,
+    Hex32,
+    first_fault,
+)
 from veilsum.protocol.sizing import Quorum, Sizes, size_cohort
 from veilsum.protocol.tags import Tag, hash_fields
 
@@ -33,7 +40,7 @@ END_MAX_S = 30 * DAY_S
 """Maximum time until an attempt's latest end."""
 SCALE_MIN, SCALE_MAX = 8, 40
 ROWS_MIN = 50
-"""Minimum rows of honest members in an exact sum."""
+"""Minimum rows of honest members in an exact sum, however short its vector."""
 ELEMENTS_MAX = 1 << 32
 NORMALS_MAX = 1 << 27
 NOISY_BITS = 48
@@ -62,7 +69,11 @@ ROWS_LEVELS = (1, 2, 3, 4, 6, 8, 12, 16)
 Natural = Annotated[int, Field(ge=1, lt=1 << 32)]
 Name = Annotated[str, Field(pattern=MEMBER_PATTERN)]
 ClassKey = Annotated[str, Field(pattern=CLASS_PATTERN)]
+ColumnName = Annotated[str, Field(max_length=64, pattern=COLUMN_PATTERN)]
+Text = Annotated[str, Field(max_length=1024, pattern=TEXT_PATTERN)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
+Epsilon = Annotated[Real, Field(gt=0, le=NOISE_EPSILON_MAX)]
+Delta = Annotated[Real, Field(gt=0, le=NOISE_DELTA_MAX)]
 
 
 class _Block(BaseModel):
@@ -76,30 +87,37 @@ class Notes(_Block):
         name: the study's name, for example "ct-2026".
         version: increases with every change.
         purpose: the use of the result, in the author's words.
+        why_not_listable: why no list can hold every input, if the question says so; else empty.
+        why_not_withheld: why an exact study publishes rare classes, if it does; else empty.
         display: display names of the classes, in the order of the question's classes; may be empty.
         expires: Unix time in seconds.
     """
 
     name: Name
     version: Natural
-    purpose: Annotated[str, Field(max_length=1024, pattern=TEXT_PATTERN)]
+    purpose: Text
+    why_not_listable: Text
+    why_not_withheld: Text
     display: tuple[Annotated[str, Field(min_length=1, max_length=64, pattern=TEXT_PATTERN)], ...]
     expires: Annotated[int, Field(ge=0, lt=1 << 53)]
 
 
 class FFC(_Block):
-    """V, U and counts of unit features (Dong et al. 2022, eq. 9), with a constant column if `bias`."""
+    """V, U and counts of unit features (Dong et al. 2022, eq. 9), with a constant column if the question has one."""
 
     kind: Literal["ffc"] = "ffc"
-    bias: bool
 
-    def width_for(self, dim: int) -> int:
+    def width_for(self, dim: int, *, constant: bool) -> int:
         """Return the width l of the second moment V."""
-        return dim + self.bias
+        return dim + constant
 
-    def elements_for(self, dim: int, classes: int) -> int:
+    def elements_for(self, dim: int, classes: int, *, constant: bool) -> int:
         """Return the length of the statistic's vector."""
-        return _count_moments(self.width_for(dim), classes)
+        return _count_moments(self.width_for(dim, constant=constant), classes)
+
+    def class_block_for(self, dim: int, *, constant: bool) -> tuple[int, int]:
+        """Return how many numbers one class alone feeds, and the width of the second moment among them; 0 without one."""
+        return self.width_for(dim, constant=constant) + 1, 0
 
 
 class RandomFeaturesFFC(_Block):
@@ -109,12 +127,17 @@ class RandomFeaturesFFC(_Block):
     size: Annotated[int, Field(ge=2, le=65_536, multiple_of=2)]
     bandwidth: Annotated[Real, Field(ge=0.1, le=1e3)]
 
-    def width_for(self, dim: int) -> int:
-        del dim
+    def width_for(self, dim: int, *, constant: bool) -> int:
+        del dim, constant
         return self.size
 
-    def elements_for(self, dim: int, classes: int) -> int:
-        return _count_moments(self.width_for(dim), classes)
+    def elements_for(self, dim: int, classes: int, *, constant: bool) -> int:
+        del dim, constant
+        return _count_moments(self.size, classes)
+
+    def class_block_for(self, dim: int, *, constant: bool) -> tuple[int, int]:
+        del dim, constant
+        return self.size + 1, 0
 
 
 class CCVR(_Block):
@@ -122,12 +145,18 @@ class CCVR(_Block):
 
     kind: Literal["ccvr"] = "ccvr"
 
-    def width_for(self, dim: int) -> int:
+    def width_for(self, dim: int, *, constant: bool) -> int:
         """Return the rows of each class's second moment."""
+        del constant
         return dim
 
-    def elements_for(self, dim: int, classes: int) -> int:
-        return classes * (1 + dim + dim * (dim + 1) // 2)
+    def elements_for(self, dim: int, classes: int, *, constant: bool) -> int:
+        numbers, _ = self.class_block_for(dim, constant=constant)
+        return classes * numbers
+
+    def class_block_for(self, dim: int, *, constant: bool) -> tuple[int, int]:
+        del constant
+        return 1 + dim + dim * (dim + 1) // 2, dim
 
 
 Statistic = Annotated[FFC | RandomFeaturesFFC | CCVR, Field(discriminator="kind")]
@@ -165,10 +194,33 @@ class Noise(_Block):
         recipe: the steps, a key of `RECIPES`.
     """
 
-    epsilon: Annotated[Real, Field(gt=0, le=NOISE_EPSILON_MAX)]
-    delta: Annotated[Real, Field(gt=0, le=NOISE_DELTA_MAX)]
+    epsilon: Epsilon
+    delta: Delta
     unit: Literal["record", "member"]
     recipe: Literal["sum", "mean+sum", "mean+sum+gradients"]
+
+
+class JudgeBins(_Block):
+    """Bins of the judge's tables: of confidence, and of the scores of two classes."""
+
+    confidence: Annotated[int, Field(ge=2, le=20)]
+    score: Annotated[int, Field(ge=2, le=32)]
+
+
+class Judge(_Block):
+    """Noisy counts of how heads do on held-out records.
+
+    Attributes:
+        epsilon, delta: the privacy budget of one judgement for one record.
+        heads: maximum heads that are judged together.
+        positive: the class whose scores are counted; None counts scores of studies of two classes alone.
+    """
+
+    epsilon: Epsilon
+    delta: Delta
+    heads: Annotated[int, Field(ge=1, le=3)]
+    positive: ClassKey | None
+    bins: JudgeBins
 
 
 class Windows(_Block):
@@ -185,15 +237,23 @@ class Windows(_Block):
 
 
 class Question(_Block):
-    """Every field that a vector or a minimum depends on. The digest identifies the sum."""
+    """Every field that a vector or a minimum depends on. The digest identifies the sum.
+
+    Attributes:
+        columns: names of the features; may be empty.
+        constant: FFC's rows end in a constant, a tenth of their squared length.
+        listable: a list of 10^12 rows could hold every input that a patient could have.
+    """
 
     extractor: Hex32
-    dim: Annotated[int, Field(ge=1, le=65_536)]
+    dim: Annotated[int, Field(ge=2, le=65_536)]
+    columns: tuple[ColumnName, ...]
     classes: Annotated[tuple[ClassKey, ...], Field(min_length=2, max_length=10_000)]
+    constant: bool
+    listable: bool
     statistics: Annotated[tuple[Statistic, ...], Field(min_length=1, max_length=len(STATISTICS_ORDER))]
     ring_bits: Literal[32, 48]
     records: RecordRules
-    thin_classes: bool
     members_min: Annotated[int, Field(ge=3, le=10_000)]
     members_max: Annotated[int, Field(ge=3, le=10_000)]
     a: Annotated[int, Field(ge=0, le=10_000)]
@@ -201,6 +261,7 @@ class Question(_Block):
     loss: Annotated[int, Field(ge=0, le=374)]
     withhold: Withhold | None
     noise: Noise | None
+    judge: Judge | None
     windows: Windows
 
     @cached_property
@@ -215,23 +276,34 @@ class Question(_Block):
 
     @property
     def width(self) -> int:
-        """dim′, the rows of the widest second moment."""
-        return max(statistic.width_for(self.dim) for statistic in self.statistics)
+        """The rows of the widest second moment."""
+        return max(self.width_of(statistic) for statistic in self.statistics)
+
+    def width_of(self, statistic: Statistic) -> int:
+        """Return the rows of a statistic's second moments."""
+        return statistic.width_for(self.dim, constant=self.constant)
 
     @property
-    def rows_wanted(self) -> int:
-        """Minimum rows of honest members in an exact sum.
+    def rows_needed(self) -> int:
+        """Minimum rows of honest members in an exact sum."""
+        return max(ROWS_MIN, count_rows_needed(self.elements, self.width, self.dim))
 
-        At least `ROWS_MIN` and 2 · dim′. The rows must also hold at least as many numbers as the second moments, because random features
-        of few dimensions have more sums than unknowns.
-        """
-        moments = sum(statistic.width_for(self.dim) ** 2 for statistic in self.statistics)
-        return max(ROWS_MIN, 2 * self.width, -(-moments // self.dim))
+    @property
+    def class_rows_needed(self) -> int:
+        """Minimum rows of honest members in a published class."""
+        blocks = [each.class_block_for(self.dim, constant=self.constant) for each in self.statistics]
+        return count_rows_needed(
+            sum(numbers for numbers, _ in blocks), max(width for _, width in blocks), self.dim
+        )
 
     @property
     def elements(self) -> int:
         """Length of the vector of an exact sum."""
-        return sum(statistic.elements_for(self.dim, len(self.classes)) for statistic in self.statistics)
+        return sum(self.elements_of_statistic(each) for each in self.statistics)
+
+    def elements_of_statistic(self, statistic: Statistic) -> int:
+        """Return the length of a statistic's part of an exact vector."""
+        return statistic.elements_for(self.dim, len(self.classes), constant=self.constant)
 
     @property
     def scale(self) -> int:
@@ -259,9 +331,9 @@ class Question(_Block):
             return self.dim + 1
         (statistic,) = self.statistics
         if step != SUM_STEP:
-            return statistic.width_for(self.dim) * classes
+            return self.width_of(statistic) * classes
         # Exact counts are left out of noisy sums; only CCVR sums counts, with noise.
-        return statistic.elements_for(self.dim, classes) - (0 if self.has_statistic("ccvr") else classes)
+        return self.elements - (0 if self.has_statistic("ccvr") else classes)
 
     def share_of(self, step: str) -> float:
         """Return the step's share of the study's μ²; 0 without noise (protocol §9)."""
@@ -301,25 +373,7 @@ class Question(_Block):
         """m, the minimum holders of a published class, for a study that withholds rare classes (protocol §8.3)."""
         assert self.withhold is not None
         beside = self.a + self.withhold.margin
-        return beside + max(self.h_min, -(-self.class_rows // self.records.least_per_class))
-
-    @property
-    def class_rows(self) -> int:
-        """Minimum rows of honest members in a published class; 0 with `thin_classes`.
-
-        These rows hold four times as many numbers as the class has sums: dim²/2 in CCVR's second moment, or one for each random feature.
-        With fewer rows, the sums could be solved for the rows.
-        """
-        if self.thin_classes:
-            return 0
-        sizes = [each.size for each in self.statistics if isinstance(each, RandomFeaturesFFC)]
-        return max(
-            [
-                0,
-                *(-(-4 * size // self.dim) for size in sizes),
-                2 * self.dim if self.has_statistic("ccvr") else 0,
-            ]
-        )
+        return beside + max(self.h_min, -(-self.class_rows_needed // self.records.least_per_class))
 
     def has_statistic(self, kind: str) -> bool:
         """Whether a statistic of this kind is summed."""
@@ -357,13 +411,26 @@ class After(_Block):
     ccvr: CCVRHead | None
 
 
+class Rehearsal(_Block):
+    """A pack of canaries, and how far a member's features may differ from its reference.
+
+    Attributes:
+        pack: the SHA-256 of the pack.
+        tolerance: maximum difference of a row of length 1.
+    """
+
+    pack: Hex32
+    tolerance: Annotated[Real, Field(gt=0, le=1)]
+
+
 class Content(_Block):
     """A whole study, before or after it is signed."""
 
-    format: Literal["veilsum-study/1"] = "veilsum-study/1"
+    format: Literal["veilsum-study/2"] = "veilsum-study/2"
     notes: Notes
     question: Question
     after: After
+    rehearsal: Rehearsal | None
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
@@ -428,6 +495,14 @@ def first_error(error: ValidationError) -> str:
     return first_fault(error, unnamed=STATISTICS_ORDER)
 
 
+def count_rows_needed(numbers: int, width: int, dim: int) -> int:
+    """Return the fewest rows behind `numbers` sums of them, whose widest second moment has `width` rows; 0 without one (protocol §4.1).
+
+    A row of length 1 has dim − 1 unknowns. Rows that have half as many unknowns together as there are sums could be solved for.
+    """
+    return max(2 * width, -(-2 * numbers // (dim - 1)))
+
+
 def _count_moments(rows: int, classes: int) -> int:
     return rows * (rows + 1) // 2 + rows * classes + classes
 
@@ -436,13 +511,14 @@ def _broken_rules(content: Content) -> Iterator[str]:
     """Yield the broken rules between fields, in the order of docs/protocol.md."""
     question, notes = content.question, content.notes
     classes, records = question.classes, question.records
-    kinds = [statistic.kind for statistic in question.statistics]
     if len(set(classes)) != len(classes):
         yield "question.classes: a class key appears twice"
     if notes.display and len(notes.display) != len(classes):
         yield f"notes.display: {len(notes.display)} names for {len(classes)} classes; give one each, or none"
-    if kinds != [kind for kind in STATISTICS_ORDER if kind in kinds]:
-        yield f"question.statistics: give each kind at most once, in the order {', '.join(STATISTICS_ORDER)}"
+    yield from _broken_statistics(question)
+    yield from _broken_columns(question)
+    yield from _broken_reasons(content)
+    yield from _broken_judge(question)
     for name in ("least", "least_per_class", "rows_per_id"):
         if (given := getattr(records, name)) > records.most:
             yield f"question.records: {name} is {given}, above most, {records.most}"
@@ -453,6 +529,58 @@ def _broken_rules(content: Content) -> Iterator[str]:
     if (content.after.ccvr is None) == question.has_statistic("ccvr"):
         yield "after.ccvr goes with the statistic ccvr: give both or neither"
     yield from _unsafe_sizes(question)
+
+
+def _broken_statistics(question: Question) -> Iterator[str]:
+    kinds = [statistic.kind for statistic in question.statistics]
+    if kinds != [kind for kind in STATISTICS_ORDER if kind in kinds]:
+        yield f"question.statistics: give each kind at most once, in the order {', '.join(STATISTICS_ORDER)}"
+    if "ccvr" in kinds and len(kinds) > 1:
+        yield "question.statistics: ccvr is summed alone, because sums beside it would show the rows of withheld classes"
+    if question.constant and "ffc" not in kinds:
+        yield "question.constant goes with the statistic ffc: set it to false"
+
+
+def _broken_columns(question: Question) -> Iterator[str]:
+    columns = question.columns
+    if columns and len(columns) != question.dim:
+        yield f"question.columns: {len(columns)} names for {question.dim} features; give one each, or none"
+    if len(set(columns)) != len(columns):
+        yield "question.columns: a name appears twice"
+
+
+def _broken_reasons(content: Content) -> Iterator[str]:
+    """Yield the sentences of the author that are missing, and those that say why of what the study doesn't do."""
+    question, notes = content.question, content.notes
+    if not question.listable and not notes.why_not_listable:
+        yield "notes.why_not_listable: say why no list of 10^12 rows can hold every input that a patient could have"
+    if question.listable and notes.why_not_listable:
+        yield "notes.why_not_listable goes with listable = false: leave it empty"
+    publishes_all = question.noise is None and question.withhold is None
+    if publishes_all and not notes.why_not_withheld:
+        yield (
+            "notes.why_not_withheld: without question.withhold a class that one record has shows that record; withhold rare classes, "
+            "or say why not"
+        )
+    if not publishes_all and notes.why_not_withheld:
+        yield "notes.why_not_withheld goes with an exact study that withholds no class: leave it empty"
+
+
+def _broken_judge(question: Question) -> Iterator[str]:
+    judge = question.judge
+    if judge is None:
+        return
+    if judge.positive is not None and judge.positive not in question.classes:
+        yield f"question.judge.positive is {judge.positive}, which is no class of the study"
+    yield from _too_large_delta("question.judge.delta", judge.delta, question)
+
+
+def _too_large_delta(name: str, delta: float, question: Question) -> Iterator[str]:
+    if Fraction(delta) * question.records_max > 1:
+        yield (
+            f"{name} is {delta:g}: it must be at most 1 / (most · members_max) = {1 / question.records_max:.1g}, "
+            "or the noise may give a record away"
+        )
 
 
 def _unsafe_sizes(question: Question) -> Iterator[str]:
@@ -491,11 +619,7 @@ def _broken_noise_rules(question: Question) -> Iterator[str]:
     assert question.noise is not None
     if question.withhold is not None:
         yield "question.noise and question.withhold exclude each other: counts of the classes' holders are exact"
-    if Fraction(question.noise.delta) * question.records_max > 1:
-        yield (
-            f"question.noise.delta is {question.noise.delta:g}: it must be at most 1 / (most · members_max) = "
-            f"{1 / question.records_max:.1g}, or the noise may give a record away"
-        )
+    yield from _too_large_delta("question.noise.delta", question.noise.delta, question)
     if len(question.statistics) > 1:
         yield "question.statistics: a noisy study sums one statistic, so that its budget buys one answer"
     if question.has_statistic("ccvr") and question.noise.recipe not in {"sum", "mean+sum"}:
@@ -510,22 +634,24 @@ def _broken_exact_rules(question: Question, quorum: Quorum) -> Iterator[str]:
             f"question.records.most: {question.records_max:,} rows do not fit a ring of {question.ring_bits} bits; "
             "take fewer rows, fewer members or 48 bits"
         )
-    rows, wanted = question.least_rows(quorum), question.rows_wanted
-    if rows < wanted:
-        least = -(-wanted // (quorum.survivors_min - question.a))
+    if question.listable:
+        yield (
+            "question.listable: an exact sum of inputs that can be listed gives records back; add noise, "
+            "or set listable = false and say why in notes.why_not_listable"
+        )
+    if question.withhold is None and question.has_statistic("ccvr"):
+        yield "question.withhold: the moments of a rare class show its rows; a study of ccvr withholds rare classes"
+    rows, needed = question.least_rows(quorum), question.rows_needed
+    if rows < needed:
+        least = -(-needed // (quorum.survivors_min - question.a))
         yield (
             f"question.records.least is {question.records.least}: a sum could hold as few as {rows} rows of honest members, "
-            f"and this study needs {wanted}; take at least {least}"
+            f"and this study needs {needed}; take at least {least}"
         )
     if question.withhold is not None and question.class_floor > question.members_min:
         left = question.members_min - question.a - question.withhold.margin
         yield (
             f"question.records.least_per_class is {question.records.least_per_class}: this study publishes a class that "
             f"{question.class_floor} members hold, and a run may have {question.members_min}; take at least "
-            f"{-(-question.class_rows // left)}, or set thin_classes = true"
-        )
-    if question.withhold is None and not question.thin_classes:
-        yield (
-            "question.withhold: without it a class that one record has shows that record; "
-            "withhold rare classes, or publish every class with thin_classes = true"
+            f"{-(-question.class_rows_needed // left)}"
         )

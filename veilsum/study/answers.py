@@ -271,7 +271,7 @@ def _read_noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, 
         return {"ccvr": NoisyGaussians(counts, sums, np.array(moments), deviation("N"), deviation("M.0"))}
     V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
     ridge = None if after.ridge == "gcv" else after.ridge
-    return {statistic.kind: NoisySums(V, U, deviation("V"), deviation("U"), _has_constant(spec), ridge)}
+    return {statistic.kind: NoisySums(V, U, deviation("V"), deviation("U"), spec.question.constant, ridge)}
 
 
 def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
@@ -290,7 +290,7 @@ def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
     steps = spec.question.gradients
     before = Descent(material["whitening"], material["weights"], float(material["rate"][0]))
     descent = before.take_step(found, steps.index(spec.step) + 1, len(steps))
-    head = _as_rows_are(spec, descent.make_head(constant=_has_constant(spec)), material)
+    head = _as_rows_are(spec, descent.make_head(constant=spec.question.constant), material)
     return Answer(0, head, chosen_by="gradient", material=_next_material(spec, descent, material))
 
 
@@ -349,11 +349,6 @@ def _next_material(spec: RoundSpec, descent: Descent, material: Material) -> dic
     return {"centre": material["centre"], **arrays}
 
 
-def _has_constant(spec: RoundSpec) -> bool:
-    (statistic,) = spec.question.statistics
-    return isinstance(statistic, FFC) and statistic.bias
-
-
 def _plain_head(head: Head) -> Head:
     return Head(head.weights, head.bias, head.empty_classes)
 
@@ -379,6 +374,7 @@ def solve_alone(
     statistic: Statistic,
     batches: Iterable[tuple[Array, Array]],
     *,
+    constant: bool = False,
     normalise: bool = False,
     ridge: float | Literal["gcv"] = "gcv",
     publish: tuple[Literal["lda", "ncm", "pooled", "posterior"], ...] = (),
@@ -386,9 +382,9 @@ def solve_alone(
 ) -> Alone:
     """Sum records in one process and solve for heads, as a study of this statistic would.
 
-    `batches` are (n, dim) features with (n,) labels. With `normalise`, features may have any length.
+    `batches` are (n, dim) features with (n,) labels. With `constant`, FFC fits a constant. With `normalise`, features may have any length.
     """
-    statistics, mapped = make_accumulator(statistic, dim, classes, _DRAWS_SEED)
+    statistics, mapped = make_accumulator(statistic, dim, classes, _DRAWS_SEED, constant=constant)
     for features, labels in batches:
         matrix = as_features(features, dim)
         check_rows(matrix, normalise=normalise)

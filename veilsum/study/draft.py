@@ -1,6 +1,6 @@
 """The draft of a study: the commented TOML file that its author edits."""
 
-import math
+import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from typing import Any
@@ -9,14 +9,17 @@ from pydantic import ValidationError
 
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.sizing import HONEST_MIN, Quorum, size_cohort
-from veilsum.protocol.study import DAY_S, ROWS_MIN, Content, as_tuples, first_error
+from veilsum.protocol.study import DAY_S, FFC, ROWS_MIN, Content, as_tuples, count_rows_needed, first_error
 
 _DRAFT_DEFAULTS: dict[str, dict[str, Any]] = {
-    "notes": {"display": []},
-    "question": {"withhold": None, "noise": None},
+    "notes": {"display": [], "why_not_listable": "", "why_not_withheld": ""},
+    "question": {"columns": [], "withhold": None, "noise": None, "judge": None},
     "after": {"ccvr": None},
 }
 """Values of fields that a draft may leave out, because TOML has no null."""
+
+_MARGIN_FROM_MEMBERS, _MEMBERS_PER_MARGIN = 8, 20
+"""The fewest members that get a margin, and how many members there are for each place of it."""
 
 _STUDY_TEMPLATE = """\
 # A study says what a federation sums. Its author signs it, each member approves it, and the coordinator can't change it.
@@ -28,11 +31,20 @@ version = 1  # raise it with every change
 purpose = ""  # what the result is for; members read this when they approve
 expires = {expires}  # at most 90 days ahead
 # display = ["Benign", "Malignant"]  # names of the classes for people, in their order
+{why_not_listable}
+# why_not_withheld = ""  # an exact study that withholds no classes says here why rare ones may be shown
 
 [question]
 extractor = "{extractor}"  # SHA-256 of the feature extractor and its preprocessing
 dim = {dim}  # features per record
 classes = {classes}  # stable keys; their order is the order of the head's outputs
+constant = true  # fits a constant beside the features; goes with "ffc"
+
+# Could someone write down, in a list of 10^12 rows, every input that a patient could have? Tables of categories, codes, short forms,
+# a handful of coarse measurements, pictures of a public archive: yes. An exact sum of such inputs gives the records back, so it
+# needs noise. Free images, long texts and recordings: no. If you are not sure, leave it true.
+listable = {listable}
+
 ring_bits = 48  # 32 halves the upload and rounds more coarsely
 
 members_min = {members_min}  # fewest members in a run
@@ -40,14 +52,12 @@ members_max = {members_max}  # most members in the roster
 a = {colluders}  # members that may collude with the coordinator: at least a quarter of members_max, rounded down
 h_min = {honest_min}  # fewest honest members in every sum
 loss = 100  # members in a thousand that may drop out (used above 200 members)
-thin_classes = false  # true allows classes with few rows; a study that withholds none must say so
 
-[[question.statistics]]  # add "random-features" (size, bandwidth) or "ccvr" as further tables, in this order
+[[question.statistics]]  # or "random-features" (size, bandwidth), or both as two tables; "ccvr" stands alone
 kind = "ffc"
-bias = false  # true fits a constant as well
 
 [question.records]
-least = {least}  # a member with fewer rows does not take part; {dim} dimensions need this many
+least = {least}  # a member with fewer rows does not take part; {dim} dimensions and {count} classes need this many
 most = {most}  # a member with more rows uses this many of them
 least_per_class = 5  # a member with this many rows of a class holds it
 rows_per_id = 1  # rows used of one patient, exam or file
@@ -75,22 +85,31 @@ readers = "members"  # or "anyone": the head's readers
 
 
 def draft_template(
-    path: str, *, name: str, extractor: str, dim: int, classes: Sequence[str], members: int, today: date
+    path: str,
+    *,
+    name: str,
+    extractor: str,
+    dim: int,
+    classes: Sequence[str],
+    members: int,
+    today: date,
+    why_not_listable: str = "",
 ) -> str:
     """Return the text of a commented draft with good defaults.
 
     `path` is the file that the text will be in; `extractor` is a digest of 64 hex digits. The study expires 60 days after `today`.
+    Without `why_not_listable` the draft is not valid until its author adds noise, or that sentence.
 
     Raises:
         PeerFault: cohort-too-small if no sum is safe with so few members.
     """
     colluders = members // 4
     quorum = _quorum_of(members, colluders)
-    # Allow for dropouts between counting the classes and the sum.
-    margin = min(max(members // 6, colluders), quorum.members_may_miss)
+    margin = min(_default_margin(members), quorum.members_may_miss)
     members_min = quorum.survivors_min + margin
     honest = _quorum_of(members_min, colluders).survivors_min - colluders
-    least = math.ceil(max(ROWS_MIN, 2 * dim) / honest)
+    elements = FFC().elements_for(dim, len(classes), constant=True)
+    least = -(-max(ROWS_MIN, count_rows_needed(elements, dim + 1, dim)) // honest)
     return _STUDY_TEMPLATE.format(
         path=path,
         name=name,
@@ -105,7 +124,26 @@ def draft_template(
         least=least,
         most=max(20_000, least),
         margin=margin,
+        count=len(classes),
+        listable="false" if why_not_listable else "true",
+        why_not_listable=(
+            f"why_not_listable = {_toml_text(why_not_listable)}"
+            if why_not_listable
+            else '# why_not_listable = ""  # with listable = false: why no such list is possible; members read this when they approve'
+        ),
     )
+
+
+def _default_margin(members: int) -> int:
+    """Return how many members may drop out between the count and the sum."""
+    if members < _MARGIN_FROM_MEMBERS:
+        return 0
+    return max(1, members // _MEMBERS_PER_MARGIN)
+
+
+def _toml_text(text: str) -> str:
+    """Write a TOML basic string; JSON's escapes are valid in it."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _quorum_of(members: int, colluders: int) -> Quorum:
@@ -124,6 +162,7 @@ def parse_draft(text: str, path: str) -> Content:
         read = tomllib.loads(text)
     except ValueError as error:
         raise Misuse(f"{path} is not a TOML file: {error}") from error
+    read.setdefault("rehearsal", None)
     for block, absent in _DRAFT_DEFAULTS.items():
         if isinstance(given := read.get(block), dict):
             read[block] = {**absent, **given}

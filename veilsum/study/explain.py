@@ -8,7 +8,7 @@ from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.privacy.plan import plan
 from veilsum.protocol.cost import Cost, estimate_cost, in_bytes
 from veilsum.protocol.sizing import count_dropouts
-from veilsum.protocol.study import FFC, RECIPES, Content, Noise, Question
+from veilsum.protocol.study import RECIPES, Content, Noise, Question
 from veilsum.study.promise import rows_per_unit
 
 SAFE_ROWS_PER_NUMBER = 4
@@ -48,14 +48,16 @@ def _explain_sum(content: Content) -> Iterator[str]:
     if notes.purpose:
         yield f"Purpose: {notes.purpose}"
     yield f"Features of {question.dim:,} numbers by extractor {question.extractor}."
+    if question.columns:
+        yield f"They are named, in this order: {' · '.join(question.columns)}."
     yield f"{len(question.classes):,} classes, in this order: {' · '.join(question.classes)}."
     if notes.display:
         yield f"People see them as: {' · '.join(notes.display)}."
     for statistic in question.statistics:
         match statistic.kind:
             case "ffc":
-                bias = " with a constant" if statistic.bias else ""
-                yield f"FFC{bias}: the second moments of all features, the feature sum of each class, and the number of rows of each class."
+                constant = " with a constant" if question.constant else ""
+                yield f"FFC{constant}: the second moments of all features, the feature sum of each class, and the number of rows of each class."
             case "random-features":
                 yield f"FFC of {statistic.size:,} random features (bandwidth {statistic.bandwidth:g}), for a kernel head."
             case "ccvr":
@@ -92,7 +94,7 @@ def _explain_readers(content: Content) -> Iterator[str]:
         rows = question.least_rows(quorum)
         yield f"A sum of all classes holds at least {rows:,} rows of honest members, for {question.width:,} dimensions."
         if question.withhold is not None:
-            rows = question.rows_wanted
+            rows = question.rows_needed
             yield (
                 f"A sum that leaves classes out holds at least {rows:,}, unless a colluder lies about its classes. If the holders of the "
                 "other classes don't guarantee this number, no sum is made, and the records are spent anyway."
@@ -102,6 +104,10 @@ def _explain_readers(content: Content) -> Iterator[str]:
                 "A person with a copy of a record can test whether it is in the sum. "
                 f"The test is weak only from {weak:,} rows on, {SAFE_ROWS_PER_NUMBER} for each number that is summed."
             )
+        yield (
+            "The sum is exact. That is safe only if no list of 10^12 rows can hold every input that a patient could have. "
+            f"The author says: {_quote(content.notes.why_not_listable)} If this is wrong, this sum gives patients' records back."
+        )
     ridge = "chosen by cross-validation" if content.after.ridge == "gcv" else f"{content.after.ridge:g}"
     yield f"{readers} may read the head, whose λ is {ridge}."
     yield from _explain_published(content)
@@ -114,11 +120,10 @@ def _explain_readers(content: Content) -> Iterator[str]:
             f"Classes that fewer than {question.class_floor:,} members hold are left out."
         )
     elif question.noise is None:
-        yield "Every class is published, even one that a single member holds. A class that one record has shows that record."
-    if question.thin_classes and (
-        question.has_statistic("ccvr") or question.has_statistic("random-features")
-    ):
-        yield "The second moments and random features of classes with few rows can reveal these rows."
+        yield (
+            "Every class is published, even one that a single member holds: this study shows rows of rare classes. "
+            f"The author says: {_quote(content.notes.why_not_withheld)}"
+        )
     if question.noise is not None:
         yield from _explain_noise(question.noise)
         yield from _explain_unpublished(content)
@@ -133,8 +138,7 @@ def _explain_published(content: Content) -> Iterator[str]:
 
 
 def _explain_unpublished(content: Content) -> Iterator[str]:
-    (statistic,) = content.question.statistics
-    counted = isinstance(statistic, FFC) and statistic.bias
+    counted = content.question.constant
     left = [name for name in content.after.publish if name == "pooled" or not counted]
     if left:
         yield f"Noisy sums of this kind give no {' and no '.join(left)}: these documents will say so."
@@ -197,6 +201,10 @@ def _explain_limits(question: Question) -> Iterator[str]:
     yield "A member that lies about its classes or numbers can publish a rare class or bias the head. It is not detected."
     yield "It is visible which members take part, when and for how long."
     yield "Records cannot be withdrawn from a sum that was made. The extractor's digest is each member's own claim."
+
+
+def _quote(text: str) -> str:
+    return f"“{' '.join(text.split())}”"
 
 
 def _by_number(count: int, one: str, many: str) -> str:

@@ -78,7 +78,7 @@ def rows_per_unit(question: Question, noise: Noise) -> int:
 def release_of(question: Question, step: str) -> Release:
     """Return the blocks of a noisy step's vector."""
     (statistic,) = question.statistics
-    width, classes = statistic.width_for(question.dim), len(question.classes)
+    width, classes = question.width_of(statistic), len(question.classes)
     if step == MEAN_STEP:
         return mean_release(question.dim)
     if step != SUM_STEP:

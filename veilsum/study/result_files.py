@@ -102,8 +102,9 @@ def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | Non
         )
     expected = {"ffc": "linear", "ccvr": "tukey"}.get(first.kind, first.kind)
     form = form_of(head)
-    if form["kind"] != expected or (isinstance(first, FFC) and (head.bias is not None) != first.bias):
-        raise mismatch_fault(f"the head is {form['kind']}, the study's is {first}")
+    constant = " with a constant" if question.constant else ""
+    if form["kind"] != expected or (isinstance(first, FFC) and (head.bias is not None) != question.constant):
+        raise mismatch_fault(f"the head is {form['kind']}, the study's is {first.kind}{constant}")
     phi = random_features(question)
     if expected == "random-features" and phi is not None:
         applied = (form["seed"], form["bandwidth"])
@@ -230,7 +231,7 @@ def material_shapes(spec: RoundSpec) -> dict[str, tuple[int, ...]]:
     centred: dict[str, tuple[int, ...]] = {"centre": (question.dim,)} if MEAN_STEP in question.steps else {}
     if spec.step == SUM_STEP:
         return centred
-    width, classes = statistic.width_for(question.dim), len(question.classes)
+    width, classes = question.width_of(statistic), len(question.classes)
     return {**centred, "whitening": (width, width), "weights": (width, classes), "rate": (1,)}
 
 

@@ -87,18 +87,22 @@ def list_accumulators(question: Question) -> Iterator[tuple[str, slice, Statisti
     """Yield, for each statistic, its kind, its place in an exact vector, an empty accumulator, and the map applied to unit rows first."""
     start, classes = 0, len(question.classes)
     for block in question.statistics:
-        place = slice(start, start + block.elements_for(question.dim, classes))
-        yield block.kind, place, *make_accumulator(block, question.dim, classes, question.digest)
+        place = slice(start, start + question.elements_of_statistic(block))
+        yield (
+            block.kind,
+            place,
+            *make_accumulator(block, question.dim, classes, question.digest, constant=question.constant),
+        )
         start = place.stop
 
 
 def make_accumulator(
-    block: content.Statistic, dim: int, classes: int, seed: bytes
+    block: content.Statistic, dim: int, classes: int, seed: bytes, *, constant: bool
 ) -> tuple[Statistics, RowMap]:
     """Return an empty accumulator, and the map applied to unit rows first."""
     match block:
         case FFC():
-            return FFCStatistics(dim, classes, constant=block.bias), _same_rows
+            return FFCStatistics(dim, classes, constant=constant), _same_rows
         case content.RandomFeaturesFFC():
             phi = RandomFeatures(dim, block.size, block.bandwidth, seed)
             return FFCStatistics(block.size, classes), phi.of_units
@@ -165,12 +169,11 @@ def _integer_sums(spec: RoundSpec, release: Release, material: Material) -> Inte
         return GradientSums(release, material["weights"])
     if isinstance(statistic, CCVR):
         return ClassMoments(release)
-    return IntegerMoments(release, constant=isinstance(statistic, FFC) and statistic.bias)
+    return IntegerMoments(release, constant=spec.question.constant)
 
 
 def _row_map(spec: RoundSpec, material: Material) -> RowMap:
     """Return the map from features to the rows that a noisy step sums. It maps each row by itself."""
-    (statistic,) = spec.question.statistics
     centre, whitening = material.get("centre"), material.get("whitening")
     phi = None if spec.step == MEAN_STEP else random_features(spec.question)
 
@@ -179,7 +182,7 @@ def _row_map(spec: RoundSpec, material: Material) -> RowMap:
         rows = rows if phi is None else phi.of_units(rows, apart=True)
         if whitening is None:
             return rows
-        rows = with_constant(rows) if isinstance(statistic, FFC) and statistic.bias else rows
+        rows = with_constant(rows) if spec.question.constant else rows
         return whiten_rows(rows, whitening)
 
     return map_rows

@@ -122,7 +122,7 @@ async def test_what_does_not_add_up_is_refused(
     twice = await combine(server, formed, first, again)
     assert refusal(twice) == (422, "terms-refused")
     assert "period-0" in twice.json()["detail"]
-    formed.question = {"statistics": [{"kind": "ffc", "bias": True}]}
+    formed.question = {"constant": True}
     await formed.publish_study(server, name="other")
     other = await done(server, formed)
     unlike = await combine(server, formed, first, other)
@@ -172,7 +172,7 @@ async def test_periods_that_withhold_other_classes_do_not_add_up(
 
 async def test_noisy_sums_are_not_combined(server: Server) -> None:
     noise = {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "recipe": "sum"}
-    party = Party(SIX, question={"noise": noise, "thin_classes": False})
+    party = Party(SIX, question={"noise": noise})
     await party.begin(server)
     answer = await combine(server, party, await done(server, party), await done(server, party))
     assert refusal(answer) == (422, "terms-refused")

@@ -21,7 +21,7 @@ NOISE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "recip
 
 def noisy(recipe: str, **question: Any) -> Party:
     noise = {**NOISE, "recipe": recipe}
-    return Party(SIX, question={"noise": noise, "thin_classes": False, **question})
+    return Party(SIX, question={"noise": noise, **question})
 
 
 async def run(server: Server, party: Party) -> dict[str, Any]:
@@ -64,7 +64,7 @@ async def test_gradients_and_noisy_ccvr_begin(server: Server) -> None:
     other = Party(
         SIX,
         admin_seed=b"o" * 32,
-        question={"noise": NOISE, "thin_classes": False, "statistics": [{"kind": "ccvr"}]},
+        question={"noise": NOISE, "statistics": [{"kind": "ccvr"}]},
         after={"ccvr": {"samples_per_class": 20, "power": 0.5}},
     )
     await other.begin(server)

@@ -7,23 +7,11 @@ from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server
 from veilsum.protocol.rest import STATE_HEADER
 
-"""Vectors that `test_sums.py` lacks: with a bias, with random features, and with several statistics."""
+"""Vectors that `test_sums.py` lacks: with a constant, with random features, and with several statistics."""
 STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "ffc with bias": (
-        {"statistics": [{"kind": "ffc", "bias": True}]},
-        {"publish": ["lda", "ncm", "pooled", "posterior"]},
-    ),
+    "ffc with a constant": ({"constant": True}, {"publish": ["lda", "ncm", "pooled", "posterior"]}),
     "random features": ({"statistics": [{"kind": "random-features", "size": 8, "bandwidth": 1.0}]}, {}),
-    "all": (
-        {
-            "statistics": [
-                {"kind": "ffc", "bias": False},
-                {"kind": "random-features", "size": 8, "bandwidth": 1.0},
-                {"kind": "ccvr"},
-            ]
-        },
-        {"ccvr": {"samples_per_class": 20, "power": 0.5}},
-    ),
+    "both": ({"statistics": [{"kind": "ffc"}, {"kind": "random-features", "size": 8, "bandwidth": 1.0}]}, {}),
 }
 
 

@@ -211,7 +211,7 @@ async def test_another_extractor_sums_the_same_records_again(
     party, _ = counted
     first = await party.done(server)
     context = (await server.view(first))["context"]
-    party.question = {**party.question, "extractor": "ab" * 32, "statistics": [{"kind": "ffc", "bias": True}]}
+    party.question = {**party.question, "extractor": "ab" * 32, "ring_bits": 48}
     await party.publish_study(server, name="other")
     await party.open_cohort(server, repeats=context)
     await party.enrol(server)

@@ -238,17 +238,19 @@ class Fitting:
     def _sum_records(self, records: Loaded) -> Alone:
         bandwidth = None
         if self.head == "random-features" and "bandwidth" not in self.parameters:
-            means = self._sum_statistic(records, FFC(bias=False)).statistics
+            means = self._sum_statistic(records, FFC()).statistics
             bandwidth = suggested_bandwidth(cast("FFCStatistics", means))
         return self._sum_statistic(records, self._make_statistic(bandwidth))
 
     def _sum_statistic(self, records: Loaded, statistic: Statistic) -> Alone:
-        _check_memory(records, statistic)
+        constant = self._fits_constant(statistic)
+        _check_memory(records, statistic, constant=constant)
         return solve_alone(
             records.dim,
             len(records.classes),
             statistic,
             records.fitted,
+            constant=constant,
             normalise=True,
             ridge="gcv" if self.ridge is None else self.ridge,
             publish=(cast("Literal['lda', 'ncm']", self.head),) if self.head in DERIVED_HEADS else (),
@@ -280,13 +282,11 @@ class Fitting:
                 return CCVR()
         except ValidationError as error:
             raise Misuse(f"--parameter: {first_fault(error)}") from error
-        return FFC(
-            bias=bool(
-                self._known_parameters(*(() if self.head in DERIVED_HEADS else ("constant",))).get(
-                    "constant", 0
-                )
-            )
-        )
+        self._known_parameters(*(() if self.head in DERIVED_HEADS else ("constant",)))
+        return FFC()
+
+    def _fits_constant(self, statistic: Statistic) -> bool:
+        return isinstance(statistic, FFC) and bool(self.parameters.get("constant", 0))
 
     @property
     def _ccvr_parameters(self) -> CCVRHead:
@@ -334,11 +334,13 @@ class Fitting:
         return head if found is head.head else replace(head, head=found, temperature=temperature)
 
 
-def _check_memory(records: Loaded, statistic: Statistic) -> None:
+def _check_memory(records: Loaded, statistic: Statistic, *, constant: bool) -> None:
     """Raise Misuse if the sums, which are held in several forms at once, exceed this machine's memory."""
-    width = statistic.width_for(records.dim)
+    width = statistic.width_for(records.dim, constant=constant)
     classes = len(records.classes)
-    numbers = 2 * statistic.elements_for(records.dim, classes) + width * (classes + 2 * width)
+    numbers = 2 * statistic.elements_for(records.dim, classes, constant=constant) + width * (
+        classes + 2 * width
+    )
     needed, there = 8 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise Misuse(

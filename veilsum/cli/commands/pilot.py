@@ -148,6 +148,7 @@ def _draft_for(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
         classes=class_keys([FileRecords(each.features, each.labels) for each in tables]),
         members=len(tables),
         today=datetime.now(UTC).date(),
+        why_not_listable="A pilot on one machine, which its sums don't leave. Answer anew before members approve this study.",
     )
 
 
@@ -245,7 +246,7 @@ def _largest_difference(folder: Any, members: Sequence[str], result: "Result") -
     first = question.statistics[0]
     if not isinstance(first, FFC) or question.noise is not None or ridge is None or result.spec.withheld:
         return {}
-    plain = FFCStatistics(question.dim, len(question.classes), constant=first.bias, normalise=True)
+    plain = FFCStatistics(question.dim, len(question.classes), constant=question.constant, normalise=True)
     for member in members:
         ledger = Store(folder.member_folder(member)).ledger
         run = ledger.find_run(question.digest, result.record.period)

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from veilsum.cli.options import report_errors
 from veilsum.protocol.errors import Misuse
 
 app = typer.Typer(help="Write, check and sign a study: what a federation sums.", no_args_is_help=True)
+_LISTABLE_CHOICE = "add [question.noise], or set listable = false and say in why_not_listable why no list can hold every input"
 DraftFile = Annotated[Path, typer.Argument(help="The study's draft, a TOML file.")]
 
 
@@ -23,20 +25,27 @@ def new(
     extractor: Annotated[
         str, typer.Option(help="SHA-256 of the feature extractor and its preprocessing, 64 hex digits.")
     ],
-    dim: Annotated[int, typer.Option(min=1, max=65_536, help="Features per record.")],
+    dim: Annotated[int, typer.Option(min=2, max=65_536, help="Features per record.")],
     class_: Annotated[
         list[str], typer.Option("--class", help="A class's key; repeat, in the order of the head's outputs.")
     ],
     members: Annotated[int, typer.Option(min=3, max=10_000, help="Members in the roster.")],
     name: Annotated[str, typer.Option(help="The study's name: a-z, 0-9 and '-'.")] = "study",
+    why_not_listable: Annotated[
+        str,
+        typer.Option(
+            help="Why no list of 10^12 rows can hold every input that a patient could have. Only then is an exact sum safe.",
+            show_default="decide in the draft",
+        ),
+    ] = "",
 ) -> None:
     """Write a commented draft with good defaults, to edit."""
     from veilsum import study
-    from veilsum.cli.admin import read_study_draft
 
     if draft.exists():
         raise Misuse(f"{draft} exists already: edit it, or choose another file")
-    text = study.draft.draft_template(
+    write = partial(
+        study.draft.draft_template,
         str(draft),
         name=name,
         extractor=extractor,
@@ -45,13 +54,12 @@ def new(
         members=members,
         today=datetime.now(UTC).date(),
     )
-    draft.write_text(text, "utf-8")
-    try:
-        read_study_draft(draft)
-    except Misuse:
-        draft.unlink()
-        raise
-    print_values({"draft": str(draft), "next": f"veilsum admin study check {draft}"}, "Study, a draft")
+    study.draft.parse_draft(write(why_not_listable=why_not_listable or "not decided yet"), str(draft))
+    draft.write_text(write(why_not_listable=why_not_listable), "utf-8")
+    decide = {} if why_not_listable else {"decide": _LISTABLE_CHOICE}
+    print_values(
+        {"draft": str(draft), **decide, "next": f"veilsum admin study check {draft}"}, "Study, a draft"
+    )
 
 
 @app.command()

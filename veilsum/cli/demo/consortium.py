@@ -15,7 +15,19 @@ from veilsum.cli.demo.plan import DemoPlan
 from veilsum.cli.demo.processes import Children, DemoError
 from veilsum.cli.demo.screen import Screen
 from veilsum.protocol.rest import CohortView, RoundView
-from veilsum.protocol.study import DAY_S, FFC, After, Content, Notes, Question, RecordRules, Windows, Withhold
+from veilsum.protocol.study import (
+    DAY_S,
+    FFC,
+    ROWS_MIN,
+    After,
+    Content,
+    Notes,
+    Question,
+    RecordRules,
+    Windows,
+    Withhold,
+    count_rows_needed,
+)
 from veilsum.system.intervals import DEMO_FINISH_S
 
 MEMBERS_MAX = 1_000
@@ -56,21 +68,30 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
     """The demo's study: FFC of the digits, over all members."""
     colluders = members // 4
     honest = max(colluders + 3, (members + colluders) // 2 + 1) - colluders
-    width = dim + plan.constant
+    elements = FFC().elements_for(dim, classes, constant=plan.constant)
+    needed = max(ROWS_MIN, count_rows_needed(elements, dim + plan.constant, dim))
     return Content(
         notes=Notes(
-            name="digits", version=1, purpose="veilsum demo", display=(), expires=int(time.time()) + DAY_S
+            name="digits",
+            version=1,
+            purpose="veilsum demo",
+            why_not_listable="These digits are public already: a demo has nothing to hide.",
+            why_not_withheld="" if plan.withhold else "These digits are public already.",
+            display=(),
+            expires=int(time.time()) + DAY_S,
         ),
         question=Question(
             extractor=digest.hex(),
             dim=dim,
             classes=tuple(map(str, range(classes))),
-            statistics=(FFC(bias=plan.constant),),
+            columns=(),
+            constant=plan.constant,
+            listable=False,
+            statistics=(FFC(),),
             ring_bits=48,
             records=RecordRules(
-                least=-(-max(50, 2 * width) // honest), most=MEMBERS_MAX, least_per_class=5, rows_per_id=1
+                least=-(-needed // honest), most=MEMBERS_MAX, least_per_class=5, rows_per_id=1
             ),
-            thin_classes=not plan.withhold,
             members_min=members,
             members_max=members,
             a=colluders,
@@ -78,9 +99,11 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
             loss=100,
             withhold=Withhold(margin=ROWS_MARGIN) if plan.withhold else None,
             noise=None,
+            judge=None,
             windows=Windows(enrol=plan.enrol_s, upload=plan.upload_s, answer=plan.answer_s),
         ),
         after=After(ridge="gcv", publish=(), readers="members", ccvr=None),
+        rehearsal=None,
     )
 
 

@@ -220,7 +220,9 @@ def format_power(value: float) -> str:
 def rare_classes(facts: Facts) -> str:
     """Which digits were withheld, in a sentence."""
     if not facts.holders:
-        return "Every digit is published, even one that a single member holds (thin_classes = true)."
+        return (
+            "Every digit is published, even one that a single member holds: these digits are public already."
+        )
     if not facts.withheld:
         return f"No digit is withheld: {facts.floor} members or more hold each."
     named = ", ".join(f"{label} (held by {facts.holders[label]})" for label in facts.withheld)
