@@ -498,7 +498,7 @@ def first_error(error: ValidationError) -> str:
 def count_rows_needed(numbers: int, width: int, dim: int) -> int:
     """Return the fewest rows behind `numbers` sums of them, whose widest second moment has `width` rows; 0 without one (protocol §4.1).
 
-    A row of length 1 has dim − 1 unknowns. Rows that have half as many unknowns together as there are sums could be solved for.
+    A row of length 1 has dim − 1 unknowns. With two unknowns for each sum the sums can't be solved for the rows.
     """
     return max(2 * width, -(-2 * numbers // (dim - 1)))
 
