@@ -320,6 +320,7 @@ class Study:
     def vector(self, rows: Any, labels: Sequence[int], withheld: Sequence[int] = ()) -> list[int]:
         """Return an exact sum's vector, by exact arithmetic on the rows' `z`."""
         used = [(unit(row), label) for row, label in zip(rows, labels, strict=True) if label not in withheld]
+        used = without_sparse(used, by_class="ccvr" in self.kinds)
         values = [value for each in self.statistics for value in self._values(each, used)]
         most, scale = len(used) << self.scale, Fraction(2**self.scale)
         return [min(max(round(scale * value), -most), most) for value in values]
@@ -418,6 +419,26 @@ def unit(row: Any) -> list[float]:
     scaled = [float(value) / top for value in row]
     norm = math.sqrt(math.fsum(value * value for value in scaled))
     return [value / norm for value in scaled]
+
+
+def without_sparse(used: Any, *, by_class: bool) -> list[tuple[list[float], int]]:
+    """Set features to 0 that fewer than five of the rows have, or of whose squares one row holds more than half (§8.1)."""
+    groups = {
+        label if by_class else 0: [[*z] for z, each in used if not by_class or each == label] for _, label in used
+    }
+    kept = {group: [*map(is_kept, zip(*zs, strict=True))] for group, zs in groups.items()}
+    return [
+        ([value if keep else 0.0 for value, keep in zip(z, kept[label if by_class else 0], strict=True)], label)
+        for z, label in used
+    ]
+
+
+def is_kept(column: Sequence[float]) -> bool:
+    squares = [value * value for value in column]
+    total = 0.0
+    for square in squares:
+        total += square
+    return sum(value != 0 for value in column) >= 5 and 2 * max(squares) <= total
 
 
 @cache

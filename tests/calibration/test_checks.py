@@ -67,7 +67,7 @@ TAMPERED: list[tuple[str, Any, Change, str, bool]] = [
     ("V", (0, -1), lambda old, unit, N: old + unit, "constant", True),
     ("V", (-1, -1), lambda old, unit, N: old - unit, "constant", True),
     ("V", (0, 0), lambda old, unit, N: N * unit, "trace", False),
-    ("V", (0, 0), lambda old, unit, N: -N * unit, "trace", True),
+    ("V", (0, 0), lambda old, unit, N: -N * unit, "semidefinite", True),
     ("V", (0, 1), lambda old, unit, N: N * unit // 2, "semidefinite", False),
     ("V", (0, 1), lambda old, unit, N: -N * unit // 2, "semidefinite", True),
 ]
@@ -111,6 +111,8 @@ def test_the_rounding_of_the_trace_is_tolerated_and_no_more() -> None:
     V, U, n = np.diag(np.full(dim, 256)), np.zeros((dim, 1), np.int64), np.array([1024])
     V[0, 0] += dim * members // 2
     check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, constant=False)
+    short = V // 4  # rows without their sparse features are shorter
+    check_sums(layout, lattice, layout.flatten({"V": short, "U": U, "n": n}), members=members, constant=False)
     V[0, 0] += 1
     with pytest.raises(SumCheckFailed, match="is 13 steps, at most 12"):
         check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, constant=False)

@@ -4,12 +4,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.study.specs import fields_of, spec_of
+from tests.study.specs import fields_of, noisy, spec_of
 from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.study.answers import read_pooled
-from veilsum.study.vectors import compute_vector
+from veilsum.study.vectors import compute_vector, make_accumulator, noiseless_vector
 
 LINEAR_AND_KERNEL: list[dict[str, Any]] = [
     {"kind": "ffc", "constant": True},
@@ -67,12 +67,64 @@ def test_the_sum_of_ccvr_vectors_is_the_moments_of_each_class() -> None:
 def test_a_sum_that_no_honest_members_have_is_refused(statistics: list[dict[str, Any]]) -> None:
     spec = asked(**fields_of(*statistics))
     total = np.sum([compute_vector(spec, *member(seed)) for seed in range(12)], axis=0)
-    for element in (len(total) // 4, len(total) // 2, len(total) - 1):
+    for element in (len(total) // 4, len(total) // 2, len(total) - 4):  # no count of rows
         spoiled = total.copy()
         spoiled[element] += 1 << spec.ring_bits - 3
         with pytest.raises(PeerFault, match=r"identity broken: [a-z ]+$") as refused:
             read_pooled(spec, spoiled, 12)
         assert refused.value.cause is Cause.SUM_CHECK_FAILED
+
+
+SPARSE = [[4.0, 3, 0, 0]] * 9 + [[0, 4.0, 3, 0]] * 4 + [[0, 0, 0, 2.0]] * 2
+
+
+@pytest.mark.parametrize(("statistics", "by_class"), [(LINEAR_AND_KERNEL, False), (CCVR, True)])
+def test_sparse_features_are_in_no_statistic(*, statistics: Any, by_class: bool) -> None:
+    """Feature 2 is in four rows and feature 3 in two; with CCVR, class 1 has feature 0 in four rows only."""
+    labels = np.array([0] * 5 + [1] * 10)
+    spec = asked(**fields_of(*statistics))
+    found: Any = read_pooled(spec, compute_vector(spec, np.array(SPARSE), labels), 1)
+    left = np.array(SPARSE) / np.array([5.0] * 13 + [2.0] * 2)[:, None]
+    left[:, 2:] = 0
+    if by_class:
+        left[5:, 0] = 0
+    for statistic, made in zip(spec.question.statistics, found.values(), strict=True):
+        plain, mapped = make_accumulator(
+            statistic, 4, 3, spec.question.digest, constant=spec.question.constant
+        )
+        plain.add(mapped(left), labels)
+        expected, seen = (each.pooled if isinstance(each, CCVRStatistics) else each for each in (plain, made))
+        np.testing.assert_allclose(seen.V, expected.V, atol=1e-9)
+        np.testing.assert_allclose(seen.U, expected.U, atol=1e-9)
+        assert seen.counts.tolist() == [5, 10, 0]
+
+
+def test_a_withheld_class_s_rows_hold_no_feature() -> None:
+    labels = np.array([0] * 9 + [2] * 4 + [0] * 2)
+    spec = asked(withheld=(2,))
+    kept = labels != 2
+    expected = compute_vector(asked(), np.array(SPARSE)[kept], labels[kept])
+    assert (compute_vector(spec, np.array(SPARSE), labels) == expected).all()
+
+
+@both
+def test_blocks_of_rows_change_nothing(
+    statistics: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    features, labels = rng.standard_normal((60, 4)) * (rng.random((60, 4)) < 0.08), rng.integers(0, 3, 60)
+    spec = asked(**fields_of(*statistics))
+    whole = compute_vector(spec, features, labels)
+    monkeypatch.setattr("veilsum.calibration.rows.ROW_BLOCK_ELEMENTS", 8)
+    np.testing.assert_allclose(compute_vector(spec, features, labels), whole, atol=1)
+
+
+def test_under_noise_a_row_s_numbers_follow_from_that_row_alone() -> None:
+    spec = noisy("sum", "sum", {"kind": "ffc"}, dim=4, classes=["a", "b", "c"])
+    one = noiseless_vector(spec, np.array(SPARSE[-1:]), np.array([1]), {})
+    many = noiseless_vector(spec, np.array(SPARSE), np.ones(15, int), {})
+    assert one.any()
+    assert (noiseless_vector(spec, np.array(SPARSE[:-1]), np.ones(14, int), {}) + one == many).all()
 
 
 @both

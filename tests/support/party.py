@@ -313,10 +313,10 @@ class Party:
         return round_id
 
     def records(self, member: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return a member's 40 rows, the same in every period."""
+        """Return a member's 40 rows, the same in every period, and so even that no feature is sparse in any class."""
         place = self.ids.index(member)
         rng = np.random.default_rng(place + 1)
-        features = rng.normal(size=(40, self.dim))
+        features = rng.choice([-1.0, 1.0], (40, self.dim)) * rng.uniform(0.7, 1.3, (40, self.dim))
         if not self.hold:
             return features, rng.integers(0, self.classes, 40)
         held = self.hold[place]

@@ -6,7 +6,7 @@ A sum of honest members passes, in this order (docs/protocol.md; later checks re
 2. range: no entry beyond what N records can reach, so nothing below can overflow,
 3. class mass: |U_jc| ≤ n_c,
 4. constant: the constant column repeats what U and the counts say,
-5. trace: tr V = N for features of length 1,
+5. trace: tr V ≤ N, since no row is longer than 1,
 6. semidefinite: [[V, U], [Uᵀ, diag n]] is a sum of outer products.
 
 No check sees a member that sends well-formed statistics of invented records.
@@ -59,8 +59,8 @@ def check_sums(
         _expect_at_most(
             "constant", "max |V[constant, j] − √.1·ΣU_j|", by_column, rounding * (len(counts) + 1) + 2 * slack
         )
-    off = abs(sum(np.diagonal(V).tolist()) - records * unit)
-    _expect_at_most("trace", "|tr V − N|", off, rounding * len(V) + slack)
+    beyond = sum(np.diagonal(V).tolist()) - records * unit
+    _expect_at_most("trace", "tr V − N", beyond, rounding * len(V) + slack)
     # An entry's rounding moves eigenvalues by up to the size of the matrix; the error of the long sums is
     # bounded in the spectral norm already, as γ_N·tr of [[V, U], [Uᵀ, diag n]].
     tolerance = (rounding * (len(V) + len(counts)) + 2 * slack) / unit

@@ -36,7 +36,7 @@ _STRIP_ROWS = 128
 class FFCStatistics:
     """Streaming V, U and class counts of labelled features.
 
-    Every row is scaled to length 1 in float64, even within `UNIT_TOLERANCE`, so that |V_ij| ≤ N and tr V = N hold to the last digits. The
+    Every row is scaled to length 1 in float64, even within `UNIT_TOLERANCE`, so that |V_ij| ≤ N and tr V ≤ N hold to the last digits. The
     ring's headroom and the checks depend on it.
 
     Args:
@@ -113,7 +113,7 @@ class FFCStatistics:
             self.add(unit_rows(matrix[block], first=block.start)[0], indices[block])
 
     def add(self, rows: Floats, labels: Integers) -> None:
-        """Add (n, dim) float64 rows of length 1, to the last digits, and their class indices; nothing is checked or copied."""
+        """Add (n, dim) float64 rows of length 1, to the last digits, or shorter, and their class indices; nothing is checked or copied."""
         rows = with_constant(rows) if self.constant else rows
         if self._whole is None and not len(self._batch):
             self._batch = rows

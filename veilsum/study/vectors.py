@@ -32,6 +32,7 @@ from veilsum.calibration.rows import (
     usable_rows,
     with_constant,
 )
+from veilsum.calibration.sparse_columns import SparseColumns
 from veilsum.protocol import study as content
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import (
@@ -135,14 +136,25 @@ def _rows_vector(question: Question, labels: Integers, withheld: Sequence[int]) 
 
 
 def _exact_vector(question: Question, matrix: Array, labels: Integers) -> Integers:
-    """Return the statistics in order, rounded to integers in units of 2^−s."""
-    lattice = SumsLattice(question.scale)
+    """Return the statistics in order, rounded to integers in units of 2^−s, of rows without their sparse features."""
+    lattice, columns = SumsLattice(question.scale), count_columns(question, matrix, labels)
     flat = np.empty(question.elements, np.int64)
     for _, place, statistics, mapped in list_accumulators(question):
         for block in row_blocks(len(matrix), max(question.dim, statistics.dim)):
-            statistics.add(mapped(unit_directions(matrix[block])), labels[block])
+            rows = unit_directions(matrix[block])
+            columns.clear(rows, labels[block])
+            statistics.add(mapped(rows), labels[block])
         statistics.vector(lattice, flat[place])
     return flat
+
+
+def count_columns(question: Question, matrix: Array, labels: Integers) -> SparseColumns:
+    """Count which features the (n, dim) rows of an exact vector have: within each class if the study sums CCVR's statistics."""
+    by_class = any(isinstance(block, CCVR) for block in question.statistics)
+    columns = SparseColumns(question.dim, len(question.classes) if by_class else None)
+    for block in row_blocks(len(matrix), question.dim):
+        columns.count(unit_directions(matrix[block]), labels[block])
+    return columns
 
 
 def noiseless_vector(spec: RoundSpec, matrix: Array, labels: Integers, material: Material) -> Integers:
