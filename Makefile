@@ -87,6 +87,10 @@ mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 
 audit: $(READY)  ## 20,000 noisy sums with a canary and without, 48 of full size with 512: is μ as promised, are five bugs flagged
 	$(BIN)/python -m assurance.audit.run --output runs/audit.json
 
+.PHONY: reconstruction
+reconstruction: $(READY)  ## attacks that take rows out of exact sums of the least sizes allowed, and what they take without the rules
+	$(BIN)/python -m assurance.attacks.reconstruction.run --output runs/reconstruction.json
+
 slow: $(READY)  ## a million steps of two state machines: a hostile coordinator, and an honest one over a bad network
 	$(BIN)/python -m assurance.machines.run --output runs/slow.json
 
@@ -99,7 +103,7 @@ slow-tests: $(READY)  ## the tests that `make test` leaves out: demos, training,
 kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
 	$(BIN)/python -m assurance.kill.run --output runs/kill.json
 
-CAMPAIGNS = slow-tests fuzz slow agreement mutation model-check audit kill both-stores chaos durability outages liveness api-fuzz load
+CAMPAIGNS = slow-tests fuzz slow agreement mutation model-check audit reconstruction kill both-stores chaos durability outages liveness api-fuzz load
 
 assurance: $(READY)  ## every campaign, one after another; it goes on past one that fails (hours; needs PostgreSQL, spin, gcc, strace, chromium, root)
 	$(MAKE) --keep-going --jobs 1 $(CAMPAIGNS)

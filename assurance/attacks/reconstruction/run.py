@@ -1,0 +1,59 @@
+"""Every reconstruction attack on sums of 64 features, three draws each: `python -m assurance.attacks.reconstruction.run --output FILE`.
+
+Prints a table; ends with status 1 if an attack gives more than is promised, or less than it shows elsewhere.
+"""
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from assurance.attacks.reconstruction.scenarios import list_scenarios
+from assurance.reports import report
+
+DIM, DRAWS = 64, 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--dim", type=int, default=DIM)
+    parser.add_argument("--draws", type=int, default=DRAWS)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    table = Table(
+        "attack", "features", "setting", "expected", "rows", "recovered", "by chance", "cosine", "chance", ""
+    )
+    figures = []
+    for scenario in list_scenarios(given.dim):
+        found = scenario.measure(given.draws)
+        held = scenario.holds(found)
+        numbers = (
+            f"{found.rows}",
+            f"{found.recovered}",
+            f"{found.chance_recovered}",
+            f"{found.cosine:.2f}",
+            f"{found.chance:.2f}",
+        )
+        named = (scenario.attack, scenario.features, scenario.setting, scenario.expected.value)
+        table.add_row(*named, *numbers, "" if held else "NOT AS EXPECTED")
+        figures.append(
+            dict(zip(("attack", "features", "setting", "expected"), named, strict=True))
+            | asdict(found)
+            | {"holds": held}
+        )
+    Console(stderr=True, width=180).print(table)
+    report(
+        {"dim": given.dim, "draws": given.draws, "figures": figures},
+        given.output,
+        sound=all(each["holds"] for each in figures),
+    )
+
+
+if __name__ == "__main__":
+    main()
