@@ -179,6 +179,10 @@ bench-heads: $(READY)  ## costs of the other heads at l=1280, C=100, and how oft
 	$(BIN)/python -m benchmarks.heads --output runs/heads.json
 	$(BIN)/python -m benchmarks.spherefed_costs --output runs/spherefed_costs.json
 
+.PHONY: bench-sparse
+bench-sparse: $(READY)  ## what clearing sparse features costs heads of ReLU, GELU and HOG features, on images from VEILSUM_DATA
+	$(BIN)/python -m benchmarks.sparse_features --data $(VEILSUM_DATA) --output runs/sparse_features.json
+
 bench-privacy: NAMED = $(if $(VEILSUM_DATA),--data $(VEILSUM_DATA))
 bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε, images from VEILSUM_DATA too
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
