@@ -6,6 +6,8 @@ import numpy as np
 
 from veilsum.calibration.rows import Floats
 
+_SHARED_MIN, _RATIO_TOLERANCE, _LENGTH_TOLERANCE = 1e-6, 1e-4, 1e-3
+
 
 def read_columns(V: Floats) -> Floats:
     """Return V[j]/√V[j, j] for each column: the row that has feature j, if there is only one."""
@@ -14,25 +16,51 @@ def read_columns(V: Floats) -> Floats:
     return candidates
 
 
-def read_pairs(V: Floats, most: int = 400) -> Floats:
-    """Return a candidate for each pair of columns: the row that has both, if it is the only one with any two of j, k and a third feature.
+def read_pairs(V: Floats, most: int = 100) -> Floats:
+    """Return rows that alone have two features j and k together, and with each of them several others.
 
-    Then V[j, m]·V[k, m]/V[j, k] = z_m². Taken are the pairs that fewest rows seem to share, by V[j, k]²/(V[j, j]·V[k, k]).
+    For every feature m that no other row has beside j or k, V[j, m]/V[k, m] = z_j/z_k: such features give themselves away by one and the same
+    ratio, z_j² = V[j, k]·z_j/z_k, and z_m = V[j, m]/z_j. A row is sure if its length is 1. Sure rows are taken off V, and the search goes on;
+    if none is sure, the `most` longest candidates are returned.
     """
-    size = np.sqrt(np.maximum(np.diagonal(V), 1e-300))
-    j, k = np.triu_indices(len(V), 1)
-    shared = np.abs(V[j, k]) > 1e-7
-    j, k = j[shared], k[shared]
-    order = np.argsort(np.abs(V[j, k]) / (size[j] * size[k]))[:most]
-    found = []
-    for one, other in zip(j[order], k[order], strict=True):
-        squares = V[one] * V[other] / V[one, other]
-        z = np.sqrt(np.maximum(squares, 0)) * np.sign(V[one])
-        # V[j, j] may hold other rows: a third feature m of this row gives z_j² = V[j, k]·V[j, m]/V[k, m].
-        for own, partner in ((one, other), (other, one)):
-            thirds = np.flatnonzero((np.abs(V[own]) > 1e-7) & (np.abs(V[partner]) > 1e-7))
-            thirds = thirds[(thirds != own) & (thirds != partner)]
-            if thirds.size:
-                z[own] = np.sqrt(np.abs(np.median(V[own, partner] * V[own, thirds] / V[partner, thirds])))
-        found.append(z)
+    V, sure, guesses = V.copy(), list[Floats](), list[Floats]()
+    while True:
+        fresh = dict[bytes, Floats]()
+        for j, k in zip(*np.triu_indices(len(V), 1), strict=True):
+            z = _read_pair(V, int(j), int(k))
+            if z is None:
+                continue
+            if abs(float(z @ z) - 1) < _LENGTH_TOLERANCE:
+                fresh[np.round(z, 3).tobytes()] = z
+            elif not sure and float(z @ z) < 1:
+                guesses.append(z)
+        for z in fresh.values():
+            V -= np.outer(z, z)
+        sure += fresh.values()
+        if not fresh or len(sure) > len(V) ** 2:
+            break
+    found = sure or sorted(guesses, key=lambda z: -float(z @ z))[:most]
     return np.array(found).reshape(-1, len(V))
+
+
+def _read_pair(V: Floats, j: int, k: int) -> Floats | None:
+    if V[j, k] < _SHARED_MIN:
+        return None
+    shared = np.flatnonzero((np.abs(V[j]) > _SHARED_MIN) & (np.abs(V[k]) > _SHARED_MIN))
+    shared = shared[(shared != j) & (shared != k)]
+    if not shared.size:
+        return None
+    ratios = V[j, shared] / V[k, shared]
+    order = np.argsort(ratios)
+    sorted_ratios = ratios[order]
+    near = np.searchsorted(sorted_ratios, sorted_ratios + _RATIO_TOLERANCE * np.abs(sorted_ratios), "right")
+    runs = near - np.arange(len(near))
+    at = int(runs.argmax())
+    ratio = float(sorted_ratios[at])
+    if ratio <= 0:
+        return None
+    agreeing, z = shared[order[at : near[at]]], np.zeros(len(V))
+    z[j] = np.sqrt(V[j, k] * ratio)
+    z[k] = z[j] / ratio
+    z[agreeing] = V[j, agreeing] / z[j]
+    return z

@@ -16,6 +16,8 @@ from veilsum.calibration.rows import Floats, unit_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
 _TOLERANCE = 1e-5
 
 
@@ -30,40 +32,64 @@ def standardise_table(bits: Floats, mean: Floats) -> Floats:
 
 
 def peel_rows(V: Floats, mean: Floats) -> Floats:
-    """Return the 0/1 rows that come off, (found, columns)."""
-    spread = np.sqrt(mean * (1 - mean))
+    """Return the 0/1 rows that come off, (found, columns).
+
+    Columns that a member cleared fit no Σ t², and are left out: rows that lack them all are found without them, since rows were scaled first.
+    """
+    spread, columns = np.sqrt(mean * (1 - mean)), len(mean)
     G, found = V * np.outer(spread, spread), list[Floats]()
-    while True:
+    used = _whole_columns(G, mean)
+    rest = float((np.square(mean) / np.square(spread))[~used].sum())
+    G, mean = G[np.ix_(used, used)], mean[used]
+    while len(mean) > 2:
         together = _cooccurrences(G, mean)
         fresh = {
-            tuple(bits) for column in range(len(G)) for bits in _split_column(together[column], column, mean)
+            tuple(bits)
+            for column in range(len(G))
+            for bits in _split_column(together[column], column, mean, rest)
         }
-        if not fresh or len(found) > len(G) * 50:
-            return np.array(found).reshape(-1, len(G))
+        if not fresh or len(found) > columns * 50:
+            break
         for each in fresh:
             bits = np.array(each)
-            apart = (bits - mean) / np.linalg.norm((bits - mean) / spread)
+            apart = (bits - mean) / np.sqrt(rest + (np.square(bits - mean) / (mean * (1 - mean))).sum())
             G = G - np.outer(apart, apart)
             found.append(bits)
+    rows = np.zeros((len(found), columns))
+    if found:
+        rows[:, used] = found
+    return rows
 
 
-def _cooccurrences(G: Floats, mean: Floats) -> Floats:
-    """Return Σ t²·b bᵀ. Its last unknown, q = Σ t², is what makes most pairs of columns never meet."""
-    slope = -np.square(mean) / (1 - 2 * mean)  # of its diagonal in q
+def _solve_pairs(G: Floats, mean: Floats) -> tuple[Floats, Floats, Floats, float]:
+    """Return Σ t²·b bᵀ as a constant and a slope in q = Σ t², the q at which each pair of columns never meets, and the q of most pairs."""
+    slope = -np.square(mean) / (1 - 2 * mean)
     diagonal = np.diagonal(G) / (1 - 2 * mean)
     fixed = G + np.outer(diagonal, mean) + np.outer(mean, diagonal)
     moving = np.outer(slope, mean) + np.outer(mean, slope) - np.outer(mean, mean)
-    pairs = np.triu_indices(len(G), 1)
-    roots = np.sort(-(fixed[pairs] / moving[pairs]))
-    near = np.searchsorted(roots, roots + 1e-4 * np.abs(roots)) - np.arange(len(roots))
+    fixed[np.diag_indices(len(G))], moving[np.diag_indices(len(G))] = diagonal, slope
+    roots = -fixed / moving
+    listed = np.sort(roots[np.triu_indices(len(G), 1)])
+    near = np.searchsorted(listed, listed + 1e-4 * np.abs(listed)) - np.arange(len(listed))
     at = int(near.argmax())
-    q = float(np.median(roots[at : at + near[at]]))
+    return fixed, moving, roots, float(np.median(listed[at : at + near[at]]))
+
+
+def _whole_columns(G: Floats, mean: Floats) -> NDArray[np.bool_]:
+    _, _, roots, q = _solve_pairs(G, mean)
+    agreeing = np.abs(roots - q) < 2e-4 * abs(q)
+    np.fill_diagonal(agreeing, val=False)
+    whole: NDArray[np.bool_] = agreeing.sum(axis=1) >= 2
+    return whole
+
+
+def _cooccurrences(G: Floats, mean: Floats) -> Floats:
+    fixed, moving, _, q = _solve_pairs(G, mean)
     together: Floats = fixed + q * moving
-    together[np.diag_indices(len(G))] = diagonal + q * slope
     return together
 
 
-def _split_column(sums: Floats, column: int, mean: Floats) -> Iterator[Floats]:
+def _split_column(sums: Floats, column: int, mean: Floats, rest: float) -> Iterator[Floats]:
     """Yield the rows of a column that one, two or three rows have, if each part is the t² of its own row."""
     total = sums[column]
     if total < _TOLERANCE:
@@ -83,7 +109,7 @@ def _split_column(sums: Floats, column: int, mean: Floats) -> Iterator[Floats]:
         if apart.min(axis=1).max() > _TOLERANCE:
             continue
         rows = choices[:, nearest].astype(np.float64)
-        lengths = np.square((rows - mean) / np.sqrt(mean * (1 - mean))).sum(axis=1)
+        lengths = rest + np.square((rows - mean) / np.sqrt(mean * (1 - mean))).sum(axis=1)
         if np.abs(np.array(parts) * lengths - 1).max() < 1e-3:
             yield from rows
             return

@@ -35,30 +35,30 @@ class World:
     kind: str
     dim: int
     classes: int = 3
-    latent: int = 8
+    latent: int = 0
+    """Numbers behind a record; 0 for 8, or half of the features where these are sparse."""
     rare: int = 0
     rare_rate: float = 0.005
 
     def draw(self, rows: int, seed: int, classes: int | None = None) -> tuple[Floats, Integers]:
         """Return unit rows of the first `classes` classes, and their labels."""
-        layer = np.random.default_rng(5)
-        centres, weights = (
-            layer.standard_normal((self.classes, self.latent)),
-            layer.standard_normal((self.latent, self.dim)),
-        )
+        layer, sparse = np.random.default_rng(5), self.kind.startswith("sparse")
+        latent = self.latent or (self.dim // 2 if sparse else 8)
+        centres = layer.standard_normal((self.classes, latent))
+        weights = layer.standard_normal((latent, self.dim))
         rates = np.clip(self._rate * np.exp(0.5 * layer.standard_normal(self.dim)), 0.01, 0.6)
         rates[: self.rare] = self.rare_rate
-        sample = centres[layer.integers(0, self.classes, 8_000)] + layer.standard_normal((8_000, self.latent))
+        sample = centres[layer.integers(0, self.classes, 8_000)] + layer.standard_normal((8_000, latent))
         cuts = np.array(
             [np.quantile(column, 1 - rate) for column, rate in zip((sample @ weights).T, rates, strict=True)]
         )
-        if not self.kind.startswith("sparse"):
+        if not sparse:
             cuts[self.rare :] = 0
         rng, count = np.random.default_rng(seed), 0
         found, labels = list[Floats](), list[Integers]()
         while count < rows:
             drawn = rng.integers(0, classes or self.classes, rows)
-            inner = (centres[drawn] + rng.standard_normal((rows, self.latent))) @ weights
+            inner = (centres[drawn] + rng.standard_normal((rows, latent))) @ weights
             matrix = self._activate(inner, cuts)
             usable = np.count_nonzero(matrix, axis=1) >= 2
             found.append(matrix[usable])
