@@ -25,6 +25,9 @@ Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 _ID_BYTES_MAX = 1024
 _DIGEST_BYTES = 32
+_WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+"""The code points with the Unicode property White_Space."""
+_FORMAT_CATEGORY = "Cf"
 _WHOLE_NUMBER = re.compile(r"(-?)0*(0|[1-9][0-9]*)(\.0*)?")
 NO_IDS_MARK = bytes(_DIGEST_BYTES)
 """The mark of data without ids: any record may stand in it."""
@@ -39,7 +42,7 @@ class Records:
             float32 or float64); integers become float64.
         labels: (n,) class indices, or class keys as text. NaN in a float column or None among keys marks a missing label.
         ids: (n,) text, bytes or integers that identify a record (a patient, an exam, a file) in every run. " 007 ", b"7", "7.0" and 7
-            are the same id. Without ids the whole data set counts as one record.
+            are the same id, and so are texts that look alike (`normalise_text`). Without ids the whole data set counts as one record.
         held_out: the share of records to keep out of every sum, at least 0 and below 1, to evaluate heads (`Member.judge`). The
             installation's secret chooses them, so each run keeps out the same ones. If a study needs more rows than are left, its
             run uses some of them.
@@ -281,9 +284,9 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
     for row, value in enumerate(values):
         match value:
             case str():
-                encoded = one_spelling(value).encode("utf-8", "surrogatepass")
+                encoded = _encode_text(value, row)
             case bytes():
-                encoded = _of_bytes(value)
+                encoded = normalise_id(value)
             case int() | np.integer() if not isinstance(value, bool | np.timedelta64):
                 encoded = str(int(value)).encode()
             case _:
@@ -296,19 +299,37 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def _of_bytes(value: bytes) -> bytes:
-    """Spell UTF-8 as other text. Strip trailing zeros from other bytes, such as a digest: numpy drops them."""
+def _encode_text(value: str, row: int) -> bytes:
     try:
-        return one_spelling(value.decode()).encode()
+        return normalise_text(value).encode()
+    except UnicodeEncodeError as error:
+        raise Misuse(
+            f"the id in row {row} has lone surrogates: it was not UTF-8 where it came from. Read its file in its own encoding"
+        ) from error
+
+
+def normalise_id(value: bytes) -> bytes:
+    """Spell UTF-8 as `normalise_text` does. Strip trailing zeros from other bytes, such as a digest: numpy drops them."""
+    try:
+        return normalise_text(value.decode()).encode()
     except UnicodeDecodeError:
         return value.rstrip(b"\0")
 
 
-def one_spelling(text: str) -> str:
-    """Normalise text: NFC, without surrounding space or trailing NULs, and whole numbers as integers."""
-    plain = unicodedata.normalize("NFC", text.rstrip("\0").strip())
-    whole = _WHOLE_NUMBER.fullmatch(plain)
-    return whole[1] + whole[2] if whole else plain
+def normalise_text(text: str) -> str:
+    """Spell text in one way: NFKC, without format characters, surrounding white space and trailing NULs; a whole number as its digits.
+
+    Normalised text stays as it is (docs/protocol.md §7.1).
+    """
+    plain, before = text, None
+    while plain != before:  # what is removed may have kept characters apart that NFKC composes
+        before = plain
+        composed = unicodedata.normalize("NFKC", plain)
+        visible = "".join(each for each in composed if unicodedata.category(each) != _FORMAT_CATEGORY)
+        plain = visible.lstrip(_WHITE_SPACE).rstrip(_WHITE_SPACE + "\0")
+    if (whole := _WHOLE_NUMBER.fullmatch(plain)) is None:
+        return plain
+    return whole[2] if whole[2] == "0" else whole[1] + whole[2]
 
 
 def _set_field(records: Records, name: str, value: object) -> None:

@@ -5,6 +5,8 @@ A second implementation, written from the protocol's page alone.
 
 import hmac
 import math
+import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import mul
@@ -16,6 +18,33 @@ from assurance.reference.wire import info, u
 MEAN_ROW = (math.sqrt(0.5), math.sqrt(0.5), math.isqrt(4**12 // 2))
 ROW = (math.sqrt(0.9), math.sqrt(0.1), math.isqrt(4**12 // 10))
 """What z is multiplied by, the constant beside it, and the integer of that constant: of a mean, and of `ffc`."""
+
+
+WHITE_SPACE = {*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
+
+
+def identifier(given: bytes) -> bytes:
+    """An id's bytes (§7.1)."""
+    try:
+        text = given.decode("utf-8")
+    except UnicodeDecodeError:
+        while given.endswith(b"\0"):
+            given = given[:-1]
+        return given
+    while (once := trimmed(text)) != text:
+        text = once
+    if found := re.fullmatch(r"(-?)0*(0|[1-9][0-9]*)(\.0*)?", text):
+        text = "0" if found[2] == "0" else found[1] + found[2]
+    return text.encode("utf-8")
+
+
+def trimmed(text: str) -> str:
+    kept = [each for each in unicodedata.normalize("NFKC", text) if unicodedata.category(each) != "Cf"]
+    while kept and ord(kept[0]) in WHITE_SPACE:
+        del kept[0]
+    while kept and ord(kept[-1]) in {0, *WHITE_SPACE}:
+        del kept[-1]
+    return "".join(kept)
 
 
 def mark(secret: bytes, tag: str, *parts: Any) -> bytes:

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
 
 from assurance.reference import records
 from assurance.reference.study import Study
-from client_sdk.records import Marks, Records, select_rows
+from client_sdk.records import Marks, Records, normalise_id, select_rows
 from tests.study.specs import fields_of, spec_of, whole
+from tests.support.id_texts import ID_TEXTS
 from veilsum.calibration.lattice import FeaturesLattice
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.study import result_files
@@ -23,6 +26,11 @@ KINDS: list[dict[str, Any]] = [
     {"kind": "random-features", "size": 6, "bandwidth": 0.7},
     {"kind": "ccvr"},
 ]
+
+
+@given(ID_TEXTS.map(str.encode) | st.binary(max_size=12))
+def test_both_spell_an_id_alike(raw: bytes) -> None:
+    assert records.identifier(raw) == normalise_id(raw)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -29,7 +29,19 @@ FOLLOWING: dict[str, tuple[str, Callable[[list[Json]], Iterable[Json]]]] = {
 }
 """Files with given cases of one function, and the function that derives further cases from them."""
 GIVEN = (
-    *("keys", "hashes", "masks", "sizes", "covers", "outcomes", "studies", "vectors", "noisy", "records"),
+    *(
+        "keys",
+        "hashes",
+        "masks",
+        "sizes",
+        "covers",
+        "outcomes",
+        "studies",
+        "vectors",
+        "noisy",
+        "records",
+        "ids",
+    ),
     *FOLLOWING,
 )
 """Files that hold their own inputs: add a case's input there, and run this module for its output."""

@@ -269,6 +269,12 @@ def noisy_vector(case: Case) -> Case:
     }
 
 
+def record_id(case: Case) -> Case:
+    secret, federation, given = _bytes(case, "secret", "federation", "id")
+    name = records.identifier(given)
+    return {"id": name.hex(), "key": records.mark(secret, "record", federation, name).hex()}
+
+
 def count(case: Case) -> Case:
     return {"elements": read(case).count(case["labels"])}
 
@@ -435,6 +441,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "cohort": cohort,
     "vector": vector,
     "noisy-vector": noisy_vector,
+    "record-id": record_id,
     "count": count,
     "rare": rare,
     "rows": reach,

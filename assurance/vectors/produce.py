@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from client_sdk.records import Marks, normalise_id
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.attempt import Attempt, cohort_sizes
 from veilsum.protocol.causes import Cause
@@ -318,6 +319,12 @@ def noisy(case: Case) -> Case:
     }
 
 
+def record_id(case: Case) -> Case:
+    secret, federation, given = raw(case, "secret", "federation", "id")
+    name = normalise_id(given)
+    return {"id": name.hex(), "key": Marks(secret, federation).mark_record(name).hex()}
+
+
 def indicated(case: Case) -> Case:
     """Return a count's vector (§8.2)."""
     labels = np.array(case["labels"], np.int64)
@@ -462,6 +469,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "cohort": cohort,
     "vector": statistic,
     "noisy-vector": noisy,
+    "record-id": record_id,
     "count": indicated,
     "rare": rare,
     "rows": reach,

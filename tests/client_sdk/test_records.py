@@ -1,10 +1,23 @@
+import datetime as dt
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from client_sdk.errors import Misuse
-from client_sdk.records import Marks, Records, Selection, select_again, select_rows, unsummed_rows
+from client_sdk.records import (
+    Marks,
+    Records,
+    Selection,
+    normalise_id,
+    normalise_text,
+    select_again,
+    select_rows,
+    unsummed_rows,
+)
+from tests.support.id_texts import ID_TEXTS
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.calibration.errors import ShapeMismatch, WrongDtype
 from veilsum.protocol.study import Question
@@ -212,6 +225,57 @@ def test_ids_are_text_bytes_or_integers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("０07", "7"),  # full width
+        ("-0", "0"),
+        ("-0.0", "0"),
+        ("-007.", "-7"),
+        ("\ufeffp1", "p1"),
+        ("p\u200b1\u00ad", "p1"),
+        ("\u200e 7 \u200f", "7"),
+        ("\u30007\u2028", "7"),
+        ("p1\0 \0", "p1"),
+        ("ﬁle", "file"),
+        ("M\u200du\u200d\u0308ller", "M\u00fcller"),  # composed once nothing stands between
+        ("A\u00a0B", "A B"),
+    ],
+)
+def test_spellings_of_one_id(one: str, other: str) -> None:
+    assert records(1, [one]).keys == records(1, [other]).keys == records(1, [one.encode()]).keys
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("7.5", "7"),
+        ("7e0", "7"),
+        ("+7", "7"),
+        ("0x7", "7"),
+        ("\u0667", "7"),
+        ("\0p", "p"),
+        ("a b", "ab"),
+        ("p", "P"),
+        ("1,0", "1"),
+    ],
+)
+def test_other_ids_stay_apart(one: str, other: str) -> None:
+    assert records(1, [one]).keys != records(1, [other]).keys
+
+
+@given(ID_TEXTS)
+def test_a_normalised_id_stays_as_it_is(text: str) -> None:
+    once = normalise_text(text)
+    assert normalise_text(once) == once
+    assert normalise_id(text.encode()) == normalise_id(once.encode()) == once.encode()
+
+
+@given(st.integers())
+def test_an_integer_is_its_digits(number: int) -> None:
+    assert records(1, [number]).keys == records(1, [f" 0{number} " if number >= 0 else str(number)]).keys
+
+
+@pytest.mark.parametrize(
     ("ids", "said"),
     [
         (["a"], "1 ids for 40 rows"),
@@ -220,7 +284,13 @@ def test_ids_are_text_bytes_or_integers() -> None:
         ([1.5] * 40, "row 0 is a float"),
         ([None] * 40, "row 0 is a NoneType"),
         ([True] * 40, "row 0 is a bool"),
+        ([np.float64(1)] * 40, "row 0 is a float64"),
+        (np.arange(40.0), "row 0 is a float"),
+        (np.arange(40).astype("M8[D]"), "row 0 is a datetime64"),
+        ([dt.date(2026, 1, 1)] * 40, "row 0 is a date"),
+        (["a"] * 39 + ["b\udc80"], "row 39 has lone surrogates"),
         (["a"] * 39 + [" "], "row 39 has 0 bytes"),
+        (["a"] * 39 + ["\u200b\0"], "row 39 has 0 bytes"),
         (["a" * 1025] * 40, "1025 bytes"),
     ],
 )

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from client_sdk.records import Records, one_spelling
+from client_sdk.records import Records, normalise_text
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.rows import as_array, unit_rows
 from veilsum.protocol.errors import Misuse
@@ -69,9 +69,9 @@ class FileRecords(Records):
     def indices(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
         """Map labels to class indices, as `Records` does. If any class key is a number, integer labels are class keys."""
         numbers = any(key.lstrip("-").isdecimal() for key in classes)
-        places = {one_spelling(key) if numbers else str(place): place for place, key in enumerate(classes)}
+        places = {normalise_text(key) if numbers else str(place): place for place, key in enumerate(classes)}
         places |= {key: place for place, key in enumerate(classes)}
-        found = (places.get(text, places.get(one_spelling(text), -1)) for text in self.texts)
+        found = (places.get(text, places.get(normalise_text(text), -1)) for text in self.texts)
         return np.fromiter(found, np.int64, len(self.texts))
 
 
@@ -201,7 +201,7 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
     Raises:
         Misuse: the labels are numbers that are not class indices, or there are too few or too many classes.
     """
-    labels = {one_spelling(text) for part in parts for text in part.texts} - {""}
+    labels = {normalise_text(text) for part in parts for text in part.texts} - {""}
     if all(map(_is_number, labels)):
         if not all(label.isdecimal() and int(label) < LABEL_CLASSES_MAX for label in labels):
             raise Misuse(
