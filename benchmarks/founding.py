@@ -63,7 +63,7 @@ def question_of(members: int, dim: int, classes: int, ring_bits: int = 48, **cha
 def found(operator: Operator, folder: Path, ids: Sequence[str], question: dict[str, Any]) -> Founded:
     """Create the members' identities below a folder, and publish a roster and a study."""
     admin = SigningKey(os.urandom(32))
-    keys = {member: Identity.create(folder / member, member).public for member in sorted(ids)}
+    keys = {member: Identity.create(folder / member, member, held_out=0.0).public for member in sorted(ids)}
     roster = Roster.make_signed(
         admin,
         number=1,

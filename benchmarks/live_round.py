@@ -89,7 +89,7 @@ def ours(members: int, folder: Path) -> float:
                             "--approve",
                             published.approval,
                         ),
-                        *("--once", "--held-out", "0"),
+                        "--once",
                     ],
                     folder / f"{member}.log",
                 )

@@ -12,14 +12,17 @@ import hashlib
 import re
 import secrets
 import sqlite3
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import LOST_STATE_HELP, FolderLock
+from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.member import History
 from veilsum.system.files import make_private, sync_folder, write_durably
 
@@ -54,6 +57,7 @@ CREATE TABLE run (
     rows INTEGER NOT NULL,
     unusable INTEGER NOT NULL,
     taken INTEGER NOT NULL,
+    held_out INTEGER NOT NULL,
     beyond INTEGER NOT NULL,
     rows_sha256 BLOB,
     given_up INTEGER NOT NULL DEFAULT 0,
@@ -71,7 +75,8 @@ CREATE VIEW counting AS
 SELECT DISTINCT attempt.run AS base FROM attempt
 WHERE step IN ('count', 'rows') AND uploaded AND COALESCE(ended, 'none') IN ('none', 'lost');
 CREATE VIEW answered AS
-SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, taken, beyond, given_up, freed,
+SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, taken, held_out, beyond, given_up,
+    freed,
     (SELECT COUNT(*) FROM held WHERE held.run = COALESCE(run.base, run.id)) AS records,
     EXISTS (SELECT 1 FROM spending WHERE spending.base = COALESCE(run.base, run.id)) AS spent,
     EXISTS (SELECT 1 FROM counting WHERE counting.base = COALESCE(run.base, run.id)) AS counts,
@@ -96,6 +101,29 @@ _PASSING_ERRORS = (
     "SQLITE_READONLY",
 )
 """Errors of the machine that damage nothing."""
+
+
+@dataclass(frozen=True, repr=False)
+class Installation:
+    """What identifies an installation's records, drawn once and for life.
+
+    Attributes:
+        secret: 32 bytes.
+        held_out_share: of the records that are in no count and no sum; the secret draws them.
+    """
+
+    secret: SecretBytes
+    held_out_share: float
+
+    def encode(self) -> bytes:
+        """Encode both for `from_bytes`."""
+        return self.secret + struct.pack("<d", self.held_out_share)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Parse what `encode` returned."""
+        [share] = struct.unpack("<d", content[LEDGER_SECRET_BYTES:])
+        return cls(SecretBytes(content[:LEDGER_SECRET_BYTES]), share)
 
 
 class StateDatabase:
@@ -127,11 +155,12 @@ class StateDatabase:
         with self._translate_errors(), closing(self._open_connection(made=False)) as db:
             return bool(db.execute("PRAGMA user_version").fetchone()[0])
 
-    def create(self) -> None:
+    def create(self, held_out_share: float) -> None:
         """Make the database with an empty ledger, unless it is there."""
         if not self.is_made:
             with self._creating_transaction() as db:
-                _upsert_sealed(db, "secret", secrets.token_bytes(LEDGER_SECRET_BYTES))
+                drawn = Installation(SecretBytes(secrets.token_bytes(LEDGER_SECRET_BYTES)), held_out_share)
+                _upsert_sealed(db, "secret", drawn.encode())
                 _upsert_sealed(db, "history", History().encode())
 
     def take_over(self, old: "StateDatabase") -> None:

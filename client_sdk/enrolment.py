@@ -8,7 +8,7 @@ from client_sdk.api import Invitation
 from client_sdk.effects import Flow
 from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
-from client_sdk.records import Marks, Records, Selection, select_again, select_rows
+from client_sdk.records import Records, Selection, select_again, select_rows
 from client_sdk.reservations import Run, State
 from client_sdk.session import Session, ready_of
 from veilsum.calibration.rows import usable_rows
@@ -65,7 +65,7 @@ def _check_same(session: Session, question: Question, run: Run, records: Records
         return
     ledger = session.store.ledger
     features, labels, ranks = ledger.load_rows(run)
-    marks = Marks(ledger.installation_secret, session.policy.federation)
+    marks = ledger.marks_in(session.policy.federation)
     other = (select_again(records, question, marks, ranks, labels) != features).any(axis=1)
     if other.any():
         raise Misuse(
@@ -235,13 +235,13 @@ def _leave_others(session: Session, question: bytes) -> Flow[None]:
 def _select_for_run(session: Session, content: Content, records: Records, base: Run | None) -> Selection:
     """Select the rows of a run; with `base`, the rows of that reservation again, under another extractor."""
     ledger, question = session.store.ledger, content.question
-    marks = Marks(ledger.installation_secret, session.policy.federation)
+    marks = ledger.marks_in(session.policy.federation)
     if base is not None:
         _, labels, ranks = ledger.load_rows(base)
         features = select_again(records, question, marks, ranks, labels)
         there = usable_rows(features, labels, len(question.classes))
         missing = int(np.count_nonzero(~there))
-        return Selection(features[there], labels[there], ranks[there], (), missing, 0, 0)
+        return Selection(features[there], labels[there], ranks[there], (), missing, 0, 0, 0)
     free = partial(ledger.free_records, question=question, mu_budget=session.policy.mu_budget)
     return select_rows(records, question, marks, free)
 
@@ -267,7 +267,7 @@ def _report_selection(session: Session, run: Run) -> None:
     of = "1 record" if run.records == 1 else f"{run.records} records"
     detail = (
         f"{run.name}: {run.rows} rows of {of} are summed; skipped {run.taken} rows of reserved or spent records, "
-        f"{run.unusable} unusable ones, and {run.beyond} that are held out or beyond the study's limits"
+        f"{run.unusable} unusable ones, {run.held_out} that are held out, and {run.beyond} beyond the study's limits"
     )
     if run.state is not State.DECLINED:
         session.report(Progress(Step.ENROLLING, detail=detail))
@@ -279,7 +279,7 @@ def _explain_no(run: Run) -> str:
     one = "Data without ids counts as one record. " if run.taken and not run.rows else ""
     return (
         f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken} belong to reserved or spent "
-        f"records, {run.unusable} are unusable). {one}The answer is no for this period; join the next period with new records"
+        f"records, {run.unusable} are unusable, {run.held_out} are held out). {one}The answer is no for this period; join the next period with new records"
     )
 
 

@@ -33,7 +33,12 @@ class Identity:
 
     @classmethod
     def create(
-        cls, folder: str | os.PathLike[str], member: str, *, ledger: str | os.PathLike[str] | None = None
+        cls,
+        folder: str | os.PathLike[str],
+        member: str,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        held_out: float | None = None,
     ) -> Self:
         """Draw a new key.
 
@@ -42,9 +47,12 @@ class Identity:
             member: 1 to 64 of a-z, 0-9 and "-".
             ledger: folder of the identity that this one replaces. Its ledger moves here, so that no record is summed
                 twice, and that identity becomes unusable.
+            held_out: the share of records that are kept out of every count and sum, for life, to evaluate heads (`Member.judge`): at
+                least 0 and below 1, a tenth by default. The state's secret draws them by their ids alone; data without ids has none.
+                A ledger keeps its own share.
 
         Raises:
-            Misuse: `member` is not an id, or there is no ledger to carry over.
+            Misuse: `member` is not an id; there is no ledger to carry over; or `held_out` is no share, or given with `ledger`.
             IdentityError: the folder already holds an identity, which is never overwritten; or a member is using the other identity.
         """
         if not re.fullmatch(NAME_PATTERN, member):
@@ -55,7 +63,7 @@ class Identity:
                 f"{home} holds an identity already: load it with Identity.load, or choose another folder"
             )
         make_private(home)
-        Store.create(home, None if ledger is None else Path(ledger).expanduser())
+        Store.create(home, None if ledger is None else Path(ledger).expanduser(), held_out)
         key = SigningKey(secrets.token_bytes(32))
         card = {"format": _CARD_FORMAT, "member": member, "public": key.public.hex()}
         write_durably(home / IDENTITY_KEY, f"{key.seed.hex()}\n".encode())

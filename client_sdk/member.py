@@ -21,7 +21,7 @@ from client_sdk.errors import Misuse, PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.identity import Identity
 from client_sdk.policy import Policy, bytes_of
 from client_sdk.progress import Reporter, Watcher
-from client_sdk.records import Marks, Records, unsummed_rows
+from client_sdk.records import Records, unsummed_rows
 from client_sdk.reservations import Run, State
 from client_sdk.result import Result
 from client_sdk.retry import RetryingClient
@@ -415,7 +415,8 @@ class _Front(Generic[D]):
 
         Args:
             result: of a run that this member answered.
-            records: all records of this member. Ids that the run did not sum are the hold-out set.
+            records: all records of this member. Those that the run did not sum are the hold-out set: records that are held out for
+                life, and records that its limits left out.
             held_out: use these records as the hold-out set instead.
 
         Returns:
@@ -441,7 +442,7 @@ def judge_result(session: Session, result: Result, records: Records, held_out: R
     rows = None if run is None or run.state in {State.DECLINED, State.FREE} else ledger.load_rows(run)
     if held_out is None:
         summed = np.zeros((0, 32), np.uint8) if rows is None else rows[2]
-        marks = Marks(ledger.installation_secret, session.policy.federation)
+        marks = ledger.marks_in(session.policy.federation)
         held_out = Records(*unsummed_rows(records, question.classes, marks, summed))
     if not len(held_out):
         return result

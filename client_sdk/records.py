@@ -43,25 +43,19 @@ class Records:
         labels: (n,) class indices, or class keys as text. NaN in a float column or None among keys marks a missing label.
         ids: (n,) text, bytes or integers that identify a record (a patient, an exam, a file) in every run. " 007 ", b"7", "7.0" and 7
             are the same id, and so are texts that look alike (`normalise_text`). Without ids the whole data set counts as one record.
-        held_out: the share of records to keep out of every sum, at least 0 and below 1, to evaluate heads (`Member.judge`). The
-            installation's secret chooses them, so each run keeps out the same ones. If a study needs more rows than are left, its
-            run uses some of them.
 
     Raises:
         WrongDtype, ShapeMismatch: features or labels have a wrong type or shape.
-        Misuse: ids of another number or type, an empty id, or a share outside its range.
+        Misuse: ids of another number or type, or an empty id.
     """
 
     features: Any
     labels: Any
     ids: Any = None
-    held_out: float = 0.0
     keys: tuple[bytes, ...] = field(init=False)
     """The ids as bytes, one per row; all empty without ids."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.held_out < 1:
-            raise Misuse(f"held_out is {self.held_out!r}, expected a share from 0 below 1")
         given = as_array(self.features)
         if given.ndim != 2 or not given.shape[1]:
             raise ShapeMismatch(f"features have shape {given.shape}, expected (n, dim), one row a record")
@@ -116,7 +110,8 @@ class Selection:
         records: HMACs of the ids that have a row selected, sorted.
         unusable: rows with NaN or infinity, of zeros, or with a label that is not a class of the study.
         taken: usable rows of records that are reserved, spent or without budget.
-        beyond: usable rows of free records that are held out, or beyond `rows_per_id` or `most`.
+        held_out: usable rows of records that are held out, for life.
+        beyond: usable rows of free records beyond `rows_per_id` or `most`.
     """
 
     features: Array
@@ -125,6 +120,7 @@ class Selection:
     records: tuple[bytes, ...]
     unusable: int
     taken: int
+    held_out: int
     beyond: int
 
     def __repr__(self) -> str:
@@ -138,16 +134,25 @@ class Marks:
     Args:
         secret: 32 bytes of this installation.
         federation: its id, 32 bytes.
+        held_out_share: of its records, as chosen with the secret.
     """
 
     secret: bytes
     federation: bytes
+    held_out_share: float
 
     def mark_record(self, identifier: bytes) -> bytes:
         """Return a record's mark in the ledger: an HMAC, or `NO_IDS_MARK` for data without ids."""
         if not identifier:
             return NO_IDS_MARK
         return hmac.digest(self.secret, info(Tag.RECORD, self.federation, identifier), "sha256")
+
+    def is_held_out(self, identifier: bytes) -> bool:
+        """Whether a record is in no count and no sum, for life: by its id alone, and never for data without ids (docs/protocol.md §7.1)."""
+        if not identifier:
+            return False
+        drawn = hmac.digest(self.secret, info(Tag.HELD_OUT, self.federation, identifier), "sha256")
+        return int.from_bytes(drawn[:8], "big") < self.held_out_share * (1 << 64)
 
     def rank_rows(self, records: Records) -> Iterator[bytes]:
         """Yield the rank of each row, in order.
@@ -180,42 +185,36 @@ def select_rows(
         raise Misuse("a study with noise needs ids: pass one for each row, such as a patient's or an exam's")
     records.check_dim(question.dim)
     labels, usable = records.usable(question.classes)
-    ids = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
-    keyed = {each: marks.mark_record(each) for each in ids}
+    found = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
+    held_out = {each for each in found if marks.is_held_out(each)}
+    keyed = {each: marks.mark_record(each) for each in found if each not in held_out}
     allowed = set(free(tuple(keyed.values())))
-    by_id, taken = dict[bytes, list[tuple[bytes, int]]](), 0
+    by_id, taken, kept_out = dict[bytes, list[tuple[bytes, int]]](), 0, 0
     for row, rank in enumerate(marks.rank_rows(records)):
         if not usable[row]:
             continue
         each = records.keys[row]
-        if keyed[each] in allowed:
+        if each in held_out:
+            kept_out += 1
+        elif keyed[each] in allowed:
             by_id.setdefault(each, []).append((rank, row))
         else:
             taken += 1
     rows_per_id = len(records) if records.ids is None else question.records.rows_per_id
-
-    def held_out(rank: bytes, row: int) -> bool:
-        name = rank if records.ids is None else keyed[records.keys[row]]
-        return int.from_bytes(name[:8], "big") >= (1 - records.held_out) * (1 << 64)
-
-    ranked = sorted(
-        (held_out(*pair), *pair) for rows in by_id.values() for pair in sorted(rows)[:rows_per_id]
-    )
-    wanted = sum(not out for out, _, _ in ranked)
-    if question.noise is None:
-        # Keeping records back changes no answer. A noisy vector is clipped instead, and takes no other rows for those held out:
-        # one record would decide about another one's.
-        wanted = min(question.records.most, max(question.records.least, wanted))
-    chosen = sorted((row, rank) for _, rank, row in ranked[:wanted])
+    ranked = sorted(pair for rows in by_id.values() for pair in sorted(rows)[:rows_per_id])
+    # A noisy vector is clipped instead: otherwise one record would decide about another one's.
+    wanted = question.records.most if question.noise is None else len(ranked)
+    chosen = sorted((row, rank) for rank, row in ranked[:wanted])
     rows = np.array([row for row, _ in chosen], np.int64)
     return Selection(
         records.features[rows],
         labels[rows],
         _join_ranks(rank for _, rank in chosen),
         tuple(sorted({keyed[records.keys[row]] for row, _ in chosen})),
-        int(np.count_nonzero(~usable)),
-        taken,
-        int(np.count_nonzero(usable)) - taken - len(rows),
+        unusable=int(np.count_nonzero(~usable)),
+        taken=taken,
+        held_out=kept_out,
+        beyond=int(np.count_nonzero(usable)) - taken - kept_out - len(rows),
     )
 
 

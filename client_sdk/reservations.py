@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
-from client_sdk.database import StateDatabase
+from client_sdk.database import Installation, StateDatabase
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.records import NO_IDS_MARK, Selection
+from client_sdk.records import NO_IDS_MARK, Marks, Selection
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_REASON
 from veilsum.protocol.messages.opening import LOST_REASON
@@ -35,7 +34,7 @@ _LEFT_OUT_STATE = "left-out"
 _RUNS_SQL = """
 SELECT id, base, study, approval, question, extractor, period,
     CASE WHEN NOT yes THEN 'declined' WHEN spent THEN 'spent' WHEN freed THEN 'free' ELSE 'reserved' END,
-    noisy, mu, expires, least, rows, unusable, taken, beyond, records, summed, counts, given_up
+    noisy, mu, expires, least, rows, unusable, taken, held_out, beyond, records, summed, counts, given_up
 FROM answered
 """
 """The fields of `Run`, in order."""
@@ -109,7 +108,7 @@ class Run:
         expires: when the study does, Unix time in seconds.
         least: fewest rows for a yes.
         rows: rows selected.
-        unusable, taken, beyond: rows skipped, as `Selection` counts them.
+        unusable, taken, held_out, beyond: rows skipped, as `Selection` counts them.
         records: how many records it holds.
         summed: context of the first sum of it that was certified or lost; None before.
         counted: whether the run counts its records (docs/protocol.md §7.3).
@@ -131,6 +130,7 @@ class Run:
     rows: int
     unusable: int
     taken: int
+    held_out: int
     beyond: int
     records: int
     summed: bytes | None
@@ -154,11 +154,15 @@ class Reservations:
         self._database = database
 
     @property
-    def installation_secret(self) -> SecretBytes:
-        """32 bytes that identify this installation's records, drawn once and for life."""
-        secret = self._database.load_sealed("secret", SecretBytes)
-        assert secret is not None  # as old as the database
-        return secret
+    def installation(self) -> Installation:
+        """What identifies this installation's records."""
+        installation = self._database.load_sealed("secret", Installation.from_bytes)
+        assert installation is not None  # as old as the database
+        return installation
+
+    def marks_in(self, federation: bytes) -> Marks:
+        """Derive the pseudonyms of this installation's records in a federation."""
+        return Marks(self.installation.secret, federation, self.installation.held_out_share)
 
     # What is known of the federation's chain
 
@@ -275,7 +279,7 @@ class Reservations:
         values = (
             None if base is None else base.number, yes, content.notes.name, content.approval, question.digest, question.extractor,
             period, noisy, mu if yes else 0.0, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
-            found.beyond,
+            found.held_out, found.beyond,
         )  # fmt: skip
         with self._database.write_ledger() as ledger:
             if _find_run(ledger, _RUN_BY_QUESTION_SQL, (question.digest, period)) is not None:
@@ -290,7 +294,7 @@ class Reservations:
             digest = self._keep_rows(found) if yes else None
             number = ledger.execute(
                 "INSERT INTO run (base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, "
-                "taken, beyond, rows_sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "taken, held_out, beyond, rows_sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*values, digest),
             ).lastrowid
             if yes:

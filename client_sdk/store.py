@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from client_sdk.database import StateDatabase
+from client_sdk.errors import Misuse
 from client_sdk.reservations import Reservations
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.keystream import MASK_SEED_BYTES
@@ -26,6 +27,8 @@ from veilsum.system.files import make_private, write_durably
 Integers = npt.NDArray[np.int64]
 
 _EXPORTED_FILE = "exported"
+HELD_OUT_SHARE = 0.1
+"""Of a new installation's records."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +60,28 @@ class Store:
         self._current = dict[bytes, tuple[StoredPhase, History, StoredPhase]]()
 
     @classmethod
-    def create(cls, folder: Path, ledger: Path | None = None) -> None:
+    def create(cls, folder: Path, ledger: Path | None = None, held_out: float | None = None) -> None:
         """Create an identity's state, with the secret that identifies its records.
 
         Args:
             folder: the identity's. An existing state is left as it is.
             ledger: the folder of an identity that lost its other state. Its ledger moves here, so that no record is summed twice, and
                 that identity becomes unusable. It must not be older than the last attempt it took part in (docs/protocol.md §4).
+            held_out: the share of records that are in no count and no sum, for life; `HELD_OUT_SHARE` by default. A ledger keeps its own.
 
         Raises:
-            Misuse: `ledger` has no state, or `folder` has one.
+            Misuse: `ledger` has no state, or `folder` has one; or `held_out` is no share, or given with `ledger`.
             StateError: the ledger is damaged.
             IdentityError: a member is using `ledger`.
         """
+        if held_out is not None and ledger is not None:
+            raise Misuse("the share of held-out records stays as the ledger has it: leave out held_out")
+        share = HELD_OUT_SHARE if held_out is None else held_out
+        if not 0 <= share < 1:
+            raise Misuse(f"held_out is {share!r}, expected a share from 0 below 1")
         made = cls(folder)
         if ledger is None:
-            made.database.create()
+            made.database.create(share)
         else:
             made.database.take_over(StateDatabase(ledger / "state"))
         make_private(folder / "state/results")

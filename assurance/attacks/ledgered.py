@@ -74,7 +74,7 @@ class QuickReservations(Reservations):
 
     def __init__(self, folder: Path) -> None:
         database = QuickDatabase(folder)
-        database.create()
+        database.create(0.0)
         super().__init__(database)
 
 
@@ -116,7 +116,7 @@ class Ledgered(Federation):
 
     def marks(self, member: str) -> Marks:
         """Return the keys by which a member recognises its records."""
-        return Marks(self.ledgers[member].installation_secret, self.roster.federation)
+        return self.ledgers[member].marks_in(self.roster.federation)
 
     def answer(self, member: str, period: str, repeats: bytes = NO_CONTEXT) -> Run | None:
         """Return a member's reservation if it says yes; None if it declines (§7.2)."""
@@ -129,7 +129,7 @@ class Ledgered(Federation):
             if base is not None:
                 _, labels, ranks = ledger.load_rows(base)
                 again = select_again(self.data[member], question, self.marks(member), ranks, labels)
-                found = type(found)(again, labels, ranks, (), 0, 0, 0)
+                found = type(found)(again, labels, ranks, (), 0, 0, 0, 0)
             run = ledger.answer_run(self.content, period, found, mu_budget=2.0, base=base)
         return None if run.state is State.DECLINED or run.given_up else run
 

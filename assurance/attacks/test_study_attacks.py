@@ -22,7 +22,7 @@ from assurance.attacks.ledgered import (
     rows_of,
     whole,
 )
-from client_sdk.records import Marks, Records, Selection, select_rows
+from client_sdk.records import Records, Selection, select_rows
 from client_sdk.reservations import Reservations, State
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def selected(ledger: Reservations, content: Content, data: Records, **budget: Any) -> Selection:
     """Return the free rows that a run of the study would sum."""
-    question, marks = content.question, Marks(ledger.installation_secret, b"f" * 32)
+    question, marks = content.question, ledger.marks_in(b"f" * 32)
     return select_rows(data, question, marks, partial(ledger.free_records, question=question, **budget))
 
 
@@ -233,7 +233,7 @@ def test_10_one_id_moves_a_noisy_vector_by_no_more_than_delta(
     question = content.question
     sizes = question.smallest.quorum
     ledger = QuickReservations(tmp_path)
-    marks = Marks(ledger.installation_secret, b"f" * 32)
+    marks = ledger.marks_in(b"f" * 32)
     rng = np.random.default_rng(8)
     ids = np.array([f"id-{number}" for number in rng.integers(0, 9, 40)])
     features, labels = (

@@ -463,7 +463,7 @@ def test_8_a_restored_copy_has_the_same_vector(stage: Stage, tmp_path: Path, cop
         made.given[victim] = Records(rows, np.arange(60) % 2, [f"row-{row}" for row in range(60)])
         if copied == "before the yes":
             with made.sdk(victim) as process:
-                _ = process._flows.session.store.ledger.installation_secret
+                _ = process._flows.session.store.ledger.installation
             shutil.copytree(folder, copy)
             made.play()
             shutil.rmtree(folder)

@@ -91,7 +91,7 @@ class World:
         await asyncio.to_thread(self.client.coordinator)
         rate = self.chance.choice((0.0, 0.05, 0.2))
         proxy = await stack.enter_async_context(Proxy(port, self.seed, rate, 0.2).running())
-        to_publish = self.folder, Children(), self.client, url, self.names, self._study()
+        to_publish = self.folder, Children(), self.client, url, self.names, self._study(), 0.0
         self.made = await asyncio.to_thread(Federation.publish_federation, *to_publish)
         self.federation, self.members = self.made.admin_key.hex(), dict[str, Party]()
         for name in (*self.names, "operator"):

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
 from operator import mul
 from typing import Any
 
@@ -48,8 +49,19 @@ def trimmed(text: str) -> str:
 
 
 def mark(secret: bytes, tag: str, *parts: Any) -> bytes:
-    """A record's key, or a row's rank (§7.1)."""
+    """An HMAC over an id, with the installation's secret (§7.1)."""
     return hmac.digest(secret, info(tag, *parts), "sha256")
+
+
+def key(secret: bytes, federation: bytes, each: bytes) -> bytes:
+    """What the ledger knows an id by (§7.1)."""
+    return mark(secret, "record", federation, each) if each else bytes(32)
+
+
+def held_out(secret: bytes, federation: bytes, each: bytes, share: float) -> bool:
+    """Whether an id is in no count and no sum (§7.1)."""
+    drawn = int.from_bytes(mark(secret, "held-out", federation, each)[:8], "big")
+    return each != b"" and Fraction(drawn, 2**64) < Fraction(share)
 
 
 def select(
@@ -60,6 +72,7 @@ def select(
     secret: bytes,
     federation: bytes,
     taken: Collection[bytes] = (),
+    share: float = 0.0,
 ) -> list[int]:
     """Return the places of the rows that a run sums; `taken` are the keys of the records that are not free (§7.2)."""
     seen, ranked = Counter[bytes](), defaultdict(list)
@@ -67,7 +80,7 @@ def select(
         rank = mark(secret, "row", federation, each, u(32, seen[each]))
         seen[each] += 1
         usable = all(map(math.isfinite, row)) and any(row) and 0 <= label < len(study.classes)
-        if usable and mark(secret, "record", federation, each) not in taken:
+        if usable and not held_out(secret, federation, each, share) and key(secret, federation, each) not in taken:
             ranked[each].append((rank, place))
     most = study.per_id if ids is not None else len(labels)
     kept = sorted(pair for pairs in ranked.values() for pair in sorted(pairs)[:most])

@@ -48,10 +48,11 @@ def test_both_select_the_same_rows(seed: int) -> None:
     ]
     labels = [rng.randint(-1, len(study.classes)) for _ in range(count)]
     ids = [b"id-%d" % rng.randrange(80) for _ in range(count)] if noise or seed % 3 == 1 else None
-    taken = {records.mark(secret, "record", federation, b"id-%d" % each) for each in range(0, 80, 7)}
+    taken = {records.key(secret, federation, b"id-%d" % each) for each in range(0, 80, 7)}
     given = Records(np.array(rows).reshape(count, 2), np.array(labels, int), ids)
-    found = select_rows(given, question, Marks(secret, federation), lambda keys: set(keys) - taken)
-    chosen = records.select(study, rows, labels, ids, secret, federation, taken)
+    share = rng.choice([0.0, 0.1, 0.5])
+    found = select_rows(given, question, Marks(secret, federation, share), lambda keys: set(keys) - taken)
+    chosen = records.select(study, rows, labels, ids, secret, federation, taken, share)
     assert given.features[chosen].tobytes() == found.features.tobytes()
     assert [labels[place] for place in chosen] == found.labels.tolist()
     assert len(chosen) <= 60 or noise

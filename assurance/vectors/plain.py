@@ -272,7 +272,12 @@ def noisy_vector(case: Case) -> Case:
 def record_id(case: Case) -> Case:
     secret, federation, given = _bytes(case, "secret", "federation", "id")
     name = records.identifier(given)
-    return {"id": name.hex(), "key": records.mark(secret, "record", federation, name).hex()}
+    key = records.key(secret, federation, name)
+    return {
+        "id": name.hex(),
+        "key": key.hex(),
+        "held_out": records.held_out(secret, federation, name, case["held_out"]),
+    }
 
 
 def count(case: Case) -> Case:

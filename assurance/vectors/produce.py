@@ -322,7 +322,8 @@ def noisy(case: Case) -> Case:
 def record_id(case: Case) -> Case:
     secret, federation, given = raw(case, "secret", "federation", "id")
     name = normalise_id(given)
-    return {"id": name.hex(), "key": Marks(secret, federation).mark_record(name).hex()}
+    marks = Marks(secret, federation, case["held_out"])
+    return {"id": name.hex(), "key": marks.mark_record(name).hex(), "held_out": marks.is_held_out(name)}
 
 
 def indicated(case: Case) -> Case:

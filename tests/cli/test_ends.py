@@ -85,7 +85,7 @@ def test_a_result_that_a_killed_command_did_not_save_is_saved_by_the_next_and_a_
     shutil.rmtree(c.folder / "m0" / "results")  # as if it had been killed before it saved the result
     (c.folder / "m0" / "state" / "results" / record["round"] / "exported").unlink()
     other = c.write("other", [[1.0]], [0])
-    joined = c.join("m0", "--json", "--held-out", other).result(PATIENCE_S)
+    joined = c.join("m0", "--json", "--test-set", other).result(PATIENCE_S)
     assert "The head was not judged: features have 1 columns" in joined.err  # and yet it is saved
     again = joined.values
     assert (again["record"]["round"], again["saved"]) == (record["round"], str(c.result("m0")))

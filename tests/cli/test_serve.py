@@ -224,7 +224,7 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     admin = cli.json("admin", "new", "admin")["federation"]
     keys: list[str] = []
     for member in ("a", "b", "c"):
-        identity = cli.json("member", "new", member, "--member", member)
+        identity = cli.json("member", "new", member, "--member", member, "--held-out", 0)
         keys += ["--member", f"{member}={identity['public_key']}"]
         np.savez(
             f"{member}.npz",
@@ -250,7 +250,7 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     cli.json("admin", "publish", "r.bin", "s.bin", "--url", url, "--token", token, *ca)
     run = Process(folder, "operator", "run", "s.bin", "--period", PERIOD, *ca, **operating)
     joined = {"VEILSUM_URL": url, "VEILSUM_ADMIN_KEY": admin, **tls}
-    once = ("--approve", signed["approval"], "--once", "--held-out", "0", *ca)
+    once = ("--approve", signed["approval"], "--once", *ca)
     threads = [
         later(cli, "member", "join", m, f"{m}.npz", *once, "--url", url, "--admin-key", admin, "--json")
         for m in ("b", "c")

@@ -33,7 +33,8 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
             "records_spent": 1,
             "rows_skipped_unusable": 0,
             "rows_skipped_spent_before": 0,
-            "rows_held_out_or_beyond_the_limit": 0,
+            "rows_held_out": 0,
+            "rows_beyond_the_limit": 0,
         }
         checked = remote.json("verify", c.result(member), "--admin-key", c.admin)
         assert checked["record"]["signature"] == record["signature"]
@@ -73,7 +74,7 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
 
 def test_join_ends_with_accuracy_on_hold_out_records(consortium: Make, remote: Cli) -> None:
     """One member's labels are in another order than all others': its own head is better on its records, and it is warned."""
-    c = consortium()
+    c = consortium(held_out=0.25)
     rng = np.random.default_rng(5)
     features, labels = records(rng, 60)
     c.files[0] = c.write("m0", features, labels, np.arange(60))
@@ -81,11 +82,7 @@ def test_join_ends_with_accuracy_on_hold_out_records(consortium: Make, remote: C
     c.files[1] = c.write("m1", features, (labels + 1) % CLASSES, np.arange(60))
     c.files[2] = c.write("m2", *records(rng, 60), np.arange(60))
     run = c.run("--json")
-    joins = [
-        c.join("m0", "--held-out", "0.25"),
-        c.join("m1", "--held-out", "0.25"),
-        c.join("m2", "--held-out", c.test),
-    ]
+    joins = [c.join("m0"), c.join("m1"), c.join("m2", "--test-set", c.test)]
     honest, lying, with_file = (each.result(PATIENCE_S) for each in joins)
     assert run.result(PATIENCE_S).code == 0
     for outcome in (honest, lying, with_file):
@@ -103,6 +100,8 @@ def test_join_ends_with_accuracy_on_hold_out_records(consortium: Make, remote: C
     assert 3 < judged.records < 30
     ledger = remote.json("member", "ledger", c.folder / "m0")["runs"]
     assert ledger[0]["rows"] == 60 - judged.records
+    printed = honest.err.replace("\n", " ")
+    assert f"{judged.records} that are held out" in printed
     filed = Result.load(c.result("m2")).judged
     assert filed is not None
     assert filed.records == 30

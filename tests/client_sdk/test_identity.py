@@ -17,7 +17,7 @@ from client_sdk.database import STATE_FILE
 from client_sdk.errors import IdentityError, Misuse, StateError
 from client_sdk.identity import Identity
 from client_sdk.session import ready_of
-from client_sdk.store import Store
+from client_sdk.store import HELD_OUT_SHARE, Store
 from tests.support.consortium import Consortium
 from veilsum.system.files import make_private
 
@@ -150,7 +150,7 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(consortium: Consorti
     keys = [bytes(pair.key) for _, held in Store(kept).stored_phases() for pair in ready_of(held.phase).masks]
     assert keys
     assert after.list_runs() == before.list_runs()
-    assert after.installation_secret == before.installation_secret
+    assert after.installation == before.installation
     assert after.load_history() == before.load_history()
     for run in after.list_runs():
         assert np.array_equal(after.load_rows(run)[0], before.load_rows(run)[0])
@@ -170,13 +170,28 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(consortium: Consorti
         Identity.create(tmp_path / "third", "member-0", ledger=tmp_path / "nothing")
 
 
+def test_the_held_out_share_is_chosen_once(tmp_path: Path) -> None:
+    first, second, third = tmp_path / "first", tmp_path / "second", tmp_path / "third"
+    Identity.create(first, "m")
+    assert Store(first).ledger.installation.held_out_share == HELD_OUT_SHARE == 0.1
+    Identity.create(second, "m", held_out=0.25)
+    assert Store(second).ledger.marks_in(b"f" * 32).held_out_share == 0.25
+    for share in (1.0, -0.1, float("nan")):
+        with pytest.raises(Misuse, match="expected a share"):
+            Identity.create(third, "m", held_out=share)
+    with pytest.raises(Misuse, match="leave out held_out"):
+        Identity.create(third, "m", ledger=second, held_out=0.5)
+    Identity.create(third, "m", ledger=second)
+    assert Store(third).ledger.installation.held_out_share == 0.25
+
+
 @pytest.mark.parametrize("step", ["first rename", "copy", "last rename", "key"])
 def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     Identity.create(old, "m")
-    secret, renames, rename = Store(old).ledger.installation_secret, [], Path.rename
+    secret, renames, rename = Store(old).ledger.installation.secret, [], Path.rename
 
     def interrupted(*_: object) -> bytes:
         raise OSError("No space left on device")
@@ -195,6 +210,6 @@ def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
         with pytest.raises(OSError, match="No space"):
             Identity.create(new, "m", ledger=old)
     Identity.create(new, "m", ledger=old)
-    assert Store(new).ledger.installation_secret == secret
+    assert Store(new).ledger.installation.secret == secret
     with pytest.raises(StateError, match=r"state.sqlite is missing"):
         Store(old).database.open()

@@ -29,9 +29,7 @@ RNG = np.random.default_rng(0)
 def records(rows: int = 40, ids: Any = None, **changed: Any) -> Records:
     features = np.random.default_rng(1).standard_normal((rows, 3))
     labels = np.arange(rows) % 4
-    return Records(
-        changed.get("features", features), changed.get("labels", labels), ids, changed.get("held_out", 0.0)
-    )
+    return Records(changed.get("features", features), changed.get("labels", labels), ids)
 
 
 def asked(rows_per_id: int = 1, most: int = 1000, least: int = 1) -> Question:
@@ -51,11 +49,12 @@ def chosen(
     taken: frozenset[bytes] = frozenset(),
     secret: bytes = SECRET,
     federation: bytes = FEDERATION,
+    held_out: float = 0.0,
 ) -> Selection:
     question = asked(rows_per_id, most, least)
     if noisy:
         question = question.model_copy(update={"noise": object()})
-    return select_rows(given, question, Marks(secret, federation), lambda keys: set(keys) - taken)
+    return select_rows(given, question, Marks(secret, federation, held_out), lambda keys: set(keys) - taken)
 
 
 def rows_of(given: Records, found: Selection) -> list[int]:
@@ -70,7 +69,7 @@ def test_every_usable_row_of_its_own_id_is_taken() -> None:
     assert found.labels.tolist() == given.labels.tolist()
     assert len({rank.tobytes() for rank in found.ranks}) == 40
     assert len(found.records) == 40
-    assert (found.unusable, found.taken, found.beyond) == (0, 0, 0)
+    assert (found.unusable, found.taken, found.held_out, found.beyond) == (0, 0, 0, 0)
     assert repr(found) == "<Selection of 40 rows, 40 records>"
 
 
@@ -122,41 +121,60 @@ def test_the_selection_does_not_depend_on_other_ids_or_on_the_order_of_ids() -> 
     assert first == set(rows_of(given, chosen(given, most=7)))
 
 
-def test_whole_ids_are_held_out_and_the_rest_of_the_selection_stays() -> None:
+@pytest.mark.parametrize("noisy", [False, True])
+def test_whole_ids_are_held_out_and_the_rest_of_the_selection_stays(*, noisy: bool) -> None:
     ids = [f"p{row // 2}" for row in range(40)]
-    plain, given = records(ids=ids), records(ids=ids, held_out=0.3)
-    marks = Marks(SECRET, FEDERATION)
-    taken = chosen(given, rows_per_id=2)
-    rows = rows_of(given, taken)
-    out = set(range(40)) - set(rows)
+    given, marks = records(ids=ids), Marks(SECRET, FEDERATION, 0.3)
+    found = chosen(given, rows_per_id=2, held_out=0.3, noisy=noisy)
+    rows = rows_of(given, found)
+    out = {row for row in range(40) if marks.is_held_out(ids[row].encode())}
     assert 0 < len(out) < 40
-    assert {row // 2 for row in out}.isdisjoint(row // 2 for row in rows)
-    assert set(rows) < set(rows_of(plain, chosen(plain, rows_per_id=2)))
-    assert taken.beyond == len(out)
-    # The share does not depend on other records, so neither does a noisy selection.
+    assert set(rows) == set(range(40)) - out
+    assert (found.held_out, found.beyond) == (len(out), 0)
+    # The draw does not depend on other records.
     without = [row for row in range(40) if row // 2 != rows[0] // 2]
     fewer = records(
-        38,
-        [ids[row] for row in without],
-        features=given.features[without],
-        labels=given.labels[without],
-        held_out=0.3,
+        38, [ids[row] for row in without], features=given.features[without], labels=given.labels[without]
     )
-    assert len(rows_of(fewer, chosen(fewer, rows_per_id=2, noisy=True))) == len(rows) - 2
+    assert len(rows_of(fewer, chosen(fewer, rows_per_id=2, held_out=0.3, noisy=noisy))) == len(rows) - 2
     # What judges are the rows of the ids that were held out, or left out by a limit.
-    features, labels = unsummed_rows(given, "abcd", marks, taken.ranks)
+    features, labels = unsummed_rows(given, "abcd", marks, found.ranks)
     assert sorted(features[:, 0]) == sorted(given.features[sorted(out), 0])
     assert labels.tolist() == given.labels[sorted(out)].tolist()
 
 
-def test_keeping_records_out_changes_no_answer() -> None:
-    given = records(ids=[f"p{row}" for row in range(40)], held_out=0.5)
-    fewer = len(chosen(given).labels)
-    assert fewer < 35
-    assert len(chosen(given, least=35).labels) == 35
-    assert set(rows_of(given, chosen(given))) < set(rows_of(given, chosen(given, least=35)))
-    assert len(chosen(given, least=41).labels) == 40
-    assert len(chosen(given, most=5).labels) == 5
+def test_no_run_takes_held_out_rows_whatever_it_needs() -> None:
+    given = records(ids=[f"p{row}" for row in range(40)])
+    found = chosen(given, held_out=0.5)
+    assert 10 < len(found.labels) < 30
+    assert found.held_out == 40 - len(found.labels)
+    assert rows_of(given, chosen(given, least=35, held_out=0.5)) == rows_of(given, found)
+    few = chosen(given, most=5, held_out=0.5)
+    assert (len(few.labels), few.held_out, few.beyond) == (5, found.held_out, len(found.labels) - 5)
+    # Reserved records are not counted twice.
+    marks = Marks(SECRET, FEDERATION, 0.5)
+    taken = chosen(given, held_out=0.5, taken=frozenset(marks.mark_record(each) for each in given.keys))
+    assert (taken.taken, taken.held_out) == (len(found.labels), found.held_out)
+
+
+def test_the_share_is_of_the_ids_and_grows_with_itself() -> None:
+    keys = [b"id-%d" % each for each in range(4_000)]
+    drawn = [
+        {key for key in keys if Marks(SECRET, FEDERATION, share).is_held_out(key)}
+        for share in (0.0, 0.1, 0.5)
+    ]
+    assert not drawn[0]
+    assert 320 < len(drawn[1]) < 480
+    assert 1_840 < len(drawn[2]) < 2_160
+    assert drawn[1] < drawn[2]
+    others = (Marks(b"t" * 32, FEDERATION, 0.1), Marks(SECRET, b"g" * 32, 0.1))
+    for other in others:
+        assert 0 < len(drawn[1] & {key for key in keys if other.is_held_out(key)}) < 120
+
+
+def test_data_without_ids_have_no_held_out_rows() -> None:
+    found = chosen(records(), held_out=0.9)
+    assert (len(found.labels), found.held_out) == (40, 0)
 
 
 def test_a_mended_row_draws_no_other_rows_of_its_id() -> None:
@@ -329,7 +347,7 @@ def test_the_same_rows_are_found_under_another_extractor() -> None:
         [np.arange(2 * each, 2 * each + 2) for each in order if each != rows_of(given, found)[0] // 2]
     )
     other = Records(np.arange(200.0).reshape(40, 5)[kept], given.labels[kept], [ids[row] for row in kept])
-    marks, wide = Marks(SECRET, FEDERATION), asked().model_copy(update={"dim": 5})
+    marks, wide = Marks(SECRET, FEDERATION, 0.0), asked().model_copy(update={"dim": 5})
     features = select_again(other, wide, marks, found.ranks, found.labels)
     expected = np.arange(200.0).reshape(40, 5)[rows_of(given, found)]
     expected[0] = 0  # its record is missing from the other features
@@ -342,8 +360,8 @@ def test_rows_in_another_order_never_take_each_other_s_labels() -> None:
     given = records()
     found = chosen(given)
     moved = Records(given.features[::-1], given.labels[::-1])  # 0 1 2 3 … becomes 3 2 1 0 …
-    again = select_again(moved, asked(), Marks(SECRET, FEDERATION), found.ranks, found.labels)
+    again = select_again(moved, asked(), Marks(SECRET, FEDERATION, 0.0), found.ranks, found.labels)
     assert not again.any()
     moved = Records(np.roll(given.features, 4, axis=0), np.roll(given.labels, 4))
-    again = select_again(moved, asked(), Marks(SECRET, FEDERATION), found.ranks, found.labels)
+    again = select_again(moved, asked(), Marks(SECRET, FEDERATION, 0.0), found.ranks, found.labels)
     assert np.array_equal(again, moved.features)

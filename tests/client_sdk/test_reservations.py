@@ -42,7 +42,7 @@ def ledger(tmp_path: Path) -> Reservations:
 def ledger_in(folder: Path) -> Reservations:
     """Open a folder's ledger as a new process does. A missing ledger is created."""
     opened = StateDatabase(folder)
-    opened.create()
+    opened.create(0.0)
     return Reservations(opened)
 
 
@@ -61,7 +61,7 @@ def study(name: str = "study", *, least: int = 3, mu: float = 0.0, **question: A
 
 
 def selection(*records: bytes, rows: int = 3) -> Selection:
-    return Selection(FEATURES[:rows], LABELS[:rows], RANKS[:rows], tuple(records), 1, 2, 3)
+    return Selection(FEATURES[:rows], LABELS[:rows], RANKS[:rows], tuple(records), 1, 2, 3, 4)
 
 
 def reserve(
@@ -164,13 +164,14 @@ def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path)
         None,
         False,
     )
-    assert (run.study, run.period, run.least, run.unusable, run.taken, run.beyond) == (
+    assert (run.study, run.period, run.least, run.unusable, run.taken, run.held_out, run.beyond) == (
         "study",
         "p1",
         3,
         1,
         2,
         3,
+        4,
     )
     features, labels, ranks = again.load_rows(run)
     assert features.dtype == np.float32
@@ -182,15 +183,15 @@ def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path)
 
 
 def test_the_secret_is_drawn_once(ledger: Reservations, tmp_path: Path) -> None:
-    assert len(ledger.installation_secret) == 32
-    assert ledger.installation_secret == ledger_in(tmp_path / "ledger").installation_secret
-    assert repr(ledger.installation_secret) == "<SecretBytes 32 B>"
-    assert ledger.installation_secret != ledger_in(tmp_path / "other").installation_secret
+    assert len(ledger.installation.secret) == 32
+    assert ledger.installation.secret == ledger_in(tmp_path / "ledger").installation.secret
+    assert repr(ledger.installation.secret) == "<SecretBytes 32 B>"
+    assert ledger.installation.secret != ledger_in(tmp_path / "other").installation.secret
     for harm in ("UPDATE sealed SET value = x'00'", "DELETE FROM sealed"):
         with closing(sqlite3.connect(tmp_path / "ledger" / STATE_FILE)) as opened, opened:
             opened.execute(harm)
         with pytest.raises(StateError, match="is damaged"):
-            _ = ledger_in(tmp_path / "ledger").installation_secret
+            _ = ledger_in(tmp_path / "ledger").installation.secret
 
 
 def test_an_answer_is_final(ledger: Reservations) -> None:

@@ -46,7 +46,7 @@ class Witness:
             if (unsent := session.store.load_unsent(cohort)) is not None:
                 self.shown.append(repr(unsent))
                 self.seeds.add(bytes(unsent[0]))
-        self.shown.append(repr(session.store.ledger.installation_secret))
+        self.shown.append(repr(session.store.ledger.installation.secret))
 
 
 def secrets_of(value: object) -> set[bytes]:

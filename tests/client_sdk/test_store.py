@@ -18,7 +18,7 @@ from veilsum.protocol.member import History
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    Store.create(tmp_path)
+    Store.create(tmp_path, held_out=0.0)
     return Store(tmp_path)
 
 
@@ -44,7 +44,7 @@ def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(consortium: 
                 store.load_phase(cohort),
                 store.newest_roster(),
                 store.newest_study("study"),
-                store.ledger.installation_secret,
+                store.ledger.installation.secret,
             )
         except StateError as error:
             return str(error)

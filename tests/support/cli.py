@@ -156,13 +156,15 @@ class Consortium:
         seed: int = 0,
         withhold: bool = False,
         edits: Mapping[str, str] = {},
+        held_out: float = 0,
     ) -> None:
         self.cli, self.folder = cli, cli.folder
         self.members = tuple(f"m{index}" for index in range(members))
         self.admin = cli.json("admin", "new", self.folder / "admin")["federation"]
         keys: list[str] = []
         for member in self.members:
-            shown = cli.json("member", "new", self.folder / member, "--member", member)
+            words = ("member", "new", self.folder / member, "--member", member, "--held-out", held_out)
+            shown = cli.json(*words)
             keys += ["--member", f"{member}={shown['public_key']}"]
         self.draft = self.folder / "roster.json"
         cli.json(*cli.at("admin", "roster", self.draft, "--folder", self.folder / "admin", *keys))
@@ -201,7 +203,7 @@ class Consortium:
     def words(self, member: str, *more: object) -> tuple[object, ...]:
         data = self.files[self.members.index(member)]
         words = ("member", "join", self.folder / member, data, "--admin-key", self.admin)
-        return self.cli.at(*words, "--approve", self.approval, "--once", "--held-out", "0", *more)
+        return self.cli.at(*words, "--approve", self.approval, "--once", *more)
 
     def join(self, member: str, *more: object) -> "Future[Outcome]":
         """Run `veilsum member join` in a thread."""

@@ -120,6 +120,7 @@ class Consortium:
         readers: Sequence[str] = (),
         question: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
+        held_out: float = 0.0,
     ) -> None:
         self.made.append(self)
         self.folder = folder
@@ -128,7 +129,7 @@ class Consortium:
         self.ids = tuple(f"member-{index}" for index in range(members))
         self.question, self.after = dict(question or {}), dict(after or {})
         for member in self.ids:
-            Identity.create(folder / member, member)
+            Identity.create(folder / member, member, held_out=held_out)
         self.policy = Policy(self.admin.public)
         self.attach(stage)
         self.events: list[tuple[str, Progress]] = []

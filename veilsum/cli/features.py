@@ -185,14 +185,12 @@ def read_table(path: Path, id_column: str | None = None) -> Table:
     return Table(features, arrays["labels"], arrays.get("ids"))
 
 
-def read_records(
-    path: Path, id_column: str | None = None, *, held_out: float = 0.0, moments: Moments | None = None
-) -> FileRecords:
+def read_records(path: Path, id_column: str | None = None, *, moments: Moments | None = None) -> FileRecords:
     """Read records. Raises Misuse as `read_table` does, and if features, labels or ids have a wrong shape or type."""
     rows = read_table(path, id_column)
     with of_file(path):
         features = rows.features if moments is None else moments.standardise(rows.features)
-        return FileRecords(features, rows.labels, rows.ids, held_out)
+        return FileRecords(features, rows.labels, rows.ids)
 
 
 def class_keys(parts: Sequence[FileRecords]) -> list[str]:

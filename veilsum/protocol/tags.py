@@ -50,6 +50,7 @@ class Tag(bytes, Enum):
     APPROVAL = b"veilsum/4/approval\0"
     RECORD = b"veilsum/4/record\0"
     ROW = b"veilsum/4/row\0"
+    HELD_OUT = b"veilsum/4/held-out\0"
     AUDIT = b"veilsum/4/audit\0"
 
 

@@ -42,6 +42,14 @@ def new(
         str | None,
         typer.Option(help="Pin the admin's public key.", show_default="pin it at `veilsum member join`"),
     ] = None,
+    held_out: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of your records that are kept out of every count and sum, for life, to judge heads. 0: none.",
+            show_default="0.1",
+        ),
+    ] = None,
 ) -> None:
     """Create an identity, an Ed25519 key. Send its public key to the federation's admin.
 
@@ -50,7 +58,7 @@ def new(
     from client_sdk import Identity
 
     key = None if admin_key is None else find_admin_key(folder, admin_key)
-    made = _find_identity(folder, member) or Identity.create(folder, member)
+    made = _find_identity(folder, member) or Identity.create(folder, member, held_out=held_out)
     if key is not None:
         pin_admin_key(made.folder, key)
     values = {
@@ -127,12 +135,13 @@ def join(
             help="Standardise tabular features by the moments in this file, whose SHA-256 is the study's extractor."
         ),
     ] = None,
-    held_out: Annotated[
-        str,
+    test_set: Annotated[
+        Path | None,
         typer.Option(
-            help="Records that judge the head: a share of yours, kept out unless the study needs more rows, or a file of others. 0: none."
+            help="Judge heads on this file of records that you did not contribute.",
+            show_default="your records that were not summed",
         ),
-    ] = "0.2",
+    ] = None,
     mu_budget: Annotated[
         float, typer.Option(help="Noise budget of a record for life, as μ of Gaussian differential privacy.")
     ] = 2.0,
@@ -156,7 +165,7 @@ def join(
     from client_sdk import Identity, Member, Policy
     from client_sdk.store import Store
     from veilsum.calibration import CalibrationError
-    from veilsum.cli.features import Moments, held_out_from, read_records
+    from veilsum.cli.features import Moments, read_records
     from veilsum.cli.remote import client_certificate, name_address, verify_argument
     from veilsum.system.files import make_folder
 
@@ -182,15 +191,13 @@ def join(
         )
 
     with name_address(url):
-        kept_out = None if held_out == "0" else held_out_from(held_out)
-        share = kept_out if isinstance(kept_out, float) else 0.0
         moments = None if standardise is None else Moments.load_moments(standardise)
-        records = read_records(data, id_column, held_out=share, moments=moments)
+        records = read_records(data, id_column, moments=moments)
         if records.ids is None:
             print_note(
                 f"{data} has no ids: all of it counts as one record, which one run takes. Add ids to contribute new records later."
             )
-        judges = read_records(kept_out, id_column, moments=moments) if isinstance(kept_out, Path) else None
+        judges = None if test_set is None else read_records(test_set, id_column, moments=moments)
         given = Policy(admin_key=key, approved=approve or (), mu_budget=mu_budget, epsilon_max=epsilon_max)
         with open_member(given) as member:
             agreed = _approve_studies(member, given, records, identity.folder)
@@ -393,7 +400,8 @@ def _spent_values(run: "Run") -> dict[str, Any]:
         "records_spent" if run.state == "spent" else "records_reserved": run.records,
         "rows_skipped_unusable": run.unusable,
         "rows_skipped_spent_before": run.taken,
-        "rows_held_out_or_beyond_the_limit": run.beyond,
+        "rows_held_out": run.held_out,
+        "rows_beyond_the_limit": run.beyond,
     }
 
 

@@ -1,6 +1,7 @@
 """`veilsum pilot`: a throwaway federation on this machine, from a study to its verified result."""
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from veilsum.cli.features import Table
     from veilsum.protocol.study import Content
 
+_PILOT_HELD_OUT_SHARE = 0.2
+"""Of the records of a member: nothing else is to be learned from a pilot than how good a head is."""
 _SYNTHETIC_DIM, _SYNTHETIC_CLASSES, _SYNTHETIC_ROWS = 16, 4, 60
 
 
@@ -177,6 +180,22 @@ def _load_study(draft: Path, tables: "Sequence[Table]") -> "Content":
     return content
 
 
+def _held_out_share(content: "Content", tables: "Sequence[Table]") -> float:
+    """Return the share of records to hold out: none unless the study surely has enough rows without them."""
+    from veilsum.cli.features import FileRecords
+
+    for table in tables:
+        _, usable = FileRecords(table.features, table.labels).usable(content.question.classes)
+        rows = int(usable.sum())
+        drawn = _PILOT_HELD_OUT_SHARE * rows
+        if (
+            content.question.noise is None
+            and rows - drawn - 5 * math.sqrt(drawn) < content.question.records.least
+        ):
+            return 0.0
+    return _PILOT_HELD_OUT_SHARE
+
+
 def _run_pilot(
     folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen"
 ) -> "tuple[Result, dict[str, Any]]":
@@ -191,12 +210,14 @@ def _run_pilot(
     for member, table in zip(members, tables, strict=True):
         folder.member_folder(member).mkdir(mode=0o700, parents=True)
         arrays: dict[str, Any] = {"features": table.features, "labels": table.labels}
-        if table.ids is not None:
-            arrays["ids"] = table.ids
+        # Without ids all rows would be one record, of which no part can be held out.
+        arrays["ids"] = np.arange(len(table.labels)) if table.ids is None else table.ids
         np.savez(folder.features_file(member), **arrays)
     with Children() as children:
         with running_coordinator(children, folder, screen) as (operator, url):
-            federation = Federation.publish_federation(folder.root, children, operator, url, members, content)
+            federation = Federation.publish_federation(
+                folder.root, children, operator, url, members, content, _held_out_share(content, tables)
+            )
             for member in members:
                 federation.start_member(member, folder.features_file(member))
             view = federation.run_study(screen)

@@ -114,11 +114,11 @@ def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, c
     content = demo_study(plan, learned.digest, dim, classes, len(learned.members))
     with running_coordinator(children, folder, screen) as (operator, url):
         federation = Federation.publish_federation(
-            folder.root, children, operator, url, learned.members, content
+            folder.root, children, operator, url, learned.members, content, 0.0
         )
         began = time.perf_counter()
         for member in learned.members:
-            federation.start_member(member, folder.features_file(member), "--held-out", "0")
+            federation.start_member(member, folder.features_file(member))
         killing = _Killing(children, screen, first, second)
         view = federation.run_study(screen, killing)
         if len(killing.dead) < 2:

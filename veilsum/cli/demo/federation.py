@@ -53,10 +53,11 @@ class Federation:
         url: str,
         members: Sequence[str],
         content: Content,
+        held_out: float,
     ) -> "Federation":
-        """Make all keys, sign roster and study, and publish both."""
+        """Make all keys, sign roster and study, and publish both. Each member holds out this share of its records."""
         admin = create_admin(folder / "admin")
-        identities = [Identity.create(folder / "members" / name, name) for name in members]
+        identities = [Identity.create(folder / "members" / name, name, held_out=held_out) for name in members]
         draft = revise_draft(
             None,
             name="throwaway",
