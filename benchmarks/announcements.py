@@ -76,6 +76,7 @@ def opened(members: int) -> Attempt:
             box_key=AgreementKey(os.urandom(32)).public,
             nonce=os.urandom(32),
             expires_s=EXPIRES_S,
+            serial=1,
         )
         for member in ids
     )

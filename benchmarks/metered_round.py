@@ -206,7 +206,7 @@ class Round:
             # Each member parses its own copy, so that all members pay for what an object caches.
             own = Roster.from_bytes(roster.to_bytes())
             with self.meter.charge(member, "enrol"):
-                step = Enrolled.begin_enrolment(member, own, study, key, counter=0, period=PERIOD)
+                step = Enrolled.begin_enrolment(member, own, study, key, counter=0, period=PERIOD, serial=1)
             cards += self._take(member, step)
         with self.meter.charge(COORDINATOR, "enrol"):
             enrolling = Enrolling(roster, study, 0, PERIOD)

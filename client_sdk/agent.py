@@ -87,6 +87,11 @@ class RunsFeed:
         self.is_news = True
 
 
+def _is_restored(error: Exception) -> bool:
+    """Whether this member's folder was restored from an older copy: it takes part in nothing more."""
+    return isinstance(error, PeerFault) and error.cause is Cause.STATE_RESTORED
+
+
 class Agent:
     """Steps through the runs of a federation.
 
@@ -114,13 +119,14 @@ class Agent:
 
         Raises:
             Declined, PeerFault, Misuse, CalibrationError, Unreachable: the error of the run, only with `once`.
+            PeerFault: state-restored.
             ClientError: the state is damaged.
         """
         while not self._ended:
             try:
                 result = yield from self._look_for_work()
             except (Unreachable, UnexpectedAnswer, PeerFault) as error:
-                if self._once:
+                if self._once or _is_restored(error):
                     raise
                 why = "is out of reach; check the address and the network"
                 if isinstance(error, PeerFault):
@@ -204,7 +210,11 @@ class Agent:
     def _enrol_meanwhile(self) -> Flow[None]:
         """Look for runs that take cards at intervals, while a round keeps this member waiting."""
         if self._feed.is_due:
-            yield from self._enrol_in_open()
+            try:
+                yield from self._enrol_in_open()
+            except PeerFault as fault:
+                if not _is_restored(fault):  # `next_result` says so once this round is over
+                    raise
 
     def _enrol_in_open(self) -> Flow[None]:
         """Answer every run that takes cards, and send a card after a yes."""
@@ -222,6 +232,8 @@ class Agent:
                 self._passed.add(run.cohort)
                 self._refuse_run(run.cohort, error)
             except PeerFault as fault:
+                if _is_restored(fault):
+                    raise
                 # A study that waits for its approval may have it next time.
                 self._refuse_run(run.cohort, fault, final=fault.cause is not Cause.STUDY_REFUSED)
 

@@ -78,6 +78,8 @@ class Invitation:
     cohort: rest.CohortView
     roster: Roster
     study: Study
+    card: bytes | None
+    """The newest of this member's cards that the coordinator has."""
 
 
 class Reads:
@@ -177,7 +179,8 @@ class CoordinatorApi(Reads):
         response = yield from self._get_path(rest.INVITATION_PATH.format(cohort=cohort))
         view = model_of(rest.InvitationView, response)
         roster, study = bytes.fromhex(view.roster), bytes.fromhex(view.study)
-        return Invitation(view.cohort, Roster.from_bytes(roster), Study.from_bytes(study))
+        card = None if view.card is None else bytes.fromhex(view.card)
+        return Invitation(view.cohort, Roster.from_bytes(roster), Study.from_bytes(study), card)
 
     def send_card(self, card: KeyCard, after: int | None = None) -> Flow[Cards | rest.CohortView]:
         """Send this member's card. With `after`, wait until enrolment ends, for at most a long poll.

@@ -67,6 +67,7 @@ CREATE TABLE run (
 CREATE TABLE held (record BLOB NOT NULL, run INTEGER NOT NULL REFERENCES run, PRIMARY KEY (record, run)) WITHOUT ROWID;
 CREATE TABLE attempt (id INTEGER PRIMARY KEY, context BLOB NOT NULL UNIQUE, run INTEGER NOT NULL REFERENCES run, step TEXT NOT NULL, uploaded INTEGER NOT NULL DEFAULT 0, ended TEXT);
 CREATE TABLE vector (run INTEGER NOT NULL REFERENCES run, name TEXT NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (run, name)) WITHOUT ROWID;
+CREATE TABLE summed (record BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE VIEW certified AS
 SELECT COALESCE(run.base, run.id) AS base, attempt.id AS number, context, step, ended, noisy FROM attempt JOIN run ON run.id = attempt.run
 WHERE ended = 'none' OR (ended = 'lost' AND uploaded);
@@ -83,8 +84,14 @@ SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, e
     (SELECT context FROM spending WHERE spending.base = COALESCE(run.base, run.id) AND step = 'sum' ORDER BY number LIMIT 1) AS summed
 FROM run;
 """
-_LEDGER_TABLES = ("run", "held", "attempt", "vector")
-"""The ledger's tables."""
+_LEDGER_TABLES = {
+    "run": "id",
+    "held": "record, run",
+    "attempt": "id",
+    "vector": "run, name",
+    "summed": "record",
+}
+"""The ledger's tables, and the order of their rows."""
 _NAMED_ARRAYS_SQL = """
 SELECT rows_sha256 FROM run WHERE rows_sha256 IS NOT NULL UNION SELECT sha256 FROM vector
 UNION SELECT substr(value, -32) FROM sealed WHERE name GLOB 'unsent/*'
@@ -397,9 +404,9 @@ def _seal_of(db: sqlite3.Connection) -> bytes:
 def _ledger_seal(db: sqlite3.Connection) -> bytes:
     """Of the ledger's rows: SQLite has no checksums, and one flipped bit would free a record that was summed."""
     whole = hashlib.sha256()
-    for table in _LEDGER_TABLES:
+    for table, order in _LEDGER_TABLES.items():
         whole.update(table.encode())
-        for row in db.execute(f"SELECT * FROM {table} ORDER BY 1, 2"):  # noqa: S608 - our own names
+        for row in db.execute(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608 - our own names
             whole.update(repr(row).encode())
     return whole.digest()
 

@@ -94,6 +94,7 @@ def send_card(
     Returns:
         The member's phase in the cohort; and the manifest with its cards if the cohort has formed by then, or else the cohort.
     """
+    _check_newest_card(session, invitation.card)
     view, roster, study = invitation.cohort, session.accept_roster(invitation.roster), invitation.study
     if roster.key_of(session.member) != session.key.public:
         raise PeerFault(
@@ -117,13 +118,46 @@ def send_card(
         session.key,
         counter=view.counter,
         period=view.period,
+        serial=_known_serial(session) + 1,
         repeats=_repeated_context(view),
         history=session.store.ledger.load_history(),
         random_bytes=session.environment.random_bytes,
     )
-    session.store.store_phase(cohort, enrolled, "")
+    assert isinstance(enrolled, Enrolled)
     assert isinstance(card, KeyCard)
+    session.store.store_card(card, enrolled)
     return enrolled, (yield from session.coordinator.send_card(card, after))
+
+
+def _known_serial(session: Session) -> int:
+    """Return how many cards this folder knows that its key has signed."""
+    known = session.store.newest_card()
+    return 0 if known is None else known.serial
+
+
+def _check_newest_card(session: Session, shown: bytes | None) -> None:
+    """Refuse to enrol with a folder whose key has signed cards that it does not know (protocol §4.2).
+
+    Raises:
+        PeerFault: state-restored; or malformed, bad-signature and others if what is shown is no card of this member.
+    """
+    if shown is None:
+        return
+    try:
+        card = KeyCard.from_bytes(shown)
+        card.verify(session.key.public, "coordinator")
+    except PeerFault as fault:
+        raise PeerFault(fault.cause, f"no card of this member: {fault.detail}", ["coordinator"]) from fault
+    known, serial = session.store.newest_card(), _known_serial(session)
+    if card.serial > serial or (card.serial == serial and card != known):
+        raise PeerFault(
+            Cause.STATE_RESTORED,
+            f"this folder is a copy of an older one: its key has signed {card.serial} cards, and the folder knows {serial} of them. Which of "
+            "its records were summed since is unknown, so it enrols nowhere any more. Make a new identity (`veilsum member new NEW --member "
+            f"{session.member}`) whose public key the admin puts into the next roster, and mark all of today's records as summed: "
+            "`veilsum member mark-summed NEW FILE…`",
+            [session.member],
+        )
 
 
 def join_formed(session: Session, phase: Enrolled, state: str) -> Flow[MemberPhase]:

@@ -284,6 +284,13 @@ class Conversations:
         """Every run that this member answered, with rows used and skipped; makes no request."""
         return self.session.store.ledger.list_runs()
 
+    def mark_summed(self, records: Records) -> int:
+        """See `Member.mark_summed`."""
+        _expect_kind("records", records, Records, "Records(features, labels, ids)")
+        ledger = self.session.store.ledger
+        marks = ledger.marks_in(self.session.policy.federation)
+        return ledger.mark_summed({marks.mark_record(each) for each in set(records.keys)})
+
     def close(self) -> None:
         """Refuse further conversations and release the folder, after the conversation that another thread may be in."""
         with self._turn:
@@ -409,6 +416,24 @@ class _Front(Generic[D]):
     def ledger(self) -> tuple[Run, ...]:
         """Every run that this member answered, with rows used and skipped; makes no request."""
         return self._flows.ledger()
+
+    def mark_summed(self, records: Records) -> int:
+        """Mark all of these records as summed: no run takes them any more. Makes no request.
+
+        A new identity does not know which records were summed under the one that it replaces, if that one's folder was lost or restored
+        from an older copy. Mark all records that you have today. Data without ids counts as one record, in which any other may stand:
+        once it is marked, nothing is free.
+
+        Args:
+            records: all records to mark, unusable ones included.
+
+        Returns:
+            How many records were not marked before.
+
+        Raises:
+            StateError: the ledger is damaged.
+        """
+        return self._flows.mark_summed(records)
 
     def judge(self, result: Result, records: Records, *, held_out: Records | None = None) -> Result:
         """Evaluate a result's head on hold-out records, and compare it with a head of this member's contribution alone. Makes no request.

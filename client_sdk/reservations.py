@@ -414,6 +414,17 @@ class Reservations:
                 raise Misuse(f"a reservation has one vector {name}, and another one was kept before")
         return digest
 
+    # Records that were summed under another identity
+
+    def mark_summed(self, records: Collection[bytes]) -> int:
+        """Mark records as spent for life. Returns how many were not marked before."""
+        with self._database.write_ledger() as ledger:
+            before = ledger.total_changes
+            ledger.executemany(
+                "INSERT OR IGNORE INTO summed VALUES (?)", [(each,) for each in sorted(records)]
+            )
+            return ledger.total_changes - before
+
     # Giving up
 
     def give_up(self, run: Run) -> None:
@@ -433,6 +444,9 @@ def _free_records(
     ledger: sqlite3.Connection, records: Sequence[bytes], question: Question, mu_budget: float
 ) -> set[bytes]:
     held = {record: _Held(*rest) for record, *rest in ledger.execute(_HELD_SQL, (question.digest,))}
+    # For life, as sums of every kind would hold them.
+    marked = _Held(reserved=1, counts=COUNTS_MAX, charged=1, own=1, squares=math.inf)
+    held |= {record: marked for (record,) in ledger.execute("SELECT record FROM summed")}
     if (NO_IDS_MARK in records and held.keys() - {NO_IDS_MARK}) or (
         NO_IDS_MARK in held and set(records) - {NO_IDS_MARK}
     ):

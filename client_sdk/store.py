@@ -18,9 +18,9 @@ from client_sdk.errors import Misuse
 from client_sdk.reservations import Reservations
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.keystream import MASK_SEED_BYTES
-from veilsum.protocol.member import History, MemberPhase, load_phase
+from veilsum.protocol.member import Enrolled, History, MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Roster, Study, UploadHeader
+from veilsum.protocol.messages import KeyCard, Roster, Study, UploadHeader
 from veilsum.protocol.study import read_content
 from veilsum.system.files import make_private, write_durably
 
@@ -117,6 +117,16 @@ class Store:
             self.database.store_sealed(f"phase/{cohort.hex()}", stored, content)
             if not (isinstance(phase, Attempting) and phase.uploads):
                 self.database.erase_sealed(f"unsent/{cohort.hex()}")
+
+    def newest_card(self) -> KeyCard | None:
+        """Return the newest card that this member's key has signed; None before the first."""
+        return self.database.load_sealed("card", KeyCard.from_bytes)
+
+    def store_card(self, card: KeyCard, enrolled: Enrolled) -> None:
+        """Store a new card with its phase, after which the card may leave."""
+        with self.database.write():
+            self.database.store_sealed("card", card, card.to_bytes())
+            self.store_phase(card.cohort, enrolled, "")
 
     def stored_phases(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """Yield this member's phase in each cohort."""

@@ -98,7 +98,7 @@ def other_roster() -> object:
     sybil = Entry("sybil", SigningKey(b"\x66" * 32).public)
     other = again(federation.roster, federation.admin, number=2, members=(*federation.roster.members, sybil))
     phase, _ = Enrolled.begin_enrolment(
-        VICTIM, other, federation.study, federation.keys[VICTIM], counter=0, period="period-0", random_bytes=federation.random
+        VICTIM, other, federation.study, federation.keys[VICTIM], counter=0, period="period-0", serial=2, random_bytes=federation.random
     )
     return phase.receive(federation.cards, federation.keys[VICTIM], federation.now_s)
 
@@ -172,7 +172,7 @@ def sybil_enrols() -> object:
     """A stranger takes a listed name, with a key that the roster doesn't list."""
     federation = Federation(5)
     return Enrolled.begin_enrolment(
-        VICTIM, federation.roster, federation.study, SigningKey(b"\x66" * 32), counter=0, period="period-0"
+        VICTIM, federation.roster, federation.study, SigningKey(b"\x66" * 32), counter=0, period="period-0", serial=2
     )
 
 

@@ -219,7 +219,7 @@ def isolated_in_a_crowd() -> object:
     for member, key in keys.items():
         mask, box = (AgreementKey(seeds(32)).public for _ in "mb")
         cards.append(
-            KeyCard.make_signed(key, cohort=enrolling.cohort, member=member, mask_key=mask, box_key=box, nonce=bytes(32), expires_s=10**9)
+            KeyCard.make_signed(key, cohort=enrolling.cohort, member=member, mask_key=mask, box_key=box, nonce=bytes(32), expires_s=10**9, serial=1)
         )
     manifest = enrolling.with_cards(cards).make_manifest()
     assert check_manifest(roster, study, manifest).survivors_min < 778

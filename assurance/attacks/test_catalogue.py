@@ -30,7 +30,7 @@ def test_most_causes_of_the_protocol_are_met() -> None:
         Cause.EVICTION_INVALID, Cause.POLICY_REFUSED, Cause.STUDY_REFUSED, Cause.CANCELLED, Cause.SUM_CHECK_FAILED,
         Cause.MALFORMED_REQUEST, Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.UNAVAILABLE,
         Cause.REQUEST_UNSIGNED, Cause.REQUEST_FORGED, Cause.REQUEST_REPLAYED, Cause.CLOCK_SKEW, Cause.DIGEST_MISMATCH,
-        Cause.FORBIDDEN, Cause.AUDIT_BROKEN, Cause.BODY_INCOMPLETE, Cause.TOO_MANY_REQUESTS, Cause.STORAGE_DAMAGED,
+        Cause.FORBIDDEN, Cause.AUDIT_BROKEN, Cause.BODY_INCOMPLETE, Cause.TOO_MANY_REQUESTS, Cause.STORAGE_DAMAGED, Cause.STATE_RESTORED,
     }  # fmt: skip
     assert set(Cause) - {attack.cause for attack in ATTACKS} <= local
 

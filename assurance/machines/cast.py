@@ -166,6 +166,7 @@ def form(
             everybody.keys[member],
             counter=place.counter,
             period=place.period,
+            serial=place.counter + 1,
             repeats=repeats,
             history=(histories or {}).get(member, History()),
             random_bytes=random,

@@ -189,7 +189,7 @@ class Lockstep(Federation):
         if isinstance(message, Deliveries) and isinstance(self.phase, Checking):
             return None if sender.removeprefix("coordinator>") in self.late else message
         if isinstance(message, KeyCard):
-            self.alike(message, self.twins[sender].enrol(message.expires_s, player(self.tape.take())))
+            self.alike(message, self.twins[sender].enrol(message.expires_s, player(self.tape.take()), message.serial))
             self.twin.receive(message.to_bytes())
         return message
 

@@ -322,10 +322,10 @@ class Member(Party):
         demand(over or not isinstance(said, M.Opening) or said == self.opening, "wrong-sequence")
         super().verify(said)
 
-    def enrol(self, expires: int, draw: Any) -> bytes:
+    def enrol(self, expires: int, draw: Any, serial: int) -> bytes:
         self.exchange = [X25519PrivateKey.from_private_bytes(draw(32)) for _ in range(2)]
         publics = [each.public_key().public_bytes_raw() for each in self.exchange]
-        self.card = sign(self.key, "KeyCard", self.cohort, self.name, *publics, draw(32), expires)
+        self.card = sign(self.key, "KeyCard", self.cohort, self.name, *publics, draw(32), expires, serial)
         return encode(self.card)
 
     def on_cards(self, said: Any) -> None:  # §4.2

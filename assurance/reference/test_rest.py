@@ -76,8 +76,8 @@ class Stranger:
         assert answer.is_success, answer.text
         return answer
 
-    def enrol(self, cohort: str) -> None:
-        card = self.member.enrol(self.member.study.expires, os.urandom)
+    def enrol(self, cohort: str, serial: int) -> None:
+        card = self.member.enrol(self.member.study.expires, os.urandom, serial)
         where, version = rest.CARD_PATH.format(cohort=cohort, member=self.member.name), 0
         while (shown := self.send("PUT", where, card, after=version, wait_s=1)).headers[
             "content-type"
@@ -137,7 +137,7 @@ def test_a_stranger_takes_part_in_rounds_among_members_of_the_sdk(tmp_path: Path
 
         def take_part(name: str) -> bool:
             if name == "cy":
-                stranger.enrol(cohort.cohort)
+                stranger.enrol(cohort.cohort, period + 1)
                 stranger.contribute(opened(), vectors["cy"])
                 return name in {each.member for each in stranger.member.certified}
             with Member(address, identities[name], policy) as member:

@@ -43,7 +43,10 @@ class Script:
 
 
 def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPhase, list[Message]]:
-    given = {name: bytes.fromhex(value) for name, value in document["members"][member].items()}
+    drawn = document["members"][member]
+    given = {
+        name: bytes.fromhex(drawn[name]) for name in ("identity", "mask_private", "box_private", "nonce")
+    }
     roster = parse_message(bytes.fromhex(document["roster"]))
     cards = parse_message(bytes.fromhex(document["cards"]))
     study = parse_message(bytes.fromhex(document["study"]))
@@ -58,6 +61,7 @@ def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPh
         key,
         counter=cards.manifest.counter,
         period=cards.manifest.period,
+        serial=drawn["serial"],
         random_bytes=Script(given["mask_private"], given["box_private"], given["nonce"]),
     )
     return key, phase, list(sent)

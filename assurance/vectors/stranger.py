@@ -95,7 +95,7 @@ def _member(script: Json, said: dict[str, bytes]) -> Member:
     run = (said["roster"], said["study"], script["counter"], script["period"])
     member = Member(script["to"], _key(script["identity"]), *run, now=script["now_s"])
     drawn = _drawing(script["mask_private"], script["box_private"], script["nonce"])
-    member.enrol(member.study.expires, drawn)
+    member.enrol(member.study.expires, drawn, script["serial"])
     return member
 
 

@@ -51,7 +51,10 @@ def _check_cohort(row: Row[Any]) -> None:
 
 
 def _check_card(row: Row[Any]) -> None:
-    check_named(row.member, KeyCard.from_bytes(row.body).member)
+    card = KeyCard.from_bytes(row.body)
+    check_named(row.member, card.member)
+    check_named(row.serial.hex(), card.serial.to_bytes(8, "big").hex())
+    card.verify(bytes.fromhex(row.key), card.member)
 
 
 def _check_round(row: Row[Any]) -> None:

@@ -224,9 +224,13 @@ class Cohort:
             )
             if not changed.rowcount:
                 return False
-            if card is not None:
-                row = {"cohort": self.id, "member": card.member, "body": card.to_bytes()}
-                self._database.put_row(connection, cards, row)
+            if card is not None and not self._database.add_row(connection, cards, self._make_row(card)):
+                raise PeerFault(
+                    Cause.CARD_CONFLICT,
+                    f"{card.member} sent another card with the serial {card.serial}: two copies of its folder are in use, or an "
+                    "older one was restored",
+                    [card.member],
+                )
             self._database.announce_change(connection, self.id)
             if manifest or fault:
                 self._database.announce_change(connection, self.federation)
@@ -240,6 +244,22 @@ class Cohort:
         if not self.is_open:
             self._on_ended(self.federation)
         return True
+
+    def _make_row(self, card: KeyCard) -> dict[str, Any]:
+        return {
+            "cohort": self.id,
+            "member": card.member,
+            "key": self.roster.key_of(card.member).hex(),
+            "serial": card.serial.to_bytes(8, "big"),
+            "body": card.to_bytes(),
+        }
+
+    async def newest_card(self, member: str) -> bytes | None:
+        """Return the card with the highest serial that a member's key has signed, in any cohort of any federation."""
+        own = cards.c.key == self.roster.key_of(member).hex()
+        query = select(cards.c.body).where(own).order_by(cards.c.serial.desc()).limit(1)
+        body: bytes | None = await self._database.read_value(query)
+        return body
 
     def formed_manifest(self) -> Manifest:
         """Return the manifest. Raises PeerFault(wrong-phase) before the cohort is formed."""

@@ -33,7 +33,7 @@ from service.routes.common import (
     Wait,
     in_pieces,
 )
-from service.routes.published import answer_published, shown_as
+from service.routes.published import answer_caller, answer_published, shown_as
 from service.storage.blobs import in_blob_thread
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
@@ -223,9 +223,13 @@ async def cohort(
 @serve.serve_published(
     rest.INVITATION_PATH, Cause.NOT_FOUND, response_model=rest.InvitationView, guard=WAITING_GUARD
 )
-async def invitation(cohort: Hex32Path, here: Here, request: Request) -> Response:
-    """Everything that a member needs to send a card: the cohort, the newest roster and the study. A signed request counts as a sign of life."""
+async def invitation(cohort: Hex32Path, here: Here, request: Request, caller: TheCaller) -> Response:
+    """Everything that a member needs to send a card: the cohort, the newest roster and the study.
+
+    A signed request counts as a sign of life. Its signer is also shown the newest card that its key has signed.
+    """
     found = await here.catalogue.find_cohort(cohort)
+    card = None if caller is ANONYMOUS_CALLER else await found.newest_card(caller.name)
 
     async def build_invitation() -> rest.InvitationView:
         roster = await here.federations.roster_body(found.federation)
@@ -233,8 +237,11 @@ async def invitation(cohort: Hex32Path, here: Here, request: Request) -> Respons
             cohort=await here.cohort_view(found),
             roster=roster.hex(),
             study=found.enrolling.study.to_bytes().hex(),
+            card=None if card is None else card.hex(),
         )
 
+    if card is not None:
+        return await answer_caller(await build_invitation())
     version = await _cohort_version(found, here), await here.federations.read_version(found.federation)
     return await answer_published(request, version, build_invitation)
 

@@ -48,6 +48,12 @@ async def shown_as(request: Request, path: str, version: Hashable, build: Callab
     return Response(body, media_type="application/json")
 
 
+async def answer_caller(content: Any) -> Response:
+    """Answer with a JSON document that only this caller is shown."""
+    body = await in_thread(_to_json, content)
+    return Response(body, headers={"cache-control": "no-store"}, media_type="application/json")
+
+
 async def answer_published(
     request: Request, version: Hashable, build: Callable[[], Any], kind: str = "application/json"
 ) -> Response:

@@ -93,8 +93,13 @@ cards = Table(
     metadata,
     Column("cohort", String(64), nullable=False),
     Column("member", String(64), nullable=False),
+    # The key that signed it; 8 bytes, big-endian, because SQL has no unsigned integers.
+    Column("key", String(64), nullable=False),
+    Column("serial", LargeBinary, nullable=False),
     Column("body", LargeBinary, nullable=False),
     PrimaryKeyConstraint("cohort", "member"),
+    # Two cards of one serial are of a folder and its copy. The index finds a member's newest card.
+    UniqueConstraint("key", "serial"),
 )
 
 rounds = Table(

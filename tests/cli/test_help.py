@@ -31,7 +31,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
         *("demo", "pilot", "calibrate", "verify", "privacy", "train", "serve"),
         *("admin new", "admin roster", "admin publish", "admin close"),
         *("admin study new", "admin study check", "admin study sign"),
-        *("member new", "member join", "member ledger"),
+        *("member new", "member join", "member mark-summed", "member ledger"),
         "operator run",
         *(f"operator cohort {name}" for name in ("open", "status", "watch", "close")),
         *(f"operator round {name}" for name in ("open", "status", "watch", "cancel", "extend")),

@@ -304,3 +304,20 @@ def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path, monkeypatch:
     assert "nowhere.npz" in remote(*missing).error
     stranger = [tmp_path / "nobody" if word == c.folder / "m0" else word for word in c.words("m0")]
     assert remote(*stranger).error
+
+
+def test_a_new_identity_marks_what_its_old_one_may_have_summed(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    rows = records(np.random.default_rng(7), 60)
+    with_ids = c.write("ids", *rows, np.array([f"patient-{row}" for row in range(60)]))
+    new, words = c.folder / "new", ("--admin-key", c.admin)
+    remote.json("member", "new", new, "--member", "m0")
+    marked = remote.json("member", "mark-summed", new, with_ids, with_ids, *words)
+    assert marked["records_marked"] == 60
+    again = remote("member", "mark-summed", new, with_ids)  # the key is pinned now
+    assert again.code == 0
+    assert "patient-" not in again.out + again.err
+    assert remote.json("member", "mark-summed", new, with_ids)["records_marked"] == 0
+    assert (
+        remote.json("member", "mark-summed", new, c.files[0])["records_marked"] == 1
+    )  # all of it, without ids

@@ -194,6 +194,29 @@ def test_the_secret_is_drawn_once(ledger: Reservations, tmp_path: Path) -> None:
             _ = ledger_in(tmp_path / "ledger").installation.secret
 
 
+def test_marked_records_are_spent_for_life(ledger: Reservations, tmp_path: Path) -> None:
+    one, two = A, B
+    assert ledger.mark_summed({one}) == 1
+    assert ledger.mark_summed({one, two}) == 1
+    again = ledger_in(tmp_path / "ledger")
+    noisy = study(mu=0.1).question
+    for question in (study().question, noisy):
+        assert again.free_records([one, two, b"z" * 32], question) == {b"z" * 32}
+    with pytest.raises(Misuse, match="held by other runs"):
+        reserve(ledger)
+    assert ledger.mark_summed({NO_IDS_MARK}) == 1
+    assert again.free_records([b"z" * 32], study().question) == set()
+    assert ledger.free_records([NO_IDS_MARK], study().question) == set()
+
+
+def test_marked_records_are_sealed(ledger: Reservations, tmp_path: Path) -> None:
+    ledger.mark_summed({A, B})
+    with closing(sqlite3.connect(tmp_path / "ledger" / STATE_FILE)) as opened, opened:
+        opened.execute("DELETE FROM summed")
+    with pytest.raises(StateError, match="is damaged"):
+        ledger_in(tmp_path / "ledger").list_runs()
+
+
 def test_an_answer_is_final(ledger: Reservations) -> None:
     few = ledger.answer_run(study(least=4), "p1", selection(A))
     assert (few.state, few.records, few.rows, few.least) == (State.DECLINED, 0, 3, 4)

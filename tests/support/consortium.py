@@ -594,7 +594,7 @@ def stored_in(folder: Path) -> dict[str, Any]:
     state = folder / "state"
     with closing(sqlite3.connect(state / STATE_FILE)) as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        rows = {name: db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables}
+        rows = {name: sorted(db.execute(f"SELECT * FROM {name}").fetchall(), key=repr) for name in tables}
     files = (path for path in state.rglob("*") if path.is_file() and not path.name.startswith(STATE_FILE))
     return rows | {str(path.relative_to(state)): path.read_bytes() for path in files}
 

@@ -388,7 +388,7 @@ class Federation(Chain):
         self.phases = self._stores.phases()
         self.ending: Message | None = None
         self.faults: list[tuple[str, PeerFault]] = []
-        self.counter = -1
+        self.counter, self.serial = -1, 0
         self.use(self.study_of())
         self.enrol("period-0")
 
@@ -419,6 +419,7 @@ class Federation(Chain):
         enrolling = Enrolling(
             self.roster, self.study, self.counter, period, repeats, self.sets.get(repeats, ())
         )
+        self.serial += 1
         for member in enrolling.invited_members:
             phase, cards = Enrolled.begin_enrolment(
                 member,
@@ -427,6 +428,7 @@ class Federation(Chain):
                 self.keys[member],
                 counter=self.counter,
                 period=period,
+                serial=self.serial,
                 repeats=repeats,
                 history=getattr(self.phases.get(member), "history", History()),
                 random_bytes=self.random,

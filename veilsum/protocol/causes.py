@@ -47,6 +47,10 @@ class Cause(StrEnum):
         "weak-parameters",
         "the threshold, the quorum or the number of colluders is not what the rules compute",
     )
+    STATE_RESTORED = (
+        "state-restored",
+        "this member's folder is a copy of an older one: its key has signed cards that the folder does not know",
+    )
     POLICY_REFUSED = "policy-refused", "this member's own policy forbids it"
     # The study
     STUDY_REFUSED = (

@@ -248,11 +248,20 @@ class CohortView(View):
 
 
 class InvitationView(View):
-    """Everything that a member needs to enrol in a cohort: its current view, the newest Roster and the Study, both as message bytes."""
+    """Everything that a member needs to enrol in a cohort.
+
+    Attributes:
+        cohort: its current view.
+        roster: the newest Roster, as message bytes.
+        study: the Study, as message bytes.
+        card: of all cards that this coordinator has of the member's key, in any federation, the KeyCard with the highest serial; None if
+            there is none, or no member of the cohort's roster signed the request.
+    """
 
     cohort: CohortView
     roster: HexBytes
     study: HexBytes
+    card: HexBytes | None = None
 
 
 class NoiseView(Model):

@@ -52,6 +52,7 @@ def test_a_repeated_run_is_for_the_members_of_the_repeated_attempt_all_of_them()
             federation.keys[member],
             counter=1,
             period="period-0",
+            serial=2,
             repeats=repeats,
         )
         assert isinstance(card, KeyCard)

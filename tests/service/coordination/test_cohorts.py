@@ -81,6 +81,77 @@ async def test_an_invitation_holds_all_that_a_card_is_bound_to(server: Server, p
         await party.enrol(server, party.ids[:1])
 
 
+async def newest(server: Server, party: Party, member: str | None) -> str | None:
+    """Return the card in the invitation that a member, or anybody, is shown."""
+    client = server.anonymous() if member is None else server.signing(member, party.keys[member])
+    async with client:
+        answer = await client.get(f"/v1/cohorts/{party.cohort}/invitation")
+    assert answer.headers["cache-control"] == ("no-cache" if answer.json()["card"] is None else "no-store")
+    card: str | None = answer.json()["card"]
+    return card
+
+
+def numbered(party: Party, member: str, serial: int) -> bytes:
+    card = party.card_of(member)
+    assert isinstance(card, KeyCard)
+    return again(card, party.keys[member], serial=serial).to_bytes()
+
+
+@pytest.mark.both_stores
+async def test_an_invitation_shows_its_signer_the_newest_card_of_its_key(
+    server: Server, party: Party
+) -> None:
+    """Over all cohorts of all federations, whatever came first."""
+    await party.found(server)
+    await party.open_cohort(server)
+    assert await newest(server, party, "m-0") is None
+    high = numbered(party, "m-0", 2**64 - 1)
+    assert (await put_card(server, party, "m-0", high)).status_code == 200
+    assert await newest(server, party, "m-0") == high.hex()
+    assert await newest(server, party, "m-1") is None
+    assert await newest(server, party, None) is None
+    forged = server.signing("m-0", SigningKey(b"x" * 32))
+    async with forged:
+        assert (await forged.get(f"/v1/cohorts/{party.cohort}/invitation")).json()["card"] is None
+    # A card with a lower serial may come later: its member was offline.
+    other = Party(SIX, admin_seed=b"o" * 32)
+    await other.found(server)
+    await other.open_cohort(server)
+    for member, serial in (("m-0", 7), ("m-1", 2**63), ("m-2", 255)):
+        assert (await put_card(server, other, member, numbered(other, member, serial))).status_code == 200
+    assert await newest(server, other, "m-0") == high.hex()
+    for serial in (256, 2**63 - 1):
+        await party.open_cohort(server, period=f"period-{serial}")
+        await put_card(server, party, "m-2", sent := numbered(party, "m-2", serial))
+        assert await newest(server, other, "m-2") == sent.hex()
+    if server.coordinator.database.shared:
+        async with running(server.folder) as replica:
+            assert await newest(replica, party, "m-0") == high.hex()
+
+
+@pytest.mark.both_stores
+async def test_two_cards_of_one_serial_are_a_conflict(server: Server, party: Party) -> None:
+    parties = (party, Party(SIX, admin_seed=b"o" * 32))
+    for each in parties:
+        await each.found(server)
+        await each.open_cohort(server)
+    first, second = (numbered(each, "m-0", 5) for each in parties)
+    answers = await asyncio.gather(
+        *(put_card(server, each, "m-0", card) for each, card in zip(parties, (first, second), strict=True))
+    )
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    [refused] = [answer for answer in answers if answer.status_code == 409]
+    assert (refused.json()["cause"], refused.json()["parties"]) == ("card-conflict", ["m-0"])
+    taken = [len((await server.client.get(f"/v1/cohorts/{each.cohort}")).json()["cards"]) for each in parties]
+    assert sorted(taken) == [0, 1]
+    again_ = [
+        await put_card(server, each, "m-0", card) for each, card in zip(parties, (first, second), strict=True)
+    ]
+    assert [answer.status_code for answer in again_] == [answer.status_code for answer in answers]
+    # Another member's card of that serial is its own.
+    assert (await put_card(server, party, "m-1", numbered(party, "m-1", 5))).status_code == 200
+
+
 async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Server, party: Party) -> None:
     await party.found(server)
     await party.open_cohort(server)

@@ -66,7 +66,7 @@ def new(
         "public_key": made.public.hex(),
         "fingerprint": made.fingerprint,
         "folder": str(made.folder),
-        "if_lost": "a new folder doesn't know which records were summed: leave them out by hand",
+        "if_lost": "a new identity doesn't know which records were summed: mark them by `veilsum member mark-summed`",
     }
     print_values(values, "Identity")
 
@@ -431,6 +431,36 @@ def _progress_printer() -> "Callable[[Progress], None]":
         print_note(", ".join(parts))
 
     return tell
+
+
+@app.command()
+@report_errors
+def mark_summed(
+    folder: Folder,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Files of records, as `join` takes them.")
+    ],
+    id_column: IdColumn = None,
+    admin_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="VEILSUM_ADMIN_KEY", help="The admin's public key.", show_default="the one pinned"
+        ),
+    ] = None,
+) -> None:
+    """Mark all records of these files as summed, for life: no run takes them any more.
+
+    For a new identity in place of one whose folder was lost, or restored from an older copy: mark all records that you have today.
+    """
+    from client_sdk import Identity, Member, Policy
+    from veilsum.cli.features import read_records
+
+    identity = Identity.load(folder)
+    key = find_admin_key(folder, admin_key)
+    with Member(DEFAULT_URL, identity, Policy(admin_key=key)) as member:
+        marked = sum(member.mark_summed(read_records(path, id_column)) for path in files)
+    pin_admin_key(identity.folder, key)
+    print_values({"records_marked": marked, "folder": str(identity.folder)}, "Marked as summed")
 
 
 @app.command()

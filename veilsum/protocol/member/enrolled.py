@@ -40,6 +40,7 @@ class Enrolled(MemberPhase, kind=1):
         *,
         counter: int,
         period: str,
+        serial: int,
         repeats: bytes = NO_CONTEXT,
         history: History = History(),  # noqa: B008 - a frozen value
         random_bytes: Callable[[int], bytes] = os.urandom,
@@ -53,6 +54,7 @@ class Enrolled(MemberPhase, kind=1):
             key: the member's identity.
             counter: the cohort's counter.
             period: the records that the run sums.
+            serial: how many cards this key has ever signed, with this one.
             repeats: context of the attempt that the run repeats.
             history: the member's history from earlier cohorts of the federation.
             random_bytes: source of keys and nonce.
@@ -71,6 +73,7 @@ class Enrolled(MemberPhase, kind=1):
             box_key=AgreementKey(box_private).public,
             nonce=random_bytes(32),
             expires_s=read_content(study.content).notes.expires,
+            serial=serial,
         )
         return cls(member, roster, study, card, mask_private, box_private, history), (card,)
 

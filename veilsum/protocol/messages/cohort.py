@@ -154,6 +154,8 @@ class KeyCard(Repeated, Signed, kind=2, tag=Tag.CARD):
         box_key: public key for share boxes.
         nonce: 32 fresh bytes, so that no two cards are alike.
         expires_s: Unix time in seconds after which no round may open with this card.
+        serial: how many cards this member's signing key has ever signed, this one included. It shows a restored copy of an older
+            folder that cards were signed since (protocol §4.2).
     """
 
     cohort: Digest
@@ -162,6 +164,7 @@ class KeyCard(Repeated, Signed, kind=2, tag=Tag.CARD):
     box_key: Key
     nonce: Digest
     expires_s: U64
+    serial: U64
     signature: Signature
 
 
