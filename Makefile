@@ -103,7 +103,11 @@ slow-tests: $(READY)  ## the tests that `make test` leaves out: demos, training,
 kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
 	$(BIN)/python -m assurance.kill.run --output runs/kill.json
 
-CAMPAIGNS = slow-tests fuzz slow agreement mutation model-check audit reconstruction kill both-stores chaos durability outages liveness api-fuzz load
+.PHONY: restored
+restored: $(READY)  ## kill members 10,000 times as they enrol, and restore older copies of their folders: who is refused, and who never is
+	$(BIN)/python -m assurance.kill.restored --output runs/restored.json
+
+CAMPAIGNS = slow-tests fuzz slow agreement mutation model-check audit reconstruction kill restored both-stores chaos durability outages liveness api-fuzz load
 
 assurance: $(READY)  ## every campaign, one after another; it goes on past one that fails (hours; needs PostgreSQL, spin, gcc, strace, chromium, root)
 	$(MAKE) --keep-going --jobs 1 $(CAMPAIGNS)
