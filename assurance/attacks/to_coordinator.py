@@ -226,6 +226,41 @@ def reports() -> list[Attack]:
     return c.attacks
 
 
+def late() -> list[Attack]:
+    """Votes and receipts after their phase: while shares are revealed, once there is a sum, and after VOID and an Erasure."""
+    found = list[Attack]()
+    for when, source, form, where in (
+        ("while shares are revealed", "member-1", Reveal, {}),
+        ("once the seeds are rebuilt", "member-3", Reveal, {"after": True}),
+        ("while reports are awaited", "member-4", Erased, {"round": "erased"}),
+        ("after an Erasure", "member-4", Erased, {"round": "erased", "after": True}),
+    ):
+        add = (c := Chapter(source, "coordinator", form)).add
+
+        def said(kind: Any, who: str = source, by: str = source, **changes: Any) -> Any:
+            return lambda _, f: f.again(f.said(kind, by), who, **changes)
+
+        for kind in (Vote, Receipt):
+            name = f"a {kind.__name__.lower()} of another"
+            add(f"{name} context {when}", "§4.6", REPLAY, Cause.WRONG_CONTEXT, said(kind, context=OTHER), source, **where)
+            add(f"{name} signer {when}", "§4.6", "Sybil", Cause.BAD_SIGNATURE, said(kind, "member-2"), source, **where)
+            add(f"{name} member {when}", "§4.6", "Sybil", Cause.NOT_A_DECRYPTOR, said(kind, member="sybil"), "sybil", **where)
+        add(f"a second vote {when}", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, said(Vote, outcome=OTHER), source, **where)
+        add(f"a second receipt {when}", "§4.6", EQUIVOCATING, Cause.CONFLICT, said(Receipt, uploads=OTHER), source, **where)
+        slow = "member-5" if form is Reveal else "member-0"  # has sent no vote
+        add(f"a vote that nobody asked for {when}", "§4.6", EQUIVOCATING, Cause.SURVIVORS_INVALID, said(Vote, slow, member=slow, outcome=OTHER), slow, **where)
+        found += c.attacks
+    add = (c := Chapter("member-2", "coordinator", Vote, "voided")).add
+    add("a second vote after VOID", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, lambda m, f: f.again(m, "member-2", outcome=OTHER), "member-2", after=True)
+    add("a vote that nobody asked for after VOID", "§4.6", EQUIVOCATING, Cause.SURVIVORS_INVALID,
+        lambda m, f: f.again(m, "member-3", member="member-3", outcome=OTHER), "member-3", after=True)
+    add("shares after VOID", "§4.7", "both secrets of one member", Cause.REVEAL_MISSHAPEN,
+        lambda m, f: Reveal.make_signed(f.key("member-3"), context=m.context, member="member-3", outcome=OTHER, evicted=(), runs=()), "member-3", after=True)
+    add = (c2 := Chapter("member-4", "coordinator", Erased, "erased")).add
+    add("a second report after an Erasure", "§4.9", "erasure abuse", Cause.CONFLICT, lambda m, f: f.again(m, "member-4", revealed=OTHER), "member-4", after=True)
+    return [*found, *c.attacks, *c2.attacks]
+
+
 def attacks() -> list[Attack]:
     """Return all attacks of this module."""
-    return [each for group in (cards, uploads, receipts, votes, reveals, reports) for each in group()]
+    return [each for group in (cards, uploads, receipts, votes, reveals, reports, late) for each in group()]

@@ -3,8 +3,9 @@
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
-from service.coordination.events import ANSWERS
+from veilsum.protocol.coordinator.statements import Answer
 from veilsum.protocol.messages import Lost, Upload
 
 SERVICE = Path(__file__).parents[2] / "service"
@@ -57,7 +58,7 @@ def appends() -> set[str]:
         if isinstance(call, ast.Call) and _called(call) == "Event"
         if len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
     }
-    messages = {form.__name__ for form in (*ANSWERS, Upload, Lost)}
+    messages = {form.__name__ for form in (*get_args(Answer), Upload, Lost)}
     return {f"append of {kind}" for kind in (kinds - {"message"}) | messages}
 
 

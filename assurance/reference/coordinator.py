@@ -50,6 +50,8 @@ def least_cover(edges: Any, ranked: list[str], liars: int, most: int) -> set[str
 class Coordinator(Party):
     """The coordinator of one cohort; `known` holds what it knows of the federation's other cohorts."""
 
+    asked: tuple[bytes, ...]
+
     def on_keycard(self, said: Any) -> None:  # §4.2
         demand(said.expires >= self.study.expires, "card-expired")
         cards = vars(self).setdefault("cards", {})
@@ -74,8 +76,10 @@ class Coordinator(Party):
 
     def open(self, terms: Any) -> bytes:
         self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.known.links, terms))
-        vars(self).update(uploads={}, chunks={}, receipts={}, votes={}, proofs={}, reports={}, evicted=(), survivors=())
-        vars(self).update(asked=b"", shares=defaultdict(dict))  # dealer and index → holder → share
+        vars(self).update(
+            uploads={}, chunks={}, receipts={}, votes={}, proofs={}, reports={}, evicted=(), survivors=(), over=False
+        )
+        vars(self).update(asked=(), shares=defaultdict(dict))  # dealer and index → holder → share
         certified = self.known.certified
         self.earlier = tuple(M.SurvivorSet(certified[at][1]) for at in self.rests if at in certified)
         return encode(self.opening)
@@ -110,18 +114,20 @@ class Coordinator(Party):
         return encode(M.Deliveries(self.context, tuple(items)))
 
     def on_receipt(self, said: Any) -> None:
+        demand(self.receipts.get(said.member, said)[:-1] == said[:-1], "conflict", said.member)
         headers = [self.uploads[v].header for v in self.whole() if v != said.member]
         right = sorted(said.dealers + said.complaints) == [header.member for header in headers]
         demand(right and said.uploads == self.delivered(headers), "malformed", said.member)
-        demand(self.receipts.setdefault(said.member, said) == said, "conflict", said.member)
+        self.receipts.setdefault(said.member, said)
 
     def on_vote(self, said: Any) -> None:  # §4.6
-        demand(self.votes.get(said.member, said) == said, "already-voted", said.member)
-        demand(self.asked in {b"", said.outcome}, "survivors-invalid", said.member)
-        self.votes[said.member] = said
+        demand(self.votes.get(said.member, said)[:-1] == said[:-1], "already-voted", said.member)
+        demand(said.outcome in self.asked, "survivors-invalid", said.member)
+        if not self.over:  # a late one is harmless
+            self.votes.setdefault(said.member, said)
 
     def on_erased(self, said: Any) -> None:  # §4.9
-        demand(self.reports.setdefault(said.member, said) == said, "conflict", said.member)
+        demand(self.reports.setdefault(said.member, said)[:-1] == said[:-1], "conflict", said.member)
 
     def dropped(self, conflicts: Any, complaints: Any) -> set[str]:
         """Return the dealers to drop: a conflict joins two dealers, a complaint is (dealer, decryptor) (§4.5)."""
@@ -175,10 +181,14 @@ class Coordinator(Party):
             demand(not disputed or (len(there) >= self.survivors_min and wide), disputed)
             self.check_proposal(self.survivors, self.earlier)
         except Refused as refused:
-            return encode(M.VoidRequest(self.context, refused.args[0]))
+            return self.ask_void(refused.args[0])
         headers = tuple(self.uploads[each.member].header for each in self.survivors)
-        self.asked = outcome(self.context, "none", self.survivors)  # until it asks for VOID
+        self.asked = (outcome(self.context, "none", self.survivors),)
         return encode(M.Freeze(self.context, headers, self.earlier))
+
+    def ask_void(self, reason: str) -> bytes:
+        self.asked = (*self.asked, outcome(self.context, reason))
+        return encode(M.VoidRequest(self.context, reason))
 
     def _undisputed(self, staying: Any, conflicts: Any, complaints: Any) -> Any:
         gone = self.dropped(conflicts, complaints)
@@ -197,6 +207,7 @@ class Coordinator(Party):
         chosen = outcome(self.context, reason, survivors)
         votes = tuple(self.votes[d] for d in sorted(self.votes) if self.votes[d].outcome == chosen)
         demand(len(votes) >= self.m.t, "certificate-invalid")
+        self.over = True
         if survivors:
             self.known.certified[self.context] = (self.link(reason, survivors), survivors, self.study, self.terms)
         else:
@@ -224,8 +235,8 @@ class Coordinator(Party):
 
     def on_reveal(self, said: Any) -> None:  # §4.7
         d, owed = said.member, self.owed(self.survivors, self.evicted)
-        held = [v for v in owed if v == d or v in self.receipts[d].dealers]
         demand(said.outcome == outcome(self.context, "none", self.survivors), "reveal-misshapen", d)
+        held = [v for v in owed if v == d or v in self.receipts[d].dealers]
         lengths = [36 * len(owed[v]) for v in held]
         demand((said.evicted, [*map(len, said.runs)]) == (self.evicted, lengths), "reveal-misshapen", d)
         for v, run in zip(held, said.runs, strict=True):

@@ -63,7 +63,7 @@ from veilsum.protocol.transcript import Transcript
 TAKES: dict[type[Message], tuple[type[CoordinatorPhase], ...]] = {
     Upload: (Collecting,),
     Receipt: (Checking, Freezing, Revealing),
-    Vote: (Freezing, Voiding),
+    Vote: (Freezing, Voiding, Revealing, Erasing, Ended),
     Reveal: (Revealing,),
     Erased: (Erasing,),
 }
@@ -222,7 +222,7 @@ class Lockstep(Federation):
                 self.proposed = True
                 self.alike(message, self.twin.freeze())
             case VoidRequest():
-                self.twin.asked = b""
+                self.alike(message, self.twin.ask_void(message.reason))
             case Certificate():
                 self.alike(message, self.twin.certify(message.reason))
             case Erasure():

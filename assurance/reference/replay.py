@@ -15,14 +15,16 @@ from assurance.reference.wire import H, M, Refused, climb, decode, demand, encod
 UNCERTIFIED = "collecting checking freezing voiding"
 STATES = {  # of the coordinator, in which it admits or shows a message (§4's drawing)
     "UploadSummary": "collecting",
-    "Receipt": "collecting checking freezing revealing",
+    "Receipt": f"{UNCERTIFIED} revealing erasing closed",  # from voiding on only a second one
     "Freeze": "checking",
     "VoidRequest": "collecting checking freezing",
-    "Vote": "freezing voiding",
+    "Vote": "freezing voiding revealing erasing closed",
     "Refusal": "freezing",
     "Certificate": "freezing voiding",
-    **dict.fromkeys(("RevealSummary", "BadRun", "Evictions"), "revealing"),
-    **dict.fromkeys(("Erased", "Lost"), f"{UNCERTIFIED} revealing erasing"),
+    "RevealSummary": "revealing erasing closed",  # from erasing on only one for another outcome
+    **dict.fromkeys(("BadRun", "Evictions"), "revealing"),
+    "Erased": f"{UNCERTIFIED} revealing erasing closed",  # in closed only a second one
+    "Lost": f"{UNCERTIFIED} revealing erasing",
     "Erasure": "erasing",
 }
 
@@ -41,6 +43,7 @@ class Auditor(Coordinator):
 
     state: str
     evicted: tuple[str, ...]
+    asked: tuple[bytes, ...]
 
     @classmethod
     def of(cls, entries: Any, federation: bytes | None) -> "Auditor":
@@ -79,8 +82,8 @@ class Auditor(Coordinator):
         self.check_step(opening)
         self.begin(opening)
         vars(self).update(uploads={}, receipts={}, votes={}, reports={}, refusals={}, earlier=(), survivors=())
-        vars(self).update(state="collecting", seen=set(), found=set(), reason="", certified=())
-        vars(self).update(evicted=(), shown=set(), revealed=defaultdict(set), closed=False)
+        vars(self).update(state="collecting", seen=set(), found=set(), reason="", certified=(), agreed=b"")
+        vars(self).update(evicted=(), asked=(), unasked=[], shown=set(), revealed=defaultdict(set), closed=False)
 
     def blame(self, *parties: str) -> None:
         self.found.add(frozenset(parties))
@@ -99,13 +102,13 @@ class Auditor(Coordinator):
         except Refused:
             self.blame("coordinator")
 
-    def once(self, signed: dict[str, Any], said: Any) -> bool:
-        """Return whether this is a decryptor's first statement; a contradicting one is a finding."""
+    def contradicts(self, signed: dict[str, Any], said: Any) -> bool:
+        """Return whether a decryptor's statement contradicts its first one, which is a finding."""
         self.verify(said)
-        known = signed.setdefault(said.member, said)
-        if known[:-1] != said[:-1]:
+        other = bool(signed.get(said.member, said)[:-1] != said[:-1])
+        if other:
             self.blame(said.member)
-        return known is said
+        return other
 
     def take_uploadsummary(self, said: Any) -> None:
         header, commits = said.header, b"".join(said.secret_commitments)
@@ -120,12 +123,13 @@ class Auditor(Coordinator):
         self.uploads[header.member] = M.Upload(header, (), said.secret_commitments, (), ())
 
     def take_receipt(self, said: Any) -> None:
-        self.verify(said)
+        if self.contradicts(self.receipts, said):
+            return
+        demand(self.state not in {"voiding", "erasing", "closed"}, "wrong-phase")
         named = said.dealers + said.complaints
         demand(len({*named}) == len(named) and {*named} <= {*self.uploads} - {said.member}, "malformed")
         before = self.whole()
-        if not self.once(self.receipts, said):
-            return
+        self.receipts.setdefault(said.member, said)
         if self.state in {"collecting", "checking"}:
             self.state = "checking"
             return
@@ -155,14 +159,22 @@ class Auditor(Coordinator):
             self.disputed()
             demand(self.freeze() == encode(said), "survivors-invalid")
         finally:
-            self.survivors = proposed
+            self.survivors, self.asked = proposed, (outcome(self.context, "none", proposed),)
 
     def take_voidrequest(self, said: Any) -> None:
         self.state, self.reason = "voiding", said.reason
+        self.asked = (*self.asked, outcome(self.context, said.reason))
         self.verify(said)
 
     def take_vote(self, said: Any) -> None:
-        self.once(self.votes, said)
+        if self.contradicts(self.votes, said):
+            return
+        demand(said.outcome != self.agreed, "wrong-phase")  # it comes after the certificate
+        if said.member in self.votes:
+            return
+        self.votes[said.member] = said
+        if said.outcome not in self.asked:
+            self.unasked.append(said)
 
     def take_refusal(self, said: Any) -> None:
         self.verify(said)
@@ -173,25 +185,28 @@ class Auditor(Coordinator):
         self.verify(said)
         self.check_certificate(said)
         self.certified, self.closed = said.survivors, True
+        self.agreed = outcome(self.context, said.reason, said.survivors)
         noted = {*self.votes}
         for vote in said.votes:
-            self.once(self.votes, vote)
+            if not self.contradicts(self.votes, vote):
+                self.votes.setdefault(vote.member, vote)
         demand(asked == ("freezing" if said.survivors else "voiding"), "certificate-invalid")
         demand(
             said.survivors == self.survivors if said.survivors else said.reason == self.reason, "certificate-invalid"
         )
         demand({vote.member for vote in said.votes} <= noted, "certificate-invalid")
 
-    def due(self, said: Any) -> bool:  # whether a reveal is for the certified set
+    def due(self, said: Any) -> bool:  # whether a reveal is for the certificate's outcome
         self.verify(said)
-        demand(self.certified, "certificate-invalid")
-        right = said.outcome == outcome(self.context, "none", self.certified)
+        demand(self.agreed, "certificate-invalid")
+        right = said.outcome == self.agreed
         if not right:
             self.blame(said.member)
         return bool(right)
 
     def take_revealsummary(self, said: Any) -> None:
         if self.due(said):
+            demand(self.state == "revealing", "wrong-phase")
             demand({*said.evicted} <= self.shown, "eviction-invalid")
             self.revealed[said.member].add(said.outcome)
 
@@ -223,7 +238,10 @@ class Auditor(Coordinator):
             self.blame(proof.header.member)
 
     def take_erased(self, said: Any) -> None:
-        self.once(self.reports, said)
+        if self.contradicts(self.reports, said):
+            return
+        demand(self.state != "closed", "wrong-phase")
+        self.reports.setdefault(said.member, said)
         self.state = "erasing"
 
     def take_erasure(self, said: Any) -> None:
@@ -244,9 +262,9 @@ class Auditor(Coordinator):
                 self.disputed()
             except Refused:
                 self.blame("coordinator")
-        for said in self.refusals.values():
-            if self.refuted(said):
-                self.blame(said.member, "coordinator")
+        doubtful = [each for each in self.unasked if each.outcome != self.agreed]
+        for said in (*doubtful, *filter(self.refuted, self.refusals.values())):
+            self.blame(said.member, "coordinator")
         for said in self.reports.values():
             if said.member in self.revealed and not any(said.revealed):
                 self.blame(said.member)

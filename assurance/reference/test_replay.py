@@ -108,7 +108,8 @@ def doctored(transcript: Transcript, federation: Lockstep, rng: random.Random) -
                 case 4 | 5:
                     entries[place] = altered(parse_message(entry), federation, rng).to_bytes()
                 case 6:
-                    entries.insert(place + 1, altered(parse_message(entry), federation, rng).to_bytes())
+                    later = rng.choice([place + 1, rng.randrange(place, len(entries)) + 1, len(entries)])
+                    entries.insert(later, altered(parse_message(entry), federation, rng).to_bytes())
                 case 7:
                     member = rng.choice(federation.ids)
                     values = {"context": context, "member": member, "cause": rng.choice(CAUSES)}

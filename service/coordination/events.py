@@ -6,27 +6,17 @@ party, so that proofs can't fill the disk.
 
 import json
 from dataclasses import dataclass
+from typing import get_args
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting, CoordinatorPhase
+from veilsum.protocol.coordinator.statements import Answer
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import (
-    Erased,
-    Lost,
-    Message,
-    Receipt,
-    Refusal,
-    Reveal,
-    Upload,
-    Vote,
-    parse_message,
-)
+from veilsum.protocol.messages import Lost, Message, Upload, parse_message
 from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.protocol.transcript import Accusation, Transcript
 
-ANSWERS = (Receipt, Vote, Refusal, Reveal, Erased)
-"""Messages that answer a request."""
-_EVENT_KINDS = frozenset(form.kind for form in (Upload, *ANSWERS, Lost))
+_EVENT_KINDS = frozenset(form.kind for form in (Upload, *get_args(Answer), Lost))
 
 
 def read_message(body: bytes) -> Message:

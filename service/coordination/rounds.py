@@ -37,11 +37,13 @@ from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Ended, Erasing, Recovered
 from veilsum.protocol.coordinator.base import cancelled_fault, chunk_fault
+from veilsum.protocol.coordinator.statements import Answer, Statements
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Message
 from veilsum.protocol.rest import Problem, RoundView, UploadView, round_name
 from veilsum.protocol.shelf import Announced
+from veilsum.protocol.transcript import Transcript
 
 log = structlog.get_logger(LOGGER_NAME)
 
@@ -70,6 +72,7 @@ class Round(ABC):
         self.watch = watch or Watch(lambda: self.position.version, lambda: self.position.asked)
         self._blobs = blobs
         self._encoded: tuple[Message, bytes] | None = None
+        self._statements: Statements | None = None
 
     @property
     @abstractmethod
@@ -141,14 +144,38 @@ class Round(ABC):
         return UploadView(member=member, chunks=self.attempt.chunk_count, missing=missing)
 
     async def receive(self, message: Message, now_s: float) -> None:
-        """Store a member's message. After the end an answer is late and changes nothing."""
+        """Store a member's message. After the end an answer changes nothing, and is checked by what the transcript holds (protocol §4.6)."""
+        late_answer: Answer | None = None
 
         def decide(now: Position) -> Event | None:
-            return (
-                None if now.ignores_message(message) else Event(now_s, "message", message.to_bytes(), message)
-            )
+            nonlocal late_answer
+            if isinstance(now, RoundEnd) and isinstance(message, Answer):
+                late_answer = message
+                return None
+            if now.ignores_message(message):
+                return None
+            return Event(now_s, "message", message.to_bytes(), message)
 
         await self._commit_decision(decide)
+        if late_answer is not None:
+            await self._check_late_answer(late_answer)
+
+    async def _check_late_answer(self, answer: Answer) -> None:
+        """Refuse an answer to an ended round that its sender did not sign for it, or that contradicts what was signed before."""
+        self.attempt.check_from_decryptor(answer)
+        if self._statements is None:
+            self._statements = await in_blob_thread(self._read_statements)
+        if self._statements is not None:
+            self._statements.check_contradiction(answer)
+            self._statements.check_outcome(self.attempt, answer)
+
+    def _read_statements(self) -> Statements | None:
+        """Read from an ended round's transcript what its decryptors signed; None if storage has lost it."""
+        try:
+            transcript = Transcript.from_json(self.documents.fetch_transcript().decode())
+            return Statements.from_entries(self.attempt, transcript.entries)
+        except (PeerFault, UnicodeDecodeError):
+            return None
 
     @abstractmethod
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:

@@ -21,7 +21,6 @@ from veilsum.protocol.coordinator import (
     ClosedByAdmin,
     Collecting,
     CoordinatorPhase,
-    Ended,
     Erasing,
     Failed,
     Freezing,
@@ -315,8 +314,8 @@ class RoundEnd(Snapshot):
         return () if member in self.view.uploaded else self.check_collecting().missing_chunks(member)
 
     def ignores_message(self, message: Message) -> bool:
-        """Whether a message comes late, or is what closed the round. Raises PeerFault(wrong-phase) for others."""
-        if not isinstance(message, Ended.late) and message != self.closing:
+        """Whether a message is what closed the round. Raises PeerFault(wrong-phase) for others; `EndedRound` checks late answers."""
+        if message != self.closing:
             raise wrong_phase(f"the round is {self.state}")
         return True
 

@@ -27,7 +27,7 @@ from service.coordination.documents import (
     SUMS_DOCUMENT,
     document_name,
 )
-from service.coordination.events import ANSWERS, read_message
+from service.coordination.events import read_message
 from service.coordination.rounds import Round
 from service.http.metering import in_thread
 from service.http.problems import DECODING_CAUSES, not_found
@@ -54,6 +54,7 @@ from service.telemetry.metrics import UPLOAD_BYTES
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting
+from veilsum.protocol.coordinator.statements import Answer
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Lost, Reveal, Upload
 from veilsum.protocol.messages.outcome import MAX_CHUNK_BYTES
@@ -316,7 +317,7 @@ async def answer(
     A reveal is answered with the result's record once there is one.
     """
     message = read_message(body) if len(body) <= INLINE_READ_BYTES else await in_thread(read_message, body)
-    if not isinstance(message, ANSWERS):
+    if not isinstance(message, Answer):
         raise PeerFault(
             Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} does not answer any request of a round"
         )

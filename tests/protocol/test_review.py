@@ -6,34 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.transcripts import find, kinds, named, verdict
+from tests.protocol.transcripts import Chatty, find, kinds, named, verdict
 from tests.support.forging import again, false_dealers, other_secrets, signed_otherwise
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Freezing, Recovered, Revealing
+from veilsum.protocol.coordinator import Failed, Freezing, Recovered, Revealing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Evictions, Message, Refusal, Reveal, Vote
 from veilsum.protocol.replay import UploadStanding, replay_transcript
 from veilsum.protocol.transcript import Accusation, Transcript
 
 # What a hostile review of transcripts broke, each as it was done, and how it ends now.
-
-
-class Chatty(Federation):
-    """A federation in which one member sends several messages where others send one."""
-
-    liar = "member-1"
-
-    def lies(self, message: Message) -> tuple[Message, ...]:
-        """Return the liar's additional messages."""
-        del message
-        return ()
-
-    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
-        before = self.lies(reply) if member == self.liar else ()
-        for each in before:
-            phase = super()._answer(phase, member, each)
-        return super()._answer(phase, member, reply)
 
 
 # A guilty party hid what proved it false behind something harmless that was refused for the same cause
@@ -81,7 +64,6 @@ def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
     with pytest.raises(PeerFault, match=r"^conflict: .*\[member-1\]$") as caught:
         phase.receive(other, federation.now_s)
     assert Accusation.from_refusal(other, caught.value) is None
-    assert federation.transcript.note_refused(other, caught.value) is federation.transcript
 
 
 # A few members filled the file until it was too large to fetch: a reveal may name 10,000 members

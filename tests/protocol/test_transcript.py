@@ -22,7 +22,7 @@ from veilsum.protocol.messages import (
     Vote,
     parse_message,
 )
-from veilsum.protocol.transcript import MAX_ENTRIES, Transcript
+from veilsum.protocol.transcript import MAX_ENTRIES, Accusation, Transcript
 
 
 def test_an_erased_attempt_ends_with_reports_and_the_erasure() -> None:
@@ -87,7 +87,7 @@ def test_one_bad_run_of_a_decryptor_is_enough() -> None:
     ("form", "changes", "noted", "more"),
     [
         (Upload, {"salt": bytes(32)}, "UploadSummary", 1),
-        (Receipt, {"dealers": ()}, "Receipt", 0),
+        (Receipt, {"dealers": ()}, "Receipt", 1),
         (Vote, {"outcome": bytes(32)}, "Vote", 1),
         (Reveal, {"outcome": bytes(32)}, "RevealSummary", 1),
     ],
@@ -109,12 +109,16 @@ def test_a_refused_message_is_noted_once_for_each_cause_and_sender() -> None:
     vote = Vote.make_signed(
         federation.keys["member-0"], context=bytes(32), member="member-0", outcome=bytes(32)
     )
-    fault = PeerFault(Cause.ALREADY_VOTED, "", ["member-0"])
-    once = transcript.note_refused(vote, fault)
+
+    def accusation(message: Message, cause: Cause) -> Accusation:
+        return of(Accusation, Accusation.from_refusal(message, PeerFault(cause, "", ["member-0"])))
+
+    once = transcript.note_accusation(accusation(vote, Cause.ALREADY_VOTED))
     assert once.entries == (b"", vote.to_bytes())
-    assert once.note_refused(again(vote, federation.keys["member-0"], outcome=b"\x01" * 32), fault) is once
-    assert once.note_refused(vote, PeerFault(Cause.CONFLICT, "", ["member-0"])).entries == once.entries
-    assert transcript.note_refused(vote, PeerFault(Cause.BAD_SIGNATURE, "", ["member-0"])) is transcript
+    other = again(vote, federation.keys["member-0"], outcome=b"\x01" * 32)
+    assert once.note_accusation(accusation(other, Cause.ALREADY_VOTED)) is once
+    assert once.note_accusation(accusation(vote, Cause.CONFLICT)).entries == once.entries
+    assert Accusation.from_refusal(vote, PeerFault(Cause.BAD_SIGNATURE, "", ["member-0"])) is None
 
 
 def test_what_changes_nothing_is_not_noted() -> None:
@@ -127,7 +131,7 @@ def test_what_changes_nothing_is_not_noted() -> None:
     assert kinds(federation.transcript) == kinds(plain.transcript)
 
 
-def test_votes_that_a_spent_decryptor_repeats_do_not_fill_the_file() -> None:
+def test_votes_that_nobody_asked_for_do_not_fill_the_file() -> None:
     federation = Federation(5)
     federation.begin()
     federation.phase = federation._moved(federation.phase.cancel(federation.now_s))

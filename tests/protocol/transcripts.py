@@ -87,6 +87,23 @@ class Insistent(Federation):
         return phase if other is None else super()._answer(phase, member, other)
 
 
+class Chatty(Federation):
+    """A federation in which one member sends several messages where others send one."""
+
+    liar = "member-1"
+
+    def lies(self, message: Message) -> tuple[Message, ...]:
+        """Return the liar's additional messages."""
+        del message
+        return ()
+
+    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+        before = self.lies(reply) if member == self.liar else ()
+        for each in before:
+            phase = super()._answer(phase, member, each)
+        return super()._answer(phase, member, reply)
+
+
 def equivocating(liar: str, form: type[Message], **changes: Any) -> Insistent:
     """Return a federation of five in which the liar also signs a second message of this type."""
     federation = Insistent(5)

@@ -72,7 +72,7 @@ from veilsum.protocol.study import (
     as_tuples,
     read_content,
 )
-from veilsum.protocol.transcript import Transcript
+from veilsum.protocol.transcript import Accusation, Transcript
 
 Vector = npt.NDArray[np.int64]
 P = TypeVar("P", bound=CoordinatorPhase)
@@ -704,7 +704,8 @@ class Federation(Chain):
                 for index in range(phase.attempt.chunk_count):
                     phase = self._store(phase, member, index)
         except PeerFault as fault:
-            self.transcript = self.transcript.note_refused(sent, fault)
+            if (found := Accusation.from_refusal(sent, fault)) is not None:
+                self.transcript = self.transcript.note_accusation(found)
             self.faults.append(("coordinator", fault))
         return phase
 

@@ -71,7 +71,7 @@ class Unwritten(Transcript):
     def note_accepted(self, *_: object) -> Self:
         return self
 
-    def note_refused(self, *_: object) -> Self:
+    def note_accusation(self, *_: object) -> Self:
         return self
 
     def note_phase_change(self, *_: object) -> Self:

@@ -1,7 +1,7 @@
 """Replay a transcript to find which party broke which rule (protocol §11)."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Any, ClassVar
@@ -36,6 +36,8 @@ from veilsum.protocol.messages import (
     VoidRequest,
     Vote,
     parse_message,
+    survivors_hash,
+    void_hash,
 )
 from veilsum.protocol.opening_rules import check_opening
 from veilsum.protocol.proposal import (
@@ -262,6 +264,8 @@ class _Stage(Enum):
 
 _UNCERTIFIED_STAGES = {_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING}
 _OPEN_STAGES = _UNCERTIFIED_STAGES | {_Stage.REVEALING, _Stage.ERASING}
+_RECEIPT_STAGES = {_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.REVEALING}
+"""Stages of a first receipt. One after the proposal still entitles its decryptor to reveal."""
 
 
 class _Summaries(dict[str, Committed]):
@@ -284,7 +288,9 @@ class _Replay:
     earlier: tuple[SurvivorSet, ...] = ()
     heard: tuple[Dispute, ...] = ()
     reason: str = ""
+    asked: set[bytes] = field(default_factory=set)
     votes: dict[str, Vote] = field(default_factory=dict)
+    unasked: dict[str, tuple[int, Vote]] = field(default_factory=dict)
     reports: dict[str, tuple[int, Erased]] = field(default_factory=dict)
     said: dict[str, tuple[int, Refusal]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
@@ -309,6 +315,7 @@ class _Replay:
                 self._find_disputes()
             except PeerFault as fault:
                 self._add_finding(None, (COORDINATOR_PARTY,), fault.cause, fault.detail)
+        self._judge_votes()
         self._judge_refusals()
         self._check_reports()
         if self.closing is None:
@@ -347,11 +354,14 @@ class _Replay:
         handler, stages = self.handlers[form]
         if entry in self.seen:
             raise PeerFault(Cause.DUPLICATE, f"the {form.__name__} is a repetition")
-        if self.stage not in stages:
-            stage = self.stage.name.lower()
-            raise PeerFault(Cause.WRONG_PHASE, f"a {form.__name__} while the attempt is {stage}")
+        self._require_stage(message, stages)
         self.seen.add(entry)
         handler(self, index, message)
+
+    def _require_stage(self, message: Message, stages: Container[_Stage]) -> None:
+        if self.stage not in stages:
+            stage = self.stage.name.lower()
+            raise PeerFault(Cause.WRONG_PHASE, f"a {type(message).__name__} while the attempt is {stage}")
 
     def _on_upload(self, index: int, summary: UploadSummary) -> None:
         header, attempt = summary.header, self.attempt
@@ -370,13 +380,16 @@ class _Replay:
 
     def _on_receipt(self, index: int, receipt: Receipt) -> None:
         self.attempt.check_from_decryptor(receipt)
+        known = self.receipts.get(receipt.member, receipt)
+        if known.digest != receipt.digest:
+            self._add_finding(index, (receipt.member,), Cause.CONFLICT, "it signed two receipts")
+            return
+        self._require_stage(receipt, _RECEIPT_STAGES)
         named = (*receipt.dealers, *receipt.complaints)
         if len(set(named)) != len(named) or not set(named) <= self.uploads.keys() - {receipt.member}:
             raise PeerFault(Cause.MALFORMED, f"{receipt.member}'s receipt names what it was not sent")
-        known = self.receipts.setdefault(receipt.member, receipt)
-        if known.digest != receipt.digest:
-            self._add_finding(index, (receipt.member,), Cause.CONFLICT, "it signed two receipts")
-        elif self.stage in {_Stage.COLLECTING, _Stage.CHECKING}:
+        self.receipts[receipt.member] = known
+        if self.stage in {_Stage.COLLECTING, _Stage.CHECKING}:
             self.stage = _Stage.CHECKING
         else:
             self._came_late(index, receipt)
@@ -391,6 +404,7 @@ class _Replay:
         self.stage = _Stage.FREEZING
         self.attempt.check_context(freeze.context, COORDINATOR_PARTY)
         self.proposal = tuple(Survivor.from_header(header) for header in freeze.headers)
+        self.asked.add(survivors_hash(self.attempt.context, self.proposal))
         self.earlier = freeze.earlier
         self.whole, disputes = self._find_disputes()
         heard = contested_disputes(self.attempt, self.receipts, disputes)
@@ -425,16 +439,32 @@ class _Replay:
 
     def _on_void_request(self, _index: int, request: VoidRequest) -> None:
         self.stage, self.reason = _Stage.VOIDING, request.reason
+        self.asked.add(void_hash(self.attempt.context, request.reason))
         self.attempt.check_context(request.context, COORDINATOR_PARTY)
 
     def _on_vote(self, index: int, vote: Vote) -> None:
         self.attempt.check_from_decryptor(vote)
-        self._count_vote(index, vote)
+        if not self._count_vote(index, vote):
+            return
+        if self.certificate is not None and vote.outcome == self.certificate.outcome:
+            self._require_stage(vote, ())  # a late one is not noted
+        if self.votes[vote.member] is vote and vote.outcome not in self.asked:
+            self.unasked[vote.member] = index, vote
 
-    def _count_vote(self, index: int, vote: Vote) -> None:
+    def _judge_votes(self) -> None:
+        """Find votes on outcomes that no decryptor was asked to sign."""
+        for member, (index, vote) in self.unasked.items():
+            if self.certificate is None or vote.outcome != self.certificate.outcome:
+                # Either the sender is false, or the coordinator showed it another proposal: name both.
+                said = f"{member} signed an outcome that was not noted as asked"
+                self._add_finding(index, (member, COORDINATOR_PARTY), Cause.SURVIVORS_INVALID, said)
+
+    def _count_vote(self, index: int, vote: Vote) -> bool:
+        """Note a vote; return whether it agrees with its sender's first one."""
         known = self.votes.setdefault(vote.member, vote)
         if known.outcome != vote.outcome:
             self._add_finding(index, (vote.member,), Cause.ALREADY_VOTED, "it signed two outcomes")
+        return known.outcome == vote.outcome
 
     def _on_refusal(self, index: int, refusal: Refusal) -> None:
         self.attempt.check_from_decryptor(refusal)
@@ -483,6 +513,7 @@ class _Replay:
 
     def _on_reveal(self, index: int, reveal: RevealSummary) -> None:
         if self._is_due(index, reveal):
+            self._require_stage(reveal, {_Stage.REVEALING})
             if not self.shown.issuperset(reveal.evicted):
                 raise PeerFault(
                     Cause.EVICTION_INVALID,
@@ -523,10 +554,13 @@ class _Replay:
 
     def _on_erased(self, index: int, report: Erased) -> None:
         self.attempt.check_from_decryptor(report)
-        self.stage = _Stage.ERASING
-        _, known = self.reports.setdefault(report.member, (index, report))
+        _, known = self.reports.get(report.member, (index, report))
         if known.revealed != report.revealed:
             self._add_finding(index, (report.member,), Cause.CONFLICT, "it signed two reports")
+            return
+        self._require_stage(report, _OPEN_STAGES)
+        self.stage = _Stage.ERASING
+        self.reports.setdefault(report.member, (index, report))
 
     def _on_erasure(self, _index: int, erasure: Erasure) -> None:
         self.stage = _Stage.CLOSED
@@ -550,18 +584,17 @@ class _Replay:
 
     handlers: ClassVar[dict[type[Message], tuple[Callable[[Any, int, Any], None], set[_Stage]]]] = {
         UploadSummary: (_on_upload, {_Stage.COLLECTING}),
-        # A receipt after the proposal still entitles its decryptor to reveal.
-        Receipt: (_on_receipt, {_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.REVEALING}),
+        Receipt: (_on_receipt, set(_Stage)),
         Freeze: (_on_freeze, {_Stage.CHECKING}),
         VoidRequest: (_on_void_request, _UNCERTIFIED_STAGES - {_Stage.VOIDING}),
-        Vote: (_on_vote, {_Stage.FREEZING, _Stage.VOIDING}),
+        Vote: (_on_vote, set(_Stage) - {_Stage.COLLECTING, _Stage.CHECKING}),
         Refusal: (_on_refusal, {_Stage.FREEZING}),
         Certificate: (_on_certificate, {_Stage.FREEZING, _Stage.VOIDING}),
-        RevealSummary: (_on_reveal, {_Stage.REVEALING}),
+        RevealSummary: (_on_reveal, {_Stage.REVEALING, _Stage.ERASING, _Stage.CLOSED}),
         BadRun: (_bad_run, {_Stage.REVEALING}),
         Evictions: (_on_evictions, {_Stage.REVEALING}),
-        Erased: (_on_erased, _OPEN_STAGES),
+        Erased: (_on_erased, set(_Stage)),
         Erasure: (_on_erasure, {_Stage.ERASING}),
         Lost: (_on_lost, _OPEN_STAGES),
     }
-    """Handler of each kind of entry, and the stages in which an honest coordinator notes it. It notes no refused or late message."""
+    """Handler of each kind of entry, and the stages in which an honest coordinator notes it. After its stage it notes only what contradicts an earlier entry."""

@@ -8,7 +8,8 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import CoordinatorPhase, Ended, Freezing, Revealing, Voiding
 from veilsum.protocol.coordinator.base import Evicting
-from veilsum.protocol.coordinator.revealing import OutcomeFault, ShareFault
+from veilsum.protocol.coordinator.revealing import ShareFault
+from veilsum.protocol.coordinator.statements import OutcomeFault
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Cards, Message, Refusal, Reveal, Upload, UploadSummary, parse_message
@@ -75,11 +76,6 @@ class Transcript:
         if after == before:
             return self
         return self._noting_once(_entry_of(message).to_bytes()).note_phase_change(before, after)
-
-    def note_refused(self, message: Message, fault: PeerFault) -> "Transcript":
-        """Note a refused message if it proves its sender false to others."""
-        found = Accusation.from_refusal(message, fault)
-        return self if found is None else self.note_accusation(found)
 
     def note_accusation(self, found: Accusation) -> "Transcript":
         """Note an accusation, once for each cause and party."""

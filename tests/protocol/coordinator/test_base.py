@@ -17,7 +17,7 @@ from veilsum.protocol.coordinator import (
 )
 from veilsum.protocol.coordinator.base import cancelled_fault
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import NO_CONTEXT, VoidRequest
+from veilsum.protocol.messages import NO_CONTEXT, Erased, Receipt, Refusal, Reveal, VoidRequest, Vote
 from veilsum.protocol.messages.base import Message
 
 STAGES: tuple[type[CoordinatorPhase], ...] = (Collecting, Checking, Freezing, Revealing)
@@ -65,6 +65,21 @@ TAKES = {
 }
 
 
+ANSWER_FIELDS: dict[Any, dict[str, Any]] = {
+    Receipt: {"uploads": bytes(32), "dealers": (), "complaints": ()},
+    Vote: {"outcome": bytes(32)},
+    Refusal: {"cause": "policy-refused"},
+    Reveal: {"outcome": bytes(32), "evicted": (), "runs": ()},
+    Erased: {"revealed": bytes(32)},
+}
+
+
+def answer_to(phase: Any, form: Any, signer: str = "member-3", **changes: Any) -> Any:
+    """Return an answer of member-3 in this phase's attempt."""
+    values = {"context": phase.attempt.context, "member": "member-3", **ANSWER_FIELDS[form], **changes}
+    return form.make_signed(Federation(4).keys[signer], **values)
+
+
 @pytest.mark.parametrize("name", TAKES)
 def test_a_phase_takes_what_it_names_and_refuses_the_rest(name: str) -> None:
     phase = LIVES[name]
@@ -73,18 +88,39 @@ def test_a_phase_takes_what_it_names_and_refuses_the_rest(name: str) -> None:
     assert taken == TAKES[name]
     for form in Message.forms.values():
         if form.__name__ not in taken:
-            message: Any = object.__new__(form)
+            message: Any = answer_to(phase, form) if form in ANSWER_FIELDS else object.__new__(form)
             with pytest.raises(
                 PeerFault, match=rf"^wrong-phase: the attempt is {name} and takes no {form.__name__.lower()}$"
             ):
                 phase.receive(message, 0.0)
 
 
+@pytest.mark.parametrize("form", ANSWER_FIELDS)
 @pytest.mark.parametrize("name", TAKES)
-def test_what_comes_too_late_is_not_even_read(name: str) -> None:
+def test_an_answer_is_checked_before_it_is_late_or_out_of_place(name: str, form: Any) -> None:
     phase = LIVES[name]
-    for form in phase.late:
-        assert phase.receive(object.__new__(form), 0.0) is phase
+    for answer, cause in (
+        (answer_to(phase, form, context=bytes(32)), Cause.WRONG_CONTEXT),
+        (answer_to(phase, form, member="sybil"), Cause.NOT_A_DECRYPTOR),
+        (answer_to(phase, form, signer="member-2"), Cause.BAD_SIGNATURE),
+    ):
+        with pytest.raises(PeerFault) as caught:
+            phase.receive(answer, 0.0)
+        assert (caught.value.cause, caught.value.parties) == (cause, (answer.member,))
+
+
+@pytest.mark.parametrize("name", [name for name in TAKES if LIVES[name].late])
+def test_an_honest_answer_to_an_earlier_question_changes_nothing(name: str) -> None:
+    phase = LIVES[name]
+    known = phase.setting.statements
+    for form in {Receipt, Refusal}.intersection(phase.late):
+        if (form, "member-3") not in known.digests:
+            assert phase.receive(answer_to(phase, form), 0.0) is phase
+    if Vote in phase.late and known.asked:
+        assert phase.receive(answer_to(phase, Vote, outcome=known.asked[0]), 0.0) is phase
+    if Reveal in phase.late and isinstance(phase, Recovered | Failed):
+        outcome = phase.certificate.outcome
+        assert phase.receive(answer_to(phase, Reveal, outcome=outcome), 0.0) is phase
 
 
 @pytest.mark.parametrize("stage", [Collecting, Checking])

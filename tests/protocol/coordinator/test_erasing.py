@@ -20,7 +20,7 @@ from veilsum.protocol.coordinator import (
     Voiding,
 )
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import Erased, ErasureRequest, Receipt, Vote
+from veilsum.protocol.messages import Erased, ErasureRequest
 
 
 def overdue(stage: type[CoordinatorPhase], federation: Federation) -> Federation:
@@ -136,11 +136,6 @@ def test_the_operator_may_close_a_certified_attempt_without_a_sum() -> None:
 
 def test_an_attempt_without_certificate_is_not_given_up(federation: Federation) -> None:
     assert federation.phase.cancel(federation.now_s, "no sum") is federation.phase
-
-
-def test_answers_to_earlier_questions_are_left_unread(federation: Federation) -> None:
-    assert erasing(federation).late[:1] == (Receipt,)
-    assert Vote in erasing(federation).late
 
 
 def test_the_admins_signature_closes_the_attempt(federation: Federation) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.simulator import Federation, of
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Voiding
+from veilsum.protocol.coordinator import CoordinatorPhase, Freezing, Voiding
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import VoidRequest, Vote, void_hash
@@ -16,8 +16,9 @@ FAULT = PeerFault(Cause.BOX_REFUSED, "a box", ["member-1"])
 def federation() -> Federation:
     """Six members, t = 4, are asked to sign VOID; member-0 has signed survivors."""
     federation = Federation(6)
-    phase = federation.reach(Checking)
-    federation.phase = Voiding.begin(phase.setting, FAULT, frozenset({"member-0"}))
+    phase = federation.reach(Freezing)
+    signed = vote(federation, "member-0", outcome=phase.outcome)
+    federation.phase = phase.receive(signed, federation.now_s).give_up(FAULT)
     return federation
 
 
@@ -49,17 +50,24 @@ def test_the_same_vote_again_changes_nothing(federation: Federation) -> None:
 
 
 def test_a_late_vote_on_the_survivors_is_harmless_and_spends_its_decryptor(federation: Federation) -> None:
-    late = vote(federation, "member-3", outcome=bytes(32))
+    proposed = federation.phase.setting.statements.asked[0]
+    late = vote(federation, "member-3", outcome=proposed)
     phase = of(Voiding, received(federation, late))
-    assert phase.spent == {"member-0", "member-3"}
+    assert phase.waiting_for() == ("member-1", "member-2", "member-4", "member-5")
     assert phase.votes == {}
     # and again, as after a lost answer
-    assert isinstance(phase.receive(late, federation.now_s), Voiding)
+    assert phase.receive(late, federation.now_s) is phase
 
 
 def test_void_after_survivors_does_not_count(federation: Federation) -> None:
-    with pytest.raises(PeerFault, match=r"^already-voted: member-0 signed another outcome \[member-0\]$"):
+    with pytest.raises(PeerFault, match=r"^already-voted: .*\[member-0\]$"):
         received(federation, vote(federation, "member-0"))
+
+
+def test_a_vote_on_what_was_not_asked_is_refused(federation: Federation) -> None:
+    for member, cause in (("member-0", "already-voted"), ("member-3", "survivors-invalid")):
+        with pytest.raises(PeerFault, match=rf"^{cause}: .*\[{member}\]$"):
+            received(federation, vote(federation, member, outcome=bytes(32)))
 
 
 def test_an_attempt_that_is_given_up_cannot_be_given_up_again(federation: Federation) -> None:

@@ -18,11 +18,12 @@ from service.telemetry.metrics import CLOCK_DIFFERENCE
 from tests.service.pages.gallery import browser
 from tests.support import serving
 from tests.support.clients import refusal, signed
+from tests.support.forging import again
 from tests.support.party import SIX, Party
 from tests.support.servers import Servers
 from tests.support.serving import OCTETS, Clock, Server, two
 from tests.support.simulator import After
-from veilsum.protocol.messages import Certificate
+from veilsum.protocol.messages import Certificate, Message, Vote
 from veilsum.protocol.rest import VERSION_HEADER
 
 
@@ -90,6 +91,25 @@ async def test_members_may_talk_to_either(
         async with asyncio.timeout(10):  # given back as soon as the last work is done
             while await held_leases(one):  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
+
+
+async def test_a_second_vote_after_the_end_is_refused_by_either(tmp_path: Path, party: Party) -> None:
+    votes = dict[str, Vote]()
+
+    def note(member: str, message: Message) -> Message:
+        if isinstance(message, Vote):
+            votes[member] = message
+        return message
+
+    party.tamper = note
+    async with two(tmp_path / "data") as (one, other, _):
+        round_id = await party.begun(one)
+        assert (await party.play(one, round_id))["state"] == "done"
+        second = again(votes["m-0"], party.keys["m-0"], outcome=bytes(32))
+        for replica in (one, other):
+            path = f"/v1/rounds/{round_id}/answers"
+            answer = await replica.client.post(path, content=second.to_bytes(), headers=OCTETS)
+            assert answer.json()["cause"] == "already-voted"
 
 
 async def held_leases(server: Server) -> list[Any]:

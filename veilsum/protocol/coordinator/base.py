@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator.statements import Answer, Statements
 from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import (
@@ -45,20 +46,26 @@ RECEIPT_GRACE_S = 15.0
 
 @dataclass(frozen=True)
 class Setting:
-    """The fixed data of an attempt.
+    """What all phases of an attempt share.
 
     Attributes:
         earlier: the certified set of the repeated attempt or of the count (`Freeze.earlier`).
+        statements: what its decryptors have signed so far.
     """
 
     attempt: Attempt
     earlier: tuple[SurvivorSet, ...]
     shelf: Shelf
+    statements: Statements = field(default_factory=Statements)
 
     @property
     def windows(self) -> Windows:
         """The study's minimum time for each phase; an operator may extend a phase."""
         return self.attempt.question.windows
+
+    def with_certificate(self, certificate: Certificate) -> "Setting":
+        """Return the setting of the phases after a certificate."""
+        return replace(self, statements=self.statements.note_certificate(certificate.outcome))
 
     def end_of_window(self, now_s: float, window_s: float) -> float:
         """Return the end of a window that begins now, capped at the terms' latest end."""
@@ -87,16 +94,29 @@ class CoordinatorPhase(ABC):
     def receive(self, message: Message, now_s: float) -> "CoordinatorPhase":
         """Return the phase after a message; repeating a message changes nothing.
 
+        A decryptor's answer is checked before it is found to be late (protocol §4.6).
+
         Raises:
             PeerFault: the message breaks a rule, or the phase does not accept it.
         """
+        statements = self.setting.statements
+        if isinstance(message, Answer):
+            self.attempt.check_from_decryptor(message)
+            statements.check_contradiction(message)
         if isinstance(message, self.late):
+            if isinstance(message, Answer):
+                statements.check_outcome(self.attempt, message)
             return self
         handler = self.handlers.get(type(message))
         if handler is None:
             said = f"the attempt is {self.name} and takes no {type(message).__name__.lower()}"
             raise PeerFault(Cause.WRONG_PHASE, said)
         return handler(self, message, now_s)
+
+    def note_answer(self, answer: Receipt | Vote | Erased, **changes: Any) -> Self:
+        """Return the phase with an admitted answer among its statements, and with other changes."""
+        statements = self.setting.statements.note_answer(answer)
+        return replace(self, setting=replace(self.setting, statements=statements), **changes)
 
     @abstractmethod
     def request_for(self, member: str) -> Message | None:
@@ -200,17 +220,17 @@ class Delivering(CoordinatorPhase):
         """Add a receipt; repeating it changes nothing.
 
         Raises:
-            PeerFault: wrong-context, not-a-decryptor, bad-signature, malformed if it is for other uploads, conflict.
+            PeerFault: malformed if it is for other uploads.
         """
         del now_s
         member = receipt.member
-        self.attempt.check_from_decryptor(receipt)
         if not covers_uploads(receipt, self.uploads):
             raise PeerFault(
                 Cause.MALFORMED, f"{member}'s receipt does not cover the boxes it was sent", [member]
             )
-        receipts = add_once(self.receipts, member, receipt, Cause.CONFLICT)
-        return self if receipts is None else replace(self, receipts=receipts)
+        if member in self.receipts:
+            return self
+        return self.note_answer(receipt, receipts={**self.receipts, member: receipt})
 
 
 def check_extension(name: str, deadline_s: float | None, wanted_s: float, latest_end_s: int) -> float:
@@ -247,16 +267,6 @@ def chunk_fault(member: str, index: int) -> PeerFault:
     """Build the fault of an attempt that needs a damaged chunk."""
     said = f"the coordinator's storage is damaged: it does not hold chunk {index} as {member} sent it; no member is at fault"
     return PeerFault(Cause.STORAGE_DAMAGED, said, ["coordinator"])
-
-
-def add_once(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> dict[str, Any] | None:
-    """Add an entry; None if it is already present. Raises PeerFault(cause) if another digest is present."""
-    known = entries.get(member)
-    if known is None:
-        return {**entries, member: message}
-    if known.digest != message.digest:
-        raise PeerFault(cause, f"{member} has sent another {type(message).__name__.lower()} before", [member])
-    return None
 
 
 @dataclass(frozen=True, repr=False)
@@ -370,7 +380,7 @@ class Erasing(CoordinatorPhase):
     """
 
     name: ClassVar[str] = "erasing"
-    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal, Vote, Reveal)
+    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal, Reveal)
     fault: PeerFault
     certificate: Certificate | None = None
     proofs: tuple[Proof, ...] = ()
@@ -391,11 +401,16 @@ class Erasing(CoordinatorPhase):
         return ErasureRequest(self.attempt.context) if member in self.waiting_for() else None
 
     def _on_erased(self, report: Erased, _now_s: float) -> CoordinatorPhase:
-        self.attempt.check_from_decryptor(report)
-        reports = add_once(self.reports, report.member, report, Cause.CONFLICT)
-        if reports is None:
+        if report.member in self.reports:
             return self
-        return replace(self, reports=reports).end_if_decided()
+        return self.note_answer(report, reports={**self.reports, report.member: report}).end_if_decided()
+
+    def _on_vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
+        """Note a late first vote: survivors and VOID may both have been asked for, and a second vote contradicts it."""
+        statements = self.setting.statements
+        statements.check_outcome(self.attempt, vote)
+        known = self.certificate is not None or vote.member in statements.votes
+        return self if known else self.note_answer(vote)
 
     def end_if_decided(self) -> CoordinatorPhase:
         """Return the end if there are enough reports, or a certified attempt can no longer get enough; else this phase."""
@@ -418,31 +433,28 @@ class Erasing(CoordinatorPhase):
             return self
         return Failed(self.setting, None, self.certificate, fault, self.proofs)
 
-    handlers: ClassVar = {Erased: _on_erased, Lost: _on_lost}
+    handlers: ClassVar = {Erased: _on_erased, Vote: _on_vote, Lost: _on_lost}
 
 
 @dataclass(frozen=True, repr=False)
 class Voiding(CoordinatorPhase):
-    """Waits for a threshold of votes on VOID, until the terms' latest end.
-
-    Attributes:
-        spent: decryptors that signed a survivor set and may not sign VOID.
-    """
+    """Waits for a threshold of votes on VOID, until the terms' latest end. A decryptor that signed the survivors may not sign VOID."""
 
     name: ClassVar[str] = "voiding"
     late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal)
     fault: PeerFault
-    spent: frozenset[str] = frozenset()
     votes: dict[str, Vote] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, setting: Setting, fault: PeerFault, spent: frozenset[str] = frozenset()) -> "Voiding":
+    def begin(cls, setting: Setting, fault: PeerFault) -> "Voiding":
         """Ask for VOID."""
-        return cls(setting, setting.attempt.terms.latest_end_s, fault, spent)
+        asked = setting.statements.note_question(void_hash(setting.attempt.context, fault.cause.value))
+        return cls(replace(setting, statements=asked), setting.attempt.terms.latest_end_s, fault)
 
     def waiting_for(self) -> tuple[str, ...]:
         """Return the decryptors that may still sign."""
-        return tuple(m for m in self.attempt.decryptors if m not in self.votes and m not in self.spent)
+        voted = self.setting.statements.votes
+        return tuple(member for member in self.attempt.decryptors if member not in voted)
 
     def request_for(self, member: str) -> Message | None:
         """Return the request, until this decryptor has signed."""
@@ -454,24 +466,18 @@ class Voiding(CoordinatorPhase):
         return VoidRequest(self.attempt.context, self.fault.cause.value)
 
     def _on_vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
-        self.attempt.check_from_decryptor(vote)
-        reason = self.fault.cause.value
-        votes = add_once(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
-        if votes is None:
-            return self
-        if vote.outcome != void_hash(self.attempt.context, reason) and vote.member in self.spent:
+        statements, reason = self.setting.statements, self.fault.cause.value
+        statements.check_outcome(self.attempt, vote)
+        if vote.member in statements.votes:
             return self
         if vote.outcome != void_hash(self.attempt.context, reason):
-            # A late vote on the survivors is valid, but this decryptor may not sign VOID.
-            return replace(self, spent=self.spent | {vote.member})
-        if vote.member in self.spent:
-            raise PeerFault(Cause.ALREADY_VOTED, f"{vote.member} signed another outcome", [vote.member])
-        if len(votes) < self.attempt.quorum.threshold:
-            return replace(self, votes=votes)
-        certificate = Certificate(
-            self.attempt.context, (), reason, tuple(votes[member] for member in sorted(votes))
-        )
-        return Voided(self.setting, None, certificate, self.fault)
+            return self.note_answer(vote)  # on the survivors, and late
+        phase = self.note_answer(vote, votes={**self.votes, vote.member: vote})
+        if len(phase.votes) < self.attempt.quorum.threshold:
+            return phase
+        votes = tuple(phase.votes[member] for member in sorted(phase.votes))
+        certificate = Certificate(self.attempt.context, (), reason, votes)
+        return Voided(phase.setting.with_certificate(certificate), None, certificate, self.fault)
 
     def pass_latest_end(self) -> CoordinatorPhase:
         """Ask decryptors to erase, because votes are missing."""

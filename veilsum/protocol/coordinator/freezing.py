@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator.base import CoordinatorPhase, Delivering, Voiding, add_once
+from veilsum.protocol.coordinator.base import CoordinatorPhase, Delivering, Voiding
 from veilsum.protocol.coordinator.revealing import Revealing
 from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
@@ -47,6 +47,7 @@ class Freezing(Delivering):
         survivors = tuple(Survivor.from_header(uploads[member].header) for member in members)
         outcome = survivors_hash(setting.attempt.context, survivors)
         deadline_s = setting.end_of_window(now_s, setting.windows.answer)
+        setting = replace(setting, statements=setting.statements.note_question(outcome))
         return cls(setting, deadline_s, uploads, checked.receipts, survivors, outcome, disputes)
 
     def waiting_for(self) -> tuple[str, ...]:
@@ -76,28 +77,23 @@ class Freezing(Delivering):
         return Freeze(self.attempt.context, headers, self.setting.earlier)
 
     def _on_vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
-        self.attempt.check_from_decryptor(vote)
-        votes = add_once(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
-        if votes is None:
+        self.setting.statements.check_outcome(self.attempt, vote)
+        if vote.member in self.votes:
             return self
-        if vote.outcome != self.outcome:
-            raise PeerFault(
-                Cause.SURVIVORS_INVALID, f"{vote.member} signed another set than the one shown", [vote.member]
-            )
-        phase = replace(self, votes=votes)
-        if len(votes) < self.attempt.quorum.threshold:
+        phase = self.note_answer(vote, votes={**self.votes, vote.member: vote})
+        if len(phase.votes) < self.attempt.quorum.threshold:
             return phase
-        certificate = Certificate(
-            self.attempt.context, self.survivors, NO_REASON, tuple(votes[m] for m in sorted(votes))
-        )
-        return Revealing.begin(self, certificate, self.disputes)
+        votes = tuple(phase.votes[member] for member in sorted(phase.votes))
+        certificate = Certificate(self.attempt.context, self.survivors, NO_REASON, votes)
+        return Revealing.begin(phase, certificate, self.disputes)
 
     def _on_refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
-        self.attempt.check_from_decryptor(refusal)
-        refusals = add_once(self.refusals, refusal.member, refusal, Cause.CONFLICT)
-        if refusals is None or refusal.member in self.votes:
+        member = refusal.member
+        if self.refusals.get(member, refusal).digest != refusal.digest:
+            raise PeerFault(Cause.CONFLICT, f"{member} has refused for another reason before", [member])
+        if member in self.refusals or member in self.votes:
             return self
-        phase = replace(self, refusals=refusals)
+        phase = replace(self, refusals={**self.refusals, member: refusal})
         possible = len(self.votes) + len(phase.unanswered_decryptors)
         return phase if possible >= self.attempt.quorum.threshold else phase.pass_deadline(now_s)
 
@@ -108,18 +104,9 @@ class Freezing(Delivering):
             fault = PeerFault(
                 _cause_named(refusal.cause), f"{refusal.member} refused to sign", [refusal.member]
             )
-            return Voiding.begin(self.setting, fault, spent=self._voting_members)
+            return Voiding.begin(self.setting, fault)
         missing = f"{len(self.votes)} votes, the threshold is {self.attempt.quorum.threshold}"
-        fault = PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for())
-        return Voiding.begin(self.setting, fault, spent=self._voting_members)
-
-    def give_up(self, fault: PeerFault) -> CoordinatorPhase:
-        """Void the attempt, by votes of the decryptors that have not signed the survivors."""
-        return Voiding.begin(self.setting, fault, spent=self._voting_members)
-
-    @property
-    def _voting_members(self) -> frozenset[str]:
-        return frozenset(self.votes)
+        return Voiding.begin(self.setting, PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for()))
 
     handlers: ClassVar = {Receipt: Delivering.take_receipt, Vote: _on_vote, Refusal: _on_refusal}
 

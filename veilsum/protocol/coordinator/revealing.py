@@ -15,7 +15,6 @@ from veilsum.protocol.coordinator.base import (
     Evicting,
     Failed,
     Recovered,
-    add_once,
 )
 from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
@@ -52,10 +51,6 @@ class ShareFault(PeerFault):
         super().__init__(Cause.SHARE_INVALID, f"{decryptor}'s share of {dealer}'s secret", [decryptor])
 
 
-class OutcomeFault(PeerFault):
-    """reveal-misshapen for a signed outcome that contradicts the certificate; others can verify it."""
-
-
 @dataclass(frozen=True, repr=False)
 class Revealing(Delivering, Evicting):
     """Waits until each survivor has a threshold of runs.
@@ -81,7 +76,7 @@ class Revealing(Delivering, Evicting):
         cls, frozen: Delivering, certificate: Certificate, disputes: tuple[Dispute, ...]
     ) -> "Revealing":
         """Send the certificate."""
-        setting = frozen.setting
+        setting = frozen.setting.with_certificate(certificate)
         deadline_s = setting.attempt.terms.latest_end_s
         due = secrets_due(setting.attempt, [survivor.member for survivor in certificate.survivors])
         return cls(setting, deadline_s, frozen.uploads, frozen.receipts, certificate, disputes, due)
@@ -118,13 +113,7 @@ class Revealing(Delivering, Evicting):
     def _on_reveal(self, reveal: Reveal, _now_s: float) -> CoordinatorPhase:
         """Accept a reveal after the checks of protocol §4.7, in their order; a bad share names the decryptor."""
         member, attempt = reveal.member, self.attempt
-        attempt.check_from_decryptor(reveal)
-        if len(reveal.evicted) > attempt.quorum.colluders:
-            raise self._misshapen_fault(
-                member
-            )  # the coordinator never sends so many evictions; noting this reveal would only fill the transcript
-        if reveal.outcome != self.certificate.outcome:
-            raise OutcomeFault(Cause.REVEAL_MISSHAPEN, f"{member} revealed for another outcome", [member])
+        self.setting.statements.check_outcome(attempt, reveal)
         if member not in self.receipts or (reveal.evicted != self.evicted and member in self.heard):
             return self  # its shares are unknown without a receipt, or it has already revealed
         dealers, dues = self._shares_asked(reveal)
@@ -135,9 +124,9 @@ class Revealing(Delivering, Evicting):
             committed = entries_due(shelf.read_row(dealer, place), due, COMMITMENT_BYTES)
             if share_commitments(context, dealer, member, [each.index for each in due], run) != committed:
                 raise ShareFault(self._make_bad_run(reveal, dealers, dealer))
-        reveals = add_once(self.reveals, member, reveal, Cause.CONFLICT)
-        if reveals is None:
+        if member in self.reveals:
             return self
+        reveals = {**self.reveals, member: reveal}
         phase = replace(self, reveals=reveals, heard=self.heard | {member})
         return phase.recover_seeds() if phase.is_complete else phase
 
