@@ -22,7 +22,7 @@ from service.coordination.federations import Federations, refuse_expired
 from service.coordination.garbage import Garbage
 from service.coordination.jobs import Jobs
 from service.coordination.journal import begin_round, count_rounds, read_counts, read_survivors
-from service.coordination.liveness import LOOK_BACK_S, LastHeard, check_enough_heard, find_decryptors
+from service.coordination.liveness import LastHeard, check_enough_heard, find_decryptors
 from service.coordination.rounds import Round
 from service.coordination.runs import Runs
 from service.coordination.scheduler import FAILURE_PAUSE_S, LEASE_S, Leases, Scheduler
@@ -82,6 +82,7 @@ from veilsum.protocol.study import (
 from veilsum.study.progress import NEW_PERIOD, RunEnd, run_over
 from veilsum.study.promise import check_cohort
 from veilsum.study.views import spec_view
+from veilsum.system.intervals import compute_presence_s
 
 HOUR_S = 3600
 
@@ -243,7 +244,7 @@ class Coordinator:
         """Return what `open_round` would open now. Raises the same faults."""
         attempt, now_s, _ = await self._next_attempt(await self.catalogue.find_cohort(cohort_id), request)
         opening = attempt.opening
-        within_s = request.heard_within_s or LOOK_BACK_S
+        within_s = request.heard_within_s or compute_presence_s(attempt.question.windows.answer)
         return PreflightView(
             federation=attempt.roster.federation.hex(),
             cohort=attempt.manifest.cohort.hex(),

@@ -19,8 +19,6 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.rest import DecryptorsView, join_names
 
 log = structlog.get_logger(LOGGER_NAME)
-LOOK_BACK_S = 600.0
-"""How far a preflight looks back unless the request says otherwise."""
 WRITE_HEARD_EVERY_S = 10.0
 """Pause between two writes. A time is this late at other replicas, and may be lost if the process is killed before."""
 _SILENT_REMEDY = "Start their `veilsum member join`"

@@ -16,7 +16,6 @@ from service.access.guards import EVERYONE_GUARD
 from service.coordination.combining import stored_record
 from service.coordination.coordinator import Coordinator
 from service.coordination.federations import names_of
-from service.coordination.liveness import LOOK_BACK_S
 from service.coordination.readiness import Readiness
 from service.coordination.rounds import Round
 from service.http.metering import in_thread
@@ -33,6 +32,7 @@ from veilsum.protocol.record import SolutionView, record_digest
 from veilsum.protocol.rest import TRUST_SENTENCE, RoundView, Scope, round_name
 from veilsum.protocol.study import read_content
 from veilsum.study.progress import RunEnd
+from veilsum.system.intervals import compute_presence_s
 
 router = APIRouter(
     include_in_schema=False,
@@ -43,6 +43,8 @@ router = APIRouter(
 files = APIRouter(include_in_schema=False, route_class=GuardedRoute.behind_guard(EVERYONE_GUARD))
 PAGE_ROUNDS, PAGE_RUNS, PAGE_MEMBERS = 50, 50, 100
 PROCESS_START_S = time.time()
+MEMBER_SILENT_S = 600.0
+"""When a federation's page shows a member as silent. The pages of a run go by its study, as `veilsum operator run` does."""
 STATIC_FILES = StaticFiles(directory=FilePath(__file__).parent / "static")
 CRITERION_WORDS = {"gcv": "GCV", "given": "as asked for", "": "no new head"}
 """How λ was chosen, in a word."""
@@ -56,12 +58,16 @@ def page_numbers(number: int, total: int, most: int) -> dict[str, int]:
 
 
 async def last_heard(
-    request: Request, here: Coordinator, federation: str, members: Collection[str]
+    request: Request,
+    here: Coordinator,
+    federation: str,
+    members: Collection[str],
+    silent_s: float = MEMBER_SILENT_S,
 ) -> dict[str, Any]:
-    """When members were last heard from."""
+    """When members were last heard from; they are shown as silent after `silent_s`."""
     if not may_run(request, federation):
         return {"heard": None}
-    return {"heard": await here.last_heard.read_times(federation, members), "silent_s": LOOK_BACK_S}
+    return {"heard": await here.last_heard.read_times(federation, members), "silent_s": silent_s}
 
 
 def may_run(request: Request, federation: str) -> bool:
@@ -123,7 +129,13 @@ async def show_round(request: Request, here: Here, found: TheRound, number: Numb
             found, view, await answers_by_phase(found), shown, chunks=may_run(request, view.federation)
         ),
         **page_numbers(number, len(members), PAGE_MEMBERS),
-        **await last_heard(request, here, view.federation, waited_for.intersection(shown)),
+        **await last_heard(
+            request,
+            here,
+            view.federation,
+            waited_for.intersection(shown),
+            compute_presence_s(found.attempt.question.windows.answer),
+        ),
         spare=spare_parties(found, view),
         opened_s=found.opened_s,
         refused=dict((request.app.state.refused.get_value(found.id) or Counter()).most_common()),
@@ -238,7 +250,9 @@ async def show_cohort(request: Request, cohort: Hex32Path, here: Here, number: N
         decryptors=found.manifest.decryptors if found.manifest else (),
         rounds=found.rounds[::-1],
         **page_numbers(number, len(members), PAGE_MEMBERS),
-        **await last_heard(request, here, view.federation, shown),
+        **await last_heard(
+            request, here, view.federation, shown, compute_presence_s(found.content.question.windows.answer)
+        ),
     )
 
 

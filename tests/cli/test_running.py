@@ -97,6 +97,27 @@ def test_an_answer_that_was_lost_is_not_looked_for_in_haste(
     assert happened == ["asked", "HTTP 500. Looking again.", "paused", "asked"]
 
 
+@pytest.mark.parametrize(("answer_s", "presence_s"), [(60, 120.0), (240, 120.0), (172_800, 86_400.0)])
+def test_a_step_opens_once_enough_members_were_heard_within_half_of_their_time_to_answer(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch, answer_s: int, presence_s: float
+) -> None:
+    c, asked = consortium(edits={"answer = 60": f"answer = {answer_s}"}), list[float]()
+    c.enrolled()
+
+    def refuse(_cohort: str, *, heard_within_s: float) -> None:
+        asked.append(heard_within_s)
+        if len(asked) == 2:
+            raise Interrupted
+        raise PeerFault(Cause.TERMS_REFUSED, "2 of 3 members heard from")
+
+    with open_operator(remote.url, TOKEN) as client:
+        monkeypatch.setattr(client, "open_round", refuse)
+        following = Following(client, lambda _: None, pause=lambda _: None)
+        with pytest.raises(Interrupted):
+            following.run_study(c.admin, find_study(client, c.admin, "digits"), PERIOD)
+    assert asked == [presence_s, presence_s]
+
+
 @pytest.mark.slow
 def test_whoever_starts_the_command_again_finds_the_run_at_each_point(
     consortium: Make, remote: Cli, failing: Callable[..., None]

@@ -23,7 +23,7 @@ from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names, round_name
 from veilsum.protocol.study import DISCLOSED_STEPS, read_content
 from veilsum.study.progress import RunAction, RunEnd, explain_counts, next_action
-from veilsum.system.intervals import PRESENCE_S, RUN_RETRY_S
+from veilsum.system.intervals import RUN_RETRY_LONGEST_S, RUN_RETRY_S, compute_presence_s
 
 ATTEMPTS_MAX = 8
 """Consecutive enrolments and rounds without a result before a run gives up."""
@@ -105,7 +105,8 @@ class Following:
             try:
                 cohort = self._cohort_for(federation, study, period, found)
                 if self._follow_enrolment(cohort):
-                    self._open_step(cohort, found.step)
+                    presence_s = compute_presence_s(question.windows.answer)
+                    self._open_step(cohort, found.step, presence_s)
             except Unreachable as lost:  # the request may have succeeded; the next iteration finds out
                 self.tell(f"{lost}. Looking again.")
                 self.pause(RUN_RETRY_S)
@@ -137,10 +138,10 @@ class Following:
             self._note_failure(f"Step {view.spec.step} {end.explain_to_operator(view)}.")
 
     def _note_failure(self, reason: str) -> None:
-        """Report a failure, and back off. After the pause, members that left no longer count as present."""
+        """Report a failure, and back off."""
         self._failures.append(reason)
         self.tell(reason)
-        self.pause(min(PRESENCE_S, RUN_RETRY_S * 2 ** (len(self._failures) - 1)))
+        self.pause(min(RUN_RETRY_LONGEST_S, RUN_RETRY_S * 2 ** (len(self._failures) - 1)))
 
     def _cohort_for(self, federation: str, study: StudyView, period: str, found: RunAction) -> CohortView:
         """Return the newest cohort in which the step can be opened, or open a cohort."""
@@ -168,10 +169,10 @@ class Following:
             )
         return view.state == "formed"
 
-    def _open_step(self, cohort: CohortView, step: str) -> None:
-        """Open the step, or report why it can't be opened now."""
+    def _open_step(self, cohort: CohortView, step: str, presence_s: float) -> None:
+        """Open the step if enough members were heard from within `presence_s`, or report why it can't be opened now."""
         try:
-            self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=PRESENCE_S))
+            self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=presence_s))
         except PeerFault as fault:
             named = {*fault.parties} - {"coordinator"}
             if fault.cause is Cause.ROSTER_ROLLBACK:

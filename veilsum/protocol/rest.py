@@ -288,7 +288,8 @@ class RoundRequest(Model):
         lifetime_s: seconds until the round's keys are erased in any case; None for an hour, or twice the study's windows if
             longer.
         heard_within_s: open only if enough decryptors to finish made a request within this time; None to open without a
-            liveness check. Each long poll of a waiting member counts as a request.
+            liveness check, and to have a preflight look back half of the study's `windows.answer`, at least 120 s. Each long
+            poll of a waiting member counts as a request.
     """
 
     lifetime_s: Annotated[float, Field(gt=0, le=30 * 86_400)] | None = None

@@ -25,8 +25,10 @@ RETRY_FIRST_S, RETRY_LONGEST_S = 0.5, 30.0
 """The first and the longest pause between two tries of a request."""
 RUN_RETRY_S = 5.0
 """Pause of `veilsum operator run` after a failure, at first."""
-PRESENCE_S = 120.0
-"""Such a run opens a step only if enough members made a request within this time."""
+RUN_RETRY_LONGEST_S = 120.0
+"""The longest such pause."""
+PRESENCE_MIN_S = 120.0
+"""Such a run opens a step only if enough members made a request within half of their study's time to answer, and at least this time."""
 WORKER_RESTART_S = 1.0
 """Pause before a dead worker is replaced, so that a crash loop does not keep a core busy."""
 
@@ -36,6 +38,14 @@ SHUTDOWN_TIMEOUT_S = 5
 """How long requests, and the demo's processes, have to finish after SIGTERM; open long polls end at once."""
 DEMO_START_S, DEMO_FINISH_S = 60.0, 120.0
 """How long the demo's coordinator may take to start, and its members to end after their round."""
+
+
+def compute_presence_s(answer_window_s: float) -> float:
+    """Return within how many seconds a member must have made a request to count as present for a study with this `windows.answer`.
+
+    A member that connects once in half of the window still answers in time.
+    """
+    return max(PRESENCE_MIN_S, answer_window_s / 2)
 
 
 class ChangePacer:

@@ -23,6 +23,7 @@ from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.request_signature import Target, sign_request
 from veilsum.protocol.rest import DecryptorsView
+from veilsum.system.intervals import compute_presence_s
 
 LONG_S = 900.0
 """A silence longer than a preflight looks back."""
@@ -63,7 +64,7 @@ async def test_a_preflight_names_who_was_not_heard_from(server: Server, formed: 
     everybody = await shown(server, formed)
     assert (everybody.decryptors, everybody.heard, everybody.silent) == (6, 6, ())
     assert everybody.needed == server.coordinator.catalogue.cohorts[formed.cohort].formed_manifest().threshold
-    assert everybody.within_s == liveness.LOOK_BACK_S == 600
+    assert everybody.within_s == 120  # half of the study's windows.answer is less
     server.clock.ahead_s += LONG_S
     assert (await shown(server, formed)).silent == SIX
     assert (await shown(server, formed, heard_within_s=2 * LONG_S)).silent == ()
@@ -186,6 +187,27 @@ async def test_who_is_silent_keeps_no_round_from_opening_that_does_not_ask(
 ) -> None:
     assert (await shown(server, silent)).heard == 0
     assert (await silent.try_round(server)).status_code == 201
+
+
+@pytest.mark.both_stores
+async def test_sites_that_connect_once_a_day_count_as_present_where_answers_take_two_days(
+    tmp_path: Path, stores: str
+) -> None:
+    windows = {"enrol": 3600, "upload": 172_800, "answer": 172_800}
+    party, clock = Party(SIX, question={"windows": windows}), Clock()
+    async with running(tmp_path / "data", clock) as server:
+        await party.begin(server)
+        presence_s = compute_presence_s(party.content.question.windows.answer)
+        clock.ahead_s += presence_s - 60.0
+        assert (await shown(server, party)).silent == ()
+        assert (await shown(server, party)).within_s == presence_s == 86_400
+        clock.ahead_s += 120.0
+        assert (await shown(server, party)).silent == SIX
+        refused = await party.try_round(server, heard_within_s=presence_s)
+        assert refusal(refused) == (422, "terms-refused")
+        for member in SIX[:4]:
+            await waits(server, party, member)
+        assert (await party.try_round(server, heard_within_s=presence_s)).status_code == 201
 
 
 async def test_waiting_for_a_run_is_being_heard_from_too(server: Server, silent: Party) -> None:

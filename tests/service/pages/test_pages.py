@@ -11,9 +11,9 @@ import pytest
 from fastapi.routing import APIRoute
 
 from service.app import ROUTERS
-from service.coordination.liveness import LOOK_BACK_S
 from service.coordination.rounds import EndedRound
 from service.pages import reading, rendering
+from service.pages.routes import MEMBER_SILENT_S
 from tests.service.pages.gallery import Gallery, words
 from tests.support.clients import KEYS
 from tests.support.party import Party
@@ -178,7 +178,7 @@ async def test_operators_see_when_each_member_was_last_heard_from(
         for address in addresses:
             seen = re.search("lately|silent", (await visitor.get(address)).text)
             assert (seen is not None) == (secret == TOKEN), address
-    server.clock.ahead_s += 2 * LOOK_BACK_S
+    server.clock.ahead_s += 2 * MEMBER_SILENT_S
     async with server.signing("m-3", KEYS["m-3"]) as member:
         assert (await member.get(f"/v1/cohorts/{gallery.formed}")).status_code == 200
     for address in addresses:
