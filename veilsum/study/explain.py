@@ -1,6 +1,8 @@
 """Explain a study in plain words, for its author and for members before approval."""
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,6 +13,7 @@ from veilsum.protocol.sizing import count_dropouts
 from veilsum.protocol.study import RECIPES, Content, Noise, Question
 from veilsum.study.promise import rows_per_unit
 
+_UNITS = {"record": "one record", "member": "one member's whole data set"}
 SAFE_ROWS_PER_NUMBER = 4
 """Rows per number in the sums from which a membership test for a known record is weak.
 
@@ -19,9 +22,30 @@ positives.
 """
 
 
+_BLANKS = re.compile(r"[\s\u115f\u1160\u2800\u3164\uffa0]+")
+"""White space, and letters and signs that look like it."""
+
+
+class Quotation(str):
+    """Words of the study's author on one line. Show them as a quotation, so that they can't pass for ours."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of_text(cls, text: str) -> "Quotation":
+        """Quote a text: runs of blanks become one blank, and invisible characters become visible."""
+        return cls("".join(each if each.isprintable() else "�" for each in _BLANKS.sub(" ", text).strip()))
+
+    @classmethod
+    def of_names(cls, names: Iterable[str]) -> "Quotation":
+        """Quote each name by itself, so that none can pass for two. A blank after another is written as ␣."""
+        shown = (re.sub(r"(?<= ) ", "␣", name) for name in names)
+        return cls.of_text(", ".join(json.dumps(name, ensure_ascii=False) for name in shown))
+
+
 @dataclass(frozen=True)
 class Section:
-    """A heading and the sentences under it."""
+    """A heading and the sentences under it; those of the study's author are quotations."""
 
     heading: str
     sentences: tuple[str, ...]
@@ -45,14 +69,19 @@ def _explain_sum(content: Content) -> Iterator[str]:
         datetime.fromtimestamp(notes.expires - 1, UTC).date().isoformat()
     )  # a draft's date expires at its end
     yield f"Study {notes.name}, version {notes.version}. Its last day is {last} (UTC)."
+    yield f"Its sums are {name_noise(question)}."
     if notes.purpose:
-        yield f"Purpose: {notes.purpose}"
+        yield "Its purpose, in the words of its author:"
+        yield Quotation.of_text(notes.purpose)
     yield f"Features of {question.dim:,} numbers by extractor {question.extractor}."
     if question.columns:
-        yield f"They are named, in this order: {' · '.join(question.columns)}."
-    yield f"{len(question.classes):,} classes, in this order: {' · '.join(question.classes)}."
+        yield "They are named, in this order:"
+        yield Quotation.of_names(question.columns)
+    yield f"{len(question.classes):,} classes, in this order:"
+    yield Quotation.of_names(question.classes)
     if notes.display:
-        yield f"People see them as: {' · '.join(notes.display)}."
+        yield "People see them, in the same order, as:"
+        yield Quotation.of_names(notes.display)
     for statistic in question.statistics:
         match statistic.kind:
             case "ffc":
@@ -96,18 +125,17 @@ def _explain_readers(content: Content) -> Iterator[str]:
         if question.withhold is not None:
             rows = question.rows_needed
             yield (
-                f"A sum that leaves classes out holds at least {rows:,}, unless a colluder lies about its classes. If the holders of the "
-                "other classes don't guarantee this number, no sum is made, and the records are spent anyway."
+                f"A sum that leaves classes out holds at least {rows:,}, unless a colluder lies in the counts. If members count fewer, no sum "
+                "is made and nothing is spent."
             )
         if rows < (weak := SAFE_ROWS_PER_NUMBER * question.elements):
             yield (
                 "A person with a copy of a record can test whether it is in the sum. "
                 f"The test is weak only from {weak:,} rows on, {SAFE_ROWS_PER_NUMBER} for each number that is summed."
             )
-        yield (
-            "The sum is exact. That is safe only if no list of 10^12 rows can hold every input that a patient could have. "
-            f"The author says: {_quote(content.notes.why_not_listable)} If this is wrong, this sum gives patients' records back."
-        )
+        yield "The sum is exact. That is safe only if no list of 10^12 rows can hold every input that a patient could have. The author says:"
+        yield Quotation.of_text(content.notes.why_not_listable)
+        yield "If this is wrong, this sum gives patients' records back."
     ridge = "chosen by cross-validation" if content.after.ridge == "gcv" else f"{content.after.ridge:g}"
     yield f"{readers} may read the head, whose λ is {ridge}."
     yield from _explain_published(content)
@@ -117,13 +145,15 @@ def _explain_readers(content: Content) -> Iterator[str]:
     if question.withhold is not None:
         yield (
             f"A member holds a class from {question.records.least_per_class:,} rows on. "
-            f"Classes that fewer than {question.class_floor:,} members hold are left out."
+            f"Classes that fewer than {question.class_floor:,} members hold are left out, with their rows."
+        )
+        yield (
+            "The counts show how many members hold each class. Counts over several sets of members can show which classes one member holds, and "
+            "roughly how many rows it has; a record stands in the counts of at most three runs."
         )
     elif question.noise is None:
-        yield (
-            "Every class is published, even one that a single member holds: this study shows rows of rare classes. "
-            f"The author says: {_quote(content.notes.why_not_withheld)}"
-        )
+        yield "Every class is published, even one that a single member holds: this study shows rows of rare classes. The author says:"
+        yield Quotation.of_text(content.notes.why_not_withheld)
     if question.noise is not None:
         yield from _explain_noise(question.noise)
         yield from _explain_unpublished(content)
@@ -144,10 +174,16 @@ def _explain_unpublished(content: Content) -> Iterator[str]:
         yield f"Noisy sums of this kind give no {' and no '.join(left)}: these documents will say so."
 
 
+def name_noise(question: Question) -> str:
+    """Return in a few words how much noise the study's sums have."""
+    if (noise := question.noise) is None:
+        return "exact: no noise"
+    return f"noisy: ε = {noise.epsilon:g} at δ = {noise.delta:g} for {_UNITS[noise.unit]}"
+
+
 def _explain_noise(noise: Noise) -> Iterator[str]:
-    unit = {"record": "one record", "member": "one member's whole data set"}[noise.unit]
     yield (
-        f"Noise limits what the whole study tells about {unit}: ε = {noise.epsilon:g} at δ = {noise.delta:g}, over "
+        f"Noise limits what the whole study tells about {_UNITS[noise.unit]}: ε = {noise.epsilon:g} at δ = {noise.delta:g}, over "
         f"{len(RECIPES[noise.recipe])} {_by_number(len(RECIPES[noise.recipe]), 'step', 'steps')} ({noise.recipe})."
     )
 
@@ -201,10 +237,6 @@ def _explain_limits(question: Question) -> Iterator[str]:
     yield "A member that lies about its classes or numbers can publish a rare class or bias the head. It is not detected."
     yield "It is visible which members take part, when and for how long."
     yield "Records cannot be withdrawn from a sum that was made. The extractor's digest is each member's own claim."
-
-
-def _quote(text: str) -> str:
-    return f"“{' '.join(text.split())}”"
 
 
 def _by_number(count: int, one: str, many: str) -> str:

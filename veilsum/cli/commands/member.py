@@ -302,11 +302,9 @@ def _newest_studies(member: "Member") -> "Iterator[StudyView]":
 
 def _print_explanation(content: "Content", records: "Records") -> None:
     from veilsum import study
+    from veilsum.cli.explanation import print_explanation
 
-    for section in study.explain.explain_study(content):
-        print_note(section.heading)
-        for sentence in section.sentences:
-            print_note(f"  {sentence}")
+    print_explanation(study.explain.explain_study(content), sys.stderr)
     _say_usable(content, records)
     print_note(f"Approval digest: {content.approval.hex()}")
 
@@ -322,13 +320,19 @@ def _say_usable(content: "Content", records: "Records") -> None:
 
 
 def _ask_approval(content: "Content") -> bool:
+    from veilsum import study
+    from veilsum.cli.explanation import check_terminal
 
-    if JSON_OUTPUT.get() or not sys.stdin.isatty():
+    if JSON_OUTPUT.get() or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Misuse(
             f"study {content.notes.name} is not approved, and there is no terminal for the question: check it, then pass "
             f"--approve {content.approval.hex()}"
         )
-    return typer.confirm(f"Approve study {content.notes.name}? Each record can be summed once", err=True)
+    check_terminal()
+    noise = study.explain.name_noise(content.question)
+    return typer.confirm(
+        f"Approve study {content.notes.name} ({noise})? Each record can be summed once", err=True
+    )
 
 
 def _save_result(store: "Store", result: "Result", folder: Path) -> None:

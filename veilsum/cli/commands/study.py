@@ -1,5 +1,6 @@
 """`veilsum admin study`: write, check and sign studies."""
 
+import sys
 import time
 from datetime import UTC, datetime
 from functools import partial
@@ -68,6 +69,7 @@ def check(draft: DraftFile) -> None:
     """Explain a draft: what it sums, what each party learns and what it costs. Fails if members would refuse the study."""
     from veilsum import study
     from veilsum.cli.admin import read_study_draft
+    from veilsum.cli.explanation import print_explanation
 
     content = read_study_draft(draft)
     study.signed.check_signable(content, time.time())
@@ -76,11 +78,7 @@ def check(draft: DraftFile) -> None:
         words = {section.heading: list(section.sentences) for section in sections}
         print_values({"question": content.question.digest.hex(), "explained": words})
         return
-    for section in sections:
-        typer.secho(section.heading, bold=True)
-        for sentence in section.sentences:
-            typer.echo(f"  {sentence}")
-        typer.echo()
+    print_explanation(sections, sys.stdout)
     print_note(f"The draft is valid. Next: veilsum admin study sign {draft} --folder ADMIN")
 
 
