@@ -136,8 +136,12 @@ class Recorder:
             )
             names = ("mask_private", "box_private", "nonce")
             what: Json = {"to": member, "identity": key.seed.hex(), "roster": roster.to_bytes().hex()}
-            what |= {"study": study.to_bytes().hex(), "counter": given["counter"], "period": given["period"]}
-            what |= {"repeats": given.get("repeats", NO_CONTEXT).hex(), "serial": given["serial"]}
+            what |= {
+                "study": study.to_bytes().hex(),
+                "counter": str(given["counter"]),
+                "period": given["period"],
+            }
+            what |= {"repeats": given.get("repeats", NO_CONTEXT).hex(), "serial": str(given["serial"])}
             what |= {n: d.hex() for n, d in zip(names, drawn, strict=True)}
             if given.get("history", History()) == History():
                 self.steps.append(Step(None, what, result[0]))

@@ -67,7 +67,7 @@ def pair_key(case: Case) -> Case:
 
 def ratchet(case: Case) -> Case:
     key, cohort = _bytes(case, "key", "cohort")
-    return {"key": hkdf(key, b"", "ratchet", cohort, u(64, case["sequence"])).hex()}
+    return {"key": hkdf(key, b"", "ratchet", cohort, u(64, int(case["sequence"]))).hex()}
 
 
 def mask_seed(case: Case) -> Case:
@@ -116,11 +116,11 @@ def merkle_path(case: Case) -> Case:
 def keystream(case: Case) -> Case:
     words = [0] * (case["offset"] + case["count"])
     wire.mask(words, case["bits"], 1, bytes.fromhex(case["seed"]))
-    return {"words": [word % 2 ** case["bits"] for word in words[case["offset"] :]]}
+    return {"words": [str(word % 2 ** case["bits"]) for word in words[case["offset"] :]]}
 
 
 def pack(case: Case) -> Case:
-    return {"packed": wire.pack(case["elements"], case["bits"]).hex()}
+    return {"packed": wire.pack([int(each) for each in case["elements"]], case["bits"]).hex()}
 
 
 def unpack(case: Case) -> Case:
@@ -128,12 +128,13 @@ def unpack(case: Case) -> Case:
     words = wire.unpack(packed, count, bits)
     if wire.pack(words, bits) != packed:
         raise Refused("chunk-mismatch")
-    return {"words": words, "centred": [w - 2**bits if w >> (bits - 1) else w for w in words]}
+    centred = [w - 2**bits if w >> (bits - 1) else w for w in words]
+    return {"words": [str(w) for w in words], "centred": [str(w) for w in centred]}
 
 
 def masked(case: Case) -> Case:
     """Return a packed chunk: its elements, plus or minus each seed's keystream."""
-    sums = [0] * case["offset"] + list(case["elements"])
+    sums = [0] * case["offset"] + [int(each) for each in case["elements"]]
     for sense, seeds in ((1, case["added"]), (-1, case["subtracted"])):
         for seed in seeds:
             wire.mask(sums, case["bits"], sense, bytes.fromhex(seed))
@@ -254,7 +255,7 @@ def signed_study(case: Case) -> Case:
 
 def cohort(case: Case) -> Case:
     roster, named, repeats = _bytes(case, "roster_hash", "study", "repeats")
-    return {"cohort": H("cohort", roster, u(64, case["counter"]), named, case["period"], repeats).hex()}
+    return {"cohort": H("cohort", roster, u(64, int(case["counter"])), named, case["period"], repeats).hex()}
 
 
 def vector(case: Case) -> Case:
@@ -313,7 +314,15 @@ def outcomes(case: Case) -> Case:
     demand(bool(survivors) == (case["reason"] == "none"), "malformed")
     chosen = outcome(context, "none", survivors) if survivors else bytes(32)
     cohort_id, question, repeats = _bytes(case, "cohort", "question", "repeats")
-    place = (cohort_id, case["sequence"], case["attempt"], question, case["period"], case["step"], repeats)
+    place = (
+        cohort_id,
+        int(case["sequence"]),
+        case["attempt"],
+        question,
+        case["period"],
+        case["step"],
+        repeats,
+    )
     link = M.Link(*place, context, case["reason"], chosen)
     return {
         "survivors_hash": chosen.hex() if survivors else None,

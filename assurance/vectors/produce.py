@@ -85,7 +85,7 @@ def pair_key(case: Case) -> Case:
 
 def ratchet(case: Case) -> Case:
     key, cohort = raw(case, "key", "cohort")
-    return {"key": PairKey("peer", key).ratchet_to(cohort, case["sequence"]).key.hex()}
+    return {"key": PairKey("peer", key).ratchet_to(cohort, int(case["sequence"])).key.hex()}
 
 
 def mask_seed(case: Case) -> Case:
@@ -135,12 +135,12 @@ def keystream(case: Case) -> Case:
     ring = Ring(case["bits"])
     words = np.zeros(case["count"], ring.dtype)
     Masks(ring, added=[bytes.fromhex(case["seed"])]).apply_to_chunk(words, case["offset"])
-    return {"words": [int(word) & ring.mask for word in words]}
+    return {"words": [str(int(word) & ring.mask) for word in words]}
 
 
 def packed(case: Case) -> Case:
     ring = Ring(case["bits"])
-    words = ring.to_ring(np.array(case["elements"], np.int64))
+    words = ring.to_ring(np.array([int(each) for each in case["elements"]], np.int64))
     return {"packed": bytes(pack_words(words, ring.bits)).hex()}
 
 
@@ -150,12 +150,15 @@ def unpacked(case: Case) -> Case:
     total = np.zeros(case["count"], ring.dtype)
     add_packed(total, data, ring.bits)
     assert (ring.lift_signed(total) == ring.lift_signed(words)).all()
-    return {"words": words.tolist(), "centred": ring.lift_signed(words).tolist()}
+    return {
+        name: [str(each) for each in found.tolist()]
+        for name, found in (("words", words), ("centred", ring.lift_signed(words)))
+    }
 
 
 def masked(case: Case) -> Case:
     ring = Ring(case["bits"])
-    words = ring.to_ring(np.array(case["elements"], np.int64))
+    words = ring.to_ring(np.array([int(each) for each in case["elements"]], np.int64))
     seeds = {sign: [bytes.fromhex(seed) for seed in case[sign]] for sign in ("added", "subtracted")}
     Masks(ring, **seeds).apply_to_chunk(words, case["offset"])
     return {"packed": bytes(pack_words(words, ring.bits)).hex()}
@@ -247,9 +250,8 @@ def outcomes(case: Case) -> Case:
     """Return the hashes of an attempt's possible ends, and the chain with its link."""
     context, chain = raw(case, "context", "chain")
     survivors = tuple(Survivor(each["member"], bytes.fromhex(each["digest"])) for each in case["survivors"])
-    fields: dict[str, Any] = {
-        name: case[name] for name in ("sequence", "attempt", "period", "step", "reason")
-    }
+    fields: dict[str, Any] = {name: case[name] for name in ("attempt", "period", "step", "reason")}
+    fields["sequence"] = int(case["sequence"])
     fields |= {name: bytes.fromhex(case[name]) for name in ("cohort", "question", "repeats")}
     certified = survivors_hash(context, survivors) if survivors else bytes(32)
     link = Link(**fields, context=context, survivors=certified)
@@ -285,7 +287,7 @@ def signed_study(case: Case) -> Case:
 def cohort(case: Case) -> Case:
     """Return a cohort's id (§4.2)."""
     roster, study, repeats = raw(case, "roster_hash", "study", "repeats")
-    found = cohort_id(roster, case["counter"], study, case["period"], repeats)
+    found = cohort_id(roster, int(case["counter"]), study, case["period"], repeats)
     return {"cohort": found.hex()}
 
 

@@ -75,7 +75,7 @@ class Recorder(Federation):
                 "mask_private": mask.hex(),
                 "box_private": box.hex(),
                 "nonce": nonce.hex(),
-                "serial": self.serial,
+                "serial": str(self.serial),
             }
 
     @property

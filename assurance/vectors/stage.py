@@ -61,7 +61,7 @@ def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPh
         key,
         counter=cards.manifest.counter,
         period=cards.manifest.period,
-        serial=drawn["serial"],
+        serial=int(drawn["serial"]),
         random_bytes=Script(given["mask_private"], given["box_private"], given["nonce"]),
     )
     return key, phase, list(sent)

@@ -92,10 +92,10 @@ def _started(name: str, document: Json) -> Member:
 
 
 def _member(script: Json, said: dict[str, bytes]) -> Member:
-    run = (said["roster"], said["study"], script["counter"], script["period"])
+    run = (said["roster"], said["study"], int(script["counter"]), script["period"])
     member = Member(script["to"], _key(script["identity"]), *run, now=script["now_s"])
     drawn = _drawing(script["mask_private"], script["box_private"], script["nonce"])
-    member.enrol(member.study.expires, drawn, script["serial"])
+    member.enrol(member.study.expires, drawn, int(script["serial"]))
     return member
 
 

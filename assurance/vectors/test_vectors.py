@@ -38,6 +38,23 @@ def test_the_committed_files_are_what_the_generator_writes() -> None:
     assert sum(len((HERE / f"{name}.json").read_bytes()) for name in NAMES) < 2_200_000
 
 
+def find_large(value: Any, place: str = "") -> list[str]:
+    """Return where a JSON value has an integer that not every reader keeps."""
+    if isinstance(value, dict):
+        return [each for key, inner in value.items() for each in find_large(inner, f"{place}.{key}")]
+    if isinstance(value, list):
+        return [each for inner in value for each in find_large(inner, f"{place}[]")]
+    return [place] if isinstance(value, int) and abs(value) >= 1 << 53 else []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_integers_that_readers_may_round_are_strings(name: str) -> None:
+    assert find_large(FILES[name]) == []
+    for case in FILES[name].get("cases", ()):
+        for field in ("sequence", "counter"):
+            assert isinstance(case["input"].get(field, ""), str), case["name"]
+
+
 def over_again(function: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the second implementation's result of a case."""
     try:
