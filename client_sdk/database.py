@@ -59,6 +59,8 @@ CREATE TABLE run (
     taken INTEGER NOT NULL,
     held_out INTEGER NOT NULL,
     beyond INTEGER NOT NULL,
+    numbers INTEGER NOT NULL,
+    rows_borne INTEGER NOT NULL,
     rows_sha256 BLOB,
     given_up INTEGER NOT NULL DEFAULT 0,
     freed INTEGER NOT NULL DEFAULT 0,

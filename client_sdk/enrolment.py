@@ -14,6 +14,7 @@ from client_sdk.session import Session, ready_of
 from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.attempt import read_quorum
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import honest_rows
 from veilsum.protocol.member import Enrolled, MemberPhase
 from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Study, cohort_id
 from veilsum.protocol.rest import CohortView
@@ -21,6 +22,7 @@ from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
 from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content, Question, read_content
 from veilsum.study.promise import check_cohort
+from veilsum.study.vectors import count_classes, rows_bear_sum
 
 
 def enrol_in_cohort(session: Session, cohort: bytes, records: Records | None) -> Flow[Quorum]:
@@ -240,7 +242,14 @@ def _answer_run(session: Session, content: Content, view: CohortView, records: R
         if base is None:
             yield from _leave_others(session, question.digest)
         found = _select_for_run(session, content, records, base)
-        run = ledger.answer_run(content, period, found, mu_budget=session.policy.mu_budget, base=base)
+        bears = (
+            _bears_sum(content.question, found)
+            if base is None
+            else _bears_again(session, content, view, base, found)
+        )
+        run = ledger.answer_run(
+            content, period, found, mu_budget=session.policy.mu_budget, base=base, bears=bears
+        )
         _report_selection(session, run)
     elif view.repeats is not None and not _held_by(session, run, view):
         raise Declined(f"{run.name}: this member was not in the attempt that the run repeats")
@@ -280,6 +289,36 @@ def _select_for_run(session: Session, content: Content, records: Records, base: 
     return select_rows(records, question, marks, free)
 
 
+def _bears_sum(question: Question, found: Selection) -> bool:
+    """Whether the selected rows have features enough for the study's sum (docs/protocol.md §7.2)."""
+    return question.noise is not None or rows_bear_sum(question, found.features, found.labels)
+
+
+def _bears_again(session: Session, content: Content, view: CohortView, base: Run, found: Selection) -> bool:
+    """Whether a reservation bears one more sum under another extractor, beside those that it bore (docs/protocol.md §7.2)."""
+    ledger, question = session.store.ledger, content.question
+    history, (features, labels, _) = ledger.load_history(), ledger.load_rows(base)
+    finished = history.finished_of(_repeated_context(view))
+    if finished is None or len(found.labels) < len(labels):
+        return False
+    honest, first = len(finished.survivors) - question.a, finished.question
+    reached = history.count_of(finished.terms.rows)
+    rows = first.records.least * honest if reached is None else honest_rows(first, reached.sums)
+    numbers, borne = ledger.other_sums(base, question.digest)
+    published = ~np.isin(found.labels, finished.terms.withheld)
+    held_before, held_now = (
+        count_classes(each, *rows_of)
+        for each, rows_of in ((first, (features, labels)), (question, (found.features, found.labels)))
+    )
+    return (
+        rows >= question.rows_needed + borne
+        and rows_bear_sum(
+            question, found.features[published], found.labels[published], more=numbers, honest=honest
+        )
+        and bool((held_now >= held_before).all())
+    )
+
+
 def _find_base_run(session: Session, content: Content, view: CohortView) -> Run:
     """Find the reservation of the attempt that a run repeats under another extractor; noise is never repeated (docs/protocol.md §7.2)."""
     base = session.store.ledger.run_of_attempt(_repeated_context(view))
@@ -310,6 +349,16 @@ def _report_selection(session: Session, run: Run) -> None:
 def _explain_no(run: Run) -> str:
     if run.given_up:
         return f"{run.name}: this member gave the run up, for good; join the next period"
+    if run.base is not None:
+        return (
+            f"{run.name}: the records of the repeated sum don't bear this one. Each of its rows must be there, with its label and usable features, "
+            "and the sums under all extractors together may not show them. The answer is no for this period"
+        )
+    if run.rows >= run.least:
+        return (
+            f"{run.name}: the {run.rows} rows have too few non-zero features for an exact sum, which would show them. The answer is no for this "
+            "period; a denser extractor or a study with noise takes such data"
+        )
     one = "Data without ids counts as one record. " if run.taken and not run.rows else ""
     return (
         f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken} belong to reserved or spent "

@@ -23,7 +23,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_REASON
 from veilsum.protocol.messages.opening import LOST_REASON
-from veilsum.protocol.study import Content, Question
+from veilsum.protocol.study import Content, Question, count_rows_needed
 from veilsum.study.promise import study_mu
 
 T = TypeVar("T")
@@ -56,6 +56,12 @@ FROM held JOIN answered ON answered.id = held.run GROUP BY record
 _SPENT_ELSEWHERE_SQL = """
 SELECT 1 FROM held AS own JOIN held AS other ON other.record = own.record AND other.run != own.run
 JOIN answered ON answered.id = other.run WHERE own.run = ? AND spent AND NOT noisy
+"""
+
+
+_OTHER_SUMS_SQL = """
+SELECT COALESCE(SUM(numbers), 0), COALESCE(SUM(rows_borne), 0) FROM run WHERE COALESCE(base, id) = ? AND question != ? AND EXISTS (
+    SELECT 1 FROM attempt WHERE attempt.run = run.id AND step = 'sum' AND uploaded AND COALESCE(ended, 'none') IN ('none', 'lost'))
 """
 
 
@@ -259,8 +265,9 @@ class Reservations:
         *,
         mu_budget: float = math.inf,
         base: Run | None = None,
+        bears: bool = True,
     ) -> Run:
-        """Store the final answer to a run: yes if enough rows were selected or the study has noise, otherwise no.
+        """Store the final answer to a run: yes if enough rows with enough features were selected or the study has noise, otherwise no.
 
         Args:
             content: of the study.
@@ -268,6 +275,7 @@ class Reservations:
             found: the rows selected. A yes holds them and their records.
             mu_budget: of each record.
             base: the reservation that is summed again under another extractor.
+            bears: whether the rows have features enough for the sum.
 
         Raises:
             Misuse: the run was answered before, the reservation has a question for this extractor, or a record is not free any more.
@@ -275,11 +283,11 @@ class Reservations:
         question = content.question
         noisy, least = question.noise is not None, question.records.least
         mu = 0.0 if question.noise is None else study_mu(question.noise)
-        yes = noisy or len(found.labels) >= least
+        yes = noisy or (len(found.labels) >= least and bears)
         values = (
             None if base is None else base.number, yes, content.notes.name, content.approval, question.digest, question.extractor,
             period, noisy, mu if yes else 0.0, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
-            found.held_out, found.beyond,
+            found.held_out, found.beyond, *sum_size(question),
         )  # fmt: skip
         with self._database.write_ledger() as ledger:
             if _find_run(ledger, _RUN_BY_QUESTION_SQL, (question.digest, period)) is not None:
@@ -294,7 +302,7 @@ class Reservations:
             digest = self._keep_rows(found) if yes else None
             number = ledger.execute(
                 "INSERT INTO run (base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, "
-                "taken, held_out, beyond, rows_sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "taken, held_out, beyond, numbers, rows_borne, rows_sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*values, digest),
             ).lastrowid
             if yes:
@@ -319,6 +327,12 @@ class Reservations:
             "SELECT 1 FROM run WHERE COALESCE(base, id) = ? AND extractor = ? AND yes", (number, extractor)
         ).fetchone():
             raise Misuse("these records were summed under this extractor before, for another question")
+
+    def other_sums(self, base: Run, question: bytes) -> tuple[int, int]:
+        """Return the size of all sums of a reservation's records under other questions, as `sum_size` gives it, that may be known."""
+        with self._database.read() as ledger:
+            row = ledger.execute(_OTHER_SUMS_SQL, (base.base or base.number, question)).fetchone()
+        return int(row[0]), int(row[1])
 
     def renew_run(self, run: Run, expires: int) -> None:
         """Note that a later version of the study expires later."""
@@ -438,6 +452,12 @@ class Reservations:
         for run in self.list_runs():
             if run.state is State.RESERVED and run.expires <= now_s and not run.given_up:
                 self.give_up(run)
+
+
+def sum_size(question: Question) -> tuple[int, int]:
+    """Return how many numbers an exact sum of the question is, and how many rows they take up; both times `rows_per_id`."""
+    per_id = question.records.rows_per_id
+    return per_id * question.elements, per_id * count_rows_needed(question.elements, 0, question.dim)
 
 
 def _free_records(

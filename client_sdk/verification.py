@@ -8,7 +8,7 @@ from safetensors.numpy import load
 from client_sdk.published_head import PublishedHead
 from veilsum.calibration.head import Head
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.counting import check_counts, withheld_classes
+from veilsum.protocol.counting import check_counts, check_withheld
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.evidence import check_proof
@@ -131,8 +131,11 @@ def _check_withheld(result: "Result") -> None:
     )
     if (len(record.holders), len(record.reached)) != wanted:
         raise mismatch_fault("the record must give the sums of each count that the terms name, and no others")
-    if withheld_classes(question, record.holders) != terms.withheld:
-        raise mismatch_fault("the classes withheld do not follow from the counts")
+    if record.holders:
+        try:
+            check_withheld(question, record.holders, terms.withheld, repeats=result.evidence.attempt.repeats)
+        except PeerFault as fault:
+            raise mismatch_fault("the classes withheld do not follow from the counts") from fault
     if record.counts != counts_before(result.evidence.attempt):
         raise mismatch_fault("the record names other counts of this question than the opening's history")
     if record.holders:

@@ -171,12 +171,12 @@ def test_2_another_floor_gives_no_second_sum(
     [
         (None, {}, "already-summed", Cause.ALREADY_SUMMED),
         ((), {}, "already-summed", Cause.OUTCOME_MISSING),
-        (None, {"extractor": "ab" * 32, "loss": 50}, "repeat-mismatch", Cause.REPEAT_MISMATCH),
+        (None, {"extractor": "ab" * 32, "loss": 50}, "repeat-mismatch", Declined),
     ],
     ids=["again", "without a history", "as a repetition"],
 )
 def test_2_neither_does_another_cohort(
-    stage: Stage, tmp_path: Path, links: Any, change: dict[str, Any], by_service: str, by_members: Cause
+    stage: Stage, tmp_path: Path, links: Any, change: dict[str, Any], by_service: str, by_members: Any
 ) -> None:
     with founded(stage, tmp_path, 4) as made:
         made.play()
@@ -188,7 +188,11 @@ def test_2_neither_does_another_cohort(
             made.play("p1", repeats)
         with hostile(made, links=links):
             made.play("p1", repeats)
-        assert (made.refusals(), made.kinds()) == ({by_members}, {"KeyCard"})
+        # Three honest members' rows don't bear another sum, so they say no before a card.
+        assert (made.refusals(), made.kinds()) == (
+            {by_members},
+            set() if by_members is Declined else {"KeyCard"},
+        )
         assert new(before, stage.stored()) <= {"studies", "cohorts", "cards", "rounds"}
         assert made.sums() == sums
 
@@ -278,8 +282,11 @@ def test_6_records_extracted_again_add_no_rows(summed: Consortium, stage: Stage,
     assert summed.sums() == sums
 
 
-def test_6_another_extractor_sums_the_frozen_set_or_nothing(stage: Stage, tmp_path: Path) -> None:
-    """A repetition includes all survivors. Missing, unusable and new records add nothing."""
+@pytest.mark.parametrize("lacking", [None, "a record", "a usable row"])
+def test_6_another_extractor_sums_the_frozen_set_or_nothing(
+    stage: Stage, tmp_path: Path, lacking: str | None
+) -> None:
+    """A repetition includes all survivors with all of their rows. New records add nothing."""
     with founded(stage, tmp_path) as made:
         made.play()
         made.revise(extractor="ab" * 32, dim=DIM + 1)
@@ -287,14 +294,21 @@ def test_6_another_extractor_sums_the_frozen_set_or_nothing(stage: Stage, tmp_pa
         for member in made.ids:
             _, labels = made.data(member)
             features = np.random.default_rng(9).standard_normal((len(labels) + 2, DIM + 1))
-            features[4] = np.nan
-            ids = ["gone", *(f"p1-{row}" for row in range(1, len(labels))), "new", "newer"]
+            ids = [*(f"p1-{row}" for row in range(len(labels))), "new", "newer"]
+            if lacking == "a record" and member == made.ids[0]:
+                ids[0] = "gone"
+            if lacking == "a usable row" and member == made.ids[0]:
+                features[4] = np.nan
             made.given[member] = Records(features, [*labels, 0, 1], ids)
-            kept = [row for row in range(1, len(labels)) if row != 4]
-            expected[member] = features[kept], labels[kept]
-        made.play("p1", made.links()[0].context.hex())
-        assert (made.refusals(), made.last.survivors) == (set(), made.ids)
-        assert made.sums()[1] == plain(made, expected)
+            expected[member] = features[:-2], labels
+        context, first = made.links()[0].context.hex(), made.ids[0]
+        if lacking:
+            with pytest.raises(Declined):
+                made.alone(made.member(first).enrol(made.open_cohort("p1", context), made.given[first]))
+        else:
+            made.play("p1", context)
+            assert (made.refusals(), made.last.survivors) == (set(), made.ids)
+            assert made.sums()[1] == plain(made, expected)
 
 
 # 7. Poisoned records

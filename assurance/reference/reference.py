@@ -403,7 +403,8 @@ class Member(Party):
             demand(counted and self.name in counted[0] and counted[3] in {NONE, terms.count}, "count-mismatch")
         evicted = tuple(sorted({v for counted in counts for v in counted[1]}))
         holders, reached = [counted[2] for counted in counts] + [()] * (2 - len(counts))
-        right = [terms.evicted == evicted, terms.withheld == self.study.rare(holders)]
+        rare, withheld = {*self.study.rare(holders)}, {*terms.withheld}
+        right = [terms.evicted == evicted, withheld == rare if self.fresh else rare <= withheld]
         demand(all(right) and self.study.enough_published(holders, reached), "count-mismatch")
 
     def check_chain(self, said: Any) -> dict[bytes, Any]:

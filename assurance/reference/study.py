@@ -246,8 +246,8 @@ class Study:
         return max(50, self.need(self.elements, max(self.widths)))
 
     def need(self, numbers: int, width: int) -> int:
-        """Return the fewest rows behind so many sums of them, whose widest second moment has so many rows (§4.1)."""
-        return max(2 * width, math.ceil(Fraction(2 * numbers, self.dim - 1)))
+        """Return the fewest rows behind so many sums of them, whose widest second moment has so many rows (§8.3)."""
+        return int(self.per_id * max(2 * width, math.ceil(Fraction(2 * numbers, self.dim - 1))))
 
     # Steps (§4.3, §8, §9)
 
@@ -294,7 +294,8 @@ class Study:
         sure = [max(0, held - self.a - self.margin) for held in reached]
         rows = Fraction(self.least, 4) * sum(map(mul, (1, 1, 1, 1, 2, 2, 4, 4), sure))
         published = len(holders) - len(self.rare(holders))
-        return published == len(holders) or (published >= 2 and (not reached or rows >= self.rows_needed))
+        rows_suffice = not reached or rows >= self.rows_needed
+        return rows_suffice and (published >= 2 or published == len(holders))
 
     def like(self, other: "Study") -> bool:
         """Return whether a sum of this study may repeat one of the other (§4.3, clause 8)."""
@@ -310,12 +311,29 @@ class Study:
         n_max, half = self.most * self.rostered, -(-self.rostered // 2)
         return max((s for s in range(1, 41) if n_max * 2**s + half < 2 ** (self.bits - 1)), default=0)
 
-    def reach(self, labels: Sequence[int], withheld: Sequence[int]) -> list[int]:
-        rows = sum(0 <= label < len(self.classes) and label not in withheld for label in labels)
-        return [int(4 * rows >= quarters * self.least) for quarters in (1, 2, 3, 4, 6, 8, 12, 16)]
+    def reach(self, rows: Any, labels: Sequence[int], withheld: Sequence[int]) -> list[int]:
+        used = [(unit(row), label) for row, label in zip(rows, labels, strict=True) if label not in withheld]
+        free = entries(without_sparse(used, by_class="ccvr" in self.kinds)) - len(used)
+        numbers = 2 * self.per_id * self.elements
+        bits = []
+        for quarters in (1, 2, 3, 4, 6, 8, 12, 16):
+            level = Fraction(quarters * self.least, 4)
+            bits.append(int(len(used) >= level and free >= level * Fraction(numbers, self.rows_needed)))
+        return bits
 
-    def count(self, labels: Sequence[int]) -> list[int]:
-        return [int([*labels].count(c) >= self.per_class) for c in range(len(self.classes))]
+    def count(self, rows: Any, labels: Sequence[int]) -> list[int]:
+        bits = []
+        for c in range(len(self.classes)):
+            own = [(unit(row), c) for row, label in zip(rows, labels, strict=True) if label == c]
+            free = entries(without_sparse(own, by_class=False)) - len(own)
+            bits.append(int(len(own) >= self.per_class and self.h * free >= 2 * self.per_id * self.class_elements))
+        return bits
+
+    def bears(self, rows: Any, labels: Sequence[int], n_min: int) -> bool:
+        """Return whether selected rows have features enough for a sum (§7.2)."""
+        used = [(unit(row), label) for row, label in zip(rows, labels, strict=True)]
+        free = entries(without_sparse(used, by_class="ccvr" in self.kinds)) - len(used)
+        return bool((n_min - self.a) * free >= 2 * self.per_id * self.elements)
 
     def vector(self, rows: Any, labels: Sequence[int], withheld: Sequence[int] = ()) -> list[int]:
         """Return an exact sum's vector, by exact arithmetic on the rows' `z`."""
@@ -431,6 +449,11 @@ def without_sparse(used: Any, *, by_class: bool) -> list[tuple[list[float], int]
         ([value if keep else 0.0 for value, keep in zip(z, kept[label if by_class else 0], strict=True)], label)
         for z, label in used
     ]
+
+
+def entries(used: Any) -> int:
+    """Count the features that are not zero."""
+    return sum(value != 0 for z, _ in used for value in z)
 
 
 def is_kept(column: Sequence[float]) -> bool:

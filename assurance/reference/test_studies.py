@@ -209,7 +209,7 @@ def test_both_compute_the_same_vectors(statistics: list[Any], bits: int) -> None
         assert np.abs(np.array(ours) - theirs).max() <= 1
         assert (np.array(ours) != theirs).mean() <= 0.02
         counts = vectors.compute_vector(spec_of("count", **fields), features, labels)
-        assert study.count(labels.tolist()) == counts.tolist()
+        assert study.count(features.tolist(), labels.tolist()) == counts.tolist()
 
 
 @pytest.mark.parametrize("unit", ["record", "member"])

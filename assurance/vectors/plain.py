@@ -282,7 +282,7 @@ def record_id(case: Case) -> Case:
 
 
 def count(case: Case) -> Case:
-    return {"elements": read(case).count(case["labels"])}
+    return {"elements": read(case).count(case["rows"], case["labels"])}
 
 
 def rare(case: Case) -> Case:
@@ -292,7 +292,7 @@ def rare(case: Case) -> Case:
 
 
 def reach(case: Case) -> Case:
-    return {"elements": read(case).reach(case["labels"], case["withheld"])}
+    return {"elements": read(case).reach(case["rows"], case["labels"], case["withheld"])}
 
 
 def sizes(case: Case) -> Case:

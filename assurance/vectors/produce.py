@@ -330,11 +330,9 @@ def record_id(case: Case) -> Case:
 
 def indicated(case: Case) -> Case:
     """Return a count's vector (§8.2)."""
-    labels = np.array(case["labels"], np.int64)
-    spec = spec_of(case, "count")
-    return {
-        "elements": vectors.compute_vector(spec, np.ones((len(labels), spec.question.dim)), labels).tolist()
-    }
+    spec, labels = spec_of(case, "count"), np.array(case["labels"], np.int64)
+    rows = np.array(case["rows"], np.float64).reshape(len(labels), spec.question.dim)
+    return {"elements": vectors.compute_vector(spec, rows, labels).tolist()}
 
 
 def rare(case: Case) -> Case:
@@ -346,8 +344,8 @@ def rare(case: Case) -> Case:
 
 def reach(case: Case) -> Case:
     """Return the vector of the step `rows` (§8.2)."""
-    labels, spec = np.array(case["labels"], np.int64), spec_of(case, "rows", tuple(case["withheld"]))
-    rows = np.ones((len(labels), spec.question.dim))
+    spec, labels = spec_of(case, "rows", tuple(case["withheld"])), np.array(case["labels"], np.int64)
+    rows = np.array(case["rows"], np.float64).reshape(len(labels), spec.question.dim)
     return {"elements": vectors.compute_vector(spec, rows, labels).tolist()}
 
 

@@ -36,7 +36,7 @@ from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.cost import cost_in_words, cost_of
-from veilsum.protocol.counting import check_counts, withheld_classes
+from veilsum.protocol.counting import check_counts, check_withheld, withheld_classes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import (
@@ -438,13 +438,7 @@ def _check_repeated(question: Question, repeated: Terms, counts: Mapping[bytes, 
     if repeated.count not in counts:
         return
     check_counts(question, counts[repeated.count], counts.get(repeated.rows))
-    withheld = withheld_classes(question, counts[repeated.count])
-    if withheld != repeated.withheld:
-        raise PeerFault(
-            Cause.COUNT_MISMATCH,
-            f"by the study's question {len(withheld)} classes are withheld, by the repeated attempt's {len(repeated.withheld)}: "
-            "give it statistics with the same floor",
-        )
+    check_withheld(question, counts[repeated.count], repeated.withheld, repeats=True)
 
 
 def _check_counted(cohort: Cohort, counts: Sequence[Round], evicted: Collection[str]) -> None:

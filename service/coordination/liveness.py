@@ -99,15 +99,13 @@ async def check_enough_heard(
 ) -> None:
     """Refuse a round for which too few decryptors or members were heard from within `within_s` seconds (terms-refused).
 
-    `members` may be in the sum. A run's first step needs as many more members as its study lets drop out afterwards.
+    `members` may be in the sum. A count needs as many more members as its study lets drop out afterwards.
     """
     found = await find_decryptors(last, attempt, within_s, now_s)
     if found.heard < found.needed:
         raise terms_refused(f"{found.sentence}. {_SILENT_REMEDY}")
     needed, withhold = attempt.survivors_min, attempt.question.withhold
-    if withhold is not None and attempt.spec.is_disclosed:
-        needed = max(needed, min(len(members), attempt.quorum.survivors_min + withhold.margin))
-    elif withhold is not None and not attempt.repeats:
+    if withhold is not None and attempt.terms.counts and not attempt.repeats:
         needed = max(needed, len(members) - withhold.margin)
     silent = await _find_silent(last, attempt, members, now_s - within_s)
     heard = len(members) - len(silent)

@@ -22,7 +22,8 @@ BLANKS = {" ", "␣"}
 
 
 def study(purpose: str, classes: Iterable[str], display: Iterable[str] = (), **question: Any) -> Content:
-    values = whole(classes=list(classes), **question)
+    records = {"least": 10_000, "most": 20_000, "least_per_class": 5, "rows_per_id": 1}
+    values = whole(**{"classes": list(classes), "records": records, **question})
     values["notes"] |= {"purpose": purpose, "display": list(display)}
     return content_of(values)
 

@@ -33,7 +33,7 @@ def other_study(consortium: Consortium, **question: Any) -> Study:
 
 @pytest.mark.parametrize("question", [{}, WITHHOLDING], ids=["exact", "withholding"])
 def test_another_extractor_sums_the_same_rows(stage: Stage, tmp_path: Path, question: dict[str, Any]) -> None:
-    consortium = Consortium(stage, tmp_path, question=question)
+    consortium = Consortium(stage, tmp_path, members=5, question=question)
     context = summed(consortium)
     other_study(
         consortium, dim=DIM + 1, records={"least": 17, "most": 40, "least_per_class": 5, "rows_per_id": 1}
@@ -43,14 +43,11 @@ def test_another_extractor_sums_the_same_rows(stage: Stage, tmp_path: Path, ques
     for member in consortium.ids:
         _, labels = consortium.data(member)
         features[member] = rng.standard_normal((len(labels) + 2, DIM + 1))
-    features["member-1"][4] = np.nan  # the new extractor can't use it
     flows = {}
     for member in consortium.ids:
         _, labels = consortium.data(member)
         ids = [*(f"p1-{row}" for row in range(len(labels))), "new", "newer"]
         given = Records(features[member], np.r_[labels, [0, 1]], ids)
-        if member == "member-2":  # and this record is gone
-            given = Records(given.features[1:], given.labels[1:], ids[1:])
         flows[member] = consortium.member(member).enrol(again, given)
     assert not any(isinstance(each, Exception) for each in consortium.together(flows).values())
     results = consortium.run(again)
@@ -58,8 +55,7 @@ def test_another_extractor_sums_the_same_rows(stage: Stage, tmp_path: Path, ques
     record = results["member-0"].record
     withheld = record.withheld
     expected = sum(int((~np.isin(consortium.data(m)[1], withheld)).sum()) for m in consortium.ids)
-    lost = [consortium.data("member-1")[1][4], consortium.data("member-2")[1][0]]
-    assert record.rows == expected - sum(label not in withheld for label in lost)
+    assert record.rows == expected
     [own, derived] = consortium.open["member-0"].ledger()
     assert (derived.base, derived.records, derived.summed, own.summed) == (
         own.number,
@@ -94,7 +90,36 @@ def test_who_was_not_in_the_attempt_declines(stage: Stage, tmp_path: Path) -> No
             consortium.alone(consortium.member(member).enrol(wrong, consortium.records(member)))
 
 
-def test_an_answer_for_an_earlier_attempt_s_records_is_none_for_fresh_ones(consortium: Consortium) -> None:
+LACKING = ["a record", "a usable row", "a label", "non-zero features", "rows for another sum"]
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+def test_another_extractor_needs_all_rows_and_enough_of_them(
+    stage: Stage, tmp_path: Path, lacking: str
+) -> None:
+    consortium = Consortium(stage, tmp_path, members=3 if lacking == "rows for another sum" else 5)
+    context = summed(consortium)
+    other_study(consortium)
+    again = consortium.open_cohort("p1", context)
+    features, labels = consortium.data("member-0")
+    ids = [f"p1-{row}" for row in range(len(labels))]
+    match lacking:
+        case "a record":
+            ids[3] = "another"
+        case "a usable row":
+            features[3] = np.nan
+        case "a label":
+            labels[3] = 1 - labels[3]
+        case "non-zero features":
+            features[:, 1:] = 0
+    with pytest.raises(Declined, match="don't bear this one"):
+        consortium.alone(consortium.member("member-0").enrol(again, Records(features, labels, ids)))
+
+
+def test_an_answer_for_an_earlier_attempt_s_records_is_none_for_fresh_ones(
+    stage: Stage, tmp_path: Path
+) -> None:
+    consortium = Consortium(stage, tmp_path, members=5)
     context = summed(consortium)
     other_study(consortium)
     again = consortium.open_cohort("p1", context)

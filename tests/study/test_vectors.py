@@ -9,7 +9,7 @@ from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.study.answers import read_pooled
-from veilsum.study.vectors import compute_vector, make_accumulator, noiseless_vector
+from veilsum.study.vectors import compute_vector, make_accumulator, noiseless_vector, rows_bear_sum
 
 LINEAR_AND_KERNEL: list[dict[str, Any]] = [
     {"kind": "ffc", "constant": True},
@@ -149,7 +149,32 @@ def test_a_row_that_can_t_be_used_adds_nothing(statistics: list[dict[str, Any]])
 
 def test_a_class_is_held_from_so_many_rows_on() -> None:
     labels = np.array([0] * 4 + [1] * 5 + [2] * 6)
-    assert compute_vector(asked("count"), np.zeros((15, 4)), labels).tolist() == [0, 1, 1]
+    assert compute_vector(asked("count"), np.ones((15, 4)), labels).tolist() == [0, 1, 1]
+
+
+def test_a_class_is_held_with_features_of_its_own() -> None:
+    """Its rows must bear its sums by themselves: other classes may be left out, and their columns with them."""
+    labels, features = np.array([0] * 5 + [1] * 5 + [2] * 30), np.ones((40, 4))
+    features[1:5, 1:] = 0  # class 0 has one row with all features
+    assert compute_vector(asked("count"), features, labels).tolist() == [0, 1, 1]
+
+
+def test_levels_are_reached_by_rows_with_features() -> None:
+    records = {"least": 40, "most": 20_000, "least_per_class": 9, "rows_per_id": 1}
+    spec, labels = asked("rows", records=records), np.zeros(160, int)
+    dense, thin = np.ones((160, 4)), np.ones((160, 4))
+    thin[20:, 1:] = 0
+    assert compute_vector(spec, dense, labels).tolist() == [1] * 8
+    assert 0 < compute_vector(spec, thin, labels).sum() < 8
+
+
+def test_own_rows_bear_a_sum_by_their_features() -> None:
+    question, labels = asked().question, np.zeros(40, int)
+    sparse = np.zeros((40, 4))
+    sparse[:, 0] = 1
+    assert rows_bear_sum(question, np.ones((40, 4)), labels)
+    assert not rows_bear_sum(question, sparse, labels)
+    assert not rows_bear_sum(question, np.ones((40, 4)), labels, more=10_000)
 
 
 def test_rows_of_published_classes_reach_levels() -> None:

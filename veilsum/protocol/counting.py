@@ -18,6 +18,22 @@ def withheld_classes(question: Question, holders: Sequence[int]) -> tuple[int, .
     return tuple(label for label, held in enumerate(holders) if held < question.class_floor)
 
 
+def check_withheld(
+    question: Question, holders: Sequence[int], withheld: Sequence[int], *, repeats: bool
+) -> None:
+    """Check which classes a step leaves out by the (C,) `holders` (count-mismatch).
+
+    A run that repeats another question's sum leaves out that sum's classes. So its own question must leave out no others.
+    """
+    rare = set(withheld_classes(question, holders))
+    if rare - set(withheld) if repeats else rare ^ set(withheld):
+        raise PeerFault(
+            Cause.COUNT_MISMATCH,
+            f"the terms withhold classes {list(withheld)}, by the counts it is {sorted(rare)}",
+            ["coordinator"],
+        )
+
+
 def honest_rows(question: Question, reached: Sequence[int]) -> int:
     """Return the fewest rows of honest members behind the published classes.
 
@@ -46,7 +62,7 @@ def check_counts(question: Question, holders: Sequence[int], reached: Sequence[i
         PeerFault: count-mismatch, with what was found and what is needed.
     """
     withheld = withheld_classes(question, holders)
-    if not withheld:
+    if not withheld and reached is None:
         return  # the sum includes every selected row, and the study's rules guarantee enough of them
     published = len(holders) - len(withheld)
     if published < CLASSES_MIN:

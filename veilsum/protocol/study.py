@@ -285,16 +285,24 @@ class Question(_Block):
 
     @property
     def rows_needed(self) -> int:
-        """Minimum rows of honest members in an exact sum."""
-        return max(ROWS_MIN, count_rows_needed(self.elements, self.width, self.dim))
+        """Minimum rows of honest members in an exact sum. Rows of one record count once, since they may be alike."""
+        needed = count_rows_needed(self.elements, self.width, self.dim)
+        return max(ROWS_MIN, self.records.rows_per_id * needed)
 
     @property
     def class_rows_needed(self) -> int:
         """Minimum rows of honest members in a published class."""
-        blocks = [each.class_block_for(self.dim, constant=self.constant) for each in self.statistics]
-        return count_rows_needed(
-            sum(numbers for numbers, _ in blocks), max(width for _, width in blocks), self.dim
-        )
+        widths = [width for _, width in self._class_blocks]
+        return self.records.rows_per_id * count_rows_needed(self.class_elements, max(widths), self.dim)
+
+    @property
+    def class_elements(self) -> int:
+        """Elements of an exact vector that the rows of one class alone feed."""
+        return sum(numbers for numbers, _ in self._class_blocks)
+
+    @property
+    def _class_blocks(self) -> list[tuple[int, int]]:
+        return [each.class_block_for(self.dim, constant=self.constant) for each in self.statistics]
 
     @property
     def elements(self) -> int:

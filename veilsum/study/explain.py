@@ -101,7 +101,7 @@ def _explain_records(question: Question) -> Iterator[str]:
         yield f"A member takes part with any number of rows. It uses all of them, and clips their sums to the size of {records.most:,} rows."
     yield f"Of one record (one id) at most {records.rows_per_id:,} {_by_number(records.rows_per_id, 'row is', 'rows are')} used."
     if records.rows_per_id > 1 and question.noise is None:
-        yield f"Floors count rows: {records.least:,} rows may come from {-(-records.least // records.rows_per_id):,} records."
+        yield f"Rows of one record may be alike, so an exact sum needs {records.rows_per_id:,} times as many."
     if question.noise is None:
         yield "Each record enters one sum of this extractor, once. This cannot be repeated or taken back: later runs use new records only."
     else:

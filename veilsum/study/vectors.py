@@ -4,7 +4,7 @@ A vector depends only on the study, the step's terms and material, the rows, and
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -71,12 +71,12 @@ def compute_vector(
     question = spec.question
     matrix = as_features(features, question.dim)
     indices = any_labels(labels, len(matrix))
-    if spec.step == COUNT_STEP:
-        return _count_vector(question, indices)
-    if spec.step == ROWS_STEP:
-        return _rows_vector(question, indices, spec.withheld)
     usable = usable_rows(matrix, indices, len(question.classes)) & ~np.isin(indices, spec.withheld)
     rows, classes = matrix[usable], indices[usable].astype(np.int64)
+    if spec.step == COUNT_STEP:
+        return count_classes(question, rows, classes)
+    if spec.step == ROWS_STEP:
+        return _rows_vector(question, rows, classes)
     if not spec.noisy:
         return _exact_vector(question, rows, classes)
     flat = noiseless_vector(spec, rows, classes, material or {})
@@ -119,20 +119,48 @@ def random_features(question: Question) -> RandomFeatures | None:
     return None
 
 
-def _count_vector(question: Question, labels: Integers) -> Integers:
-    """Return 1 for each class with at least `least_per_class` rows, else 0; (C,)."""
-    classes = len(question.classes)
-    known = labels[(labels >= 0) & (labels < classes)].astype(np.int64)
-    held = np.bincount(known, minlength=classes) >= question.records.least_per_class
-    return held.astype(np.int64)
+def count_classes(question: Question, matrix: Array, labels: Integers) -> Integers:
+    """Return 1 for each class with at least `least_per_class` usable rows, which have features enough by themselves, else 0; (C,)."""
+    classes, records = len(question.classes), question.records
+    columns = SparseColumns(question.dim, classes)
+    for block in row_blocks(len(matrix), question.dim):
+        columns.count(unit_directions(matrix[block]), labels[block])
+    held = np.bincount(labels, minlength=classes) >= records.least_per_class
+    dense = columns.classes_suffice(records.rows_per_id * question.class_elements, question.h_min)
+    return (held & dense).astype(np.int64)
 
 
-def _rows_vector(question: Question, labels: Integers, withheld: Sequence[int]) -> Integers:
-    """Return 1 for each of `ROWS_LEVELS` quarters of `least` that the rows of published classes reach, else 0; (8,)."""
-    published = np.count_nonzero(
-        (labels >= 0) & (labels < len(question.classes)) & ~np.isin(labels, withheld)
+def _rows_vector(question: Question, matrix: Array, labels: Integers) -> Integers:
+    """Return 1 for each of `ROWS_LEVELS` quarters of `least` that the rows reach, in number and in features, else 0; (8,)."""
+    columns, records = count_columns(question, matrix, labels), question.records
+    free = int(columns.entries.sum()) - len(matrix)
+    numbers = 2 * records.rows_per_id * question.elements
+    return np.array(
+        [
+            4 * len(matrix) >= level * records.least
+            and 4 * free * question.rows_needed >= level * records.least * numbers
+            for level in ROWS_LEVELS
+        ],
+        np.int64,
     )
-    return np.array([4 * published >= level * question.records.least for level in ROWS_LEVELS], np.int64)
+
+
+def rows_bear_sum(
+    question: Question, matrix: Array, labels: Integers, *, more: int = 0, honest: int | None = None
+) -> bool:
+    """Whether a member's rows have features enough for an exact sum (protocol §7.2).
+
+    Args:
+        question: of the study.
+        matrix: the rows, (n, dim).
+        labels: their class indices, (n,).
+        more: elements of other sums of the same rows.
+        honest: fewest honest members in the sum; None for those of the study's smallest cohort.
+    """
+    if honest is None:
+        honest = question.smallest.quorum.survivors_min - question.a
+    numbers = question.records.rows_per_id * question.elements + more
+    return count_columns(question, matrix, labels).rows_suffice(numbers, honest)
 
 
 def _exact_vector(question: Question, matrix: Array, labels: Integers) -> Integers:

@@ -170,9 +170,9 @@ async def test_each_run_is_read_from_the_attempts_of_its_own_period(
     await server.coordinator.database.write(store)
     looked_through = list[int]()
 
-    def counted(question: Any, period: str, links: Any, **run: Any) -> str | None:
+    def counted(question: Any, period: str, links: Any, sums: Any, **run: Any) -> str | None:
         looked_through.append(len(links))
-        return next_step(question, period, links, **run)
+        return next_step(question, period, links, sums, **run)
 
     monkeypatch.setattr(runs_module, "next_step", counted)
     assert [run.over for run in (await runs(server, party)).runs] == [True] * 60
@@ -209,6 +209,7 @@ async def test_another_extractor_sums_the_same_records_again(
     server: Server, counted: tuple[Party, str]
 ) -> None:
     party, _ = counted
+    await party.count_rows(server)
     first = await party.done(server)
     context = (await server.view(first))["context"]
     party.question = {**party.question, "extractor": "ab" * 32, "ring_bits": 48}

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import U8, U64, Id, Many, SecretBytes
-from veilsum.protocol.counting import check_counts, withheld_classes
+from veilsum.protocol.counting import check_counts, check_withheld
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import PairKey
@@ -175,13 +175,7 @@ class Ready(MemberPhase, kind=2):
                 "this member was not counted in a step that the terms name, or has not recounted it",
                 ["coordinator"],
             )
-        withheld = withheld_classes(attempt.question, known[0].sums)
-        if terms.withheld != withheld:
-            raise PeerFault(
-                Cause.COUNT_MISMATCH,
-                f"the terms withhold classes {list(terms.withheld)}, by the counts it is {list(withheld)}",
-                ["coordinator"],
-            )
+        check_withheld(attempt.question, known[0].sums, terms.withheld, repeats=attempt.repeats)
         evicted = tuple(sorted({member for each in known for member in each.evicted}))
         if terms.evicted != evicted:
             raise PeerFault(
