@@ -25,7 +25,7 @@ from veilsum.protocol.record import ResultRecord, record_digest
 from veilsum.protocol.study import Content
 
 SEEDS_EACH = 24
-STRINGS = ("", "0" * 16, "0" * 64, "0" * 128, "member-0", "none", "\u0000", "é", "\ud800")
+STRINGS = ("", "0" * 16, "0" * 64, "0" * 128, str(1 << 63), "member-0", "none", "\u0000", "é", "\ud800")
 NUMBERS = (0, 1, -1, 8, 1 << 22, 1 << 48, 1 << 64, 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf"))
 VALUES: tuple[Any, ...] = (*STRINGS, *NUMBERS, None, True, False, [], {}, [[[]]], {"a": 1}, ["member-0"])
 

@@ -119,7 +119,7 @@ def test_a_roster_with_another_key_of_this_member_is_refused(consortium: Consort
     assert consortium.open["member-0"].ledger() == ()
 
 
-@pytest.mark.parametrize("changes", [{"counter": 7}, {"period": "p2"}, {"repeats": "ab" * 32}])
+@pytest.mark.parametrize("changes", [{"counter": "7"}, {"period": "p2"}, {"repeats": "ab" * 32}])
 def test_a_cohort_of_another_name_is_not_answered(consortium: Consortium, changes: dict[str, Any]) -> None:
     cohort = consortium.open_cohort()
     consortium.shows("GET .*/invitation", invited(**changes))

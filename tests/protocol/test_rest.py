@@ -7,7 +7,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from veilsum.protocol import rest
 from veilsum.protocol.audit import AuditEntry, AuditHead
-from veilsum.protocol.forms import Hex32
+from veilsum.protocol.forms import Hex32, U64Text
 from veilsum.protocol.record import CombinedRecord, ResultRecord
 from veilsum.protocol.rest import CohortRequest, DecryptorsView, MemberId, Problem, RoundId, RoundRequest
 
@@ -86,6 +86,23 @@ def test_a_cohort_outside_its_domain_is_refused(bad: dict[str, Any]) -> None:
     assert CohortRequest.model_validate(good).repeats is None
     with pytest.raises(ValidationError):
         CohortRequest.model_validate({**good, **bad})
+
+
+@pytest.mark.parametrize("number", [0, 1, (1 << 53) + 1, (1 << 64) - 1])
+def test_a_64_bit_number_is_a_string_in_json(number: int) -> None:
+    adapter: TypeAdapter[int] = TypeAdapter(U64Text)
+    assert adapter.validate_python(number) == number
+    assert adapter.dump_json(number) == f'"{number}"'.encode()
+    assert adapter.validate_json(adapter.dump_json(number)) == number
+    assert adapter.json_schema(mode="serialization")["type"] == "string"
+
+
+@pytest.mark.parametrize(
+    "bad", ["1", '""', '"-1"', '"01"', '" 1"', '"1.0"', '"1e3"', f'"{1 << 64}"', "null", "1.5"]
+)
+def test_what_is_no_64_bit_number_is_refused(bad: str) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(U64Text).validate_json(bad)
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ class Party:
         assert answer.status_code == 201, answer.text
         self.cohort, self.period = answer.json()["cohort"], answer.json()["period"]
         self.repeats = bytes.fromhex(answer.json()["repeats"] or NO_CONTEXT.hex())
-        self.counter = answer.json()["counter"]
+        self.counter = int(answer.json()["counter"])
         await self.on_ack("cohort")
         return self.cohort
 

@@ -1,9 +1,10 @@
 """Patterns for text in JSON, and descriptions of invalid JSON."""
 
+import re
 from collections.abc import Container
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, WithJsonSchema
 
 from veilsum.protocol.codec import CONTROL_CHARACTERS, NAME_PATTERN
 
@@ -22,6 +23,29 @@ TEXT_PATTERN, LINE_PATTERN = f"^[^{CONTROL_CHARACTERS}]*$", f"^[^{CONTROL_CHARAC
 COLUMN_PATTERN = rf"^[^{CONTROL_CHARACTERS}\s]([^{CONTROL_CHARACTERS}]*[^{CONTROL_CHARACTERS}\s])?$"
 """A column's name: non-empty text without white space at either end."""
 Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
+U64_PATTERN = "^(0|[1-9][0-9]{0,19})$"
+
+
+def _read_u64(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, str):
+        if re.match(U64_PATTERN, value) is None:
+            raise ValueError("expected a string of decimal digits")
+        return int(value)
+    if info.mode == "json":
+        raise ValueError("expected a string of decimal digits, got a number")
+    return value
+
+
+U64Text = Annotated[
+    int,
+    BeforeValidator(_read_u64),
+    Field(ge=0, lt=1 << 64),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {"type": "string", "pattern": U64_PATTERN, "description": "a 64-bit number, in decimal digits"}
+    ),
+]
+"""A 64-bit number, which is a string in JSON: many readers round numbers from 2^53 on."""
 _EXPECTED_FORMS = {
     HEX32_PATTERN: "64 lower-case hex digits",
     ROUND_PATTERN: "16 lower-case hex digits",

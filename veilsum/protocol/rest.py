@@ -1,7 +1,8 @@
 """The REST interface without the messages: paths, limits and JSON models, independent of any HTTP library.
 
 Messages are sent as `application/octet-stream`, as `veilsum.protocol.messages` encodes them; everything for people or scripts is
-JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal.
+JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal. 64-bit numbers of messages (rosters, counters, sequences) are strings
+of decimal digits in JSON; counts, versions and times are numbers.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from veilsum.protocol.forms import LABEL_PATTERN, LINE_PATTERN, MEMBER_PATTERN, ROUND_PATTERN, Hex32
+from veilsum.protocol.forms import LABEL_PATTERN, LINE_PATTERN, MEMBER_PATTERN, ROUND_PATTERN, Hex32, U64Text
 
 OCTETS_TYPE = "application/octet-stream"
 PROBLEM_TYPE = "application/problem+json"
@@ -128,7 +129,7 @@ class FederationView(View):
 
     federation: Hex32
     name: str
-    roster: int
+    roster: U64Text
     members: tuple[str, ...]
     cohorts: tuple[Hex32, ...]
     rounds: tuple[RoundId, ...]
@@ -169,7 +170,7 @@ class RunView(View):
     name: str
     version: int
     period: MemberId
-    counter: int
+    counter: U64Text
     repeats: Hex32 | None
     state: Literal["enrolling", "formed", "failed"]
     over: bool
@@ -234,7 +235,7 @@ class CohortView(View):
     name: str
     study_version: int
     period: MemberId
-    counter: Annotated[int, Field(ge=0, lt=1 << 64)]
+    counter: U64Text
     repeats: Hex32 | None
     state: Literal["enrolling", "formed", "failed"]
     version: int
@@ -354,7 +355,7 @@ class RoundView(View):
     federation: Hex32
     cohort: Hex32
     context: Hex32
-    sequence: int
+    sequence: U64Text
     attempt: int
     state: Literal[
         "collecting",
@@ -462,7 +463,7 @@ class PreflightView(View):
 
     federation: Hex32
     cohort: Hex32
-    sequence: int
+    sequence: U64Text
     attempt: int
     members: int
     survivors_min: int

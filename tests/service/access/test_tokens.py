@@ -154,7 +154,7 @@ async def test_a_federation_begins_with_the_operator_and_goes_on_with_the_admin(
         newest = await client.get(where)
         assert newest.content == third.to_bytes()
         view = (await client.get(f"/v1/federations/{party.federation}")).json()
-        assert (view["roster"], view["members"]) == (3, list(party.ids))
+        assert (view["roster"], view["members"]) == ("3", list(party.ids))
 
 
 async def test_a_token_that_could_not_be_shown_is_not_stored(

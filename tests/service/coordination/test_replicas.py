@@ -128,7 +128,7 @@ async def test_what_both_open_at_once_is_opened_once(tmp_path: Path, party: Part
             )
         )
         assert len({answer.json()["cohort"] for answer in opened}) == 4
-        party.cohort, party.counter = opened[0].json()["cohort"], opened[0].json()["counter"]
+        party.cohort, party.counter = opened[0].json()["cohort"], int(opened[0].json()["counter"])
         await party.enrol(both)
         answers = await asyncio.gather(*(party.try_round(each) for each in (one, other, one, other)))
         assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]

@@ -47,6 +47,14 @@ async def test_the_api_document_is_complete(server: Server) -> None:
         for name, value in vars(rest).items()
         if name.isupper() and str(value).startswith("/") and value != rest.PROBLEM_BASE
     }
+    schemas = document["components"]["schemas"]
+    for name, field in (
+        ("FederationView", "roster"),
+        ("RunView", "counter"),
+        ("CohortView", "counter"),
+        ("RoundView", "sequence"),
+    ):
+        assert schemas[name]["properties"][field]["type"] == "string", name
     assert "Problem" in document["components"]["schemas"]
     assert "HTTPValidationError" not in document["components"]["schemas"]
     for path, method, operation in operations(server):
