@@ -20,7 +20,7 @@ from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Rost
 from veilsum.protocol.rest import CohortView
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
 from veilsum.protocol.sizing import Quorum
-from veilsum.protocol.study import Content, Question, read_content
+from veilsum.protocol.study import Content, Question, check_period, read_content
 from veilsum.study.promise import check_cohort
 from veilsum.study.vectors import count_classes, rows_bear_sum
 
@@ -111,6 +111,7 @@ def send_card(
         raise NotEnrolled(f"cohort {cohort.hex()} is no longer enrolling ({view.state}): join the next one")
     content = session.read_study(roster, study)
     _check_names(roster, study, cohort, view)
+    check_period(view.period)
     session.policy.check_study(content)
     yield from _answer_run(session, content, view, records)
     enrolled, [card] = Enrolled.begin_enrolment(

@@ -332,6 +332,7 @@ class Member(Party):
         demand(not self.places, "wrong-phase")
         m, cards, study = said.manifest, {each.card.member: each.card for each in said.shown}, self.study
         demand((m.cohort, m.roster_hash, *m[2:6]) == (self.cohort, self.roster_hash, *self.run), "wrong-cohort")
+        demand(not m.period.startswith(("rehearsal", "judge")), "terms-refused")
         demand({*m.members} <= {*self.keys}, "unknown-member")
         n = len(m.members)
         if self.fresh:

@@ -76,6 +76,7 @@ from veilsum.protocol.study import (
     ROWS_STEP,
     SUM_STEP,
     Question,
+    check_period,
     read_content,
     study_fault,
 )
@@ -144,12 +145,13 @@ class Coordinator:
         """Open enrolment under the newest roster.
 
         Raises:
-            PeerFault: not-found; study-refused, already-summed, repeat-mismatch, weak-parameters or cohort-too-small if no run is
+            PeerFault: not-found; study-refused, terms-refused, already-summed, repeat-mismatch, weak-parameters or cohort-too-small if no run is
                 possible.
         """
         roster = await self.federations.read_roster(federation)
         study = await self.federations.read_study(federation, request.study)
         content = await self.federations.check_current(roster, study, self.now())
+        check_period(request.period)
         repeats = NO_CONTEXT if request.repeats is None else bytes.fromhex(request.repeats)
         repeated = await self._check_new(federation, study, request.period, repeats)
         await asyncio.to_thread(check_possible, roster, content.question, repeated)

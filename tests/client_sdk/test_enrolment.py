@@ -179,3 +179,19 @@ def test_another_admin_and_a_tampered_roster_are_refused(consortium: Consortium)
         with pytest.raises(PeerFault, match=f"^{cause.value}:"):
             consortium.member("member-0", roster=roster.to_bytes())
         consortium.open.clear()
+
+
+@pytest.mark.parametrize("period", ["rehearsal-1", "rehearsals", "judge-2026", "judge"])
+def test_a_reserved_period_is_refused_by_everybody(
+    consortium: Consortium, period: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(PeerFault) as by_service:
+        consortium.open_cohort(period)
+    assert by_service.value.cause is Cause.TERMS_REFUSED
+    with monkeypatch.context() as patched:
+        patched.setattr("service.coordination.coordinator.check_period", lambda _period: None)
+        cohort = consortium.open_cohort(period)
+    with pytest.raises(PeerFault) as by_member:
+        consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
+    assert by_member.value.cause is Cause.TERMS_REFUSED
+    assert consortium.open["member-0"].ledger() == ()

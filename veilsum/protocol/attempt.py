@@ -40,7 +40,7 @@ from veilsum.protocol.packing import Buffer
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sizing import Quorum, Sizes, size_cohort
-from veilsum.protocol.study import COUNT_STEP, Content, Question, read_content, study_fault
+from veilsum.protocol.study import COUNT_STEP, Content, Question, check_period, read_content, study_fault
 from veilsum.protocol.tags import Tag, hash_fields
 
 CIPHER_SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
@@ -105,6 +105,7 @@ def check_manifest(
             Cause.WRONG_COHORT,
             "the manifest is not of this roster and study, or its cohort id does not follow",
         )
+    check_period(manifest.period)
     for member in manifest.members:
         roster.key_of(member)
     repeats = manifest.repeats != NO_CONTEXT

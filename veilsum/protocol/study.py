@@ -63,6 +63,8 @@ COUNT_STEP, ROWS_STEP, SUM_STEP, MEAN_STEP = "count", "rows", "sum", "mean"
 DISCLOSED_STEPS = frozenset({COUNT_STEP, ROWS_STEP})
 """Steps that count members. Their sums are disclosed."""
 COUNT_BITS = 32
+RESERVED_PERIODS = ("rehearsal", "judge")
+"""Periods that begin with one of these sum no records."""
 ROWS_LEVELS = (1, 2, 3, 4, 6, 8, 12, 16)
 """The levels of the step `rows`, in quarters of `RecordRules.least`."""
 
@@ -479,6 +481,16 @@ class Content(_Block):
 def read_content(content: bytes) -> Content:
     """Read a study's content as `Content.from_bytes` does, with a cache."""
     return Content.from_bytes(content)
+
+
+def check_period(period: str) -> None:
+    """Refuse a reserved period (terms-refused; protocol §4.2)."""
+    if period.startswith(RESERVED_PERIODS):
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"period {period}: names that begin with {' or '.join(RESERVED_PERIODS)} are reserved; choose another name",
+            ["coordinator"],
+        )
 
 
 def study_fault(detail: str) -> PeerFault:
