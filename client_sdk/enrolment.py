@@ -139,7 +139,7 @@ def _known_serial(session: Session) -> int:
 
 
 def _check_newest_card(session: Session, shown: bytes | None) -> None:
-    """Refuse to enrol with a folder whose key has signed cards that it does not know (protocol §4.2).
+    """Refuse to enrol with a folder whose key has signed cards that it does not know (protocol §7.6).
 
     Raises:
         PeerFault: state-restored; or malformed, bad-signature and others if what is shown is no card of this member.
@@ -316,7 +316,7 @@ def _bears_again(session: Session, content: Content, view: CohortView, base: Run
         and rows_bear_sum(
             question, found.features[published], found.labels[published], more=numbers, honest=honest
         )
-        and bool((held_now >= held_before).all())
+        and (question.withhold is None or bool((held_now >= held_before).all()))
     )
 
 

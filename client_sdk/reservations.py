@@ -57,11 +57,14 @@ _SPENT_ELSEWHERE_SQL = """
 SELECT 1 FROM held AS own JOIN held AS other ON other.record = own.record AND other.run != own.run
 JOIN answered ON answered.id = other.run WHERE own.run = ? AND spent AND NOT noisy
 """
+_MARKED_SQL = "SELECT 1 FROM held JOIN summed ON summed.record = held.record WHERE run = ?"
+"""Whether a run holds a record that was marked as summed, if no sum of its own holds it."""
 
 
 _OTHER_SUMS_SQL = """
-SELECT COALESCE(SUM(numbers), 0), COALESCE(SUM(rows_borne), 0) FROM run WHERE COALESCE(base, id) = ? AND question != ? AND EXISTS (
-    SELECT 1 FROM attempt WHERE attempt.run = run.id AND step = 'sum' AND uploaded AND COALESCE(ended, 'none') IN ('none', 'lost'))
+SELECT COALESCE(SUM(numbers), 0), COALESCE(SUM(rows_borne), 0) FROM run WHERE COALESCE(base, id) = ? AND question != ? AND yes
+AND (NOT given_up OR EXISTS (
+    SELECT 1 FROM attempt WHERE attempt.run = run.id AND step = 'sum' AND uploaded AND COALESCE(ended, 'none') IN ('none', 'lost')))
 """
 
 
@@ -329,7 +332,10 @@ class Reservations:
             raise Misuse("these records were summed under this extractor before, for another question")
 
     def other_sums(self, base: Run, question: bytes) -> tuple[int, int]:
-        """Return the size of all sums of a reservation's records under other questions, as `sum_size` gives it, that may be known."""
+        """Return the size of all sums of a reservation's records under other questions, as `sum_size` gives it.
+
+        It counts every question that was answered yes, for its sum may still come; of a run that was given up only a sum that may be known.
+        """
         with self._database.read() as ledger:
             row = ledger.execute(_OTHER_SUMS_SQL, (base.base or base.number, question)).fetchone()
         return int(row[0]), int(row[1])
@@ -360,8 +366,10 @@ class Reservations:
                 "SELECT context, ended FROM certified WHERE base = ? AND step = ? ORDER BY number",
                 (run.base or run.number, step),
             ).fetchall()
-            elsewhere = (
-                not run.noisy and ledger.execute(_SPENT_ELSEWHERE_SQL, (run.base or run.number,)).fetchone()
+            own = (run.base or run.number,)
+            elsewhere = not run.noisy and ledger.execute(_SPENT_ELSEWHERE_SQL, own).fetchone()
+            elsewhere = elsewhere or (
+                run.state is State.RESERVED and ledger.execute(_MARKED_SQL, own).fetchone()
             )
         if elsewhere:
             raise PeerFault(
@@ -467,8 +475,9 @@ def _free_records(
     # For life, as sums of every kind would hold them.
     marked = _Held(reserved=1, counts=COUNTS_MAX, charged=1, own=1, squares=math.inf)
     held |= {record: marked for (record,) in ledger.execute("SELECT record FROM summed")}
-    if (NO_IDS_MARK in records and held.keys() - {NO_IDS_MARK}) or (
-        NO_IDS_MARK in held and set(records) - {NO_IDS_MARK}
+    used = {record for record, found in held.items() if found.reserved or found.counts or found.charged}
+    if (NO_IDS_MARK in records and used - {NO_IDS_MARK}) or (
+        NO_IDS_MARK in used and set(records) - {NO_IDS_MARK}
     ):
         return set()  # any record may stand in data without ids
     if (noise := question.noise) is None:
@@ -493,10 +502,10 @@ def _free_records(
 
 
 def _give_up_left_out(ledger: sqlite3.Connection) -> None:
-    """Give up exact runs over fresh records of which a step was certified without this member."""
+    """Give up exact runs over fresh records that can't end in a sum for this member: a step was certified without it, or lost."""
     ledger.execute(
         "UPDATE run SET given_up = 1 WHERE base IS NULL AND NOT noisy AND NOT given_up "
-        "AND EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND ended = ?) "
+        "AND EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND ended IN (?, 'lost')) "
         "AND NOT EXISTS (SELECT 1 FROM spending WHERE spending.base = run.id)",
         (_LEFT_OUT_STATE,),
     )

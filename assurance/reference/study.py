@@ -487,6 +487,8 @@ def sizes(study: Study, n: int, roster: int, came: int = 0, nominees: int = 0, *
 
     n_min = max(study.a + study.h, (roster + study.a) // 2 + 1) if fresh else n
     demand(n >= n_min and (n >= study.members or not fresh), "cohort-too-small")
+    counted = fresh and getattr(study, "withhold", None) is not None
+    demand(not counted or n >= max(n_min + study.margin, study.floor), "cohort-too-small")
     decrypt, a_d = came, min(study.a, (nominees - 1) // 3)
     if not nominees:
         decrypt, a_d, _ = next(drawn(2, 1 << 80, 1 << 30), (n, study.a, 0))

@@ -302,14 +302,6 @@ def test_who_was_left_out_or_whose_certificate_was_erased_spends_nothing(
     assert ledger.free_records([A, B], EXACT) == {A, B}
 
 
-def test_a_lost_sum_that_this_member_did_not_upload_to_spends_nothing(ledger: Reservations) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(C, uploads=False)
-    chain.end(C, "lost")
-    assert ledger.list_runs()[0].state is State.RESERVED
-
-
 @pytest.mark.parametrize("step", ["count", "rows"])
 @pytest.mark.parametrize("reason", ["none", "lost"])
 def test_a_count_spends_nothing(ledger: Reservations, step: str, reason: str) -> None:
@@ -318,7 +310,8 @@ def test_a_count_spends_nothing(ledger: Reservations, step: str, reason: str) ->
     chain.enter(C, step)
     chain.end(C, reason, step)
     [run] = ledger.list_runs()
-    assert (run.state, run.counted, run.summed) == (State.RESERVED, True, None)
+    assert (run.counted, run.summed) == (True, None)
+    assert run.state is (State.FREE if reason == "lost" else State.RESERVED)  # a lost step isn't opened again
     ledger.give_up(run)
     assert ledger.list_runs()[0].state is State.FREE
     assert ledger.free_records([A, B], EXACT) == {A, B}
@@ -611,3 +604,42 @@ def _struck(transaction: Any, strike: Callable[[], None], *, early: bool) -> Any
             strike()
 
     return write
+
+
+def test_a_record_that_is_marked_later_takes_part_in_nothing_more(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    assert ledger.check_attempt(attempt(run)) == run
+    ledger.mark_summed([B])
+    with pytest.raises(PeerFault) as caught:
+        ledger.check_attempt(attempt(run))
+    assert caught.value.cause is Cause.ALREADY_SUMMED
+
+
+def test_every_other_extractor_that_was_answered_yes_counts(ledger: Reservations) -> None:
+    """Otherwise cohorts of many extractors could enrol first, and be summed one after the other."""
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C)
+    chain.end(C, "none")
+    own = ledger.other_sums(run, b"another question")
+    assert own[0] > 0
+    derived = ledger.answer_run(study("other", extractor="ab" * 32), "p1", selection(), base=run)
+    assert ledger.other_sums(run, b"another question") == (2 * own[0], 2 * own[1])
+    ledger.give_up(derived)
+    assert ledger.other_sums(run, b"another question") == own
+
+
+def test_data_without_ids_that_was_only_reserved_keeps_nothing(ledger: Reservations) -> None:
+    ledger.give_up(reserve(ledger, NO_IDS_MARK))
+    assert ledger.free_records([A], EXACT) == {A}
+    ledger.give_up(reserve(ledger, A, period="p2"))
+    assert ledger.free_records([NO_IDS_MARK], EXACT) == {NO_IDS_MARK}
+
+
+@pytest.mark.parametrize("step", ["count", "rows", "sum"])
+def test_a_lost_step_ends_the_run_for_a_member_without_an_upload(ledger: Reservations, step: str) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C, step, uploads=False)
+    chain.end(C, "lost", step)
+    assert ledger.list_runs()[0].state is State.FREE

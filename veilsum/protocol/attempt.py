@@ -71,7 +71,19 @@ def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, 
         raise PeerFault(
             Cause.COHORT_TOO_SMALL, f"{len(members)} members; the study needs at least {question.members_min}"
         )
+    if (counted := count_members_min(question, sizes.quorum)) > len(members):
+        raise PeerFault(
+            Cause.COHORT_TOO_SMALL,
+            f"{len(members)} members; a count of this study needs at least {counted} in a roster of {len(roster.members)}",
+        )
     return sizes
+
+
+def count_members_min(question: Question, quorum: Quorum) -> int:
+    """Return the minimum number of survivors of a count; 0 for a study that counts none (protocol §4.4)."""
+    if question.withhold is None:
+        return 0
+    return max(quorum.survivors_min + question.withhold.margin, question.class_floor)
 
 
 def check_study(roster: Roster, study: Study) -> Content:
@@ -220,10 +232,9 @@ class Attempt(Struct):
     @property
     def survivors_min(self) -> int:
         """The minimum number of survivors: n_min; for a count n_min and the margin, or the class floor if larger (protocol §4.4)."""
-        least, withhold = self.quorum.survivors_min, self.question.withhold
-        if self.spec.step != COUNT_STEP or withhold is None:
-            return least
-        return max(least + withhold.margin, self.question.class_floor)
+        if self.spec.step == COUNT_STEP:
+            return count_members_min(self.question, self.quorum)
+        return self.quorum.survivors_min
 
     @property
     def repeats(self) -> bool:
