@@ -21,6 +21,9 @@ _DRAFT_DEFAULTS: dict[str, dict[str, Any]] = {
 _MARGIN_FROM_MEMBERS, _MEMBERS_PER_MARGIN = 8, 20
 """The fewest members that get a margin, and how many members there are for each place of it."""
 
+_LEAST_PER_CLASS = 5
+"""Rows by which a member holds a class. A member with the fewest rows, in equal parts, holds all classes."""
+
 _STUDY_TEMPLATE = """\
 # A study says what a federation sums. Its author signs it, each member approves it, and the coordinator can't change it.
 # Edit this file, then run: veilsum admin study check {path}
@@ -59,7 +62,7 @@ kind = "ffc"
 [question.records]
 least = {least}  # a member with fewer rows does not take part; {dim} dimensions and {count} classes need this many
 most = {most}  # a member with more rows uses this many of them
-least_per_class = 5  # a member with this many rows of a class holds it
+least_per_class = {least_per_class}  # a member with this many rows of a class holds it
 rows_per_id = 1  # rows used of one patient, exam or file
 
 [question.withhold]  # leave out classes that few members hold
@@ -106,10 +109,12 @@ def draft_template(
     colluders = members // 4
     quorum = _quorum_of(members, colluders)
     margin = min(_default_margin(members), quorum.members_may_miss)
-    members_min = quorum.survivors_min + margin
+    # A class that one member of the smallest cohort lacks is still published.
+    members_min = min(members, max(quorum.survivors_min, colluders + HONEST_MIN + 1) + margin)
     honest = _quorum_of(members_min, colluders).survivors_min - colluders
     elements = FFC().elements_for(dim, len(classes), constant=True)
-    least = -(-max(ROWS_MIN, count_rows_needed(elements, dim + 1, dim)) // honest)
+    needed = -(-max(ROWS_MIN, count_rows_needed(elements, dim + 1, dim)) // honest)
+    least = max(needed, len(classes) * _LEAST_PER_CLASS)
     return _STUDY_TEMPLATE.format(
         path=path,
         name=name,
@@ -123,6 +128,7 @@ def draft_template(
         honest_min=HONEST_MIN,
         least=least,
         most=max(20_000, least),
+        least_per_class=_LEAST_PER_CLASS,
         margin=margin,
         count=len(classes),
         listable="false" if why_not_listable else "true",

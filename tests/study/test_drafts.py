@@ -1,0 +1,99 @@
+"""A draft, unedited, leads from its counts to a sum."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilsum.protocol.counting import withheld_classes
+from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
+from veilsum.protocol.opening_rules import next_step
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import COUNT_STEP, ROWS_STEP, SUM_STEP, Content
+from veilsum.study.draft import draft_template, parse_draft
+from veilsum.study.vectors import compute_vector
+
+PERIOD = "2026"
+
+
+def drafted(members: int, dim: int, classes: int) -> Content:
+    text = draft_template(
+        "study.toml",
+        name="ct-2026",
+        extractor="ab" * 32,
+        dim=dim,
+        classes=[f"class-{label}" for label in range(classes)],
+        members=members,
+        today=datetime.now(UTC).date(),
+        why_not_listable="CT scans",
+    )
+    return parse_draft(text, "study.toml")
+
+
+def counted_sums(content: Content, step: str, withheld: tuple[int, ...], rows: list[Any]) -> tuple[int, ...]:
+    """Return the sums of a count over these members' rows."""
+    members, numbers = len(rows), content.question.smallest.quorum
+    spec = RoundSpec(
+        content, bytes(32), PERIOD, step, withheld, members, numbers.survivors_min, content.question.elements
+    )
+    return tuple(np.sum([compute_vector(spec, *each) for each in rows], axis=0).tolist())
+
+
+def certified(content: Content, step: str) -> Link:
+    context = step.encode().ljust(32, b"\1")
+    digest = content.question.digest
+    return Link(bytes(32), 0, 0, digest, PERIOD, step, NO_CONTEXT, context, NO_REASON, survivors=b"\2" * 32)
+
+
+def steps_until_sum(content: Content, rows: list[Any]) -> list[str | None]:
+    """Return the steps of a run in which all members are counted, and as many as the margin drop out after the count."""
+    question = content.question
+    assert question.withhold is not None
+    links, sums = list[Link](), dict[bytes, tuple[int, ...]]()
+    withheld: tuple[int, ...] = ()
+    steps = [next_step(question, PERIOD, links, sums.get)]
+    while (step := steps[-1]) in {COUNT_STEP, ROWS_STEP}:
+        assert step is not None
+        link = certified(content, step)
+        links.append(link)
+        found = sums[link.context] = counted_sums(content, step, withheld, rows)
+        if step == COUNT_STEP:
+            withheld = withheld_classes(question, found)
+            rows = rows[question.withhold.margin :]
+        steps.append(next_step(question, PERIOD, links, sums.get))
+    return steps
+
+
+@pytest.mark.parametrize("classes", [2, 3, 9])
+@pytest.mark.parametrize("dim", [64, 512])
+@pytest.mark.parametrize("members", [5, 12, 50])
+def test_the_fewest_members_with_the_fewest_rows_have_a_sum(members: int, dim: int, classes: int) -> None:
+    """One of them lacks the last class. The others have as many rows of each class."""
+    content = drafted(members, dim, classes)
+    question, rng = content.question, np.random.default_rng(classes)
+    least = question.records.least
+    rows: list[Any] = [
+        (rng.standard_normal((least, dim), np.float32), np.arange(least) % (classes - (place == 0)))
+        for place in range(question.members_min)
+    ]
+    steps = steps_until_sum(content, rows)
+    assert steps[0] == COUNT_STEP
+    assert steps[-1] == SUM_STEP, steps
+
+
+def test_a_class_that_few_members_of_a_draft_hold_is_withheld_and_its_rows_are_counted() -> None:
+    content, rng = drafted(12, 64, 3), np.random.default_rng(1)
+    most = 4 * content.question.records.least
+    rows: list[Any] = [
+        (rng.standard_normal((most, 64), np.float32), np.arange(most) % (3 if place < 3 else 2))
+        for place in range(content.question.members_min)
+    ]
+    assert steps_until_sum(content, rows) == [COUNT_STEP, ROWS_STEP, SUM_STEP]
+
+
+def test_a_draft_asks_for_few_rows_more_than_its_classes_need() -> None:
+    assert drafted(50, 64, 9).question.records.least == 45
+    assert drafted(5, 64, 2).question.members_min == 5
