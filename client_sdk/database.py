@@ -59,6 +59,7 @@ CREATE TABLE run (
     taken INTEGER NOT NULL,
     held_out INTEGER NOT NULL,
     beyond INTEGER NOT NULL,
+    counted_out INTEGER NOT NULL,
     numbers INTEGER NOT NULL,
     rows_borne INTEGER NOT NULL,
     rows_sha256 BLOB,
@@ -78,7 +79,7 @@ CREATE VIEW counting AS
 SELECT DISTINCT attempt.run AS base FROM attempt
 WHERE step IN ('count', 'rows') AND uploaded AND COALESCE(ended, 'none') IN ('none', 'lost');
 CREATE VIEW answered AS
-SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, taken, held_out, beyond, given_up,
+SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, taken, held_out, beyond, counted_out, given_up,
     freed,
     (SELECT COUNT(*) FROM held WHERE held.run = COALESCE(run.base, run.id)) AS records,
     EXISTS (SELECT 1 FROM spending WHERE spending.base = COALESCE(run.base, run.id)) AS spent,

@@ -1,5 +1,6 @@
 """M0 as flows: check the study, answer yes or no, send the card, wait for the manifest, and forget the private keys."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -251,7 +252,7 @@ def _answer_run(session: Session, content: Content, view: CohortView, records: R
         run = ledger.answer_run(
             content, period, found, mu_budget=session.policy.mu_budget, base=base, bears=bears
         )
-        _report_selection(session, run)
+        _report_selection(session, run, withholds=question.withhold is not None)
     elif view.repeats is not None and not _held_by(session, run, view):
         raise Declined(f"{run.name}: this member was not in the attempt that the run repeats")
     elif view.repeats is None and run.base is not None:
@@ -287,7 +288,11 @@ def _select_for_run(session: Session, content: Content, records: Records, base: 
         missing = int(np.count_nonzero(~there))
         return Selection(features[there], labels[there], ranks[there], (), missing, 0, 0, 0)
     free = partial(ledger.free_records, question=question, mu_budget=session.policy.mu_budget)
-    return select_rows(records, question, marks, free)
+    found = select_rows(records, question, marks, free)
+    if question.withhold is None or not found.taken:
+        return found
+    uncounted = partial(ledger.free_records, question=question.model_copy(update={"withhold": None}))
+    return replace(found, counted_out=found.taken - select_rows(records, question, marks, uncounted).taken)
 
 
 def _bears_sum(question: Question, found: Selection) -> bool:
@@ -337,12 +342,16 @@ def _held_by(session: Session, run: Run, view: CohortView) -> bool:
     return base is not None and base.number == (run.base or run.number)
 
 
-def _report_selection(session: Session, run: Run) -> None:
+def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:
+    """Report which rows a run sums, and for a study that withholds classes how often its records may still be counted."""
     of = "1 record" if run.records == 1 else f"{run.records} records"
     detail = (
-        f"{run.name}: {run.rows} rows of {of} are summed; skipped {run.taken} rows of reserved or spent records, "
+        f"{run.name}: {run.rows} rows of {of} are summed; skipped {run.taken} rows of records that are reserved, spent or counted in three runs, "
         f"{run.unusable} unusable ones, {run.held_out} that are held out, and {run.beyond} beyond the study's limits"
     )
+    if withholds and run.base is None:
+        left = session.store.ledger.counts_left(run)
+        detail += f". {left} {'run' if left == 1 else 'runs'}, this one included, may still count the classes of these records"
     if run.state is not State.DECLINED:
         session.report(Progress(Step.ENROLLING, detail=detail))
 
@@ -360,10 +369,17 @@ def _explain_no(run: Run) -> str:
             f"{run.name}: the {run.rows} rows have too few non-zero features for an exact sum, which would show them. The answer is no for this "
             "period; a denser extractor or a study with noise takes such data"
         )
+    counted = remedy = ""
+    if run.counted_out:
+        counted = f"{run.counted_out} to records counted in three runs, "
+        remedy = (
+            "No further study that withholds rare classes counts records that were counted in three runs: a study that withholds none takes "
+            "them. "
+        )
     one = "Data without ids counts as one record. " if run.taken and not run.rows else ""
     return (
-        f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken} belong to reserved or spent "
-        f"records, {run.unusable} are unusable, {run.held_out} are held out). {one}The answer is no for this period; join the next period with new records"
+        f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken - run.counted_out} belong to reserved or spent "
+        f"records, {counted}{run.unusable} are unusable, {run.held_out} are held out). {one}{remedy}The answer is no for this period; join the next period with new records"
     )
 
 

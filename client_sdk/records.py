@@ -112,6 +112,7 @@ class Selection:
         taken: usable rows of records that are reserved, spent or without budget.
         held_out: usable rows of records that are held out, for life.
         beyond: usable rows of free records beyond `rows_per_id` or `most`.
+        counted_out: of the rows taken, those of records that are taken only because too many runs count them.
     """
 
     features: Array
@@ -122,6 +123,7 @@ class Selection:
     taken: int
     held_out: int
     beyond: int
+    counted_out: int = 0
 
     def __repr__(self) -> str:
         return f"<Selection of {len(self.labels)} rows, {len(self.records)} records>"

@@ -34,7 +34,7 @@ _LEFT_OUT_STATE = "left-out"
 _RUNS_SQL = """
 SELECT id, base, study, approval, question, extractor, period,
     CASE WHEN NOT yes THEN 'declined' WHEN spent THEN 'spent' WHEN freed THEN 'free' ELSE 'reserved' END,
-    noisy, mu, expires, least, rows, unusable, taken, held_out, beyond, records, summed, counts, given_up
+    noisy, mu, expires, least, rows, unusable, taken, held_out, beyond, counted_out, records, summed, counts, given_up
 FROM answered
 """
 """The fields of `Run`, in order."""
@@ -53,6 +53,11 @@ SELECT record, MAX(NOT noisy AND (NOT freed OR spent)), SUM(NOT noisy AND counts
 FROM held JOIN answered ON answered.id = held.run GROUP BY record
 """
 """The fields of `_Held`, after the record."""
+_MOST_COUNTED_SQL = """
+SELECT COALESCE(MAX(runs), 0) FROM (
+    SELECT SUM(NOT noisy AND counts) AS runs FROM held AS own JOIN held AS other ON other.record = own.record AND other.run != own.run
+    JOIN answered ON answered.id = other.run WHERE own.run = ? GROUP BY own.record)
+"""
 _SPENT_ELSEWHERE_SQL = """
 SELECT 1 FROM held AS own JOIN held AS other ON other.record = own.record AND other.run != own.run
 JOIN answered ON answered.id = other.run WHERE own.run = ? AND spent AND NOT noisy
@@ -117,7 +122,7 @@ class Run:
         expires: when the study does, Unix time in seconds.
         least: fewest rows for a yes.
         rows: rows selected.
-        unusable, taken, held_out, beyond: rows skipped, as `Selection` counts them.
+        unusable, taken, held_out, beyond, counted_out: rows skipped, as `Selection` counts them.
         records: how many records it holds.
         summed: context of the first sum of it that was certified or lost; None before.
         counted: whether the run counts its records (docs/protocol.md §7.3).
@@ -141,6 +146,7 @@ class Run:
     taken: int
     held_out: int
     beyond: int
+    counted_out: int
     records: int
     summed: bytes | None
     counted: bool
@@ -290,7 +296,7 @@ class Reservations:
         values = (
             None if base is None else base.number, yes, content.notes.name, content.approval, question.digest, question.extractor,
             period, noisy, mu if yes else 0.0, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
-            found.held_out, found.beyond, *sum_size(question),
+            found.held_out, found.beyond, found.counted_out, *sum_size(question),
         )  # fmt: skip
         with self._database.write_ledger() as ledger:
             if _find_run(ledger, _RUN_BY_QUESTION_SQL, (question.digest, period)) is not None:
@@ -305,7 +311,7 @@ class Reservations:
             digest = self._keep_rows(found) if yes else None
             number = ledger.execute(
                 "INSERT INTO run (base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, "
-                "taken, held_out, beyond, numbers, rows_borne, rows_sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "taken, held_out, beyond, counted_out, numbers, rows_borne, rows_sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*values, digest),
             ).lastrowid
             if yes:
@@ -330,6 +336,12 @@ class Reservations:
             "SELECT 1 FROM run WHERE COALESCE(base, id) = ? AND extractor = ? AND yes", (number, extractor)
         ).fetchone():
             raise Misuse("these records were summed under this extractor before, for another question")
+
+    def counts_left(self, run: Run) -> int:
+        """Return how many runs may still count all records of a run, itself included."""
+        with self._database.read() as ledger:
+            (most,) = ledger.execute(_MOST_COUNTED_SQL, (run.number,)).fetchone()
+        return max(0, COUNTS_MAX - int(most))
 
     def other_sums(self, base: Run, question: bytes) -> tuple[int, int]:
         """Return the size of all sums of a reservation's records under other questions, as `sum_size` gives it.

@@ -1,0 +1,261 @@
+"""What users met: a count without a sum costs no records, and a member that sleeps keeps its own (docs/protocol.md §7.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from client_sdk.errors import Declined, NoResult
+from client_sdk.records import Records
+from client_sdk.reservations import State
+from client_sdk.result import Result
+from tests.support.consortium import DIM, LEAST, Consortium
+from veilsum.protocol.causes import Cause
+from veilsum.study.vectors import compute_vector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from client_sdk.reservations import Run
+    from tests.support.stage import Stage
+
+HOSPITALS = 5
+KEYS = ("a", "b", "c", "d", "e", "f", "g")
+LIMITS = {"least": 40, "most": 80, "least_per_class": 5, "rows_per_id": 1}
+
+
+def hospitals(
+    stage: Stage, folder: Path, classes: tuple[str, ...], *, margin: int = 0, **records: int
+) -> Consortium:
+    """Found a federation of five, with a study like a draft: it withholds rare classes."""
+    question = {
+        "classes": list(classes),
+        "members_min": 5,
+        "withhold": {"margin": margin},
+        "records": {**LIMITS, **records},
+    }
+    return Consortium(stage, folder, HOSPITALS, question=question)
+
+
+def ids(rows: int, period: str = "p1") -> list[str]:
+    return [f"{period}-{row}" for row in range(rows)]
+
+
+def enrolled(consortium: Consortium, period: str, given: Mapping[str, Records]) -> str:
+    """Form a cohort of members with these records."""
+    cohort = consortium.open_cohort(period)
+    answers = consortium.together({m: consortium.member(m).enrol(cohort, given[m]) for m in given})
+    assert not [each for each in answers.values() if isinstance(each, Exception)], answers
+    return cohort
+
+
+def to_the_end(consortium: Consortium, cohort: str) -> dict[str, Any]:
+    """Let all members go through the run's steps with one call each."""
+    flows = consortium.contributions(consortium.open_round(cohort))
+    return consortium.together(flows, stuck=consortium.leading_on(cohort))
+
+
+def run_of(consortium: Consortium, member: str, period: str, number: int = 0) -> Run:
+    return [run for run in consortium.open[member].ledger() if run.period == period][number]
+
+
+def plain_sum(consortium: Consortium, given: Mapping[str, tuple[Any, Any]]) -> list[int]:
+    """Return the sum of vectors of these features and class indices, in the last round's spec."""
+    spec = consortium.round(consortium.rounds[-1]).attempt.spec
+    total: list[int] = np.sum([compute_vector(spec, *rows) for rows in given.values()], axis=0).tolist()
+    return total
+
+
+def assert_summed(consortium: Consortium, results: Mapping[str, Any], members: tuple[str, ...]) -> None:
+    assert {member: type(result) for member, result in results.items()} == dict.fromkeys(members, Result)
+    for result in results.values():
+        result.verify(consortium.admin.public)
+
+
+# The count leaves too little
+
+
+def dirichlet_labels(index: int) -> list[str]:
+    """Draw a hospital's labels: it has most of its rows in one or two of the six classes."""
+    rng = np.random.default_rng([20, index])
+    return [str(key) for key in rng.choice(list(KEYS[:6]), 60, p=rng.dirichlet([0.4] * 6))]
+
+
+def labels_of_own_classes(index: int) -> list[str]:
+    """Return a few rows of two classes that all have, and more of one that no other hospital has."""
+    return [*"ab" * 8, *KEYS[2 + index] * 24]
+
+
+UNEVEN: dict[str, tuple[Callable[[int], list[str]], int, dict[str, str], list[str]]] = {
+    "too few classes": (dirichlet_labels, 6, dict.fromkeys("abc", "abc") | dict.fromkeys("def", "def"), ["count"]),
+    "too few rows": (
+        labels_of_own_classes,
+        7,
+        {"a": "a", "b": "b", **dict.fromkeys("cdefg", "rare")},
+        ["count", "rows"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", UNEVEN)
+def test_records_of_a_count_without_a_sum_are_summed_over_merged_classes(
+    stage: Stage, tmp_path: Path, which: str
+) -> None:
+    labels_of, classes, merged, counts = UNEVEN[which]
+    consortium = hospitals(stage, tmp_path, KEYS[:classes])
+    labels = {member: labels_of(index) for index, member in enumerate(consortium.ids)}
+    features = {
+        member: np.random.default_rng(index).standard_normal((len(labels[member]), DIM))
+        for index, member in enumerate(consortium.ids)
+    }
+    given = {m: Records(features[m], labels[m], ids(len(labels[m]))) for m in consortium.ids}
+    ends = to_the_end(consortium, enrolled(consortium, "p1", given))
+    assert {type(end) for end in ends.values()} == {NoResult}, ends
+    assert {(end.state, end.cause) for end in ends.values()} == {("counted", Cause.COUNT_MISMATCH)}
+    assert set(ends) == set(consortium.ids)
+    steps = [consortium.round(round_id).attempt.terms.step for round_id in consortium.rounds]
+    assert steps == counts
+    for member in consortium.ids:
+        run = run_of(consortium, member, "p1")
+        assert (run.state, run.counted, run.summed) == (State.FREE, True, None)
+        assert run.records == len(labels[member])
+
+    keys = list(dict.fromkeys(merged.values()))
+    consortium.publish(consortium.make_study({"name": "merged"}, classes=keys))
+    mapped = {m: [merged[label] for label in labels[m]] for m in consortium.ids}
+    again = {m: Records(features[m], mapped[m], ids(len(mapped[m]))) for m in consortium.ids}
+    results = to_the_end(consortium, enrolled(consortium, "p1", again))
+    assert_summed(consortium, results, consortium.ids)
+    rows = {m: (features[m], np.array([keys.index(label) for label in mapped[m]])) for m in consortium.ids}
+    assert consortium.total(consortium.rounds[-1]) == plain_sum(consortium, rows)
+    for result in results.values():
+        assert (result.record.withheld, result.record.rows) == ((), sum(map(len, labels.values())))
+    for member in consortium.ids:
+        run = run_of(consortium, member, "p1", 1)
+        assert (run.state, run.taken, run.records) == (State.SPENT, 0, len(labels[member]))
+        assert run_of(consortium, member, "p1").state is State.FREE
+
+
+# A laptop that sleeps
+
+LAPTOP = "member-4"
+SLEEPS: dict[str, tuple[bool, str, str]] = {
+    "through the sum": (False, "sum", ""),
+    "after its announcement in the sum": (False, "sum", f"uploads/{LAPTOP}"),
+    "through the rows": (True, "rows", ""),
+    "after its announcement in the rows": (True, "rows", f"uploads/{LAPTOP}"),
+    "through the sum after the rows": (True, "sum", ""),
+}
+"""Whether a class is rare, so that its rows are counted; the step; and the request after which the laptop sleeps in it, if any."""
+
+
+def data_of(consortium: Consortium, member: str, period: str, *, rare: bool) -> tuple[Any, Any]:
+    """Return 60 rows of two classes, and in p1 some of a third that only the first member has if it is rare."""
+    index = consortium.ids.index(member)
+    rng = np.random.default_rng([index, *period.encode()])
+    labels = np.arange(60) % (2 if rare and (index or period != "p1") else 3)
+    return rng.standard_normal((60, DIM)), labels
+
+
+@pytest.mark.parametrize("when", SLEEPS)
+def test_a_laptop_that_sleeps_keeps_its_records_for_the_next_month(
+    stage: Stage, tmp_path: Path, when: str
+) -> None:
+    rare, step, request = SLEEPS[when]
+    consortium = hospitals(stage, tmp_path, ("a", "b", "c"), margin=1)
+    others = consortium.ids[:4]
+    assert set(consortium.ids) - set(others) == {LAPTOP}
+
+    def records(member: str, period: str) -> Records:
+        return Records(*data_of(consortium, member, period, rare=rare), ids(60, period))
+
+    cohort = enrolled(consortium, "p1", {m: records(m, "p1") for m in consortium.ids})
+    round_id = consortium.open_round(cohort)
+    while consortium.round(round_id).attempt.terms.step != step:
+        assert consortium.together(consortium.contributions(round_id)) == {}  # all have recounted, and wait
+        round_id = consortium.open_round(cohort)
+    if request:
+        consortium.run_until(consortium.contributions(round_id, [LAPTOP])[LAPTOP], request)
+    lead = consortium.leading_on(cohort)
+
+    def stuck() -> bool:
+        return lead() or consortium.expiring(consortium.rounds[-1])()
+
+    results = consortium.together(consortium.contributions(round_id, others), stuck=stuck)
+    assert_summed(consortium, results, others)
+    summed = {m: data_of(consortium, m, "p1", rare=rare) for m in others}
+    assert consortium.total(consortium.rounds[-1]) == plain_sum(consortium, summed)
+    assert {result.record.withheld for result in results.values()} == {(2,) if rare else ()}
+
+    # Next month the laptop has the same records, and the others have new ones.
+    period_of = {m: "p1" if m == LAPTOP else "p2" for m in consortium.ids}
+    now = {m: records(m, period_of[m]) for m in consortium.ids}
+    results = to_the_end(consortium, enrolled(consortium, "p2", now))
+    assert_summed(consortium, results, consortium.ids)
+    assert all(result.counted for result in results.values())
+    summed = {m: data_of(consortium, m, period_of[m], rare=rare) for m in consortium.ids}
+    assert consortium.total(consortium.rounds[-1]) == plain_sum(consortium, summed)
+    first, second = run_of(consortium, LAPTOP, "p1"), run_of(consortium, LAPTOP, "p2")
+    assert (first.state, first.given_up, first.counted) == (State.FREE, True, True)
+    assert (second.state, second.taken, second.records) == (State.SPENT, 0, 60)
+    assert {run_of(consortium, m, "p1").state for m in others} == {State.SPENT}
+    # By now all that were summed are spent, the laptop's too.
+    cohort = consortium.open_cohort("p3")
+    answers = consortium.together(
+        {m: consortium.member(m).enrol(cohort, records(m, "p1")) for m in consortium.ids}
+    )
+    assert {m: type(answer) for m, answer in answers.items()} == dict.fromkeys(consortium.ids, Declined)
+    assert {run_of(consortium, m, "p3").taken for m in consortium.ids} == {60}
+
+
+# Three counts and no more
+
+
+def test_three_runs_count_a_record_and_no_more(stage: Stage, tmp_path: Path) -> None:
+    """After that a study that withholds classes is declined, in words, and one that withholds none takes the records."""
+    consortium = hospitals(stage, tmp_path, ("a", "b"), least=LEAST)
+    features = {m: np.random.default_rng(i).standard_normal((30, DIM)) for i, m in enumerate(consortium.ids)}
+    labels = {m: np.arange(30) % (1 + (i < 3)) for i, m in enumerate(consortium.ids)}  # four members needed
+    given = {m: Records(features[m], labels[m], ids(30)) for m in consortium.ids}
+    for number, left in enumerate(("3 runs", "2 runs", "1 run")):
+        consortium.events.clear()
+        ends = to_the_end(consortium, enrolled(consortium, f"p{number}", given))
+        assert {(type(end), end.state) for end in ends.values()} == {(NoResult, "counted")}, ends
+        told = {m: event.detail for m, event in consortium.events if "rows of" in event.detail}
+        words = f". {left}, this one included, may still count the classes of these records"
+        assert set(told) == set(consortium.ids)
+        assert all(detail.endswith(words) for detail in told.values()), told
+
+    fourth = consortium.open_cohort("p4")
+    for _ in range(2):  # the answer is final, and says the same again
+        flows = {m: consortium.member(m).enrol(fourth, given[m]) for m in consortium.ids}
+        refused = consortium.together(flows)
+        assert {type(each) for each in refused.values()} == {Declined}, refused
+        for member, each in refused.items():
+            assert (
+                "0 are free (0 belong to reserved or spent records, 30 to records counted in three runs"
+                in str(each)
+            )
+            assert "a study that withholds none takes them" in str(each)
+            assert run_of(consortium, member, "p4").state is State.DECLINED
+    # New records are needed beside the old ones, which stay out.
+    fifth = consortium.open_cohort("p5")
+    fresh = np.random.default_rng(9).standard_normal((30, DIM))
+    both = Records(
+        np.r_[features["member-0"], fresh], np.r_[labels["member-0"], np.arange(30) % 2], [*ids(30), *ids(30, "new")]
+    )  # fmt: skip
+    consortium.run_until(consortium.member("member-0").enrol(fifth, both), "PUT")
+    run = run_of(consortium, "member-0", "p5")
+    assert (run.state, run.rows, run.taken, run.counted_out) == (State.RESERVED, 30, 30, 30)
+    consortium.operator.close_cohort(fifth)
+
+    consortium.publish(consortium.make_study({"name": "plain"}, withhold=None))
+    consortium.events.clear()
+    results = to_the_end(consortium, enrolled(consortium, "p4", given))
+    assert_summed(consortium, results, consortium.ids)
+    assert not [event for _, event in consortium.events if "may still count" in event.detail]
+    rows = {m: (features[m], labels[m]) for m in consortium.ids}
+    assert consortium.total(consortium.rounds[-1]) == plain_sum(consortium, rows)
