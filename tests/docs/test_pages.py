@@ -272,6 +272,24 @@ def test_flower_s_code_is_the_example_s() -> None:
     assert shown == {name: example[name] for name in shown}
 
 
+def test_each_sentence_of_the_promise_has_its_tests() -> None:
+    """The README's promise is one paragraph, and docs/assurance.md has a row for each of its sentences."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    promise = re.search(r"^## The promise\n\n(.+)\.\n\n", readme, re.MULTILINE)
+    table = re.search(
+        r"^\| sentence \| tests \|\n.*\n((?:\|.*\n)+)",
+        (ROOT / "docs" / "assurance.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    assert promise is not None
+    assert table is not None
+    rows = dict(re.findall(r"^\| (.+) \| (.+) \|$", table[1], re.MULTILINE))
+    assert promise[1].split(". ") == [*rows]
+    for sentence, tests in rows.items():
+        paths = re.findall(r"`([\w/]+/test_\w+\.py)(?:::test_\w+)?`", tests)
+        assert len(paths) == len(tests.split("; ")) > 0, sentence
+
+
 def test_targets_and_scripts_that_pages_name_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     for page in (*PAGES, *(ROOT / each for each in (*BESIDE, "README.md"))):
