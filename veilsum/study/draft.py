@@ -109,8 +109,7 @@ def draft_template(
     colluders = members // 4
     quorum = _quorum_of(members, colluders)
     margin = min(_default_margin(members), quorum.members_may_miss)
-    # A class that one member of the smallest cohort lacks is still published.
-    members_min = min(members, max(quorum.survivors_min, colluders + HONEST_MIN + 1) + margin)
+    members_min = quorum.survivors_min + margin
     honest = _quorum_of(members_min, colluders).survivors_min - colluders
     elements = FFC().elements_for(dim, len(classes), constant=True)
     needed = -(-max(ROWS_MIN, count_rows_needed(elements, dim + 1, dim)) // honest)
