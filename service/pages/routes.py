@@ -30,7 +30,7 @@ from service.telemetry.metrics import REFUSALS_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import SolutionView, record_digest
 from veilsum.protocol.rest import TRUST_SENTENCE, RoundView, Scope, round_name
-from veilsum.protocol.study import read_content
+from veilsum.protocol.study import ROWS_LEVELS, read_content
 from veilsum.study.progress import RunEnd
 from veilsum.system.intervals import compute_presence_s
 
@@ -144,6 +144,7 @@ async def show_round(request: Request, here: Here, found: TheRound, number: Numb
         federation=newest,
         count=count_round(view),
         classes=reading.class_names(found.attempt.content),
+        levels=[-(-level * found.attempt.question.records.least // 4) for level in ROWS_LEVELS],
     )
 
 

@@ -14,6 +14,7 @@ from veilsum.protocol.rest import (
     SpecView,
     join_names,
 )
+from veilsum.protocol.study import ROWS_LEVELS
 from veilsum.study.progress import RunEnd, reason_of
 
 EXACT_SUM = "none: an exact sum"
@@ -119,6 +120,9 @@ def _round_values(view: RoundView) -> dict[str, Any]:
         "survivors": view.survivors,
         "evicted": view.evicted,
         "holders": {f"class {label}:": count for label, count in enumerate(view.holders)},
+        "reached": {
+            f"{level / 4:g} × least:": count for level, count in zip(ROWS_LEVELS, view.reached, strict=False)
+        },
         "cost": None if view.ended else view.cost,
         "seconds": view.phase_seconds,
         "transcript": view.transcript,

@@ -73,6 +73,10 @@ async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
     rows = await server.view(await counting.count_rows(server))
     assert (rows["spec"]["elements"], rows["spec"]["withheld"]) == (8, [2, 3, 4])
     assert (len(rows["reached"]), rows["holders"]) == (8, [])
+    page = (await server.anonymous().get(f"/rounds/{rows['round']}")).text
+    assert "How many members have so many rows" in page
+    assert f"/rounds/{rows['round']}/result" not in page  # counts have none
+    assert f"/rounds/{rows['round']}/result" not in (await server.anonymous().get("/")).text
     assert await step(server, counting) == "sum"
     main = await counting.open_round(server)
     spec = (await server.view(main))["spec"]
