@@ -248,7 +248,7 @@ class CoordinatorApi(Reads):
         return Evictions.from_bytes((yield from self._get_path(path)).body)
 
     def fetch_disclosure(self, round_id: str, member: str) -> Flow[Disclosure]:
-        """Fetch a count round's disclosure, unverified; for members only."""
+        """Fetch a count's disclosure, unverified; for members only."""
         path = rest.DISCLOSURE_PATH.format(round_id=round_id, member=member)
         response = yield from self._get_path(path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
         return Disclosure.from_bytes(response.body)

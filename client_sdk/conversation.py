@@ -79,7 +79,7 @@ class ShownKind(Enum):
 
 @dataclass(frozen=True)
 class CountedStep:
-    """The end of a count round: this member has counted it, and the run goes on in the same cohort."""
+    """The end of a count: this member has counted it, and the run goes on in the same cohort."""
 
     cohort: bytes
 
@@ -93,7 +93,7 @@ Turn: TypeAlias = Asked | Result | CountedStep
 def contribute_to_round(session: Session, round_id: str) -> Flow[Result]:
     """Take part in a round until it ends. Resumes a round that was begun, and verifies a finished one again.
 
-    After a count round, it waits for the cohort's next round and takes part in that.
+    After a count, it waits for the cohort's next round and takes part in that.
 
     Args:
         session: the member.

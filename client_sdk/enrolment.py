@@ -346,7 +346,7 @@ def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:
     """Report which rows a run sums, and for a study that withholds classes how often its records may still be counted."""
     of = "1 record" if run.records == 1 else f"{run.records} records"
     detail = (
-        f"{run.name}: {run.rows} rows of {of} are summed; skipped {run.taken} rows of records that are reserved, spent or counted in three runs, "
+        f"{run.name}: {run.rows} rows of {of} are summed; skipped {run.taken} rows of records that are not free, "
         f"{run.unusable} unusable ones, {run.held_out} that are held out, and {run.beyond} beyond the study's limits"
     )
     if withholds and run.base is None:
@@ -379,7 +379,7 @@ def _explain_no(run: Run) -> str:
     one = "Data without ids counts as one record. " if run.taken and not run.rows else ""
     return (
         f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken - run.counted_out} belong to reserved or spent "
-        f"records, {counted}{run.unusable} are unusable, {run.held_out} are held out). {one}{remedy}The answer is no for this period; join the next period with new records"
+        f"records, {counted}{run.unusable} are unusable, {run.held_out} are held out). {one}{remedy}The answer is no for this period; join the next one with more free rows"
     )
 
 

@@ -194,7 +194,7 @@ class Conversations:
         """Take part in a round with the records reserved at enrolment, and return its verified result.
 
         After a crash the same call resumes where it stopped; for a finished round it returns the verified result again. If the
-        study withholds rare classes, a count round comes first: the member recounts it, waits for the operator's next
+        study withholds rare classes, counts come first: the member recounts each, waits for the operator's next
         round and takes part in that.
 
         Args:

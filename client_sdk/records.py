@@ -109,7 +109,7 @@ class Selection:
         ranks: (k, 32) uint8, the HMACs that identify each row under any extractor.
         records: HMACs of the ids that have a row selected, sorted.
         unusable: rows with NaN or infinity, of zeros, or with a label that is not a class of the study.
-        taken: usable rows of records that are reserved, spent or without budget.
+        taken: usable rows of records that are reserved, spent, counted three times or without budget.
         held_out: usable rows of records that are held out, for life.
         beyond: usable rows of free records beyond `rows_per_id` or `most`.
         counted_out: of the rows taken, those of records that are taken only because too many runs count them.

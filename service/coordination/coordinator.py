@@ -80,7 +80,7 @@ from veilsum.protocol.study import (
     read_content,
     study_fault,
 )
-from veilsum.study.progress import NEW_PERIOD, RunEnd, run_over
+from veilsum.study.progress import NEW_PERIOD, NEW_RUN_ADVICE, RunEnd, run_over
 from veilsum.study.promise import check_cohort
 from veilsum.study.views import spec_view
 from veilsum.system.intervals import compute_presence_s
@@ -455,7 +455,7 @@ def _check_counted(cohort: Cohort, counts: Sequence[Round], evicted: Collection[
             Cause.COUNT_MISMATCH,
             f"{len(first)} members were counted, and {join_names(missing)} did not enrol in this cohort or missed a count; at most "
             f"{question.withhold.margin} may be missing, and {manifest.survivors_min} are needed: wait for them and open another "
-            f"cohort of this period; if they can't come, {NEW_PERIOD}",
+            f"cohort of this period. If they can't come: {NEW_RUN_ADVICE}",
             missing,
         )
 

@@ -450,10 +450,10 @@ async def evictions(found: TheRound) -> Response:
     MEMBER_GUARD,
     Cause.WRONG_PHASE,
     Cause.UNKNOWN_MEMBER,
-    gives="the Disclosure message: the survivors' chunks and seeds of a count round",
+    gives="the Disclosure message: the survivors' chunks and seeds of a count",
 )
 async def disclosure(found: TheRound, member: MemberPath) -> Response:
-    """A count round's disclosure, from which its members recount it; available until a result rests on it."""
+    """A count's disclosure, from which its members recount it; available until a result rests on it."""
     found.check_asker(member)
     return await _document_response(found, DISCLOSURE_DOCUMENT, rest.OCTETS_TYPE)
 

@@ -95,6 +95,16 @@ def test_a_run_that_is_over_names_the_attempt_that_ended_it() -> None:
     assert B.hex()[:16] in run_over(question, "p", chain, read_sums, NO_CONTEXT).detail
 
 
+@pytest.mark.parametrize(
+    ("step", "reason", "spent"), [("count", LOST_REASON, False), ("sum", LOST_REASON, True)]
+)
+def test_only_a_sum_says_that_its_records_are_spent(step: str, reason: str, *, spent: bool) -> None:
+    question, chain = links((step, A, NO_CONTEXT, reason))
+    fault = run_over(question, "p", chain, read_sums, NO_CONTEXT)
+    assert fault.cause is Cause.ALREADY_SUMMED
+    assert ("new records" in fault.detail, "the same records" in fault.detail) == (spent, not spent)
+
+
 @pytest.mark.parametrize("counts", [("B", "D"), ("D",)], ids=str)
 def test_counts_that_allow_no_sum_spend_nothing(counts: tuple[str, ...]) -> None:
     named = zip(("count", "rows"), [{"B": B, "D": D}[name] for name in counts], strict=False)

@@ -65,7 +65,7 @@ class Cause(StrEnum):
     OUTCOME_MISSING = "outcome-missing", "this member does not know how an attempt that it took part in ended"
     ALREADY_SUMMED = (
         "already-summed",
-        "this step of the study and period already has a certificate over fresh records",
+        "this step of the study and period was already certified or lost over fresh records",
     )
     REPEAT_MISMATCH = (
         "repeat-mismatch",
@@ -98,7 +98,7 @@ class Cause(StrEnum):
     WINDOW_EXCEEDED = "window-exceeded", "too many neighbouring members on the sparse graph dropped out"
     COUNT_MISMATCH = (
         "count-mismatch",
-        "the withheld classes or the survivors do not follow from the count round",
+        "the withheld classes or the survivors do not follow from the counts, or these allow no sum",
     )
     NOT_A_DECRYPTOR = "not-a-decryptor", "the member holds no shares in this cohort"
     ALREADY_VOTED = "already-voted", "the decryptor already signed another outcome for this attempt"

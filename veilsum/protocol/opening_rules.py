@@ -115,11 +115,16 @@ def _spent_fault(question: Question, period: str, step: str, links: Sequence[Lin
     fresh = question.digest, period, step, NO_CONTEXT
     for link in links:
         if (link.question, link.period, link.step, link.repeats) == fresh and link.spends_records:
-            how = "certified before: take a new period, or repeat that attempt"
-            if link.reason != NO_REASON:
-                how = "lost before: take a new period, with new records"
+            how = "certified" if link.reason == NO_REASON else "lost"
+            remedy = "take a new period, with new records"
+            if step in DISCLOSED_STEPS:
+                remedy = "a count is never repeated and spends nothing. Take a new period: the same records may take part in it"
+            elif link.reason == NO_REASON and question.noise is None:
+                remedy = "take a new period, or repeat that attempt"
             return PeerFault(
-                Cause.ALREADY_SUMMED, f"step {step} of period {period} was {how}", ["coordinator"]
+                Cause.ALREADY_SUMMED,
+                f"step {step} of period {period} was {how} before: {remedy}",
+                ["coordinator"],
             )
     return None
 

@@ -62,11 +62,11 @@ kind = "ffc"
 [question.records]
 least = {least}  # a member with fewer rows does not take part; {dim} dimensions and {count} classes need this many
 most = {most}  # a member with more rows uses this many of them
-least_per_class = {least_per_class}  # a member with this many rows of a class holds it
-rows_per_id = 1  # rows used of one patient, exam or file
+least_per_class = {least_per_class}  # a member with this many rows of a class, and enough non-zero features in them, holds it
+rows_per_id = 1  # rows used of one patient, exam or file; with 2, an exact sum needs twice as many rows
 
 [question.withhold]  # leave out classes that few members hold
-margin = {margin}  # members that may drop out between counting the classes and the sum
+margin = {margin}  # members that may drop out between the count and the sum; counts spend no records
 
 # Differential privacy instead of exact sums. Delete [question.withhold] before you enable it.
 # [question.noise]

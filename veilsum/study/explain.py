@@ -103,7 +103,7 @@ def _explain_records(question: Question) -> Iterator[str]:
     if records.rows_per_id > 1 and question.noise is None:
         yield f"Rows of one record may be alike, so an exact sum needs {records.rows_per_id:,} times as many."
     if question.noise is None:
-        yield "Each record enters one sum of this extractor, once. This cannot be repeated or taken back: later runs use new records only."
+        yield "Each record enters one sum of this extractor, once. This cannot be repeated or taken back: later runs use records that no sum holds."
         yield "Only a finished sum spends records. A run that ends without one leaves them free for another run."
     else:
         yield "Each record enters this study once and keeps its spent budget for life, in every later study."

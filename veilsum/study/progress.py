@@ -72,13 +72,17 @@ def run_over(question: Question, period: str, links: Sequence[Link], sums: Sums,
     ][-1]
     if last.step in DISCLOSED_STEPS and last.reason == NO_REASON:
         return explain_counts(question, period, links, sums)
-    how, remedy = "certified", f"{NEW_PERIOD}, or repeat that attempt in a cohort with `repeats`"
-    if last.reason == LOST_REASON:
-        how, remedy = "closed by the admin", NEW_PERIOD
-    return PeerFault(
-        Cause.ALREADY_SUMMED,
-        f"step {last.step} of period {period} was {how} in round {round_name(last.context)}, so its records are spent: {remedy}",
-    )
+    how = "closed by the admin" if last.reason == LOST_REASON else "certified"
+    what = f"step {last.step} of period {period} was {how} in round {round_name(last.context)}"
+    if last.step in DISCLOSED_STEPS:
+        return PeerFault(
+            Cause.ALREADY_SUMMED,
+            f"{what}, and a count is never repeated. Nothing was spent. {NEW_RUN_ADVICE}",
+        )
+    remedy = NEW_PERIOD
+    if last.reason == NO_REASON and question.noise is None:
+        remedy += ", or repeat that attempt in a cohort with `repeats`"
+    return PeerFault(Cause.ALREADY_SUMMED, f"{what}, so its records are spent: {remedy}")
 
 
 def explain_counts(question: Question, period: str, links: Sequence[Link], sums: Sums) -> PeerFault:

@@ -11,6 +11,9 @@ from veilsum.cli.commands import study
 from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_values
 from veilsum.cli.options import Ca, Connect, at_coordinator, report_errors
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.study import DISCLOSED_STEPS
+
+_CLOSING_COST = "members that uploaded to it spend those records, and so their noise budget"
 
 app = typer.Typer(help="Sign a federation's list of members and its studies.", no_args_is_help=True)
 app.add_typer(study.app, name="study")
@@ -200,7 +203,9 @@ def close(
             "reported": list(view.reported),
             "silent": list(view.waiting_for),
             "reports": f"{len(view.reported)} of {view.reports_min} needed to end it without the admin",
-            "cost": "records uploaded to this round stay spent, and so does the noise budget",
+            "cost": "nothing: a count spends no records"
+            if attempt.spec.step in DISCLOSED_STEPS
+            else _CLOSING_COST,
         }
         if admin is None:
             values["state"] = view.state
@@ -225,7 +230,7 @@ def _close_unknown(client: Any, context: str, admin: Any) -> dict[str, Any]:
     values = {
         "context": context,
         "latest_end": "can't be checked here: only members hold the opening, and they take this end after it",
-        "cost": "members that took part in it spend those records, and so the noise budget",
+        "cost": f"if it was a sum, {_CLOSING_COST}",
         "state": "unknown to the coordinator",
     }
     if admin is None:

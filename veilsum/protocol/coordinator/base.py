@@ -492,7 +492,7 @@ class Voiding(CoordinatorPhase):
 
 
 def disclose_vectors(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:
-    """Disclose the vectors behind the sum of a count round.
+    """Disclose the vectors behind the sum of a count.
 
     It excludes evicted members; members must have seen `recovered.evictions` before. `chunks` returns a survivor's packed chunk by
     index.

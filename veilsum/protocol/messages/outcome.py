@@ -276,7 +276,7 @@ class Disclosed(Struct):
 
 
 class Disclosure(Message, kind=20):
-    """To all members: the vectors behind the sum of a count round."""
+    """To all members: the vectors behind the sum of a count."""
 
     context: Digest
     entries: Annotated[tuple[Disclosed, ...], Many(Disclosed, MAX_MEMBERS, ascending=True)]
