@@ -11,7 +11,6 @@ from veilsum.cli.commands import study
 from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_values
 from veilsum.cli.options import Ca, Connect, at_coordinator, report_errors
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.study import DISCLOSED_STEPS
 
 _CLOSING_COST = "members that uploaded to it spend those records, and so their noise budget"
 
@@ -166,13 +165,14 @@ def close(
 ) -> None:
     """Show which decryptors reported on a round past its latest end. With --folder, close it, so that the federation can continue.
 
-    Records that were uploaded to it stay spent.
+    Records that were uploaded to a sum are spent. A count spends nothing.
     """
     from veilsum.cli.admin import load_admin
     from veilsum.protocol.attempt import Attempt
     from veilsum.protocol.causes import Cause
     from veilsum.protocol.errors import PeerFault
     from veilsum.protocol.messages import Lost, Roster
+    from veilsum.protocol.study import DISCLOSED_STEPS
     from veilsum.study.progress import RunEnd
 
     name, context = names.round_or_context(attempt_id)
