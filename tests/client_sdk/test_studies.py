@@ -115,8 +115,7 @@ def test_a_no_says_how_many_rows_are_needed_and_stays(consortium: Consortium) ->
     few = Records(features[: LEAST - 1], labels[: LEAST - 1], list(range(LEAST - 1)))
     said = declined(consortium, few)
     assert said.startswith(
-        "study, period p1: the study needs 17 rows, and 16 are free (0 belong to records that other runs reserved, "
-        "spent or counted three times, 0"
+        "study, period p1: the study needs 17 rows, and 16 are free (0 belong to reserved or spent records, 0"
     )
     assert declined(consortium, consortium.records("member-0")) == said
     assert declined(consortium, None) == said
