@@ -12,6 +12,7 @@ from tests.protocol.counting import count_rows, counted, indicated
 from tests.protocol.transcripts import verdict
 from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Outcome, untampered
+from veilsum.protocol.attempt import cohort_sizes
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Recovered, Voided
 from veilsum.protocol.counting import check_counts, honest_rows, withheld_classes
@@ -302,3 +303,13 @@ def test_a_forged_link_before_the_true_one_hides_no_missing_member() -> None:
     assert outcome.total is None
     assert {fault.cause for _, fault in outcome.faults} >= {Cause.CHAIN_BROKEN}
     assert federation.spool == {}
+
+
+def test_a_cohort_that_could_never_count_is_not_formed() -> None:
+    """Of eight members six must be in a sum, so a count needs eight with a margin of two."""
+    federation = Federation(8, margin=2, question={"members_min": 7})
+    roster, asked = federation.roster, federation.content.question
+    assert cohort_sizes(roster, asked, federation.ids, repeats=False).quorum.survivors_min == 6
+    with pytest.raises(PeerFault) as caught:
+        cohort_sizes(roster, asked, federation.ids[:7], repeats=False)
+    assert caught.value.cause is Cause.COHORT_TOO_SMALL
