@@ -40,6 +40,8 @@ from veilsum.protocol.messages import (
     Upload,
     Vote,
 )
+from veilsum.protocol.opening_rules import next_step
+from veilsum.protocol.study import DISCLOSED_STEPS
 
 ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "60"))
 """Rounds in all; each federation lives for `EACH` of them."""
@@ -118,6 +120,7 @@ def spoiled(federation: Lockstep, rng: random.Random, terms: Terms) -> Terms:
         "count": rng.choice([rng.randbytes(32), *(link.context for link in federation.links)]),
     }
     if terms.count != NO_CONTEXT:
+        wrong |= {"rows": rng.choice([NO_CONTEXT, *(link.context for link in federation.links)])}
         wrong |= {"withheld": (0, 1)[rng.randrange(3) :], "evicted": tuple(rng.sample(federation.ids, 1))}
     name = rng.choice([*wrong])
     return replace(terms, **{name: wrong[name]})
@@ -134,7 +137,7 @@ def rounds(seed: int) -> Lockstep:
             another(federation, rng)
         if federation.links and federation.links[-1].reason != NO_REASON and rng.random() < 0.2:
             forget(federation, rng)
-        while (step := federation.next_step()) is None:
+        while (step := federation.next_step()) is None or (is_over(federation) and rng.random() < 0.8):
             another(federation, rng)
         calm = rng.random() < 0.6
         federation.late = frozenset(each for each in federation.ids if not calm and rng.random() < 0.15)
@@ -142,21 +145,32 @@ def rounds(seed: int) -> Lockstep:
         if n > 3 and rng.random() < 0.3:
             federation.lies = {rng.choice(federation.ids): Lie(rng.choice(KINDS), rng.choice([0, rng.randrange(64)]))}
         question, values = federation.content.question, np.random.default_rng(rng.getrandbits(32))
-        high = 2 if step == "count" else 1 << question.ring_bits - 1
-        low = 0 if step == "count" else -high
         size = question.elements_of(step)
-        vectors = {member: values.integers(low, high, size) for member in federation.ids}
-        if step == "count" and rng.random() < 0.5:
-            vectors = {member: np.ones(size, np.int64) for member in federation.ids}
+        if step in DISCLOSED_STEPS:  # of most members or of few
+            shares = values.choice([0.1, 0.9, 1.0], size)
+            vectors = {member: (values.random(size) < shares).astype(np.int64) for member in federation.ids}
+        else:
+            high = 1 << question.ring_bits - 1
+            vectors = {member: values.integers(-high, high, size) for member in federation.ids}
         terms = federation.terms(step)
         if rng.random() < 0.1:
             terms = spoiled(federation, rng, terms)
         if rng.random() < 0.3:
             forged(federation, rng)
         outcome = federation.run_round(vectors, terms)
-        if outcome.total is not None and terms.step == "count":
+        if outcome.total is not None and terms.step in DISCLOSED_STEPS:
             federation.disclose()
     return federation
+
+
+def is_over(federation: Lockstep) -> bool:
+    """Whether an honest coordinator would end the run here: its counts allow no sum."""
+    question, shown = federation.content.question, federation.manifest
+
+    def sums(context: bytes) -> tuple[int, ...]:
+        return federation.counted[context].sums if context in federation.counted else ()
+
+    return next_step(question, shown.period, federation.links, sums, repeats=shown.repeats, cohort=shown.cohort) is None
 
 
 def forged(federation: Lockstep, rng: random.Random) -> None:

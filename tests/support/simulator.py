@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from tests.support.storage import Generated, Memory, Storage, Unwritten
-from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.coordinator import (
     Certified,
     Collecting,
@@ -386,7 +386,7 @@ class Federation(Chain):
         self.spool: MutableMapping[tuple[str, int], bytes] = {}
         self._stores: Storage = self.storage or Memory()
         self.phases = self._stores.phases()
-        self.ending: Message | None = None
+        self.ending: Closing | None = None
         self.faults: list[tuple[str, PeerFault]] = []
         self.counter, self.serial = -1, 0
         self.use(self.study_of())
@@ -526,8 +526,11 @@ class Federation(Chain):
             return
         for member in self.phases:
             held = self.phases[member]
-            open_ = isinstance(held, Attempting) or (isinstance(held, Ready) and held.history.unsettled)
-            if open_ and not self._gone(member, After.OPENING):
+            awaited = [held.attempt] if isinstance(held, Attempting) else []
+            if isinstance(held, Attempting | Ready):
+                awaited += held.history.unsettled
+            here = any(attempt.context == ending.context for attempt in awaited)
+            if here and not self._gone(member, After.OPENING):
                 self._tell(member, ending)
 
     def run_until(self, *forms: type[CoordinatorPhase]) -> CoordinatorPhase:
