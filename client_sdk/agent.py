@@ -152,6 +152,8 @@ class Agent:
                 self._refuse_run(cohort.hex(), error)
                 continue
             except PeerFault as fault:
+                if _is_restored(fault):
+                    raise
                 unknown = fault.cause is Cause.NOT_FOUND and cohort.hex() not in self._feed.runs
                 if (
                     unknown

@@ -479,7 +479,7 @@ class Conversation:
     # Opening
 
     def _open_round(self, opening: Opening) -> Flow[None]:
-        """Check an opening, then store it: the round asked for, signature and history, the roster's age, policy, reservation, material."""
+        """Check an opening, then store it: the round asked for, signature and history, roster, policy, reservation, missed sums, material."""
         self._check_round(opening)
         self._check_time(opening)
         yield from self.session.learn_endings(opening.links)
@@ -489,6 +489,7 @@ class Conversation:
         opened, _ = before.receive(opening, self.session.key, self.session.environment.now_s())
         assert isinstance(opened, Opened)
         self._check_allowed(opened.attempt)
+        yield from self.session.check_missed(opening.links)
         yield from self._fetch_material(opened.attempt)
         self._store_phase(before, opened)
 

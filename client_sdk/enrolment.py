@@ -11,7 +11,7 @@ from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Records, Selection, select_again, select_rows
 from client_sdk.reservations import Run, State
-from client_sdk.session import Session, ready_of
+from client_sdk.session import Session, ready_of, restored_fault
 from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.attempt import read_quorum
 from veilsum.protocol.causes import Cause
@@ -154,13 +154,8 @@ def _check_newest_card(session: Session, shown: bytes | None) -> None:
         raise PeerFault(fault.cause, f"no card of this member: {fault.detail}", ["coordinator"]) from fault
     known, serial = session.store.newest_card(), _known_serial(session)
     if card.serial > serial or (card.serial == serial and card != known):
-        raise PeerFault(
-            Cause.STATE_RESTORED,
-            f"this folder is a copy of an older one: its key has signed {card.serial} cards, and the folder knows {serial} of them. Which of "
-            "its records were summed since is unknown, so it enrols nowhere any more. Make a new identity (`veilsum member new NEW --member "
-            f"{session.member}`) whose public key the admin puts into the next roster, and mark all of today's records as summed: "
-            "`veilsum member mark-summed NEW FILE…`",
-            [session.member],
+        raise restored_fault(
+            session.member, f"its key has signed {card.serial} cards, and the folder knows {serial} of them"
         )
 
 

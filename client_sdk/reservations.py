@@ -223,6 +223,13 @@ class Reservations:
             _give_up_left_out(ledger)
             _free_given_up(ledger)
 
+    def knows_attempt(self, context: bytes) -> bool:
+        """Whether the member opened an attempt, or erased its keys unopened."""
+        with self._database.read() as ledger:
+            return (
+                ledger.execute("SELECT 1 FROM attempt WHERE context = ?", (context,)).fetchone() is not None
+            )
+
     def mark_uploaded(self, context: bytes) -> None:
         """Note that an upload of an attempt is stored. From here on the attempt counts the run's records, and if lost spends them."""
         with self._database.write_ledger() as ledger:

@@ -1,6 +1,6 @@
 """The shared context of one member's flows."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from client_sdk.store import Store
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Closed, History, MemberPhase, Ready
+from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Certificate, Link, Message, Roster, Study, Survivor
+from veilsum.protocol.messages import NO_REASON, Certificate, Link, Message, Roster, Study, Survivor
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
 from veilsum.protocol.study import Content
 from veilsum.study import signed
@@ -214,6 +214,50 @@ class Session:
                 # An Erasure or the admin's Lost may have taken the place of the certificate.
                 history = self._close_attempt(history, (yield from self._fetch_end(entry.context)))
 
+    def check_missed(self, links: Sequence[Link]) -> Flow[None]:
+        """Check that no certified set holds this member's key without its knowledge (docs/protocol.md §7.6).
+
+        Args:
+            links: of the opening to come. Those that the history lacks are looked at, in cohorts that this member sent a card to.
+
+        Raises:
+            PeerFault: state-restored if a set does; outcome-missing, wrong-context and others if what the coordinator shows is not the
+                end of an attempt that a link names.
+        """
+        ledger = self.store.ledger
+        for link in links[ledger.load_history().length :]:
+            held = self.store.load_phase(link.cohort) if link.reason == NO_REASON else None
+            if held is None or ledger.knows_attempt(link.context):
+                continue
+            document = yield from self._fetch_missed(held.phase, link)
+            if document is not None and not self._left_out(document):
+                raise restored_fault(
+                    self.member,
+                    f"round {round_name(link.context)} counts an upload of its key that it does not know",
+                )
+
+    def _fetch_missed(self, phase: MemberPhase, link: Link) -> Flow[Closing | None]:
+        """Return the end of an attempt that this member did not open; None if its cohort formed without this member."""
+        try:
+            if isinstance(phase, Enrolled):
+                cards = yield from self.coordinator.fetch_cards(link.cohort, self.member)
+                phase, _ = phase.receive(cards, self.key, self.environment.now_s())
+            opening = yield from self.coordinator.fetch_opening(round_name(link.context))
+        except PeerFault as fault:
+            if fault.cause is Cause.UNKNOWN_MEMBER:
+                return None
+            raise self.outcome_missing(link.context, fault) from fault
+        ready = ready_of(phase)
+        attempt = Attempt(ready.roster, ready.study, ready.manifest, opening)
+        attempt.check_context(link.context, "coordinator")
+        document = yield from self._fetch_end(link.context)
+        attempt.check_closing(document)
+        if attempt.make_link(document) != link:
+            raise self.outcome_missing(
+                link.context, PeerFault(Cause.CERTIFICATE_INVALID, "its history names another end")
+            )
+        return document
+
     def _ends_certified(self, context: bytes, history: History, shown: Collection[Link] | None) -> bool:
         """Whether an attempt's certificate is its end: by the links shown, or else by the result or counts that this member has."""
         if shown is not None:
@@ -234,7 +278,7 @@ class Session:
         """Say what helps if the coordinator refuses to show how an attempt ended."""
         return PeerFault(
             Cause.OUTCOME_MISSING,
-            f"this member took part in round {round_name(context)} and is not shown how it ended ({fault.detail}): it opens no other "
+            f"this member is in the cohort of round {round_name(context)} and is not shown how it ended ({fault.detail}): it opens no other "
             "round until it is. Ask the operator. If the coordinator has lost the round, the admin closes it after its latest end: "
             f"`veilsum admin close {context.hex()} --folder ADMIN`",
             ["coordinator"],
@@ -278,6 +322,17 @@ class Session:
         left_s = POLL_MIN_S - (self.environment.monotonic_s() - since_s)
         if not news and left_s > 0:
             yield Pause(left_s)
+
+
+def restored_fault(member: str, why: str) -> PeerFault:
+    """Return the fault of a folder that was restored from an older copy (docs/protocol.md §7.6)."""
+    return PeerFault(
+        Cause.STATE_RESTORED,
+        f"this folder is a copy of an older one: {why}. Which of its records were summed since is unknown, so it takes part in nothing any "
+        f"more. Make a new identity (`veilsum member new NEW --member {member}`) whose public key the admin puts into the next roster, and "
+        "mark all of today's records as summed: `veilsum member mark-summed NEW FILE…`",
+        [member],
+    )
 
 
 def ready_of(phase: MemberPhase) -> Ready:

@@ -1,4 +1,4 @@
-"""A folder that was restored from an older copy enrols nowhere (docs/protocol.md §4.2)."""
+"""A folder that was restored from an older copy enrols nowhere, and opens nothing (docs/protocol.md §7.6)."""
 
 import shutil
 from collections.abc import Callable
@@ -8,13 +8,17 @@ import pytest
 
 from client_sdk.errors import PeerFault
 from client_sdk.identity import Identity
+from client_sdk.reservations import State
+from client_sdk.result import Result
 from client_sdk.store import Store
-from tests.support.answers import changed
+from tests.support.answers import Answer, changed, message
+from tests.support.answers import refused as refused_with
 from tests.support.consortium import Consortium, stored_in
 from tests.support.forging import again
+from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import KeyCard
+from veilsum.protocol.messages import NO_REASON, Certificate, KeyCard, Lost, Vote, survivors_hash
 
 M = "member-0"
 Change = Callable[[bytes, Consortium], bytes]
@@ -174,3 +178,117 @@ def test_a_new_identity_counts_from_one_and_takes_no_marked_record(consortium: C
     [run] = member.ledger()
     assert (run.rows, run.taken) == (0, len(records))
     assert enrol_alone(consortium, consortium.open_cohort("p3"), "p3").serial == 1
+
+
+# A copy of within a cohort, which knows its newest card
+
+
+def summed_again(consortium: Consortium) -> str:
+    """Enrol in the next period, in which the member has the records of the first, and open its sum."""
+    cohort = consortium.open_cohort("p2")
+    given = {m: consortium.records(m, "p1" if m == M else "p2") for m in consortium.ids}
+    consortium.together({m: consortium.member(m).enrol(cohort, given[m]) for m in consortium.ids})
+    assert [run.state for run in consortium.open[M].ledger()] == [State.FREE, State.RESERVED]
+    return consortium.open_round(cohort)
+
+
+def refused_opening(consortium: Consortium, round_id: str) -> PeerFault:
+    """Return why the member does not open a round. It stores nothing."""
+    member = consortium.member(M)
+    before = stored_in(consortium.folder / M)
+    with pytest.raises(PeerFault) as caught:
+        consortium.alone(member.contribute(round_id))
+    assert stored_in(consortium.folder / M) == before
+    return caught.value
+
+
+@pytest.mark.parametrize("joined", [True, False], ids=["joined", "carded"])
+def test_a_copy_that_has_forgotten_its_upload_opens_nothing(
+    consortium: Consortium, tmp_path: Path, *, joined: bool
+) -> None:
+    cohort = consortium.open_cohort()
+    if not joined:
+        enrol_alone(consortium, cohort, "p1")
+        copy = copied(consortium, tmp_path / "copy")
+    consortium.together(
+        {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
+    )
+    if joined:
+        copy = copied(consortium, tmp_path / "copy")
+    assert isinstance(consortium.run(cohort)[M], Result)
+    put_back(consortium, copy)
+    second = summed_again(consortium)
+    fault = refused_opening(consortium, second)
+    assert (fault.cause, fault.parties) == (Cause.STATE_RESTORED, (M,))
+    assert "veilsum member mark-summed" in fault.detail
+    member = consortium.member(M)
+    agent = member.make_agent(consortium.records(M))
+    with pytest.raises(PeerFault, match=r"^state-restored"):
+        consortium.alone(member.next_result(agent))
+
+
+Hidden = tuple[str, Callable[[Consortium, Result], Answer], Cause]
+HIDDEN: dict[str, Hidden] = {
+    "no opening": ("GET .*/opening", lambda *_: refused_with(Cause.NOT_FOUND), Cause.OUTCOME_MISSING),
+    "another opening": (
+        "GET .*/opening",
+        lambda consortium, _: message(consortium.round(consortium.rounds[-1]).attempt.opening),
+        Cause.WRONG_CONTEXT,
+    ),
+    "no end": ("GET .*/closing", lambda *_: refused_with(Cause.NOT_FOUND), Cause.OUTCOME_MISSING),
+    "another end": (
+        "GET .*/closing",
+        lambda consortium, result: message(
+            Lost.make_signed(consortium.admin, context=result.certificate.context)
+        ),
+        Cause.OUTCOME_MISSING,
+    ),
+    "a certificate of too few votes": (
+        "GET .*/closing",
+        lambda consortium, result: message(forged_certificate(consortium, result.certificate)),
+        Cause.CERTIFICATE_INVALID,
+    ),
+}
+
+
+def forged_certificate(consortium: Consortium, true: Certificate) -> Certificate:
+    """A certificate of the others alone, with one vote."""
+    survivors = tuple(each for each in true.survivors if each.member != M)
+    outcome = survivors_hash(true.context, survivors)
+    colluder = Identity.load(consortium.folder / "member-1").key
+    vote = Vote.make_signed(colluder, context=true.context, member="member-1", outcome=outcome)
+    return Certificate(true.context, survivors, NO_REASON, (vote,))
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_coordinator_that_hides_the_forgotten_sum_gets_no_second_one(
+    consortium: Consortium, tmp_path: Path, hidden: str
+) -> None:
+    asked, shown, cause = HIDDEN[hidden]
+    cohort = consortium.enrol()
+    copy = copied(consortium, tmp_path / "copy")
+    result = consortium.run(cohort)[M]
+    put_back(consortium, copy)
+    second = summed_again(consortium)
+    consortium.shows(asked, shown(consortium, result), [M])
+    fault = refused_opening(consortium, second)
+    assert fault.cause is cause
+    assert M not in fault.parties
+
+
+def test_a_member_whose_card_came_too_late_opens_the_next_sum(stage: Stage, tmp_path: Path) -> None:
+    """Its phase of the first cohort has no manifest, and the cohort formed without it."""
+    consortium = Consortium(stage, tmp_path, 5)
+    cohort = consortium.open_cohort()
+    consortium.until(consortium.member(M).enrol(cohort, consortium.records(M)), "PUT", "before").close()
+    others = [member for member in consortium.ids if member != M]
+    consortium.together(
+        {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in others},
+        stuck=lambda: consortium.operator.close_cohort(cohort).state == "formed",
+    )
+    first = consortium.open_round(cohort)
+    consortium.together(consortium.contributions(first, others), stuck=consortium.expiring(first))
+    second = summed_again(consortium)
+    results = consortium.together(consortium.contributions(second))
+    assert {type(result) for result in results.values()} == {Result}, results
+    assert len(results) == len(consortium.ids)

@@ -49,7 +49,7 @@ class Cause(StrEnum):
     )
     STATE_RESTORED = (
         "state-restored",
-        "this member's folder is a copy of an older one: its key has signed cards that the folder does not know",
+        "this member's folder is a copy of an older one: its key has signed cards or uploads that the folder does not know",
     )
     POLICY_REFUSED = "policy-refused", "this member's own policy forbids it"
     # The study
