@@ -286,7 +286,8 @@ class Live(Recorder):
                 self.tally.violation(f"a round ended {outcome.phase} without a fault", b"")
             return
         # a mutated upload may cause its dealer to be certified, evicted and left out of the sum
-        summed = getattr(outcome.phase, "summed", outcome.survivors)
+        assert isinstance(outcome.phase, Recovered)
+        summed = outcome.phase.summed_members
         if not np.array_equal(outcome.total, ending.exact(summed)):
             self.tally.violation(f"the sum over {summed} is not exact", b"")
 
