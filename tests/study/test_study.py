@@ -320,46 +320,54 @@ def test_the_template_is_a_valid_study(members: int, margin: int) -> None:
     assert len(explain_study(content)) == 5
 
 
-def test_a_draft_leaves_its_author_to_decide_whether_inputs_can_be_listed() -> None:
-    text = draft.draft_template(
+@pytest.mark.parametrize("members", [3, 12, 10_000])
+def test_a_draft_without_a_reason_is_a_valid_study_with_noise(members: int) -> None:
+    text = noisy_draft(members)
+    content = draft.parse_draft(text, "study.toml")
+    question = content.question
+    assert question.listable
+    assert question.withhold is None
+    assert question.noise is not None
+    assert question.noise.epsilon == 2
+    assert question.members_max == members
+    noon_s = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
+    assert signed.sign_study(content, ADMIN.public, ADMIN, noon_s).content == content.to_bytes()
+    words = " ".join(sentence for section in explain_study(content) for sentence in section.sentences)
+    assert "ε = 2 at δ = 1e-07, over 32 steps" in words
+    assert f"({question.records.least:,} of each member)" in words
+
+
+def test_a_draft_may_leave_the_recipe_out_and_say_when_it_expires_to_the_second() -> None:
+    text = noisy_draft(12)
+    content = draft.parse_draft(text, "study.toml")
+    without = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("recipe"))
+    assert draft.parse_draft(without, "study.toml").question.noise == content.question.noise
+    two_steps = text.replace('recipe = "mean+sum+gradients"', 'recipe = "mean+sum"')
+    assert len(draft.parse_draft(two_steps, "study.toml").question.steps) == 2
+    assert any("Its last day is 2027-01-22 (UTC)." in each for each in explain_study(content)[0].sentences)
+    text = text.replace("expires = 2027-01-22", "expires = 2027-01-22T00:00:00Z")
+    assert draft.parse_draft(text, "study.toml").notes.expires == content.notes.expires - DAY_S
+
+
+def test_an_exact_sum_of_inputs_that_can_be_listed_is_refused() -> None:
+    head, _, rest = noisy_draft(12).partition("[question.noise]")
+    text = head + "[question.windows]" + rest.partition("[question.windows]")[2]
+    with pytest.raises(Misuse, match="an exact sum of inputs that can be listed gives records back"):
+        draft.parse_draft(text.replace("version = 1", 'why_not_withheld = "x"\nversion = 1'), "study.toml")
+    with pytest.raises(Misuse, match=r"notes.why_not_listable: say why"):
+        draft.parse_draft(noisy_draft(12).replace("listable = true", "listable = false"), "study.toml")
+
+
+def noisy_draft(members: int) -> str:
+    return draft.draft_template(
         "study.toml",
         name="n",
         extractor="ab" * 32,
         dim=64,
         classes=["a", "b"],
-        members=12,
+        members=members,
         today=date(2026, 11, 23),
     )
-    with pytest.raises(Misuse, match="an exact sum of inputs that can be listed gives records back"):
-        draft.parse_draft(text, "study.toml")
-    text = text.replace("listable = true", "listable = false")
-    with pytest.raises(Misuse, match=r"notes.why_not_listable: say why"):
-        draft.parse_draft(text, "study.toml")
-    text = text.replace('# why_not_listable = ""', 'why_not_listable = "scans"')
-    assert draft.parse_draft(text, "study.toml").question.listable is False
-
-
-def test_a_draft_with_noise() -> None:
-    text = draft.draft_template(
-        "study.toml",
-        name="n",
-        extractor="ab" * 32,
-        dim=2,
-        classes=["a", "b"],
-        members=12,
-        today=date(2026, 11, 23),
-    )
-    head, _, rest = text.partition("[question.withhold]")
-    noise = '[question.noise]\nepsilon = 2\ndelta = 1e-7\nunit = "record"\nrecipe = "mean+sum"\n'
-    text = head + noise + "[question.windows]" + rest.partition("[question.windows]")[2]
-    content = draft.parse_draft(text, "study.toml")
-    words = " ".join(sentence for section in explain_study(content) for sentence in section.sentences)
-    assert "ε = 2 at δ = 1e-07, over 2 steps" in words
-    text = text.replace('recipe = "mean+sum"\n', "")
-    assert len(draft.parse_draft(text, "study.toml").question.steps) == 32
-    assert "Its last day is 2027-01-22 (UTC)." in words
-    text = text.replace("expires = 2027-01-22", "expires = 2027-01-22T00:00:00Z")
-    assert draft.parse_draft(text, "study.toml").notes.expires == content.notes.expires - DAY_S
 
 
 def test_few_rows_and_several_rows_of_a_record_are_pointed_out() -> None:
@@ -421,12 +429,11 @@ def test_the_commands(cli: Cli) -> None:
     assert "expected 64 lower-case hex digits" in cli(*new[:5], "ab", *new[6:], *classes).error
     assert "64 printable ASCII characters" in cli(*new, *classes, "--class", "bär").error
     assert not Path("s.toml").exists()
-    undecided = cli.json(*new, *classes, "--name", "pets")
-    assert "listable = false" in undecided["decide"]
-    assert "gives records back" in cli("admin", "study", "check", "s.toml").error
+    assert "noisy: ε = 2" in cli.json(*new, *classes, "--name", "pets")["sums"]
+    assert "What it costs" in cli("admin", "study", "check", "s.toml").out
     Path("s.toml").unlink()
-    decided = cli.json(*new, *classes, "--name", "pets", "--why-not-listable", "free photographs")
-    assert "decide" not in decided
+    made = cli.json(*new, *classes, "--name", "pets", "--why-not-listable", "free photographs")
+    assert "exact" in made["sums"]
     assert "exists already" in cli(*new, *classes).error
     checked = cli("admin", "study", "check", "s.toml")
     assert "Study pets, version 1" in checked.out

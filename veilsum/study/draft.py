@@ -9,7 +9,16 @@ from pydantic import ValidationError
 
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.sizing import HONEST_MIN, Quorum, size_cohort
-from veilsum.protocol.study import DAY_S, FFC, ROWS_MIN, Content, as_tuples, count_rows_needed, first_error
+from veilsum.protocol.study import (
+    DAY_S,
+    FFC,
+    NOISY_RECORDS_MAX,
+    ROWS_MIN,
+    Content,
+    as_tuples,
+    count_rows_needed,
+    first_error,
+)
 
 _DRAFT_DEFAULTS: dict[str, dict[str, Any]] = {
     "notes": {"display": [], "why_not_listable": "", "why_not_withheld": ""},
@@ -20,6 +29,10 @@ _DRAFT_DEFAULTS: dict[str, dict[str, Any]] = {
 
 _MARGIN_FROM_MEMBERS, _MEMBERS_PER_MARGIN = 8, 20
 """The fewest members that get a margin, and how many members there are for each place of it."""
+
+_MOST_ROWS = 20_000
+_EXPECTED_ROWS = 1000
+"""Rows of a member by which a noisy draft's accuracy is estimated."""
 
 _LEAST_PER_CLASS = 5
 """Rows by which a member holds a class. A member with the fewest rows, in equal parts, holds all classes."""
@@ -34,18 +47,16 @@ version = 1  # raise it with every change
 purpose = ""  # what the result is for; members read this when they approve
 expires = {expires}  # at most 90 days ahead
 # display = ["Benign", "Malignant"]  # names of the classes for people, in their order
-{why_not_listable}
-# why_not_withheld = ""  # an exact study that withholds no classes says here why rare ones may be shown
-
+{reasons}
 [question]
 extractor = "{extractor}"  # SHA-256 of the feature extractor and its preprocessing
 dim = {dim}  # features per record
 classes = {classes}  # stable keys; their order is the order of the head's outputs
 constant = true  # fits a constant beside the features; goes with "ffc"
 
-# Could someone write down, in a list of 10^12 rows, every input that a patient could have? Tables of categories, codes, short forms,
-# a handful of coarse measurements, pictures of a public archive: yes. An exact sum of such inputs gives the records back, so it
-# needs noise. Free images, long texts and recordings: no. If you are not sure, leave it true.
+# Could someone write down, in a list of 10^12 rows, every input that a patient could have? Tables of measurements, categories or codes,
+# short forms, pictures of a public archive: yes. An exact sum of such inputs gives the records back, so it needs noise.
+# Free images, long texts and recordings: no. If you are not sure, leave it true.
 listable = {listable}
 
 ring_bits = 48  # 32 halves the upload and rounds more coarsely
@@ -56,25 +67,16 @@ a = {colluders}  # members that may collude with the coordinator: at least a qua
 h_min = {honest_min}  # fewest honest members in every sum
 loss = 100  # members in a thousand that may drop out (used above 200 members)
 
-[[question.statistics]]  # or "random-features" (size, bandwidth), or both as two tables; "ccvr" stands alone
+[[question.statistics]]  # or "random-features" (size, bandwidth), or without noise both as two tables; "ccvr" stands alone
 kind = "ffc"
 
 [question.records]
-least = {least}  # a member with fewer rows does not take part; {dim} dimensions and {count} classes need this many
-most = {most}  # a member with more rows uses this many of them
-least_per_class = {least_per_class}  # a member with this many rows of a class, and enough non-zero features in them, holds it
-rows_per_id = 1  # rows used of one patient, exam or file; with 2, an exact sum needs twice as many rows
+least = {least}  # {least_meaning}
+most = {most}  # {most_meaning}
+least_per_class = {least_per_class}  # {least_per_class_meaning}
+rows_per_id = 1  # rows used of one patient, exam or file; {rows_per_id_cost}
 
-[question.withhold]  # leave out classes that few members hold
-margin = {margin}  # members that may drop out between the count and the sum; counts spend no records
-
-# Differential privacy instead of exact sums. Delete [question.withhold] before you enable it.
-# [question.noise]
-# epsilon = 2.0  # what the whole study may tell about one unit
-# delta = 1e-7  # at most 1 / (most * members_max)
-# unit = "record"  # or "member"
-# recipe = "mean+sum+gradients"  # the default, most accurate in 32 steps; or "mean+sum" in 2, "sum" in 1; CCVR takes no gradients
-
+{limit}
 [question.windows]  # the least time that the coordinator gives, in seconds
 enrol = 600
 upload = 600
@@ -84,6 +86,24 @@ answer = 60
 ridge = "gcv"  # or a number
 publish = []  # further documents for members: "lda", "ncm"; "pooled" and "posterior" show them the sums
 readers = "members"  # or "anyone": the head's readers
+"""
+
+_EXACT_REASONS = """\
+why_not_listable = {why_not_listable}
+# why_not_withheld = ""  # without [question.withhold]: why rare classes may be shown
+"""
+
+_WITHHOLD_BLOCK = """\
+[question.withhold]  # leave out classes that few members hold
+margin = {margin}  # members that may drop out between the count and the sum; counts spend no records
+"""
+
+_NOISE_BLOCK = """\
+[question.noise]  # differential privacy; `veilsum privacy` estimates what it costs
+epsilon = 2.0  # what the whole study may tell about one unit
+delta = 1e-7  # at most 1 / (most * members_max)
+unit = "record"  # or "member"
+recipe = "mean+sum+gradients"  # most accurate, in 32 steps; or "mean+sum" in 2, "sum" in 1; CCVR takes no gradients
 """
 
 
@@ -101,7 +121,7 @@ def draft_template(
     """Return the text of a commented draft with good defaults.
 
     `path` is the file that the text will be in; `extractor` is a digest of 64 hex digits. The study expires 60 days after `today`.
-    Without `why_not_listable` the draft is not valid until its author adds noise, or that sentence.
+    With `why_not_listable` its sums are exact; without, inputs count as listable, and its sums are noisy.
 
     Raises:
         PeerFault: cohort-too-small if no sum is safe with so few members.
@@ -111,9 +131,7 @@ def draft_template(
     margin = min(_default_margin(members), quorum.members_may_miss)
     members_min = quorum.survivors_min + margin
     honest = _quorum_of(members_min, colluders).survivors_min - colluders
-    elements = FFC().elements_for(dim, len(classes), constant=True)
-    needed = -(-max(ROWS_MIN, count_rows_needed(elements, dim + 1, dim)) // honest)
-    least = max(needed, len(classes) * _LEAST_PER_CLASS)
+    exact = bool(why_not_listable)
     return _STUDY_TEMPLATE.format(
         path=path,
         name=name,
@@ -125,18 +143,40 @@ def draft_template(
         members_max=members,
         colluders=colluders,
         honest_min=HONEST_MIN,
-        least=least,
-        most=max(20_000, least),
         least_per_class=_LEAST_PER_CLASS,
-        margin=margin,
-        count=len(classes),
-        listable="false" if why_not_listable else "true",
-        why_not_listable=(
-            f"why_not_listable = {_toml_text(why_not_listable)}"
-            if why_not_listable
-            else '# why_not_listable = ""  # with listable = false: why no such list is possible; members read this when they approve'
-        ),
+        listable="false" if exact else "true",
+        reasons=_EXACT_REASONS.format(why_not_listable=_toml_text(why_not_listable)) if exact else "",
+        limit=_WITHHOLD_BLOCK.format(margin=margin) if exact else _NOISE_BLOCK,
+        **(_exact_rows(dim, len(classes), honest) if exact else _noisy_rows(members)),
     )
+
+
+def _exact_rows(dim: int, classes: int, honest: int) -> dict[str, Any]:
+    """Return the limits on a member's rows in an exact study, of which `honest` members stand in each sum, with their comments."""
+    elements = FFC().elements_for(dim, classes, constant=True)
+    needed = -(-max(ROWS_MIN, count_rows_needed(elements, dim + 1, dim)) // honest)
+    least = max(needed, classes * _LEAST_PER_CLASS)
+    return {
+        "least": least,
+        "least_meaning": f"a member with fewer rows does not take part; {dim} dimensions and {classes} classes need this many",
+        "most": max(_MOST_ROWS, least),
+        "most_meaning": "a member with more rows uses this many of them",
+        "least_per_class_meaning": "a member with this many rows of a class, and enough non-zero features in them, holds it",
+        "rows_per_id_cost": "with 2, an exact sum needs twice as many rows",
+    }
+
+
+def _noisy_rows(members: int) -> dict[str, Any]:
+    """Return the limits on a member's rows in a noisy study, with their comments."""
+    most = min(_MOST_ROWS, (NOISY_RECORDS_MAX - 1) // members)
+    return {
+        "least": min(_EXPECTED_ROWS, most),
+        "least_meaning": "rows that you expect of a member: the estimate of accuracy goes by them, and none is left out for fewer",
+        "most": most,
+        "most_meaning": "sums of more rows are clipped to the size of this many",
+        "least_per_class_meaning": "counts classes in exact studies alone",
+        "rows_per_id_cost": "with 2, the noise is twice as large",
+    }
 
 
 def _default_margin(members: int) -> int:

@@ -3,7 +3,6 @@
 import sys
 import time
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,6 @@ from veilsum.cli.options import report_errors
 from veilsum.protocol.errors import Misuse
 
 app = typer.Typer(help="Write, check and sign a study: what a federation sums.", no_args_is_help=True)
-_LISTABLE_CHOICE = "add [question.noise], or set listable = false and say in why_not_listable why no list can hold every input"
 DraftFile = Annotated[Path, typer.Argument(help="The study's draft, a TOML file.")]
 
 
@@ -36,17 +34,16 @@ def new(
         str,
         typer.Option(
             help="Why no list of 10^12 rows can hold every input that a patient could have. Only then is an exact sum safe.",
-            show_default="decide in the draft",
+            show_default="a study with noise",
         ),
     ] = "",
 ) -> None:
-    """Write a commented draft with good defaults, to edit."""
+    """Write a commented draft with good defaults, to edit: exact with --why-not-listable, else noisy."""
     from veilsum import study
 
     if draft.exists():
         raise Misuse(f"{draft} exists already: edit it, or choose another file")
-    write = partial(
-        study.draft.draft_template,
+    text = study.draft.draft_template(
         str(draft),
         name=name,
         extractor=extractor,
@@ -54,13 +51,16 @@ def new(
         classes=class_,
         members=members,
         today=datetime.now(UTC).date(),
+        why_not_listable=why_not_listable,
     )
-    study.draft.parse_draft(write(why_not_listable=why_not_listable or "not decided yet"), str(draft))
-    draft.write_text(write(why_not_listable=why_not_listable), "utf-8")
-    decide = {} if why_not_listable else {"decide": _LISTABLE_CHOICE}
-    print_values(
-        {"draft": str(draft), **decide, "next": f"veilsum admin study check {draft}"}, "Study, a draft"
-    )
+    content = study.draft.parse_draft(text, str(draft))
+    draft.write_text(text, "utf-8")
+    values = {
+        "draft": str(draft),
+        "sums": study.explain.name_noise(content.question),
+        "next": f"veilsum admin study check {draft}",
+    }
+    print_values(values, "Study, a draft")
 
 
 @app.command()
