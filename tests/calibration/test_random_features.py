@@ -60,6 +60,13 @@ def test_real_digits_gain_from_random_features() -> None:
     assert hits(solve_random_features(sums, phi, [512]), test) > hits(solve_ffc(first), test) + 0.04
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_the_mean_squared_distance_follows_from_sums(*, constant: bool) -> None:
+    rows, labels = clouds(40, 6, 3)
+    square = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    assert mean_squared_distance(ffc(rows, labels, 3, constant=constant)) == pytest.approx(square.mean())
+
+
 @pytest.mark.parametrize(
     ("dim", "size", "bandwidth"),
     [

@@ -19,6 +19,7 @@ from veilsum.calibration.head import Head
 from veilsum.calibration.lattice import exact_products
 from veilsum.calibration.ridge import Solution, solve_ffc
 from veilsum.calibration.rows import (
+    FEATURES_FACTOR,
     Array,
     Floats,
     as_features,
@@ -127,11 +128,10 @@ def mean_squared_distance(statistics: FFCStatistics) -> float:
     """E‖z − z'‖² of two random records, 2(1 − ‖mean z‖²), from U and counts: a scale for the bandwidth. Raises NoRecords if empty."""
     if not statistics.records:
         raise NoRecords("the statistics hold no records: sum a first round to find a bandwidth")
-    total = statistics.U.sum(axis=1) / statistics.records
-    square = float(total @ total)
+    mean = statistics.U.sum(axis=1) / statistics.records
     if statistics.constant:
-        square = 2 * (square - float(total[-1]) ** 2)
-    return 2 * max(0.0, 1 - square)
+        mean = mean[:-1] / FEATURES_FACTOR
+    return 2 * max(0.0, 1 - float(mean @ mean))
 
 
 def suggested_bandwidth(statistics: FFCStatistics) -> float:
