@@ -49,8 +49,9 @@ def test_every_recipe_shares_one_budget(recipe: str, cli: Cli) -> None:
     said = cli.json(*WORDS, "--records", 50_000, "--epsilon", 2, "--recipe", recipe)
     assert list(said["steps"]) == [step for step, _ in RECIPES[recipe]]
     assert said["epsilon"] == 2
-    numbers = {"mean": 64 + 1, "sum": 64 * 65 // 2 + 64 * 10}  # protocol §9, of 48 bits each
-    assert said["upload_bytes"] == sum(6 * numbers.get(step, 64 * 10) for step in said["steps"])
+    width = 64 + 1  # with the constant
+    numbers = {"mean": 64 + 1, "sum": width * (width + 1) // 2 + width * 10}  # protocol §9, of 48 bits each
+    assert said["upload_bytes"] == sum(6 * numbers.get(step, width * 10) for step in said["steps"])
 
 
 def test_a_unit_of_more_rows_takes_more_noise(cli: Cli) -> None:

@@ -40,9 +40,7 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
         assert checked["record"]["signature"] == record["signature"]
 
     # The same head as from all files in one place.
-    local = remote.json(
-        "calibrate", *c.files, "--parameter", "constant=1", "--output", c.folder / "local.safetensors"
-    )
+    local = remote.json("calibrate", *c.files, "--output", c.folder / "local.safetensors")
     pooled, masked = (
         load_file(c.folder / "local.safetensors"),
         load_file(c.result("m0") / "weights.safetensors"),
@@ -169,8 +167,6 @@ def test_periods_add_up(consortium: Make, remote: Cli) -> None:
         c.write("all", *(np.concatenate(each) for each in zip(*all_rows, strict=True))),
         "--output",
         c.folder / "local.safetensors",
-        "--parameter",
-        "constant=1",
         "--ridge",
         combined["ridge"],
     )

@@ -30,7 +30,7 @@ def write(name: str, features: Any, labels: Any) -> Path:
 
 
 def test_several_files_are_one(cli: Cli, files: list[Path]) -> None:
-    said = cli.json("calibrate", *files, "--parameter", "constant=1", "--held-out", files[0])
+    said = cli.json("calibrate", *files, "--held-out", files[0])
     pooled = FFCStatistics(DIM, CLASSES, constant=True)
     for path in files:
         with np.load(path) as data:
@@ -196,7 +196,7 @@ def test_the_report_is_one_file_with_its_figures(cli: Cli, files: list[Path]) ->
         ("--head", "best"),
         ("--head", "lda", "--ridge", 1),
         ("--head", "ccvr", "--ridge", 1),
-        ("--head", "random-features", "--parameter", "constant=1"),
+        ("--parameter", "size=2"),
         ("--head", "random-features", "--parameter", "length=2"),
         ("--head", "random-features", "--parameter", "size=3"),
         ("--head", "ccvr", "--parameter", "power=2"),
@@ -240,7 +240,7 @@ def test_columns_of_length_1_and_other_shares_of_the_classes(cli: Cli, files: li
     held = ("--held-out", files[1])
 
     def fitted(*more: object) -> Calibrated:
-        cli.json("calibrate", path, *(() if "--head" in more else ("--parameter", "constant=1")), *more)
+        cli.json("calibrate", path, *more)
         content = Path("head.safetensors").read_bytes()
         return Calibrated.of(load(content), notes_in(content, HEAD_METADATA))
 

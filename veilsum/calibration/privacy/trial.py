@@ -15,7 +15,7 @@ from veilsum.calibration.privacy.integer_sums import RESIDUAL_CLIP
 from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums
 from veilsum.calibration.privacy.release import default_weight
 from veilsum.calibration.ridge import solve_ffc
-from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, unit_rows
+from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, unit_rows, with_constant
 
 _HELD_OUT = 5
 TRIAL_OFF_BY = 4.0
@@ -34,7 +34,7 @@ def points_lost(
     rows, labels = rows[order], labels[order]
     judging = np.arange(len(rows)) % _HELD_OUT == 0
     own, truth = labels[~judging], labels[judging]
-    exact = FFCStatistics(rows.shape[1], classes)
+    exact = FFCStatistics(rows.shape[1], classes, constant=True)
     exact.update(rows[~judging], own)
     mu /= 1 - 1 / _HELD_OUT  # hold-out rows are missing from the sums
     heads = [
@@ -56,15 +56,16 @@ def noisy_head(
     mu: float,
     rng: np.random.Generator,
 ) -> Head:
-    """Compute the head of a noisy chain over rows of length 1."""
+    """Compute the head of a noisy chain over rows of length 1, with a constant."""
     centre = None
     if "mean" in shares:
         centre = _noisy_mean(rows, mu * math.sqrt(shares["mean"]), rng)
         rows = unit_rows(rows - centre, total=True)[0]
+    rows = with_constant(rows)
     sums = noisy_sums(rows, labels, classes, mu * math.sqrt(shares["sum"]), rng)
     steps = [share for step, share in shares.items() if step not in {"mean", "sum"}]
     if not steps:
-        return Head(sums.solution.weights, None, (), centre=centre)
+        return Head(sums.solution.weights, sums.solution.bias, (), centre=centre)
     descent = Descent.from_sums(sums)
     rows = unit_rows(rows @ descent.whitening, total=True)[0]
     for step, share in enumerate(steps, 1):
@@ -72,19 +73,20 @@ def noisy_head(
         noise = deviation * rng.standard_normal(descent.weights.shape)
         gradient = NoisyGradient(_clipped_gradient(rows, labels, descent.weights) + noise, deviation)
         descent = descent.take_step(gradient, step, len(steps))
-    return Head(descent.make_head(constant=False).weights, None, (), centre=centre)
+    head = descent.make_head(constant=True)
+    return Head(head.weights, head.bias, (), centre=centre)
 
 
 def noisy_sums(
     rows: Floats, labels: Integers, classes: int, mu: float, rng: np.random.Generator
 ) -> NoisySums:
-    """Return V and U with noise."""
+    """Return V and U with noise; the last column of the rows is the constant."""
     dim, weight = rows.shape[1], default_weight(classes)
     deviation = math.sqrt(1 + weight**2) / mu
     upper = np.triu(rng.standard_normal((dim, dim)) * deviation * SQRT_HALF, 1)
     V = rows.T @ rows + upper + upper.T + np.diag(rng.standard_normal(dim) * deviation)
     U = rows.T @ np.eye(classes)[labels] + rng.standard_normal((dim, classes)) * deviation / weight
-    return NoisySums(V, U, deviation, deviation / weight, False, None)
+    return NoisySums(V, U, deviation, deviation / weight, True, None)
 
 
 def _noisy_mean(rows: Floats, mu: float, rng: np.random.Generator) -> Floats:

@@ -243,7 +243,7 @@ class Fitting:
         return self._sum_statistic(records, self._make_statistic(bandwidth))
 
     def _sum_statistic(self, records: Loaded, statistic: Statistic) -> Alone:
-        constant = self._fits_constant(statistic)
+        constant = isinstance(statistic, FFC)  # as in the studies that `veilsum admin study new` drafts
         _check_memory(records, statistic, constant=constant)
         return solve_alone(
             records.dim,
@@ -282,11 +282,8 @@ class Fitting:
                 return CCVR()
         except ValidationError as error:
             raise Misuse(f"--parameter: {first_fault(error)}") from error
-        self._known_parameters(*(() if self.head in DERIVED_HEADS else ("constant",)))
+        self._known_parameters()
         return FFC()
-
-    def _fits_constant(self, statistic: Statistic) -> bool:
-        return isinstance(statistic, FFC) and bool(self.parameters.get("constant", 0))
 
     @property
     def _ccvr_parameters(self) -> CCVRHead:

@@ -19,7 +19,7 @@ def calibrate(
     parameter: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=NUMBER: constant=1 fits a constant (ffc); size, bandwidth (random-features); samples_per_class, power (ccvr). Repeat."
+            help="NAME=NUMBER: size, bandwidth (random-features); samples_per_class, power (ccvr). Repeat."
         ),
     ] = None,
     ridge: Annotated[
