@@ -437,7 +437,10 @@ def test_the_commands(cli: Cli) -> None:
     assert "exists already" in cli(*new, *classes).error
     checked = cli("admin", "study", "check", "s.toml")
     assert "Study pets, version 1" in checked.out
-    assert "What each party learns" in cli.json("admin", "study", "check", "s.toml")["explained"]
+    values = cli.json("admin", "study", "check", "s.toml")
+    assert {"What each party learns", "What to expect"} <= values["explained"].keys()
+    assert values["forecast"]["dim_max"] >= 64
+    assert [cost["spends"] for cost in values["forecast"]["steps"]] == ["nothing", "nothing", "records"]
     made = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin")
     study = Study.from_bytes(Path("s.bin").read_bytes())
     assert study.hash.hex() == made["hash"]

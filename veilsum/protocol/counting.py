@@ -15,7 +15,8 @@ def withheld_classes(question: Question, holders: Sequence[int]) -> tuple[int, .
     """Return the classes with fewer than m of the (C,) `holders`, ascending; empty if the study withholds none."""
     if question.withhold is None:
         return ()
-    return tuple(label for label, held in enumerate(holders) if held < question.class_floor)
+    floor = question.class_floor
+    return tuple(label for label, held in enumerate(holders) if held < floor)
 
 
 def check_withheld(

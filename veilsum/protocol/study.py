@@ -41,6 +41,7 @@ END_MAX_S = 30 * DAY_S
 SCALE_MIN, SCALE_MAX = 8, 40
 ROWS_MIN = 50
 """Minimum rows of honest members in an exact sum, however short its vector."""
+DIM_MAX = 65_536
 ELEMENTS_MAX = 1 << 32
 NORMALS_MAX = 1 << 27
 NOISY_BITS = 48
@@ -248,7 +249,7 @@ class Question(_Block):
     """
 
     extractor: Hex32
-    dim: Annotated[int, Field(ge=2, le=65_536)]
+    dim: Annotated[int, Field(ge=2, le=DIM_MAX)]
     columns: tuple[ColumnName, ...]
     classes: Annotated[tuple[ClassKey, ...], Field(min_length=2, max_length=10_000)]
     constant: bool
@@ -444,7 +445,7 @@ class Content(_Block):
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
-        if broken := next(_broken_rules(self), None):
+        if broken := next(list_broken_rules(self), None):
             raise ValueError(broken)
         return self
 
@@ -527,7 +528,7 @@ def _count_moments(rows: int, classes: int) -> int:
     return rows * (rows + 1) // 2 + rows * classes + classes
 
 
-def _broken_rules(content: Content) -> Iterator[str]:
+def list_broken_rules(content: Content) -> Iterator[str]:
     """Yield the broken rules between fields, in the order of docs/protocol.md."""
     question, notes = content.question, content.notes
     classes, records = question.classes, question.records

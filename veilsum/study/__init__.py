@@ -2,6 +2,7 @@
 
     draft          the TOML file that the author of a study edits
     explain        a study in plain words, for members that approve it
+    forecast       what its author can expect of a study's runs
     signed         signing and checking a study
     vectors        a member's vector at each step
     promise        the noise of a step, and its privacy guarantee
@@ -12,6 +13,6 @@
 `veilsum.protocol.study` defines a study's content, `veilsum.protocol.round_spec` one step of a run.
 """
 
-from veilsum.study import draft, explain, signed
+from veilsum.study import draft, explain, forecast, signed
 
-__all__ = ["draft", "explain", "signed"]
+__all__ = ["draft", "explain", "forecast", "signed"]

@@ -132,17 +132,22 @@ def count_classes(question: Question, matrix: Array, labels: Integers) -> Intege
 
 def _rows_vector(question: Question, matrix: Array, labels: Integers) -> Integers:
     """Return 1 for each of `ROWS_LEVELS` quarters of `least` that the rows reach, in number and in features, else 0; (8,)."""
-    columns, records = count_columns(question, matrix, labels), question.records
-    free = int(columns.entries.sum()) - len(matrix)
-    numbers = 2 * records.rows_per_id * question.elements
-    return np.array(
-        [
-            4 * len(matrix) >= level * records.least
-            and 4 * free * question.rows_needed >= level * records.least * numbers
-            for level in ROWS_LEVELS
-        ],
-        np.int64,
-    )
+    entries = int(count_columns(question, matrix, labels).entries.sum())
+    return np.array([reaches_level(question, level, len(matrix), entries) for level in ROWS_LEVELS], np.int64)
+
+
+def reaches_level(question: Question, level: int, rows: int, entries: int) -> bool:
+    """Whether a member's rows of published classes reach a level of the step `rows` (protocol §8.2).
+
+    Args:
+        question: of the study.
+        level: in quarters of `least`.
+        rows: the member's rows.
+        entries: their non-zero features together, after sparse ones were cleared.
+    """
+    records = question.records
+    least, numbers = level * records.least, 2 * records.rows_per_id * question.elements
+    return 4 * rows >= least and 4 * (entries - rows) * question.rows_needed >= least * numbers
 
 
 def rows_bear_sum(

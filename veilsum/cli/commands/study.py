@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -66,17 +67,23 @@ def new(
 @app.command()
 @report_errors
 def check(draft: DraftFile) -> None:
-    """Explain a draft: what it sums, what each party learns and what it costs. Fails if members would refuse the study."""
+    """Explain a draft: what it sums, what each party learns, what it costs, and what to expect of its runs.
+
+    Fails if members would refuse the study, or if no run of it can end in a head.
+    """
     from veilsum import study
     from veilsum.cli.admin import read_study_draft
     from veilsum.cli.explanation import print_explanation
 
     content = read_study_draft(draft)
     study.signed.check_signable(content, time.time())
-    sections = study.explain.explain_study(content)
+    forecast = study.forecast.forecast_study(content)
+    sections = (*study.explain.explain_study(content), study.forecast.explain_forecast(content, forecast))
     if JSON_OUTPUT.get():
         words = {section.heading: list(section.sentences) for section in sections}
-        print_values({"question": content.question.digest.hex(), "explained": words})
+        print_values(
+            {"question": content.question.digest.hex(), "explained": words, "forecast": asdict(forecast)}
+        )
         return
     print_explanation(sections, sys.stdout)
     print_note(f"The draft is valid. Next: veilsum admin study sign {draft} --folder ADMIN")
