@@ -216,6 +216,15 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
     narrow = c.write("narrow", np.ones((5, DIM - 1)), np.zeros(5, int))
     others = [narrow if each == c.files[0] else each for each in words]
     assert "digits: of your 5 rows 0 can be used" in remote(*others).err
+    flags = np.random.default_rng(1).integers(0, 2, (80, DIM))
+    coarse = c.write(
+        "coarse",
+        np.where(np.arange(DIM) < 3, flags, np.random.default_rng(2).random((80, DIM))),
+        np.zeros(80, int),
+    )
+    table = remote(*[coarse if each == c.files[0] else each for each in words])
+    assert f"WARNING: 3 of your {DIM} features" in table.err
+    assert "WARNING" not in explained
     assert "64 hexadecimal digits" in remote(*words, "--approve", "digits").error  # a name approves nothing
     assert remote(*words, "--mu-budget", "-1").error.startswith("mu_budget: got -1.0, expected")
     monkeypatch.setattr(Member, "join", lambda *_, **__: iter(()))

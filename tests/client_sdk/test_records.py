@@ -365,3 +365,57 @@ def test_rows_in_another_order_never_take_each_other_s_labels() -> None:
     moved = Records(np.roll(given.features, 4, axis=0), np.roll(given.labels, 4))
     again = select_again(moved, asked(), Marks(SECRET, FEDERATION, 0.0), found.ranks, found.labels)
     assert np.array_equal(again, moved.features)
+
+
+def coarse_columns(features: Any) -> int:
+    matrix = np.asarray(features)
+    whole = simulated_content(simulated_question(3), 0).question
+    question = whole.model_copy(update={"dim": matrix.shape[1]})
+    return Records(matrix, np.zeros(len(matrix), int)).count_coarse_columns(question)
+
+
+def relu(rows: int, dim: int = 200, share: float = 0.5) -> Any:
+    """Features of which about this share are not zero."""
+    rng = np.random.default_rng(rows)
+    return rng.exponential(size=(rows, dim)) * (rng.random((rows, dim)) < share)
+
+
+def gelu(values: Any) -> Any:
+    return 0.5 * values * (1 + np.tanh(0.8 * (values + 0.045 * values**3)))
+
+
+@pytest.mark.parametrize("rows", [100, 500, 20_000])
+@pytest.mark.parametrize("values", [2, 5, 19])
+def test_columns_of_categories_and_coarse_codes_are_counted(rows: int, values: int) -> None:
+    rng = np.random.default_rng(values)
+    table = rng.integers(0, values, (max(rows, 5 * values), 7)).astype(float)
+    assert coarse_columns(table) == 7
+    assert coarse_columns((table - table.mean(axis=0)) / table.std(axis=0)) == 7
+    mixed = np.hstack([rng.standard_normal((len(table), 30)), table, np.zeros((len(table), 2))])
+    assert coarse_columns(mixed) == 7
+
+
+def test_a_rare_flag_is_counted_from_twenty_rows_on() -> None:
+    flag = np.arange(200) < np.array([[19], [20]])
+    assert coarse_columns(np.hstack([np.ones((200, 1)), flag.T])) == 1
+
+
+@pytest.mark.parametrize("rows", [1, 5, 19, 25, 40, 100, 5_000])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_features_of_networks_are_not_coarse(rows: int, kind: Any) -> None:
+    for share in (0.01, 0.1, 0.5, 1):
+        features = relu(rows, share=share).astype(kind)
+        assert coarse_columns(features) == 0
+        assert coarse_columns(np.repeat(features, 2, axis=0)) == 0, "doubled rows"
+        assert coarse_columns(features - features.mean(axis=0)) == 0, "centred: zeros have moved"
+    values = np.random.default_rng(rows).standard_normal((rows, 200))
+    assert coarse_columns(gelu(values).astype(kind)) == 0
+    assert coarse_columns(gelu(3 * values - 6).astype(kind)) == 0  # most are almost zero
+
+
+def test_rows_that_are_not_summed_and_few_rows_have_no_coarse_columns() -> None:
+    table = np.tile([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]], (30, 1))
+    assert coarse_columns(table) == 2
+    assert coarse_columns(table[:20]) == 0
+    whole = simulated_content(simulated_question(3), 0).question.model_copy(update={"dim": 3})
+    assert Records(table, np.full(60, -1)).count_coarse_columns(whole) == 0

@@ -317,6 +317,21 @@ def _say_usable(content: "Content", records: "Records") -> None:
         f"{content.notes.name}: of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and {dim:,} numbers that are finite "
         "and not all 0."
     )
+    if usable.any():
+        _warn_of_table(content, records)
+
+
+def _warn_of_table(content: "Content", records: "Records") -> None:
+    """Warn before an exact sum if the records look like a table that could be listed. Only this member sees it."""
+    from client_sdk.records import COARSE_VALUES
+
+    question = content.question
+    if question.noise is None and (coarse := records.count_coarse_columns(question)):
+        print_note(
+            f"WARNING: {coarse:,} of your {question.dim:,} features have fewer than {COARSE_VALUES} distinct values. Could someone write down, in a list of "
+            f"10^12 rows, every input that a patient could have? Then the exact sum of {content.notes.name} gives your patients' records back. "
+            "The study's author says why no such list is possible. If you doubt it, don't take part: ask the admin for a study with noise."
+        )
 
 
 def _ask_approval(content: "Content") -> bool:
