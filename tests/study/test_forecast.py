@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from veilsum.study.promise import study_mu
 from veilsum.study.signed import check_signable, sign_study
 from veilsum.study.vectors import compute_vector, rows_bear_sum
 
+ADMIN_PAGE = Path(__file__).parents[2] / "docs" / "howto" / "admin.md"
 CCVR = {"statistics": [{"kind": "ccvr"}]}
 
 
@@ -169,3 +171,9 @@ def test_a_study_that_can_not_end_in_a_head_is_not_signed(question: dict[str, An
     with pytest.raises(Misuse, match=re.escape("question.records.most")):
         sign_study(content, bytes(32), SigningKey(bytes(32)), NOW_S)
     check_signable(study(**{**question, "records": {**question["records"], "most": least}}), NOW_S)
+
+
+def test_the_admin_s_page_shows_what_is_printed() -> None:
+    content = drafted(4, 512, 2)
+    section = explain_forecast(content, forecast_study(content))
+    assert "\n  ".join([section.heading, *section.sentences]) in ADMIN_PAGE.read_text("utf-8")

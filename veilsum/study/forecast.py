@@ -33,7 +33,7 @@ from veilsum.study.vectors import reaches_level
 CONCENTRATIONS = (0.1, 0.3, 0.5)
 """α of the symmetric Dirichlet distributions from which members' label shares are drawn: from very uneven to uneven."""
 _RUNS_MIN, _RUNS_MAX = 4, 100
-_CELLS_MAX = 1 << 20
+_CELLS_MAX = 1 << 19
 """Label shares that are drawn for one split, over all its runs: about a tenth of a second."""
 _ROWS_END = 1 << 32
 """The first number of rows that no study can ask for."""
@@ -326,13 +326,13 @@ def _explain_steps(steps: tuple[StepCost, ...]) -> Iterator[str]:
     for (spends, mu, share), group in groupby(steps, lambda cost: (cost.spends, cost.mu, cost.share)):
         names = [cost.step for cost in group]
         if spends == "noise":
-            charged = f"μ = {mu:.3g} ({100 * share:g} % of the study's μ²) to each record"
-            several = len(names) > 1
-            yield (
-                f"Each of the steps {names[0]} to {names[-1]} charges {charged}."
-                if several
-                else f"Step {names[0]} charges {charged}."
+            between = " and " if len(names) == 2 else " to "
+            charging = (
+                f"Step {names[0]} charges"
+                if len(names) == 1
+                else f"Steps {names[0]}{between}{names[-1]} each charge"
             )
+            yield f"{charging} μ = {mu:.3g} ({100 * share:g} % of the study's μ²) to each record."
         elif spends == "records":
             yield f"Step {names[0]} spends the records of the members in the sum."
         else:
