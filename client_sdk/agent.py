@@ -36,15 +36,16 @@ from client_sdk.errors import (
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Records
+from client_sdk.reservations import State
 from client_sdk.result import Result
-from client_sdk.session import Session, ready_of
+from client_sdk.session import Session, question_of, ready_of
 from client_sdk.store import StoredPhase
 from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.rest import ROUND_ENDINGS, CohortView, RunsView, RunView
-from veilsum.protocol.study import read_content
+from veilsum.study.progress import RunEnd
 from veilsum.system.intervals import RUNS_POLL_S, ChangePacer
 
 
@@ -143,6 +144,7 @@ class Agent:
         """Do what there is to do, then wait for news. Returns a run's result once there is one."""
         yield from self._settle_erased()
         yield from self._enrol_in_open()
+        self._leave_over_runs()
         passed, idle = len(self._passed), True
         for cohort, held in list(self._open_cohorts()):
             idle = False
@@ -179,6 +181,21 @@ class Agent:
             with suppress(PeerFault):  # it has not ended, or the coordinator does not show how
                 yield from session.learn_endings()
 
+    def _leave_over_runs(self) -> None:
+        """Give up the runs that ended without a sum for this member, so that its records may be free (docs/protocol.md §7.3)."""
+        runs = self._session.store.ledger.list_runs()
+        if not any(each.state is State.RESERVED and not each.given_up for each in runs):
+            return
+        for cohort, held in list(self._session.store.stored_phases()):
+            run = self._feed.runs.get(cohort.hex())
+            if run is not None and run.over and run.state == "formed" and run.repeats is None:
+                self._leave_run(held)
+
+    def _leave_run(self, held: StoredPhase | None) -> None:
+        if held is not None and not isinstance(held.phase, Enrolled):
+            period = ready_of(held.phase).manifest.period
+            self._session.store.ledger.give_up_over(question_of(held.phase), period)
+
     def _open_cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """Yield cohorts in which there may be something to do."""
         for cohort, held in self._session.store.stored_phases():
@@ -192,8 +209,7 @@ class Agent:
         """Whether to ignore a run because its owner gave it up. Only an agent for one run does; others help to end its attempts."""
         if not self._once:
             return False
-        study = held.phase.study if isinstance(held.phase, Enrolled) else ready_of(held.phase).study
-        answered = self._session.store.ledger.find_run(read_content(study.content).question.digest, period)
+        answered = self._session.store.ledger.find_run(question_of(held.phase), period)
         return answered is not None and answered.given_up
 
     def _is_done(self, held: StoredPhase) -> bool:
@@ -323,13 +339,13 @@ class Agent:
     def _take_part(
         self, cohort: bytes, round_id: str, shown: tuple[bytes, Asked] | None
     ) -> Flow[Result | None]:
-        before = self._session.store.load_phase(cohort)
+        store = self._session.store
+        before = store.load_phase(cohort), store.ledger.list_runs()
         try:
             outcome = yield from run_round(self._session, round_id, shown)
         except NoResult as fault:
-            yield from self._end_without_result(
-                round_id, fault, learned=self._session.store.load_phase(cohort) != before
-            )
+            learned = (store.load_phase(cohort), store.ledger.list_runs()) != before
+            yield from self._end_without_result(round_id, fault, learned=learned)
             return None
         if isinstance(outcome, Result):
             return outcome
@@ -342,9 +358,11 @@ class Agent:
         """
         view = yield from self._session.fetch_round(round_id)
         cohort = yield from self._session.coordinator.fetch_cohort(view.cohort)
-        over = cohort.step is None or fault.state == "counted"
-        repeatable = fault.state == "failed" and view.spec.noise is None
-        if self._once and learned and over and not repeatable and view.cohort in self._followed:
+        end = RunEnd(fault.state)
+        over = cohort.step is None or end.ends_run
+        if cohort.step is None and cohort.repeats is None:
+            self._leave_run(self._session.store.load_phase(bytes.fromhex(view.cohort)))
+        if self._once and learned and over and not end.repeatable and view.cohort in self._followed:
             raise fault
         self._report_detail(str(fault))
         if over:

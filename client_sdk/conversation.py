@@ -25,12 +25,12 @@ from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError, faul
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
 from client_sdk.result import TRANSCRIPT_FILE, Result
-from client_sdk.session import Session, ready_of
+from client_sdk.session import Session, question_of, ready_of
 from client_sdk.store import StoredPhase
 from client_sdk.upload import mask_upload, send_upload
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.counting import check_counts
+from veilsum.protocol.counting import check_outcomes
 from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
@@ -45,7 +45,7 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.record import ResultRecord, mismatch_fault, verify_record
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
-from veilsum.protocol.study import COUNT_STEP
+from veilsum.study.progress import RunEnd
 from veilsum.study.result_files import read_material
 from veilsum.study.vectors import Material
 from veilsum.system.files import write_durably
@@ -188,13 +188,13 @@ def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
 def explain_no_sum(session: Session, count: Attempt) -> PeerFault | None:
     """Return why no sum can follow a count that this member has recounted, so that the run is over; None if it can."""
     history = session.store.ledger.load_history()
-    own, first = history.count_of(count.context), history.count_of(count.terms.count)
-    assert own is not None
+    named = [*count.terms.counts, count.context]
+    counts = [found for context in named if (found := history.count_of(context)) is not None]
+    assert counts
+    if len(counts) < len(named):
+        return None  # the count before it is not recounted yet
     try:
-        if count.spec.step == COUNT_STEP:
-            check_counts(count.question, own.sums, None)
-        elif first is not None:
-            check_counts(count.question, first.sums, own.sums)
+        check_outcomes(count.question, [each.to_outcome(count.survivors_min) for each in counts])
     except PeerFault as fault:
         return fault
     return None
@@ -215,8 +215,12 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
         later = view.rounds[view.rounds.index(round_id) + 1 :]
         if later:
             newest = yield from session.fetch_round(later[-1])
-            if not newest.ended or newest.state == "done":
+            end = RunEnd.of_round(newest)
+            if not newest.ended or newest.state == "done" or (end is not None and end.ends_run):
                 return later[-1]
+        if view.step is None:
+            why = "the run is over: it went on in another cohort, or can't have a sum"
+            raise NoResult(round_id, "missed", PeerFault(Cause.WRONG_PHASE, why))
         session.report(
             Progress(Step.WAITING, detail="the classes are counted; the operator opens the next round")
         )
@@ -437,7 +441,10 @@ class Conversation:
             yield from self.session.learn_endings()
         self.erase_ended(asked.state)
         view = yield from self.session.fetch_round(self.round_id)
-        raise NoResult(self.round_id, asked.state, fault_in(view))
+        end = RunEnd.of_round(view.model_copy(update={"state": asked.state})) or RunEnd(asked.state)
+        if end.ends_run:
+            self._give_up_run()
+        raise NoResult(self.round_id, end, fault_in(view))
 
     def conclude(self, _asked: Asked) -> Flow[Turn]:
         """Recount a count, or collect the result."""
@@ -445,19 +452,23 @@ class Conversation:
         if not attempt.spec.is_disclosed:
             return (yield from self._collect_result())
         if self._is_uncounted(attempt.context):
-            yield from self._recount_step()
+            yield from self._recount_ended(attempt)
             self.erase_shares()
         if self.session.store.ledger.load_history().count_of(attempt.context) is None:
+            self._give_up_run()
             raise PeerFault(
                 Cause.COUNT_MISMATCH,
                 f"this member has not recounted round {self.round_id}: the run goes on without it",
             )
         if (fault := explain_no_sum(self.session, attempt)) is not None:
-            ledger = self.session.store.ledger
-            if (run := ledger.run_of_attempt(attempt.context)) is not None:
-                ledger.give_up(run)
-            raise NoResult(self.round_id, "counted", fault)
+            self._give_up_run()
+            raise NoResult(self.round_id, RunEnd.COUNTED, fault)
         return CountedStep(self.cohort)
+
+    def _give_up_run(self) -> None:
+        """Give up the run of a round that ended it without a sum. Its records are free by the proofs of docs/protocol.md §7.3."""
+        phase = self.phase
+        self.session.store.ledger.give_up_over(question_of(phase), ready_of(phase).manifest.period)
 
     def erase_shares(self) -> None:
         """Erase the shares of a round that is over."""
@@ -604,6 +615,21 @@ class Conversation:
         for message in messages:
             phase, _ = phase.receive(message, session.key, session.environment.now_s())
         session.store_phase(self.cohort, held.phase, phase, held.round_id)
+
+    def _recount_ended(self, count: Attempt) -> Flow[None]:
+        """Recount a count that has ended. If its disclosure is not shown, or not as members sent it, by the latest end, give the run up.
+
+        Raises:
+            NoResult: the run was given up.
+            PeerFault: as `_recount_step`, before the latest end.
+        """
+        try:
+            yield from self._recount_step()
+        except PeerFault as fault:
+            if self.session.environment.now_s() < count.terms.latest_end_s:
+                raise
+            self._give_up_run()
+            raise NoResult(self.round_id, RunEnd.FAILED_COUNT, fault) from fault
 
     def _collect_result(self) -> Flow[Result]:
         """Fetch, verify and keep the result, then erase the shares."""

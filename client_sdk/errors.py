@@ -24,8 +24,8 @@ class NoResult(PeerFault):
 
     Attributes:
         round_id: which round.
-        state: how it ended, a `RunEnd`: "failed", "voided", "erased", "lost"; "counted" for a count whose counts leave too few
-            rows for a sum; "erasing" while it waits for reports; "missed" if this member came too late to see the opening; "lapsed" if
+        state: how it ended, a `RunEnd`: "failed", "failed-noisy", "failed-count", "voided", "erased", "lost"; "counted" for a count
+            after which no sum can follow; "erasing" while it waits for reports; "missed" if this member came too late to see the opening; "lapsed" if
             the terms' latest end passed and this member erased its keys.
     """
 

@@ -474,6 +474,17 @@ class Reservations:
             ledger.execute("UPDATE run SET given_up = 1 WHERE id = ?", (run.number,))
             _free_given_up(ledger)
 
+    def give_up_over(self, question: bytes, period: str) -> None:
+        """Give up a run that is over, unless its records are spent, or an attempt that may spend them has no known end."""
+        with self._database.write_ledger() as ledger:
+            ledger.execute(
+                "UPDATE run SET given_up = 1 WHERE question = ? AND period = ? AND yes AND base IS NULL "
+                "AND NOT EXISTS (SELECT 1 FROM spending WHERE spending.base = run.id) "
+                "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND ended IS NULL)",
+                (question, period),
+            )
+            _free_given_up(ledger)
+
     def give_up_expired(self, now_s: float) -> None:
         """Give up the unspent runs of expired studies."""
         for run in self.list_runs():

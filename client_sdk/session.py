@@ -21,7 +21,7 @@ from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Read
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_REASON, Certificate, Link, Message, Roster, Study, Survivor
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
-from veilsum.protocol.study import Content
+from veilsum.protocol.study import Content, read_content
 from veilsum.study import signed
 from veilsum.system.intervals import POLL_MIN_S
 
@@ -333,6 +333,12 @@ def restored_fault(member: str, why: str) -> PeerFault:
         "mark all of today's records as summed: `veilsum member mark-summed NEW FILE…`",
         [member],
     )
+
+
+def question_of(phase: MemberPhase) -> bytes:
+    """Return the digest of the question of a phase's study."""
+    study = phase.study if isinstance(phase, Enrolled) else ready_of(phase).study
+    return read_content(study.content).question.digest
 
 
 def ready_of(phase: MemberPhase) -> Ready:

@@ -27,6 +27,7 @@ from tests.support.forging import again
 from tests.support.simulator import After
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing
+from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, Ready
 from veilsum.protocol.messages import (
@@ -167,10 +168,14 @@ def is_over(federation: Lockstep) -> bool:
     """Whether an honest coordinator would end the run here: its counts allow no sum."""
     question, shown = federation.content.question, federation.manifest
 
-    def sums(context: bytes) -> tuple[int, ...]:
-        return federation.counted[context].sums if context in federation.counted else ()
+    def outcomes(context: bytes) -> CountOutcome | None:
+        counted = federation.counted.get(context)
+        return None if counted is None else counted.to_outcome(shown.survivors_min)
 
-    return next_step(question, shown.period, federation.links, sums, repeats=shown.repeats, cohort=shown.cohort) is None
+    return (
+        next_step(question, shown.period, federation.links, outcomes, repeats=shown.repeats, cohort=shown.cohort)
+        is None
+    )
 
 
 def forged(federation: Lockstep, rng: random.Random) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from service.coordination.catalogue import Catalogue
 from service.coordination.changes import ChangeFeed
 from service.coordination.cohorts import Cohort, check_possible
 from service.coordination.combining import Combinations
+from service.coordination.documents import DISCLOSURE_DOCUMENT
 from service.coordination.federations import Federations, refuse_expired
 from service.coordination.garbage import Garbage
 from service.coordination.jobs import Jobs
@@ -29,14 +30,20 @@ from service.coordination.scheduler import FAILURE_PAUSE_S, LEASE_S, Leases, Sch
 from service.coordination.summaries import Summaries
 from service.coordination.watch import LongPolls
 from service.http.problems import terms_refused
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import cohorts
 from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.cost import cost_in_words, cost_of
-from veilsum.protocol.counting import check_counts, check_withheld, withheld_classes
+from veilsum.protocol.counting import (
+    CountOutcome,
+    check_counts,
+    check_withheld,
+    find_counted_members,
+    withheld_classes,
+)
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import (
@@ -340,27 +347,38 @@ class Coordinator:
         """Name the run's counts in the terms of a step that rests on them."""
         question, period = cohort.content.question, cohort.enrolling.period
         [count] = certified_links(question, period, COUNT_STEP, links)
-        sums = await read_counts(self.database, [count.context])
-        withheld, named = withheld_classes(question, sums[count.context]), [count.context]
+        found = await self._read_counts(question, period, links)
+        withheld, named = withheld_classes(question, found[count.context].sums), [count.context]
         if withheld and terms.step == SUM_STEP:
             named += [link.context for link in certified_links(question, period, ROWS_STEP, links)]
-        rounds = [await self.catalogue.find_round(round_name(context)) for context in named]
-        evicted = {member for each in rounds for member in each.current_view().evicted}
-        _check_counted(cohort, rounds, evicted)
+        counts = [found[context] for context in named]
+        evicted = {member for each in counts for member in each.evicted}
+        _check_counted(cohort, counts)
         rows = named[1] if named[1:] else NO_CONTEXT
         return replace(
             terms, count=count.context, rows=rows, withheld=withheld, evicted=tuple(sorted(evicted))
         )
 
+    async def _check_disclosed(self, counts: Iterable[bytes]) -> None:
+        """Refuse a step that no member would open, because storage has lost what members recount (count-mismatch)."""
+        for name in map(round_name, counts):
+            if DISCLOSURE_DOCUMENT not in await in_blob_thread(self.blobs.list_names, f"results/{name}"):
+                raise PeerFault(
+                    Cause.COUNT_MISMATCH,
+                    f"the coordinator's storage has lost the disclosure of round {name}, and a count is never repeated. Nothing was spent. "
+                    f"{NEW_RUN_ADVICE}",
+                    ["coordinator"],
+                )
+
     async def _next_step(self, cohort: Cohort, links: Sequence[Link]) -> str | None:
         run, question = cohort.enrolling, cohort.content.question
-        sums = (await self._read_counts(question, run.period, links)).get
-        return next_step(question, run.period, links, sums, repeats=run.repeats, cohort=run.cohort)
+        outcomes = (await self._read_counts(question, run.period, links)).get
+        return next_step(question, run.period, links, outcomes, repeats=run.repeats, cohort=run.cohort)
 
     async def _read_counts(
         self, question: Question, period: str, links: Sequence[Link]
-    ) -> dict[bytes, tuple[int, ...]]:
-        """Return the sums of a run's counts by their contexts."""
+    ) -> dict[bytes, CountOutcome]:
+        """Return what a run's counts found by their contexts."""
         own = [link for link in links if (link.question, link.period) == (question.digest, period)]
         return await read_counts(self.database, count_contexts(own))
 
@@ -374,7 +392,9 @@ class Coordinator:
     async def _check_attempt(self, attempt: Attempt) -> None:
         """Refuse an attempt that members would refuse, or that does not fit on the disk."""
         finished = None
-        if attempt.repeats:
+        if not attempt.repeats:
+            await self._check_disclosed(attempt.terms.counts)
+        else:
             earlier = await self.catalogue.find_round(round_name(attempt.manifest.repeats))
             own, survivors = earlier.attempt, await read_survivors(self.database, earlier.attempt.context)
             finished = Finished(own.context, own.study, own.terms, survivors)
@@ -435,25 +455,26 @@ def _lifetime_s(question: Question, asked_s: float | None) -> int:
     return math.ceil(asked_s)
 
 
-def _check_repeated(question: Question, repeated: Terms, counts: Mapping[bytes, Sequence[int]]) -> None:
+def _check_repeated(question: Question, repeated: Terms, counts: Mapping[bytes, CountOutcome]) -> None:
     """Refuse to sum records again by a question that leaves out other classes, or wants more rows behind them (protocol §8.3)."""
     if repeated.count not in counts:
         return
-    check_counts(question, counts[repeated.count], counts.get(repeated.rows))
-    check_withheld(question, counts[repeated.count], repeated.withheld, repeats=True)
+    holders, rows = counts[repeated.count].sums, counts.get(repeated.rows)
+    check_counts(question, holders, None if rows is None else rows.sums)
+    check_withheld(question, holders, repeated.withheld, repeats=True)
 
 
-def _check_counted(cohort: Cohort, counts: Sequence[Round], evicted: Collection[str]) -> None:
+def _check_counted(cohort: Cohort, counts: Sequence[CountOutcome]) -> None:
     """Refuse a step if too few of the members that the run's counts counted have enrolled (protocol §8.3)."""
     manifest, question = cohort.formed_manifest(), cohort.content.question
     assert question.withhold is not None
-    first, *others = ({*each.current_view().survivors}.difference(evicted) for each in counts)
-    here = first.intersection(manifest.members, *others)
-    missing = sorted(first - here)
+    counted, lost = find_counted_members(counts)
+    here = {*counted}.intersection(manifest.members)
+    missing = sorted({*counted, *lost} - here)
     if len(missing) > question.withhold.margin or len(here) < manifest.survivors_min:
         raise PeerFault(
             Cause.COUNT_MISMATCH,
-            f"{len(first)} members were counted, and {join_names(missing)} did not enrol in this cohort or missed a count; at most "
+            f"{len(counted) + len(lost)} members were counted, and {join_names(missing)} did not enrol in this cohort or missed a count; at most "
             f"{question.withhold.margin} may be missing, and {manifest.survivors_min} are needed: wait for them and open another "
             f"cohort of this period. If they can't come: {NEW_RUN_ADVICE}",
             missing,

@@ -24,6 +24,7 @@ from service.storage.faults import DamagedRowError
 from service.storage.tables import rounds
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.opening_rules import count_contexts, next_step
@@ -32,6 +33,10 @@ from veilsum.protocol.shelf import Announced
 
 SWEEP_S = 3600.0
 """Interval between two sweeps of what dead processes left in storage."""
+
+
+def _read_sums(counts: Mapping[bytes, CountOutcome], context: bytes) -> tuple[int, ...]:
+    return tuple(counts[context].sums) if context in counts else ()
 
 
 class Jobs:
@@ -159,8 +164,8 @@ class Jobs:
             pieces,
             self._key,
             material=material,
-            holders=counts.get(attempt.terms.count, ()),
-            reached=counts.get(attempt.terms.rows, ()),
+            holders=_read_sums(counts, attempt.terms.count),
+            reached=_read_sums(counts, attempt.terms.rows),
         )
         return await in_blob_thread(solve)
 

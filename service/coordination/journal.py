@@ -22,9 +22,11 @@ from service.storage.database import Database
 from service.storage.tables import events, links, lost_contexts, rounds, sums
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Certificate, Survivor, Upload, parse_message
 from veilsum.protocol.rest import round_name
+from veilsum.study.progress import read_outcome
 
 EVENTS_PER_READ = 16
 """How many events are read from storage at a time: an announcement may have megabytes."""
@@ -50,12 +52,12 @@ async def read_survivors(database: Database, context: bytes) -> tuple[Survivor, 
     return closing.survivors
 
 
-async def read_counts(database: Database, contexts: Iterable[bytes]) -> dict[bytes, tuple[int, ...]]:
-    """Read the sums of finished counts by context; those without any are missing."""
+async def read_counts(database: Database, contexts: Iterable[bytes]) -> dict[bytes, CountOutcome]:
+    """Read what finished counts found, by context; those without sums are missing."""
     names = {round_name(context): context for context in contexts}
     query = select(rounds.c.id, rounds.c.final).where(rounds.c.id.in_(names), rounds.c.final.is_not(None))
     views = [read_view(row.id, row.final) for row in await database.read_rows(query)]
-    return {names[view.round]: sums for view in views if (sums := view.holders or view.reached)}
+    return {names[view.round]: found for view in views if (found := read_outcome(view)) is not None}
 
 
 async def count_rounds(database: Database, federation: str) -> int:

@@ -15,7 +15,7 @@ from service.storage.database import Database
 from service.storage.faults import log_errors
 from service.storage.tables import cohorts, links, rounds, studies
 from veilsum.protocol.messages import NO_CONTEXT, Link, Study
-from veilsum.protocol.opening_rules import Sums, count_contexts, next_step
+from veilsum.protocol.opening_rules import CountOutcomes, count_contexts, next_step
 from veilsum.protocol.rest import RunsView, RunView, round_name
 from veilsum.protocol.study import Content, read_content
 
@@ -94,7 +94,7 @@ class Runs:
         published = select(studies.c.hash, studies.c.body).where(studies.c.federation == federation)
         rows = await self._database.read_rows(own.order_by(cohorts.c.counter))
         bodies = {row.hash: row.body for row in await self._database.read_rows(published)}
-        sums = (await read_counts(self._database, count_contexts(chain))).get
+        outcomes = (await read_counts(self._database, count_contexts(chain))).get
 
         def read() -> list[tuple[float, RunView]]:
             contents = {name: read_content(Study.from_bytes(body).content) for name, body in bodies.items()}
@@ -105,7 +105,7 @@ class Runs:
             return [
                 (
                     _shown_until(row, contents[row.study], ended),
-                    _run_view(row, contents[row.study], periods[row.period], sums),
+                    _run_view(row, contents[row.study], periods[row.period], outcomes),
                 )
                 for row in rows
             ]
@@ -119,10 +119,10 @@ def _shown_until(row: Row[Any], content: Content, ended: Container[str | None]) 
     return content.notes.expires if row.round in ended else math.inf
 
 
-def _run_view(row: Row[Any], content: Content, links: Sequence[Link], sums: Sums) -> RunView:
+def _run_view(row: Row[Any], content: Content, links: Sequence[Link], outcomes: CountOutcomes) -> RunView:
     repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
     cohort = bytes.fromhex(row.id)
-    step = next_step(content.question, row.period, links, sums, repeats=repeats, cohort=cohort)
+    step = next_step(content.question, row.period, links, outcomes, repeats=repeats, cohort=cohort)
     return RunView(
         cohort=row.id,
         study=row.study,

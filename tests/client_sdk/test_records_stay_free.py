@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from client_sdk.errors import Declined, NoResult
+from client_sdk.errors import Declined, NoResult, PeerFault
 from client_sdk.records import Records
 from client_sdk.reservations import State
 from client_sdk.result import Result
-from tests.support.consortium import DIM, LEAST, Consortium
+from service.coordination import solving
+from service.coordination.documents import DISCLOSURE_DOCUMENT
+from service.storage.blobs import FileBlobs
+from tests.support.answers import refused
+from tests.support.consortium import DIM, LEAST, Consortium, unchanged
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.shamir import share_secrets
+from veilsum.protocol.study import DAY_S
 from veilsum.study.vectors import compute_vector
 
 if TYPE_CHECKING:
@@ -28,16 +34,22 @@ LIMITS = {"least": 40, "most": 80, "least_per_class": 5, "rows_per_id": 1}
 
 
 def hospitals(
-    stage: Stage, folder: Path, classes: tuple[str, ...], *, margin: int = 0, **records: int
+    stage: Stage,
+    folder: Path,
+    classes: tuple[str, ...],
+    *,
+    members: int = HOSPITALS,
+    margin: int = 0,
+    **records: int,
 ) -> Consortium:
-    """Found a federation of five, with a study like a draft: it withholds rare classes."""
+    """Found a federation, by default of five, with a study like a draft: it withholds rare classes."""
     question = {
         "classes": list(classes),
-        "members_min": 5,
+        "members_min": members,
         "withhold": {"margin": margin},
         "records": {**LIMITS, **records},
     }
-    return Consortium(stage, folder, HOSPITALS, question=question)
+    return Consortium(stage, folder, members, question=question)
 
 
 def ids(rows: int, period: str = "p1") -> list[str]:
@@ -139,6 +151,108 @@ def test_records_of_a_count_without_a_sum_are_summed_over_merged_classes(
         assert run_of(consortium, member, "p1").state is State.FREE
 
 
+# The run ends by itself, though its classes and rows would do
+
+
+def fail_counts(consortium: Consortium, patched: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise PeerFault(Cause.SUM_CHECK_FAILED, "a sum counts a negative number of members")
+
+    patched.setattr(solving, "publish_counts", broken)
+
+
+def hide_disclosures(consortium: Consortium, _patched: pytest.MonkeyPatch) -> None:
+    consortium.shows("GET .*/disclosure/.*", refused(Cause.WRONG_PHASE))
+
+
+def lose_disclosures(consortium: Consortium, patched: pytest.MonkeyPatch) -> None:
+    """The coordinator's storage has lost them."""
+    kept = FileBlobs.put
+
+    def put(blobs: FileBlobs, name: str, data: bytes) -> None:
+        if not name.endswith(DISCLOSURE_DOCUMENT):
+            kept(blobs, name, data)
+
+    patched.setattr(FileBlobs, "put", put)
+
+
+HINDRANCES: dict[str, tuple[Callable[[Consortium, pytest.MonkeyPatch], None], bool]] = {
+    "its sum fails a check": (fail_counts, False),
+    "its disclosure is not shown": (hide_disclosures, True),
+    "its disclosure is lost": (lose_disclosures, True),
+}
+"""What the coordinator does with a count, and whether members wait for the count's latest end."""
+
+
+@pytest.mark.parametrize("agents", [False, True])
+@pytest.mark.parametrize("how", HINDRANCES)
+def test_records_of_a_count_that_cannot_be_recounted_are_free(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, *, agents: bool
+) -> None:
+    hinder, waits = HINDRANCES[how]
+    consortium = hospitals(stage, tmp_path, ("a", "b", "c"))
+    given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
+    with monkeypatch.context() as patched:
+        hinder(consortium, patched)
+        count = consortium.open_round(cohort := enrolled(consortium, "p1", given))
+        ends = consortium.together(flows_of(consortium, count, given, agents=agents))
+        if waits:
+            assert {(type(end), end.cause) for end in ends.values()} == {(PeerFault, Cause.WRONG_PHASE)}
+            assert {run_of(consortium, m, "p1").state for m in consortium.ids} == {State.RESERVED}
+            consortium.clock.ahead_s += DAY_S
+            ends = consortium.together(flows_of(consortium, count, given, agents=agents))
+    assert {(type(end), end.state) for end in ends.values()} == {(NoResult, "failed-count")}, ends
+    for member in consortium.ids:
+        run = run_of(consortium, member, "p1")
+        assert (run.state, run.given_up, run.counted) == (State.FREE, True, True)
+    if how != "its disclosure is not shown":
+        with pytest.raises(PeerFault) as refusal:
+            consortium.open_round(cohort)
+        assert refusal.value.cause is Cause.COUNT_MISMATCH
+    consortium.on_answer = unchanged
+    results = to_the_end(consortium, enrolled(consortium, "p2", given))
+    assert_summed(consortium, results, consortium.ids)
+
+
+def flows_of(
+    consortium: Consortium, round_id: str, given: Mapping[str, Records], *, agents: bool
+) -> dict[str, Any]:
+    """Return what these members do: as agents for one run, or by a call for one round."""
+    if not agents:
+        return consortium.contributions(round_id, list(given))
+    made = {m: consortium.member(m).make_agent(given[m], once=True) for m in given}
+    return {m: consortium.open[m].next_result(agent) for m, agent in made.items()}
+
+
+@pytest.mark.parametrize("agents", [False, True])
+def test_records_are_free_if_too_few_are_left_that_were_counted(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, agents: bool
+) -> None:
+    """Two of seven sleep through the count, and one of the five that are needed proves false."""
+    consortium = hospitals(stage, tmp_path, ("a", "b", "c"), members=7)
+    given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
+    cohort = enrolled(consortium, "p1", given)
+    count, awake, false = consortium.open_round(cohort), consortium.ids[:5], "member-3"
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "veilsum.protocol.sealing.share_secrets",
+            lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
+        )
+        consortium.run_until(consortium.contributions(count, [false])[false], "chunks/0")
+    flows = flows_of(consortium, count, {m: given[m] for m in awake}, agents=agents)
+    ends = consortium.together(flows, stuck=consortium.expiring(count))
+    assert consortium.operator.round(count).evicted == (false,)
+    assert {(type(end), end.state) for end in ends.values()} == {(NoResult, "counted")}, ends
+    assert {end.cause for end in ends.values()} == {Cause.COUNT_MISMATCH}
+    assert set(ends) == set(awake)
+    assert consortium.operator.cohort(cohort).step is None
+    late = {m: given[m] for m in consortium.ids[5:]}
+    consortium.together(flows_of(consortium, count, late, agents=True))
+    for member in consortium.ids:
+        run = run_of(consortium, member, "p1")
+        assert (run.state, run.given_up, run.counted) == (State.FREE, True, member in awake)
+
+
 # A laptop that sleeps
 
 LAPTOP = "member-4"
@@ -232,9 +346,9 @@ def test_three_runs_count_a_record_and_no_more(stage: Stage, tmp_path: Path) -> 
     fourth = consortium.open_cohort("p4")
     for _ in range(2):  # the answer is final, and says the same again
         flows = {m: consortium.member(m).enrol(fourth, given[m]) for m in consortium.ids}
-        refused = consortium.together(flows)
-        assert {type(each) for each in refused.values()} == {Declined}, refused
-        for member, each in refused.items():
+        answers = consortium.together(flows)
+        assert {type(each) for each in answers.values()} == {Declined}, answers
+        for member, each in answers.items():
             assert (
                 "0 are free (0 belong to reserved or spent records, 30 to records counted in three runs"
                 in str(each)

@@ -13,11 +13,13 @@ from tests.support.forging import again
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Opened, Ready
 from veilsum.protocol.messages import NO_CONTEXT, Link, Opening, Survivor, Terms
 from veilsum.protocol.opening_rules import (
+    CountOutcomes,
     check_latest_end,
     check_places,
     check_repeats,
@@ -395,6 +397,23 @@ ALL, RARE, ONE, NO_ROWS, MANY_ROWS = (5,) * 4, (5, 5, 5, 0), (5, 0, 0, 0), (0,) 
 COUNTED, ROWS = ("count", "none"), ("rows", "none")
 
 
+def found_by(
+    federation: Federation,
+    holders: tuple[int, ...] | None,
+    reached: tuple[int, ...] | None,
+    *,
+    lost: tuple[int, int] = (0, 0),
+    evicted: tuple[int, int] = (0, 0),
+) -> CountOutcomes:
+    """Return the outcomes of a count and its rows, which the last `lost` members missed and the first `evicted` were evicted from."""
+    ids, least = federation.ids, federation.manifest.survivors_min
+    found = [
+        None if sums is None else CountOutcome(sums, ids[: len(ids) - missing], ids[:false], least)
+        for sums, missing, false in zip((holders, reached), lost, evicted, strict=True)
+    ]
+    return dict(zip((CERTIFIED["count"], CERTIFIED["rows"]), found, strict=True)).get
+
+
 @pytest.mark.parametrize(
     ("chain", "holders", "reached", "expected"),
     [
@@ -436,14 +455,38 @@ def test_a_run_goes_on_at_the_first_step_that_may_be_opened(
         )
         for place, (step, reason) in enumerate(chain)
     ]
-    sums = {CERTIFIED["count"]: holders, CERTIFIED["rows"]: reached}.get
-    assert next_step(question, period, links, sums) == expected
-    assert next_step(question, "another", links, sums) == "count"
+    outcomes = found_by(federation, holders, reached)
+    assert next_step(question, period, links, outcomes) == expected
+    assert next_step(question, "another", links, outcomes) == "count"
     if expected is not None:
         withheld = () if holders == ALL or expected == "count" else (3,)
         named = {"count": CERTIFIED["count"]} if expected != "count" else {}
         named |= {"rows": CERTIFIED["rows"]} if expected == "sum" and withheld else {}
         check_step(attempt_of(federation, tuple(links), step=expected, withheld=withheld, **named))
+
+
+@pytest.mark.parametrize(
+    ("chain", "lost", "evicted", "expected"),
+    [
+        ((COUNTED,), (1, 0), (0, 0), "rows"),
+        ((COUNTED,), (1, 0), (1, 0), None),  # three are left, and four are needed
+        ((COUNTED, ROWS), (0, 1), (0, 0), "sum"),
+        ((COUNTED, ROWS), (0, 1), (0, 1), None),
+        ((COUNTED, ROWS), (0, 0), (1, 1), "sum"),  # the same member twice
+    ],
+    ids=str,
+)
+def test_a_run_is_over_if_too_few_are_left_that_were_counted(
+    chain: tuple[tuple[str, str], ...], lost: tuple[int, int], evicted: tuple[int, int], expected: str | None
+) -> None:
+    federation = Federation(5, margin=1)
+    assert federation.manifest.survivors_min == 4
+    links = [
+        link(federation, (0, place), step=step, reason=reason, context=CERTIFIED[step])
+        for place, (step, reason) in enumerate(chain)
+    ]
+    outcomes = found_by(federation, RARE, MANY_ROWS, lost=lost, evicted=evicted)
+    assert next_step(federation.content.question, federation.manifest.period, links, outcomes) == expected
 
 
 def no_sums(_context: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilsum.protocol.counting import withheld_classes
+from veilsum.protocol.counting import CountOutcome, withheld_classes
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.round_spec import RoundSpec
@@ -52,18 +52,21 @@ def steps_until_sum(content: Content, rows: list[Any]) -> list[str | None]:
     """Return the steps of a run in which all members are counted, and as many as the margin drop out after the count."""
     question = content.question
     assert question.withhold is not None
-    links, sums = list[Link](), dict[bytes, tuple[int, ...]]()
+    links, outcomes = list[Link](), dict[bytes, CountOutcome]()
+    members, least = len(rows), question.smallest.quorum.survivors_min
     withheld: tuple[int, ...] = ()
-    steps = [next_step(question, PERIOD, links, sums.get)]
+    steps = [next_step(question, PERIOD, links, outcomes.get)]
     while (step := steps[-1]) in {COUNT_STEP, ROWS_STEP}:
         assert step is not None
         link = certified(content, step)
         links.append(link)
-        found = sums[link.context] = counted_sums(content, step, withheld, rows)
+        found = counted_sums(content, step, withheld, rows)
+        names = [str(place) for place in range(members - len(rows), members)]
+        outcomes[link.context] = CountOutcome(found, names, (), least)
         if step == COUNT_STEP:
             withheld = withheld_classes(question, found)
             rows = rows[question.withhold.margin :]
-        steps.append(next_step(question, PERIOD, links, sums.get))
+        steps.append(next_step(question, PERIOD, links, outcomes.get))
     return steps
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, SPENDING_REASONS
 from veilsum.protocol.opening_rules import next_step
@@ -37,9 +38,10 @@ def links(*made: tuple[str, bytes, bytes, str]) -> tuple[Any, tuple[Link, ...]]:
     )
 
 
-def read_sums(context: bytes) -> tuple[int, ...] | None:
+def read_counts(context: bytes) -> CountOutcome | None:
     """A counts holders of all classes, B leaves one out, C counts many rows, and D has no result."""
-    return {A: (5, 5, 5, 5), B: (5, 5, 5, 0), C: (5,) * 8}.get(context)
+    sums = {A: (5, 5, 5, 5), B: (5, 5, 5, 0), C: (5,) * 8}.get(context)
+    return None if sums is None else CountOutcome(sums, Federation(5).ids, (), 4)
 
 
 A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
@@ -75,24 +77,24 @@ A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
 def test_the_next_step_is_the_first_without_a_result(made: Any, done: str, expected: RunAction) -> None:
     question, chain = links(*made)
     finished = {{"A": A, "B": B, "C": C, "D": D}[name].hex()[:16] for name in done}
-    assert next_action(question, "p", chain, read_sums, finished.__contains__) == expected
-    assert next_action(question, "another", chain, read_sums, finished.__contains__) == RunAction("count")
+    assert next_action(question, "p", chain, read_counts, finished.__contains__) == expected
+    assert next_action(question, "another", chain, read_counts, finished.__contains__) == RunAction("count")
 
 
 def test_a_noisy_step_is_never_repeated() -> None:
     question = Federation(4, question=NOISY).content.question
     _, [link] = links(("sum", A, NO_CONTEXT, NO_REASON))
     own = replace(link, question=question.digest)
-    assert next_action(question, "p", (own,), read_sums, lambda _: False) == RunAction(
+    assert next_action(question, "p", (own,), read_counts, lambda _: False) == RunAction(
         None, last_round=A.hex()[:16]
     )
 
 
 def test_a_run_that_is_over_names_the_attempt_that_ended_it() -> None:
     question, chain = links(("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, LOST_REASON))
-    assert B.hex()[:16] in run_over(question, "p", chain, read_sums, NO_CONTEXT).detail
+    assert B.hex()[:16] in run_over(question, "p", chain, read_counts, NO_CONTEXT).detail
     question, chain = links(("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, NO_REASON))
-    assert B.hex()[:16] in run_over(question, "p", chain, read_sums, NO_CONTEXT).detail
+    assert B.hex()[:16] in run_over(question, "p", chain, read_counts, NO_CONTEXT).detail
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_a_run_that_is_over_names_the_attempt_that_ended_it() -> None:
 )
 def test_only_a_sum_says_that_its_records_are_spent(step: str, reason: str, *, spent: bool) -> None:
     question, chain = links((step, A, NO_CONTEXT, reason))
-    fault = run_over(question, "p", chain, read_sums, NO_CONTEXT)
+    fault = run_over(question, "p", chain, read_counts, NO_CONTEXT)
     assert fault.cause is Cause.ALREADY_SUMMED
     assert ("new records" in fault.detail, "the same records" in fault.detail) == (spent, not spent)
 
@@ -109,7 +111,7 @@ def test_only_a_sum_says_that_its_records_are_spent(step: str, reason: str, *, s
 def test_counts_that_allow_no_sum_spend_nothing(counts: tuple[str, ...]) -> None:
     named = zip(("count", "rows"), [{"B": B, "D": D}[name] for name in counts], strict=False)
     question, chain = links(*((step, context, NO_CONTEXT, NO_REASON) for step, context in named))
-    fault = run_over(question, "p", chain, read_sums, NO_CONTEXT)
+    fault = run_over(question, "p", chain, read_counts, NO_CONTEXT)
     assert fault.cause is Cause.COUNT_MISMATCH
     assert "Nothing was spent" in fault.detail
 
@@ -175,11 +177,11 @@ def test_what_is_said_of_an_end_is_what_the_chain_allows(end: RunEnd, reason: st
     question = Federation(4, question=NOISY if noisy else {}).content.question
     _, [link] = links(("sum", A, NO_CONTEXT, reason))
     chain = [replace(link, question=question.digest)]
-    action = next_action(question, "p", chain, read_sums, lambda _: False)
+    action = next_action(question, "p", chain, read_counts, lambda _: False)
     assert (
         (end.cost is EndCost.SPENT)
         == (reason in SPENDING_REASONS)
-        == (next_step(question, "p", chain, read_sums) is None)
+        == (next_step(question, "p", chain, read_counts) is None)
     )
     assert end.ends_run == (action.step is None)
     assert end.repeatable == (action.repeats is not None)

@@ -19,10 +19,11 @@ from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
 from veilsum.cli.remote import watch_changes
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names, round_name
 from veilsum.protocol.study import DISCLOSED_STEPS, read_content
-from veilsum.study.progress import RunAction, RunEnd, explain_counts, next_action
+from veilsum.study.progress import RunAction, RunEnd, explain_counts, next_action, read_outcome
 from veilsum.system.intervals import RUN_RETRY_LONGEST_S, RUN_RETRY_S, compute_presence_s
 
 ATTEMPTS_MAX = 8
@@ -90,12 +91,12 @@ class Following:
             if (live := self._find_live(federation, study, period)) is not None:
                 self._follow_round(live)
             links = self.client.chain(federation).links
-            found = next_action(question, period, links, self._read_sums, self._is_done)
+            found = next_action(question, period, links, self._read_outcome, self._is_done)
             if found.step is None:
                 assert found.last_round is not None
                 last = self.client.round(found.last_round)
                 if last.spec.step in DISCLOSED_STEPS and last.state != "lost":
-                    raise explain_counts(question, period, links, self._read_sums)
+                    raise explain_counts(question, period, links, self._read_outcome)
                 return last
             if len(self._failures) >= ATTEMPTS_MAX:
                 raise Misuse(
@@ -122,9 +123,8 @@ class Following:
     def _is_done(self, round_id: str) -> bool:
         return self.client.round(round_id).state == "done"
 
-    def _read_sums(self, context: bytes) -> tuple[int, ...]:
-        view = self.client.round(round_name(context))
-        return view.holders or view.reached
+    def _read_outcome(self, context: bytes) -> CountOutcome | None:
+        return read_outcome(self.client.round(round_name(context)))
 
     def _follow_round(self, live: RoundView) -> None:
         """Follow a round to its end, and report the next step if it has no result."""

@@ -1,6 +1,7 @@
-"""What a run's counts allow: the classes that are published, and whether enough rows stand behind a sum (protocol §8.3)."""
+"""What a run's counts allow: the classes that are published, and whether enough rows and members stand behind a sum (protocol §8.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from veilsum.protocol.causes import Cause
@@ -9,6 +10,23 @@ from veilsum.protocol.study import ROWS_LEVELS, Question
 
 CLASSES_MIN = 2
 """Minimum published classes: a head of one class predicts nothing."""
+
+
+@dataclass(frozen=True)
+class CountOutcome:
+    """What a certified `count` or `rows` found.
+
+    Attributes:
+        sums: members that hold each class, (C,); of `rows`, members that reach each level, (8,).
+        survivors: the certified set, with or without `evicted`.
+        evicted: certified members that proved false.
+        survivors_min: n_min of its cohort.
+    """
+
+    sums: Sequence[int]
+    survivors: Collection[str]
+    evicted: Collection[str]
+    survivors_min: int
 
 
 def withheld_classes(question: Question, holders: Sequence[int]) -> tuple[int, ...]:
@@ -78,5 +96,30 @@ def check_counts(question: Question, holders: Sequence[int], reached: Sequence[i
             Cause.COUNT_MISMATCH,
             f"the published classes may have as few as {rows} rows of honest members, and this study needs {question.rows_needed}. "
             "Nothing was spent. Merge rare classes in a new study, or bring in more members or rows",
+            ["coordinator"],
+        )
+
+
+def find_counted_members(counts: Sequence[CountOutcome]) -> tuple[list[str], list[str]]:
+    """Return the members that all these counts counted, and those that only the first did; evicted ones are in neither."""
+    evicted = {member for each in counts for member in each.evicted}
+    first, *others = ({*each.survivors} - evicted for each in counts)
+    counted = first.intersection(*others)
+    return sorted(counted), sorted(first - counted)
+
+
+def check_outcomes(question: Question, counts: Sequence[CountOutcome]) -> None:
+    """Refuse a run whose certified counts, `count` and then `rows`, allow no further step.
+
+    Raises:
+        PeerFault: count-mismatch, as `check_counts`, or if too few members are left that were counted.
+    """
+    check_counts(question, counts[0].sums, counts[1].sums if counts[1:] else None)
+    counted, _ = find_counted_members(counts)
+    if len(counted) < (least := counts[-1].survivors_min):
+        raise PeerFault(
+            Cause.COUNT_MISMATCH,
+            f"{len(counted)} members were counted and not evicted, and the next step needs {least}. Nothing was spent. Take a new period: "
+            "the same records may take part in it",
             ["coordinator"],
         )

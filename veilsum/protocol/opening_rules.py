@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.counting import check_counts, withheld_classes
+from veilsum.protocol.counting import CountOutcome, check_outcomes, withheld_classes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link, Opening, Terms
 from veilsum.protocol.study import COUNT_STEP, DISCLOSED_STEPS, END_MAX_S, ROWS_STEP, SUM_STEP, Question
@@ -129,15 +129,15 @@ def _spent_fault(question: Question, period: str, step: str, links: Sequence[Lin
     return None
 
 
-Sums = Callable[[bytes], Sequence[int] | None]
-"""The sums of a count by its context, (C,) of `count` and (8,) of `rows`; None if it has none."""
+CountOutcomes = Callable[[bytes], CountOutcome | None]
+"""What a certified count found, by its context; None if it has no sums."""
 
 
 def next_step(
     question: Question,
     period: str,
     links: Sequence[Link],
-    sums: Sums,
+    outcomes: CountOutcomes,
     *,
     repeats: bytes = NO_CONTEXT,
     cohort: bytes = NO_CONTEXT,
@@ -150,7 +150,7 @@ def next_step(
         question: of the study.
         period: of the run.
         links: the federation's chain.
-        sums: of the run's certified counts.
+        outcomes: of the run's certified counts.
         repeats: context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
         cohort: of a run that repeats an attempt.
     """
@@ -159,26 +159,31 @@ def next_step(
         spent = any(link.cohort == cohort and link.spends_records for link in links)
         return None if repeated is None or spent else repeated.step
     run = [link for link in links if (link.question, link.period) == (question.digest, period)]
-    steps = question.steps if question.withhold is None else _steps_under_counts(question, period, run, sums)
+    steps = (
+        question.steps if question.withhold is None else _steps_under_counts(question, period, run, outcomes)
+    )
     return next((step for step in steps if step_fault(question, period, step, run) is None), None)
 
 
-def _steps_under_counts(question: Question, period: str, run: Sequence[Link], sums: Sums) -> tuple[str, ...]:
-    """Return the step that a run of a study that withholds classes comes to by its counts; none if they allow no sum."""
+def _steps_under_counts(
+    question: Question, period: str, run: Sequence[Link], outcomes: CountOutcomes
+) -> tuple[str, ...]:
+    """Return the step that a run of a study that withholds classes comes to by its counts; none if they allow no further step."""
     counts = certified_links(question, period, COUNT_STEP, run)
     if not counts:
         return (COUNT_STEP,)
-    if not (holders := sums(counts[0].context)):
+    if (count := outcomes(counts[0].context)) is None:
         return ()  # a count is never repeated
-    withholds, reached = bool(withheld_classes(question, holders)), None
-    rows = certified_links(question, period, ROWS_STEP, run)
-    if withholds and rows and not (reached := sums(rows[0].context)):
-        return ()
+    found, withholds = [count], bool(withheld_classes(question, count.sums))
+    if withholds and (links := certified_links(question, period, ROWS_STEP, run)):
+        if (rows := outcomes(links[0].context)) is None:
+            return ()
+        found.append(rows)
     try:
-        check_counts(question, holders, reached)
+        check_outcomes(question, found)
     except PeerFault:
         return ()
-    return (ROWS_STEP,) if withholds and reached is None else (SUM_STEP,)
+    return (ROWS_STEP,) if withholds and not found[1:] else (SUM_STEP,)
 
 
 def repeated_link(attempt: Attempt) -> Link | None:

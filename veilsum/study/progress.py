@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Self
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.counting import check_counts
+from veilsum.protocol.counting import CountOutcome, check_outcomes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import LOST_REASON
-from veilsum.protocol.opening_rules import Sums, certified_links, next_step
+from veilsum.protocol.opening_rules import CountOutcomes, certified_links, next_step
 from veilsum.protocol.rest import RoundView, join_names, round_name
 from veilsum.protocol.study import COUNT_STEP, DISCLOSED_STEPS, ROWS_STEP, Question
 
@@ -36,14 +36,24 @@ class RunAction:
     last_round: str | None = None
 
 
+def read_outcome(view: RoundView) -> CountOutcome | None:
+    """Return what a finished count found, by its view; None if it has no sums."""
+    sums = view.holders or view.reached
+    return CountOutcome(sums, view.survivors, view.evicted, view.survivors_min) if sums else None
+
+
 def next_action(
-    question: Question, period: str, links: Sequence[Link], sums: Sums, has_result: Callable[[str], bool]
+    question: Question,
+    period: str,
+    links: Sequence[Link],
+    outcomes: CountOutcomes,
+    has_result: Callable[[str], bool],
 ) -> RunAction:
     """Return the next step of a run, or the certified step without a result to repeat.
 
-    `links` are the federation's chain, and `sums` are those of its counts. `has_result` returns whether a round has a result.
+    `links` are the federation's chain, and `outcomes` are those of its counts. `has_result` returns whether a round has a result.
     """
-    step, run = next_step(question, period, links, sums), (question.digest, period)
+    step, run = next_step(question, period, links, outcomes), (question.digest, period)
     spent = [link for link in links if (link.question, link.period) == run and link.spends_records]
     fresh = [link for link in spent if link.repeats == NO_CONTEXT]
     if not fresh:
@@ -61,7 +71,9 @@ def next_action(
     return RunAction(step)
 
 
-def run_over(question: Question, period: str, links: Sequence[Link], sums: Sums, repeats: bytes) -> PeerFault:
+def run_over(
+    question: Question, period: str, links: Sequence[Link], outcomes: CountOutcomes, repeats: bytes
+) -> PeerFault:
     """Return why a run without a next step is over: already-summed, or count-mismatch if its counts allow no sum.
 
     `repeats` is `NO_CONTEXT` for fresh records.
@@ -71,7 +83,7 @@ def run_over(question: Question, period: str, links: Sequence[Link], sums: Sums,
         link for link in links if (link.question, link.period, link.repeats) == run and link.spends_records
     ][-1]
     if last.step in DISCLOSED_STEPS and last.reason == NO_REASON:
-        return explain_counts(question, period, links, sums)
+        return explain_counts(question, period, links, outcomes)
     how = "closed by the admin" if last.reason == LOST_REASON else "certified"
     what = f"step {last.step} of period {period} was {how} in round {round_name(last.context)}"
     if last.step in DISCLOSED_STEPS:
@@ -85,16 +97,18 @@ def run_over(question: Question, period: str, links: Sequence[Link], sums: Sums,
     return PeerFault(Cause.ALREADY_SUMMED, f"{what}, so its records are spent: {remedy}")
 
 
-def explain_counts(question: Question, period: str, links: Sequence[Link], sums: Sums) -> PeerFault:
+def explain_counts(
+    question: Question, period: str, links: Sequence[Link], outcomes: CountOutcomes
+) -> PeerFault:
     """Return why the certified counts of a run allow no sum (count-mismatch)."""
     counts = [
-        [sums(link.context) for link in certified_links(question, period, step, links)]
+        outcomes(link.context)
         for step in (COUNT_STEP, ROWS_STEP)
+        for link in certified_links(question, period, step, links)
     ]
-    holders, reached = (next(iter(found), None) for found in counts)
-    if holders:
+    if found := [count for count in counts if count is not None]:
         try:
-            check_counts(question, holders, reached)
+            check_outcomes(question, found)
         except PeerFault as fault:
             return fault
     return PeerFault(

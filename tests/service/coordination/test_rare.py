@@ -14,8 +14,9 @@ from service.coordination.documents import DISCLOSURE_DOCUMENT
 from service.coordination.jobs import SWEEP_S
 from tests.service.conftest import withholding
 from tests.support.clients import refusal
-from tests.support.party import COUNTS, Party
+from tests.support.party import COUNTS, WITHHOLDING, Party
 from tests.support.serving import Clock, Server, again
+from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Disclosure
 
@@ -167,6 +168,30 @@ async def test_counts_that_nobody_can_have_fail_the_count_and_a_new_period_count
     await counting.count_rows(server)
     main = await counting.done(server)
     assert (await counting.check_result(server, main))["holders"] == COUNTS
+
+
+async def test_a_run_is_over_if_its_count_leaves_too_few_members_for_another_step(server: Server) -> None:
+    """Two of seven drop out, and one of the five that are needed proves false; each class has holders enough."""
+    ids = tuple(f"m-{index}" for index in range(7))
+    question = {**WITHHOLDING, "withhold": {"margin": 0}, "members_min": 7}
+    party = Party(ids, hold=((0, 1, 2),) * 7, question=question)
+    party.drop = dict.fromkeys(ids[5:], After.OPENING)
+    party.false_dealer("m-4", threshold=5)
+    await party.begin(server)
+    count = await party.open_round(server)
+    view = await party.play(server, count)
+    assert (view["state"], view["survivors_min"], view["evicted"]) == ("done", 5, ["m-4"])
+    assert view["holders"] == [4, 4, 4]
+    assert await step(server, party) is None
+    runs = (await server.client.get(f"{party.where}/runs")).json()["runs"]
+    assert [run["over"] for run in runs] == [True]
+    refused = await party.try_round(server)
+    assert refusal(refused) == (422, "count-mismatch")
+    assert "Nothing was spent" in refused.json()["detail"]
+    party.drop, party.deal = {}, {}
+    await party.next_period(server)
+    await party.count(server)
+    assert await step(server, party) == "sum"
 
 
 async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, counted: Counted) -> None:

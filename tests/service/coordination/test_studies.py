@@ -170,9 +170,9 @@ async def test_each_run_is_read_from_the_attempts_of_its_own_period(
     await server.coordinator.database.write(store)
     looked_through = list[int]()
 
-    def counted(question: Any, period: str, links: Any, sums: Any, **run: Any) -> str | None:
+    def counted(question: Any, period: str, links: Any, outcomes: Any, **run: Any) -> str | None:
         looked_through.append(len(links))
-        return next_step(question, period, links, sums, **run)
+        return next_step(question, period, links, outcomes, **run)
 
     monkeypatch.setattr(runs_module, "next_step", counted)
     assert [run.over for run in (await runs(server, party)).runs] == [True] * 60

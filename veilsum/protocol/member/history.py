@@ -6,6 +6,7 @@ from typing import Annotated
 from veilsum.protocol.attempt import Attempt, Closing, Finished
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import U64, Digest, Many, Struct, UInt
+from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import (
     EMPTY_CHAIN,
@@ -42,6 +43,10 @@ class Counted(Struct):
     def names(self) -> frozenset[str]:
         """The counted members."""
         return frozenset(each.member for each in self.survivors)
+
+    def to_outcome(self, survivors_min: int) -> CountOutcome:
+        """Return what it found, in a cohort with this `n_min`."""
+        return CountOutcome(self.sums, self.names, self.evicted, survivors_min)
 
 
 class History(Struct):
