@@ -49,9 +49,10 @@ class Search:
     eventually: bool = False
     long: bool = False
 
-    def without(self, rule: str) -> "Search":
-        """Return this search with one rule removed."""
-        return Search(self.name, self.model, {**self.constants, f"RULE_{rule}": 0}, self.eventually)
+    def without(self, *rules: str) -> "Search":
+        """Return this search with these rules removed."""
+        removed = {f"RULE_{rule}": 0 for rule in rules}
+        return Search(self.name, self.model, {**self.constants, **removed}, self.eventually)
 
     def witness(self, number: int) -> "Search":
         """Return this search with an end declared impossible that a meaningful model reaches."""
@@ -83,10 +84,20 @@ ATTEMPT = Search("one attempt", "secrecy", {"ATTEMPTS": 1, "REPORTS": 1}, long=T
 RETRY = Search("attempt and retry", "secrecy", {"ATTEMPTS": 2, "REPORTS": 1}, long=True)
 ANY_TIME = Search("any time", "progress", {"PATIENT": 0, "LOSSES": 2}, eventually=True, long=True)
 PATIENT = Search("patient", "progress", {"PATIENT": 1, "LOSSES": 2})
-FULL = (ATTEMPT, RETRY, ANY_TIME, PATIENT)
+SPENDING = Search("four runs", "spending", {"RUNS": 4, "CONTEXTS": 4, "COUNTING": 1}, long=True)
+THREE_RUNS = Search("three runs", "spending", {"RUNS": 3, "CONTEXTS": 3, "COUNTING": 1})
+SUMS_ALONE = Search("three runs, no counts", "spending", {"RUNS": 3, "CONTEXTS": 3, "COUNTING": 0})
+FULL = (ATTEMPT, RETRY, ANY_TIME, PATIENT, SPENDING)
 SMALLEST = Search("one attempt, no reports", "secrecy", {"ATTEMPTS": 1, "REPORTS": 0})
 
+SMALLEST_SPENDING = Search("two runs", "spending", {"RUNS": 2, "CONTEXTS": 2, "COUNTING": 1})
+
 ENDS, ERASURE = "P5_the_attempt_ends", "P7_no_sum_beside_an_erasure"
+ONE_SUM, FREE, ONE_COUNT = (
+    "S1_one_sum_of_a_record",
+    "S3_a_free_record_is_in_no_open_sum",
+    "S5_a_run_counts_once",
+)
 RULES: dict[str, tuple[Search, str]] = {
     "2T_ABOVE_L_PLUS_A": (ATTEMPT, "P3_one_certificate"),
     "N_MIN": (ATTEMPT, "P1_one_secret_of_a_member"),
@@ -121,11 +132,39 @@ RULES: dict[str, tuple[Search, str]] = {
     "LOST_IS_CLOSED": (ANY_TIME, ENDS),
     "CERTIFIED_IS_CLOSED": (ANY_TIME, ENDS),
     "REPORT_IN_ANY_PHASE": (ANY_TIME, ENDS),
+    "ENDS_BEFORE_UPLOAD": (SUMS_ALONE, ONE_SUM),
+    "LEDGER_BEFORE_UPLOAD": (THREE_RUNS, FREE),
+    "ALREADY_SUMMED": (THREE_RUNS, ONE_COUNT),
+    "GIVEN_UP_FOR_GOOD": (THREE_RUNS, FREE),
+    "VOID_ALONE_FREES_NOTHING": (THREE_RUNS, FREE),
+    "EVERY_CONTEXT": (THREE_RUNS, FREE),
+    "TIME_FREES_NOTHING": (THREE_RUNS, FREE),
+    "LINKS_FREE_NOTHING": (THREE_RUNS, FREE),
+    "PROOF_OF_ITS_CONTEXT": (THREE_RUNS, FREE),
+    "A_SET_WITH_IT_SPENDS": (THREE_RUNS, FREE),
+    "LOST_SPENDS": (THREE_RUNS, FREE),
+    "SUMS_ALONE_SPEND": (THREE_RUNS, "S4_a_count_spends_nothing"),
+    "COUNTS_HOLD_NOTHING": (THREE_RUNS, "S6_a_run_that_ended_is_free"),
+    "THREE_COUNTS": (SPENDING, "S2_three_runs_count_a_record"),
+    "COUNTED_FROM_UPLOAD": (SPENDING, "S2_three_runs_count_a_record"),
 }
 """Each rule with the search that must fail without it, and the property that fails."""
 
-IN_DEPTH = {"OWN_UPLOAD": ATTEMPT}
+IN_DEPTH = {
+    "OWN_UPLOAD": ATTEMPT,
+    "ENDS_BEFORE_OPENING": THREE_RUNS,
+    "LEDGER_BEFORE_OPENING": THREE_RUNS,
+    "SPENT_IS_FINAL": THREE_RUNS,
+    "SUMMED_ELSEWHERE": THREE_RUNS,
+    "RESERVE_FREE_RECORDS": THREE_RUNS,
+}
 """Rules that a single other rule makes redundant here: without them the model still holds."""
+
+PAIRS: dict[tuple[str, str], tuple[Search, str]] = {
+    ("SPENT_IS_FINAL", "ALREADY_SUMMED"): (SUMS_ALONE, ONE_SUM),
+    ("SUMMED_ELSEWHERE", "RESERVE_FREE_RECORDS"): (SUMS_ALONE, ONE_SUM),
+}
+"""Rules that guard the same property, so that it fails only without both."""
 
 WITNESSES: dict[str, tuple[Search, int]] = {
     "the retry of a VOID attempt gives the sum of all": (RETRY, 1),
@@ -135,6 +174,10 @@ WITNESSES: dict[str, tuple[Search, int]] = {
     "an attempt ends certified and without a sum": (ANY_TIME, 8),
     "an attempt ends in VOID": (ANY_TIME, 9),
     "an attempt ends in Lost": (ANY_TIME, 10),
+    "a record that three runs counted is summed": (SPENDING, 1),
+    "a record freed by an Erasure is summed in the next run": (THREE_RUNS, 2),
+    "a run whose sum ended in VOID is summed": (THREE_RUNS, 3),
+    "a Lost spends a record that is in no sum": (THREE_RUNS, 4),
 }
 """Ends that the full models must reach: a model in which nothing happens would keep every property."""
 
@@ -220,7 +263,7 @@ def check(search: Search, violated: str | None) -> Found:
 
 def check_all() -> dict[str, object]:
     """Run every search, removal and witness; return the content of runs/model-check.json."""
-    full, removed, in_depth, witnesses = [], [], [], []
+    full, removed, in_depth, pairs, witnesses = [], [], [], [], []
     for search in FULL:
         found = check(search, None)
         full.append({"search": search.name, "model": search.model, **asdict(found)})
@@ -233,6 +276,10 @@ def check_all() -> dict[str, object]:
         found = check(search.without(rule), None)
         in_depth.append({"rule": rule, "search": search.name, **asdict(found)})
         _say(f"without {rule}: holds, another rule does the same", found)
+    for both, (search, expected) in PAIRS.items():
+        found = check(search.without(*both), expected)
+        pairs.append({"rules": both, "search": search.name, **asdict(found)})
+        _say(f"without {' and '.join(both)}: {expected}", found)
     for what, (search, witness) in WITNESSES.items():
         found = check(search.witness(witness), "unreached")
         witnesses.append({"reached": what, "search": search.name, **asdict(found)})
@@ -242,6 +289,7 @@ def check_all() -> dict[str, object]:
         "full": full,
         "removed": removed,
         "in_depth": in_depth,
+        "pairs": pairs,
         "witnesses": witnesses,
     }
 

@@ -105,3 +105,65 @@
 #ifndef RULE_REPORT_IN_ANY_PHASE /* 4.9: A decryptor reports whatever its phase. Without: only where it holds boxes. */
 #define RULE_REPORT_IN_ANY_PHASE 1
 #endif
+
+/* spending.pml */
+#ifndef RULE_ENDS_BEFORE_OPENING /* 4.3: A member opens nothing while an attempt that it took part in has no known end. */
+#define RULE_ENDS_BEFORE_OPENING 1
+#endif
+#ifndef RULE_ENDS_BEFORE_UPLOAD /* 4.4: The same again before it stores an announcement. */
+#define RULE_ENDS_BEFORE_UPLOAD 1
+#endif
+#ifndef RULE_LEDGER_BEFORE_OPENING /* 4.3: The ledger allows the attempt before it is opened. */
+#define RULE_LEDGER_BEFORE_OPENING 1
+#endif
+#ifndef RULE_LEDGER_BEFORE_UPLOAD /* 4.4: And again before an announcement is stored. */
+#define RULE_LEDGER_BEFORE_UPLOAD 1
+#endif
+#ifndef RULE_ALREADY_SUMMED /* 4.3: A step that was certified or lost is not opened again, also where the history shown hides that. */
+#define RULE_ALREADY_SUMMED 1
+#endif
+#ifndef RULE_SPENT_IS_FINAL /* 7.3: A spent reservation uploads no other sum. */
+#define RULE_SPENT_IS_FINAL 1
+#endif
+#ifndef RULE_SUMMED_ELSEWHERE /* 7.3: A reservation is not opened once a sum of another run holds one of its records. */
+#define RULE_SUMMED_ELSEWHERE 1
+#endif
+#ifndef RULE_RESERVE_FREE_RECORDS /* 7.2: A reservation takes records that no other one holds, unless it is free. */
+#define RULE_RESERVE_FREE_RECORDS 1
+#endif
+#ifndef RULE_GIVEN_UP_FOR_GOOD /* 7.3: A run that was given up is not opened, and nothing more is announced in it. */
+#define RULE_GIVEN_UP_FOR_GOOD 1
+#endif
+#ifndef RULE_VOID_ALONE_FREES_NOTHING /* 7.3: Records are free only after their run was given up. */
+#define RULE_VOID_ALONE_FREES_NOTHING 1
+#endif
+#ifndef RULE_EVERY_CONTEXT /* 7.3: There is a proof for every sum context. Without: one is enough. */
+#define RULE_EVERY_CONTEXT 1
+#endif
+#ifndef RULE_TIME_FREES_NOTHING /* 7.3: The latest end and silence free nothing. */
+#define RULE_TIME_FREES_NOTHING 1
+#endif
+#ifndef RULE_LINKS_FREE_NOTHING /* 7.3: A link of a history that is shown frees nothing. */
+#define RULE_LINKS_FREE_NOTHING 1
+#endif
+#ifndef RULE_PROOF_OF_ITS_CONTEXT /* 7.3: A proof is checked under its own context. Without: another's VOID is enough. */
+#define RULE_PROOF_OF_ITS_CONTEXT 1
+#endif
+#ifndef RULE_A_SET_WITH_IT_SPENDS /* 7.3: A certificate of a set with the member spends, and frees nothing. */
+#define RULE_A_SET_WITH_IT_SPENDS 1
+#endif
+#ifndef RULE_LOST_SPENDS /* 7.3: A Lost spends where the member announced, and frees nothing. */
+#define RULE_LOST_SPENDS 1
+#endif
+#ifndef RULE_SUMS_ALONE_SPEND /* 7.3: A count spends nothing. */
+#define RULE_SUMS_ALONE_SPEND 1
+#endif
+#ifndef RULE_COUNTS_HOLD_NOTHING /* 7.3: Records are free whatever became of the counts. Without: a count's end is awaited too. */
+#define RULE_COUNTS_HOLD_NOTHING 1
+#endif
+#ifndef RULE_THREE_COUNTS /* 7.3: Records that three runs count are free for no further run that counts. */
+#define RULE_THREE_COUNTS 1
+#endif
+#ifndef RULE_COUNTED_FROM_UPLOAD /* 7.3: A run counts from the announcement on. Without: from a certificate on. */
+#define RULE_COUNTED_FROM_UPLOAD 1
+#endif
