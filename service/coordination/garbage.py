@@ -49,12 +49,12 @@ class Garbage:
         await in_blob_thread(self._delete_files, round_)
         if not await self._database.read_value(select(rounds.c.cleared).where(own)):
             await self._database.erase_deleted()
-            cleared = update(rounds).where(own).values(cleared=end is not None)
+            cleared = update(rounds).where(own, ~rounds.c.cleared).values(cleared=end is not None)
             deed = audit.Deed(now_s, audit.COORDINATOR_ACTOR, "uploads deleted", f"round_id={round_.id}")
 
             def store(connection: Connection) -> None:
-                connection.execute(cleared)
-                audit.append_deeds(connection, self._database, [deed])
+                if connection.execute(cleared).rowcount:  # else another process cleared up
+                    audit.append_deeds(connection, self._database, [deed])
 
             # Last: until this is committed, a process that finds the round does all of it again.
             await self._database.write(store)

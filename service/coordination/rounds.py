@@ -243,7 +243,7 @@ class Host:
         key: the coordinator's, which signs transcripts.
         wake: called at every change.
         on_ended: called with the ended round that takes a live one's place.
-        on_garbage: called before a round may leave something in storage that must be deleted.
+        on_garbage: called with a round that erases or has ended, and so leaves something in storage that must be deleted.
     """
 
     database: Database
@@ -416,7 +416,6 @@ class LiveRound(Round):
             )
             end = RoundEnd(view, closing, outcome.record)
             deed = audit.Deed(now_s, audit.COORDINATOR_ACTOR, "round ended", f"round_id={self.id}", state)
-            self._host.on_garbage(self)
             # Outside the transaction, because storage may stall. After a crash the stored events lead to the same documents again.
             documents = Documents(self._blobs, self.id, view, outcome.record)
             await in_blob_thread(documents.store_documents, signed, outcome.documents)
@@ -453,6 +452,7 @@ class LiveRound(Round):
             self.summing.discard_running()
             ended = EndedRound(self._blobs, self.attempt, self.opened_s, self.end, self.watch)
             self._host.on_ended(ended)
+            self._host.on_garbage(self)
         self.watch.notify_waiters()
         self._host.wake()  # also where storage failed: the scheduler looks again
 

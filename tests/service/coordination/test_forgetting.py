@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import obstore
 import pytest
 from sqlalchemy import func, select
 
+from service.coordination.documents import Documents
 from service.coordination.events import Event
 from service.coordination.journal import Outcome
 from service.coordination.standing import Standing
@@ -85,6 +87,25 @@ async def test_nothing_of_a_round_is_left_after_its_end(
     assert await server.coordinator.database.read_value(select(func.count()).select_from(events)) == 0
     for name, secret in found.items():
         assert await anywhere(server, secret) == [], name
+
+
+async def test_a_round_that_is_cleared_up_while_its_end_is_stored_is_cleared_up_again(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formed.drop = {**dict.fromkeys(formed.ids[1:4], After.VOTE), "m-5": After.OPENING}
+    round_id = await formed.open_round(server)
+    await secrets_of(server, formed, round_id, monkeypatch)
+    store_documents, left = Documents.store_documents, server.coordinator.jobs.garbage.rounds
+
+    def store_late(documents: Documents, *arguments: Any) -> None:
+        while round_id in left:
+            time.sleep(0.01)
+        store_documents(documents, *arguments)
+
+    monkeypatch.setattr(Documents, "store_documents", store_late)
+    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no sum"})
+    await server.tidy(round_id)
+    assert server.coordinator.blobs.list_names("events") == ()
 
 
 async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
