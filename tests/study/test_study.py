@@ -334,6 +334,7 @@ def test_a_draft_without_a_reason_is_a_valid_study_with_noise(members: int) -> N
     assert signed.sign_study(content, ADMIN.public, ADMIN, noon_s).content == content.to_bytes()
     words = " ".join(sentence for section in explain_study(content) for sentence in section.sentences)
     assert "ε = 2 at δ = 1e-07, over 32 steps" in words
+    assert "cross-validation" not in words  # the noise sets λ
     assert f"({question.records.least:,} of each member)" in words
 
 

@@ -137,7 +137,8 @@ def _explain_readers(content: Content) -> Iterator[str]:
         yield "The sum is exact. That is safe only if no list of 10^12 rows can hold every input that a patient could have. The author says:"
         yield Quotation.of_text(content.notes.why_not_listable)
         yield "If this is wrong, this sum gives patients' records back."
-    ridge = "chosen by cross-validation" if content.after.ridge == "gcv" else f"{content.after.ridge:g}"
+    chosen = "chosen by cross-validation" if question.noise is None else "set by the size of the noise"
+    ridge = chosen if content.after.ridge == "gcv" else f"{content.after.ridge:g}"
     yield f"{readers} may read the head, whose λ is {ridge}."
     yield from _explain_published(content)
     if question.noise is None:
