@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 LEDGER_SECRET_BYTES = 32
 STATE_FILE = "state.sqlite"
-_DATABASE_FORMAT = 5
+_DATABASE_FORMAT = 6
 # temp_store: no copies of pages elsewhere.
 _SETTINGS_SQL = """
 PRAGMA page_size = 4096; PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = {};
@@ -120,20 +120,23 @@ class Installation:
     Attributes:
         secret: 32 bytes.
         held_out_share: of the records that are in no count and no sum; the secret draws them.
+        member: the id under which all its attempts are made. By it certified sets say whose records they spend.
     """
 
     secret: SecretBytes
     held_out_share: float
+    member: str
 
     def encode(self) -> bytes:
-        """Encode both for `from_bytes`."""
-        return self.secret + struct.pack("<d", self.held_out_share)
+        """Encode it for `from_bytes`."""
+        return self.secret + struct.pack("<d", self.held_out_share) + self.member.encode("ascii")
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Parse what `encode` returned."""
-        [share] = struct.unpack("<d", content[LEDGER_SECRET_BYTES:])
-        return cls(SecretBytes(content[:LEDGER_SECRET_BYTES]), share)
+        """Parse what `encode` returned. Raises ValueError or struct.error if it is damaged."""
+        rest = content[LEDGER_SECRET_BYTES:]
+        (share,), member = struct.unpack("<d", rest[:8]), rest[8:].decode("ascii")
+        return cls(SecretBytes(content[:LEDGER_SECRET_BYTES]), share, member)
 
 
 class StateDatabase:
@@ -165,19 +168,22 @@ class StateDatabase:
         with self._translate_errors(), closing(self._open_connection(made=False)) as db:
             return bool(db.execute("PRAGMA user_version").fetchone()[0])
 
-    def create(self, held_out_share: float) -> None:
-        """Make the database with an empty ledger, unless it is there."""
-        if not self.is_made:
+    def create(self, member: str, held_out_share: float) -> None:
+        """Make the database with an empty ledger, unless it is there. Raises Misuse if another member's is there."""
+        if self.is_made:
+            self._check_member(member)
+        else:
             with self._creating_transaction() as db:
-                drawn = Installation(SecretBytes(secrets.token_bytes(LEDGER_SECRET_BYTES)), held_out_share)
+                secret = SecretBytes(secrets.token_bytes(LEDGER_SECRET_BYTES))
+                drawn = Installation(secret, held_out_share, member)
                 _upsert_sealed(db, "secret", drawn.encode())
                 _upsert_sealed(db, "history", History().encode())
 
-    def take_over(self, old: "StateDatabase") -> None:
+    def take_over(self, old: "StateDatabase", member: str) -> None:
         """Create the database with the ledger of another identity, which loses its state. A repeated call resumes after a failure.
 
         Raises:
-            Misuse: the other identity has no state, or this one has another ledger.
+            Misuse: the other identity has no state, or another member's; or this one has another ledger.
             IdentityError: a member is using the other identity.
         """
         given = old.path
@@ -188,6 +194,7 @@ class StateDatabase:
                 raise Misuse(f"{self.path} exists already")
         elif old.path == carried or not old.path.exists():
             raise Misuse(f"{given} does not exist")
+        old._check_member(member)  # noqa: SLF001
         with FolderLock(given.parent.parent):
             # Before the copy: two identities with one ledger could sum the same records twice.
             if old.path == given:
@@ -206,6 +213,18 @@ class StateDatabase:
         with self.read(whole=False) as db:
             found = db.execute("SELECT value FROM sealed WHERE name = 'secret'").fetchone()
         return bytes(found[0]) if found else b""
+
+    def _check_member(self, member: str) -> None:
+        """Refuse another member id: what was uploaded under the first would count as left out of every set."""
+        try:
+            own = Installation.from_bytes(self._read_secret()).member
+        except (ValueError, struct.error) as error:
+            raise self._damaged_error("secret") from error
+        if own != member:
+            raise Misuse(
+                f"{self.path} is the ledger of {own}, not of {member}, and its sums name that member: keep the id, and give the new public key to "
+                "the admin. For another id take an empty folder, and mark all of today's records as summed: `veilsum member mark-summed`"
+            )
 
     def _copy_ledger(self, old: "StateDatabase") -> None:
         with self._creating_transaction() as db, old.read(whole=False) as ledger:

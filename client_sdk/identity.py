@@ -45,14 +45,15 @@ class Identity:
         Args:
             folder: created with mode 0700; may exist if it holds no identity.
             member: 1 to 64 of a-z, 0-9 and "-".
-            ledger: folder of the identity that this one replaces. Its ledger moves here, so that no record is summed
-                twice, and that identity becomes unusable.
+            ledger: folder of the identity that this one replaces, of the same member id. Its ledger moves here, so that no record is
+                summed twice, and that identity becomes unusable.
             held_out: the share of records that are kept out of every count and sum, for life, to evaluate heads (`Member.judge`): at
                 least 0 and below 1, a tenth by default. The state's secret draws them by their ids alone; data without ids has none.
                 A ledger keeps its own share.
 
         Raises:
-            Misuse: `member` is not an id; there is no ledger to carry over; or `held_out` is no share, or given with `ledger`.
+            Misuse: `member` is not an id; there is no ledger to carry over, or it is another member's; or `held_out` is no share, or
+                given with `ledger`.
             IdentityError: the folder already holds an identity, which is never overwritten; or a member is using the other identity.
         """
         if not re.fullmatch(NAME_PATTERN, member):
@@ -63,7 +64,7 @@ class Identity:
                 f"{home} holds an identity already: load it with Identity.load, or choose another folder"
             )
         make_private(home)
-        Store.create(home, None if ledger is None else Path(ledger).expanduser(), held_out)
+        Store.create(home, member, None if ledger is None else Path(ledger).expanduser(), held_out)
         key = SigningKey(secrets.token_bytes(32))
         card = {"format": _CARD_FORMAT, "member": member, "public": key.public.hex()}
         write_durably(home / IDENTITY_KEY, f"{key.seed.hex()}\n".encode())

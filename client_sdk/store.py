@@ -60,17 +60,20 @@ class Store:
         self._current = dict[bytes, tuple[StoredPhase, History, StoredPhase]]()
 
     @classmethod
-    def create(cls, folder: Path, ledger: Path | None = None, held_out: float | None = None) -> None:
+    def create(
+        cls, folder: Path, member: str, ledger: Path | None = None, held_out: float | None = None
+    ) -> None:
         """Create an identity's state, with the secret that identifies its records.
 
         Args:
             folder: the identity's. An existing state is left as it is.
+            member: its id, for life.
             ledger: the folder of an identity that lost its other state. Its ledger moves here, so that no record is summed twice, and
                 that identity becomes unusable. It must not be older than the last attempt it took part in (docs/protocol.md §4).
             held_out: the share of records that are in no count and no sum, for life; `HELD_OUT_SHARE` by default. A ledger keeps its own.
 
         Raises:
-            Misuse: `ledger` has no state, or `folder` has one; or `held_out` is no share, or given with `ledger`.
+            Misuse: `ledger` has no state, or `folder` has one; the state is another member's; or `held_out` is no share, or given with `ledger`.
             StateError: the ledger is damaged.
             IdentityError: a member is using `ledger`.
         """
@@ -81,9 +84,9 @@ class Store:
             raise Misuse(f"held_out is {share!r}, expected a share from 0 below 1")
         made = cls(folder)
         if ledger is None:
-            made.database.create(share)
+            made.database.create(member, share)
         else:
-            made.database.take_over(StateDatabase(ledger / "state"))
+            made.database.take_over(StateDatabase(ledger / "state"), member)
         make_private(folder / "state/results")
 
     # Phases

@@ -74,7 +74,7 @@ class QuickReservations(Reservations):
 
     def __init__(self, folder: Path) -> None:
         database = QuickDatabase(folder)
-        database.create(0.0)
+        database.create("member-0", 0.0)
         super().__init__(database)
 
 

@@ -231,7 +231,7 @@ class RecordedMember:
     @classmethod
     def start(cls, folder: Path, round_: str, member: str) -> "RecordedMember":
         """Make the member's folder, answer yes, and send its card."""
-        Store.create(folder, held_out=0.0)
+        Store.create(folder, member, held_out=0.0)
         made = cls(folder, round_, member)
         made._will_draw(made.document["members"][member], "mask_private", "box_private", "nonce")
         assert made.enrol() is None

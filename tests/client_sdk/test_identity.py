@@ -165,9 +165,25 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(consortium: Consorti
         opened.open()
     for ledger in (tmp_path / "nothing", new):
         with pytest.raises(Misuse, match="exist"):
-            Store.create(new, ledger)
+            Store.create(new, "member-0", ledger)
     with pytest.raises(Misuse, match="does not exist"):
         Identity.create(tmp_path / "third", "member-0", ledger=tmp_path / "nothing")
+
+
+def test_a_ledger_keeps_its_member_id(tmp_path: Path) -> None:
+    """Under another id its uploads would count as left out of every certified set, and their records as free."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    Identity.create(old, "m")
+    with pytest.raises(Misuse, match="ledger of m, not of clinic"):
+        Identity.create(new, "clinic", ledger=old)
+    for name in ("identity.key", "identity.json"):
+        (old / name).unlink()
+    with pytest.raises(Misuse, match="ledger of m, not of clinic"):
+        Identity.create(old, "clinic")
+    assert not (old / "identity.key").exists()
+    Identity.create(old, "m")
+    Identity.create(new, "m", ledger=old)
+    assert Store(new).ledger.installation.member == "m"
 
 
 def test_the_held_out_share_is_chosen_once(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def ledger(tmp_path: Path) -> Reservations:
 def ledger_in(folder: Path) -> Reservations:
     """Open a folder's ledger as a new process does. A missing ledger is created."""
     opened = StateDatabase(folder)
-    opened.create(0.0)
+    opened.create("member-0", 0.0)
     return Reservations(opened)
 
 

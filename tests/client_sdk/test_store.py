@@ -18,7 +18,7 @@ from veilsum.protocol.member import History
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    Store.create(tmp_path, held_out=0.0)
+    Store.create(tmp_path, "member-0", held_out=0.0)
     return Store(tmp_path)
 
 
