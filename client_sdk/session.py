@@ -129,13 +129,24 @@ class Session:
             # Before the phase: once a later round opens, nothing else holds it.
             Evidence.of_closed(following, headers).save(self.store.result_folder(round_id))
         if following is not phase:
-            self.store_phase(cohort, phase, following, round_id)
+            self.store_phase(cohort, phase, following, round_id, message)
         return replies
 
-    def store_phase(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
-        """Store a phase, with what it has learned since the one before it, and with the header of an upload whose keys it has erased."""
-        ended = [phase.certificate] if isinstance(phase, Closed) else []
-        left_out = [each.context for each in ended if self._left_out(each)]
+    def store_phase(
+        self,
+        cohort: bytes,
+        before: MemberPhase,
+        phase: MemberPhase,
+        round_id: str,
+        received: Message | None = None,
+    ) -> None:
+        """Store a phase, with what it has learned since the one before it, and with the header of an upload whose keys it has erased.
+
+        `received` is the message that led to it. It may end an attempt of another round.
+        """
+        left_out = (
+            [received.context] if isinstance(received, Certificate) and self._left_out(received) else []
+        )
         erased = before.uploads if isinstance(before, Attempting) and isinstance(phase, Ready) else ()
         with self.store.database.write():
             self.lock.check_lock()

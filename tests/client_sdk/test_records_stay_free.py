@@ -373,3 +373,28 @@ def test_three_runs_count_a_record_and_no_more(stage: Stage, tmp_path: Path) -> 
     assert not [event for _, event in consortium.events if "may still count" in event.detail]
     rows = {m: (features[m], labels[m]) for m in consortium.ids}
     assert consortium.total(consortium.rounds[-1]) == plain_sum(consortium, rows)
+
+
+def test_a_set_without_a_member_frees_its_records_also_where_another_round_asks(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """A certificate says by itself whose records it spends, not the attempt that the member is in."""
+    consortium, m = Consortium(stage, tmp_path, HOSPITALS), "member-4"
+    certified = consortium.enrol("p1")
+    first = consortium.open_round(certified)
+    consortium.together(
+        consortium.contributions(first), stuck=consortium.expiring(first), vanish={m: "/result"}
+    )
+    consortium.publish(consortium.make_study({"name": "other"}, loss=90))
+    second = consortium.open_round(consortium.enrol("p2"))
+    flows = consortium.contributions(second)
+    consortium.run_until(flows.pop(m), f"uploads/{m}")
+    consortium.together(flows, stuck=consortium.expiring(second))
+    session = consortium.member(m).session
+    context = consortium.round(second).attempt.context
+    shown = consortium.alone(session.coordinator.fetch_closing(context, consortium.name))
+    stage.pass_time(consortium.operator.round(second).spec.latest_end_s + 1)
+    session.erase_expired()
+    session.receive(bytes.fromhex(certified), shown, first)
+    states = {run.period: run.state for run in consortium.open[m].ledger()}
+    assert states == {"p1": State.SPENT, "p2": State.FREE}
