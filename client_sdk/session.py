@@ -253,10 +253,13 @@ class Session:
             if isinstance(phase, Enrolled):
                 cards = yield from self.coordinator.fetch_cards(link.cohort, self.member)
                 phase, _ = phase.receive(cards, self.key, self.environment.now_s())
-            opening = yield from self.coordinator.fetch_opening(round_name(link.context))
         except PeerFault as fault:
             if fault.cause is Cause.UNKNOWN_MEMBER:
                 return None
+            raise self.outcome_missing(link.context, fault) from fault
+        try:  # in a cohort whose cards it knows it is a member, whatever the coordinator says
+            opening = yield from self.coordinator.fetch_opening(round_name(link.context))
+        except PeerFault as fault:
             raise self.outcome_missing(link.context, fault) from fault
         ready = ready_of(phase)
         attempt = Attempt(ready.roster, ready.study, ready.manifest, opening)

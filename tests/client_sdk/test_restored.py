@@ -230,6 +230,7 @@ def test_a_copy_that_has_forgotten_its_upload_opens_nothing(
 Hidden = tuple[str, Callable[[Consortium, Result], Answer], Cause]
 HIDDEN: dict[str, Hidden] = {
     "no opening": ("GET .*/opening", lambda *_: refused_with(Cause.NOT_FOUND), Cause.OUTCOME_MISSING),
+    "not a member": ("GET .*/opening", lambda *_: refused_with(Cause.UNKNOWN_MEMBER), Cause.OUTCOME_MISSING),
     "another opening": (
         "GET .*/opening",
         lambda consortium, _: message(consortium.round(consortium.rounds[-1]).attempt.opening),
