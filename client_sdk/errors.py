@@ -65,7 +65,7 @@ class UnexpectedAnswer(ClientError):  # noqa: N818 - says what came
 
 
 def fault_of(problem: Problem) -> PeerFault:
-    """Convert a problem document to the fault that it describes.
+    """Convert a problem document to the fault that it describes; to `malformed` if only this member can find out that fault.
 
     Raises:
         UnexpectedAnswer: this release does not know its cause.
@@ -77,6 +77,12 @@ def fault_of(problem: Problem) -> PeerFault:
             f"the coordinator refused for a cause this release does not know, {problem.cause!r}: "
             f"{problem.detail}; update veilsum"
         ) from error
+    if cause is Cause.STATE_RESTORED:
+        return PeerFault(
+            Cause.MALFORMED,
+            f"the coordinator claims {cause}, which only this member finds out",
+            ["coordinator"],
+        )
     return PeerFault(cause, problem.detail, problem.parties)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from client_sdk.effects import Pause, Request, Response, Unreached
 from client_sdk.environment import Environment
-from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable
+from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable, fault_of
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import RetryingClient
 from service.http.problems import problem_of
@@ -142,6 +142,13 @@ def test_a_refusal_is_not_tried_again(cause: Cause) -> None:
 def test_an_unknown_cause_is_an_answer_that_this_release_does_not_know() -> None:
     with pytest.raises(UnexpectedAnswer, match="'brand-new': words; update veilsum"):
         exchange([refusal(Fault(Cause.CONFLICT, "words"), cause="brand-new")])
+
+
+def test_the_coordinator_cannot_claim_what_only_a_member_finds_out() -> None:
+    claimed = problem_of(PeerFault(Cause.STATE_RESTORED, "send your key", ["member-0"]))
+    fault = fault_of(claimed)
+    assert (fault.cause, fault.parties) == (Cause.MALFORMED, ("coordinator",))
+    assert "send your key" not in str(fault)
 
 
 @pytest.mark.parametrize("status", [301, 400, 404])
