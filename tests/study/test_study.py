@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -412,6 +413,10 @@ def test_a_test_for_a_known_record_is_weak_from_four_rows_a_number_on() -> None:
         ("x = ", "not a TOML file"),
         ("x = 1", "Field required"),
         ("notes = 1", "notes"),
+        ("question = 3", "Field required"),
+        ("question = []", "Field required"),
+        (f"a = {5000 * '['}", "too deeply"),
+        (f"[{'.'.join(3000 * 'a')}]", "too deeply"),
         (None, "does not exist"),
     ],
 )
@@ -421,6 +426,14 @@ def test_drafts_that_are_no_studies(text: str | None, said: str, tmp_path: Path)
         path.write_text(text)
     with pytest.raises(Misuse, match=said):
         read_study_draft(path)
+
+
+def test_statistics_that_are_no_tables() -> None:
+    text = noisy_draft(12).replace('recipe = "mean+sum+gradients"', "")
+    [block] = re.findall(r"\[\[question.statistics\]\].*\nkind.*\n", text)
+    broken = text.replace(block, "").replace("ring_bits", "statistics = 3\nring_bits")
+    with pytest.raises(Misuse, match=r"question\.statistics"):
+        draft.parse_draft(broken, "study.toml")
 
 
 def test_the_commands(cli: Cli) -> None:

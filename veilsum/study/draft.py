@@ -205,27 +205,31 @@ def parse_draft(text: str, path: str) -> Content:
 
     try:
         read = tomllib.loads(text)
-    except ValueError as error:
-        raise Misuse(f"{path} is not a TOML file: {error}") from error
-    read.setdefault("rehearsal", None)
-    for block, absent in _DRAFT_DEFAULTS.items():
-        if isinstance(given := read.get(block), dict):
-            read[block] = {**absent, **given}
-    if isinstance(noise := read.get("question", {}).get("noise"), dict):
-        noise.setdefault("recipe", _best_recipe(read["question"].get("statistics")))
-    if isinstance(notes := read.get("notes"), dict) and "expires" in notes:
-        notes["expires"] = _to_unix_s(notes["expires"])
-    try:
+        read.setdefault("rehearsal", None)
+        for block, absent in _DRAFT_DEFAULTS.items():
+            if isinstance(given := read.get(block), dict):
+                read[block] = {**absent, **given}
+        if isinstance(question := read.get("question"), dict) and isinstance(
+            noise := question["noise"], dict
+        ):
+            noise.setdefault("recipe", _best_recipe(question.get("statistics")))
+        if isinstance(notes := read.get("notes"), dict) and "expires" in notes:
+            notes["expires"] = _to_unix_s(notes["expires"])
         return Content.model_validate(as_tuples(read))
     except ValidationError as error:
         raise Misuse(f"{path}: {first_error(error)}") from error
     except PeerFault as fault:
         raise Misuse(f"{path}: {fault.detail}") from fault
+    except ValueError as error:
+        raise Misuse(f"{path} is not a TOML file: {error}") from error
+    except RecursionError as error:
+        raise Misuse(f"{path} nests its values too deeply: a draft has tables of tables at most") from error
 
 
 def _best_recipe(statistics: Any) -> str:
     """Return the most accurate recipe for these statistics."""
-    return "mean+sum" if {"kind": "ccvr"} in (statistics or ()) else "mean+sum+gradients"
+    ccvr = isinstance(statistics, list) and {"kind": "ccvr"} in statistics
+    return "mean+sum" if ccvr else "mean+sum+gradients"
 
 
 def _to_unix_s(value: Any) -> Any:
