@@ -18,6 +18,7 @@ import numpy.typing as npt
 from client_sdk.errors import Misuse
 from veilsum.calibration.errors import ShapeMismatch, WrongDtype
 from veilsum.calibration.rows import any_labels, as_array, as_features, usable_rows
+from veilsum.calibration.sparse_columns import HOLDERS_MIN
 from veilsum.protocol.study import Question
 from veilsum.protocol.tags import Tag, info
 
@@ -30,11 +31,11 @@ _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2
 _FORMAT_CATEGORY = "Cf"
 _WHOLE_NUMBER = re.compile(r"(-?)0*(0|[1-9][0-9]*)(\.0*)?")
 COARSE_VALUES = 20
-"""A column with fewer distinct values is coarse. As many rows must differ from its commonest value."""
+"""A column with fewer distinct values is coarse."""
 _COARSE_REPEATS = 3
-"""How often a coarse column's other values occur, on average: more than the pairs that doubled rows or rounding to float16 make."""
+"""How often a coarse column's values stand beside its commonest, on average: more than the pairs that doubled rows or rounding to float16 make."""
 _COARSE_ROWS_MAX, _COARSE_BLOCK = 4096, 1024
-"""Rows that are looked at, evenly spaced, and columns that are sorted at a time."""
+"""Rows that are looked at, drawn at random, and columns that are sorted at a time."""
 NO_IDS_MARK = bytes(_DIGEST_BYTES)
 """The mark of data without ids: any record may stand in it."""
 
@@ -94,24 +95,26 @@ class Records:
     def count_coarse_columns(self, question: Question) -> int:
         """Count the features that look like categories, codes or coarse measurements, over the rows that can be summed.
 
-        Such a column has fewer than 20 distinct values, and its values other than the commonest stand in at least 20 rows and three times each,
-        on average. So constant columns don't count, nor features that are zero in all but a few rows, as after a ReLU or GELU: what few
-        rows have differs from row to row. The commonest value takes the place of zero, which standardising moves. Of many rows 4,096 are
-        looked at.
+        Such a column has fewer than 20 distinct values, and its values other than the commonest stand in at least five rows (an exact sum
+        leaves out rarer ones) and three times each, on average. So constant columns don't count, nor features that are zero in all but a
+        few rows, as after a ReLU or GELU: what few rows have differs from row to row. The commonest value takes the place of zero, which
+        standardising moves. Of many rows 4,096 are looked at.
 
         Raises ShapeMismatch as `check_dim`.
         """
         matrix, _ = self.usable_in(question)
-        rows, coarse = matrix[:: max(1, -(-len(matrix) // _COARSE_ROWS_MAX))], 0
-        if len(rows) < COARSE_VALUES:
+        if len(matrix) < COARSE_VALUES:
             return 0
+        looked = min(len(matrix), _COARSE_ROWS_MAX)
+        rows = matrix[np.sort(np.random.default_rng(0).choice(len(matrix), looked, replace=False))]
+        coarse = 0
         for start in range(0, question.dim, _COARSE_BLOCK):
             block = np.sort(rows[:, start : start + _COARSE_BLOCK], axis=0)
             distinct = 1 + np.count_nonzero(block[1:] != block[:-1], axis=0)
             for column in block[:, distinct < COARSE_VALUES].T:
                 _, times = np.unique(column, return_counts=True)
                 others = len(column) - int(times.max())
-                coarse += others >= max(COARSE_VALUES, _COARSE_REPEATS * (len(times) - 1))
+                coarse += others >= max(HOLDERS_MIN, _COARSE_REPEATS * (len(times) - 1))
         return coarse
 
     def check_dim(self, dim: int) -> None:
@@ -318,6 +321,8 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
             case bytes():
                 encoded = normalise_id(value)
             case int() | np.integer() if not isinstance(value, bool | np.timedelta64):
+                if int(value).bit_length() > 8 * _ID_BYTES_MAX:
+                    raise Misuse(f"the id in row {row} is an integer of over {8 * _ID_BYTES_MAX:,} bits")
                 encoded = str(int(value)).encode()
             case _:
                 raise Misuse(

@@ -310,6 +310,7 @@ def test_an_integer_is_its_digits(number: int) -> None:
         (["a"] * 39 + [" "], "row 39 has 0 bytes"),
         (["a"] * 39 + ["\u200b\0"], "row 39 has 0 bytes"),
         (["a" * 1025] * 40, "1025 bytes"),
+        ([10**5000] * 40, "8,192 bits"),
     ],
 )
 def test_ids_that_recognise_nothing_are_refused(ids: Any, said: str) -> None:
@@ -395,9 +396,13 @@ def test_columns_of_categories_and_coarse_codes_are_counted(rows: int, values: i
     assert coarse_columns(mixed) == 7
 
 
-def test_a_rare_flag_is_counted_from_twenty_rows_on() -> None:
-    flag = np.arange(200) < np.array([[19], [20]])
+def test_a_rare_flag_is_counted_from_five_rows_on() -> None:
+    flag = np.arange(200) < np.array([[4], [5]])
     assert coarse_columns(np.hstack([np.ones((200, 1)), flag.T])) == 1
+
+
+def test_one_hot_columns_of_many_categories_are_counted() -> None:
+    assert coarse_columns(np.tile(np.eye(200), (10, 1))) == 200
 
 
 @pytest.mark.parametrize("rows", [1, 5, 19, 25, 40, 100, 5_000])
@@ -416,6 +421,6 @@ def test_features_of_networks_are_not_coarse(rows: int, kind: Any) -> None:
 def test_rows_that_are_not_summed_and_few_rows_have_no_coarse_columns() -> None:
     table = np.tile([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]], (30, 1))
     assert coarse_columns(table) == 2
-    assert coarse_columns(table[:20]) == 0
+    assert coarse_columns(table[:19]) == 0
     whole = simulated_content(simulated_question(3), 0).question.model_copy(update={"dim": 3})
     assert Records(table, np.full(60, -1)).count_coarse_columns(whole) == 0
