@@ -445,7 +445,7 @@ class _Front(Generic[D]):
             held_out: use these records as the hold-out set instead.
 
         Returns:
-            The result with `judged`; unchanged if there is no hold-out record or no head.
+            The result with `judged`; unchanged if there is no head, or no hold-out record of a class that it predicts.
 
         Raises:
             CalibrationError, Misuse: records of another shape.
@@ -470,6 +470,9 @@ def judge_result(session: Session, result: Result, records: Records, held_out: R
         marks = ledger.marks_in(session.policy.federation)
         held_out = Records(*unsummed_rows(records, question.classes, marks, summed))
     if not len(held_out):
+        return result
+    _, labels = held_out.usable_in(question)
+    if labels.size and np.isin(labels, result.unanswered).all():
         return result
     own: Head | None = None
     if rows is not None:

@@ -55,6 +55,8 @@ def _card_lines(result: "Result") -> Iterator[str]:
     else:
         own = "" if judged.own_accuracy is None else f" This member's own head: {judged.own_accuracy:.1%}."
         yield f"Accuracy {judged.accuracy:.1%} on {judged.records:,} hold-out records of this member.{own}"
+        if judged.unanswered:
+            yield f"{judged.unanswered:,} more are of classes that this head never answers."
         if judged.worse:
             yield "**Worse than the member's own head: don't use it before you know why.**"
     yield ""

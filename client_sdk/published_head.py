@@ -21,10 +21,12 @@ LOG_ODDS_CRITERIA = frozenset({"gradient", "virtual features"})
 
 
 class Judgement(BaseModel):
-    """Accuracy of heads on this member's hold-out records.
+    """Accuracy of heads on this member's hold-out records of the classes that the consortium's head predicts.
 
     Attributes:
-        records: number of hold-out rows.
+        records: number of these hold-out rows.
+        unanswered: hold-out rows of other classes, withheld ones included. No figure counts them: whoever holds such a class alone would see
+            a head that is wrong where it can't be right.
         accuracy: share of them that the consortium's head labels correctly.
         own_accuracy: share that a head fitted to this member's contribution alone labels correctly; None without one.
         worse: whether the consortium's head is wrong more often, by more than two standard errors (McNemar 1947).
@@ -34,13 +36,16 @@ class Judgement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     records: int = Field(gt=0)
+    unanswered: int = Field(default=0, ge=0)
     accuracy: float
     own_accuracy: float | None
     worse: bool
     temperature: float = Field(gt=0, allow_inf_nan=False)
 
     @classmethod
-    def of_head(cls, head: Head, features: Array, labels: Integers, own: Head | None) -> Self:
+    def of_head(
+        cls, head: Head, features: Array, labels: Integers, own: Head | None, *, unanswered: int = 0
+    ) -> Self:
         """Judge the consortium's head, and a member's own beside it, on (n, dim) features and (n,) class indices, n ≥ 1."""
         seen = Reliability.of(head, features, labels, normalise=head.scales)
         own_accuracy, worse = None, False
@@ -52,6 +57,7 @@ class Judgement(BaseModel):
             own_accuracy, worse = float(own_right.mean()), behind - ahead > 2 * math.sqrt(behind + ahead)
         return cls(
             records=len(labels),
+            unanswered=unanswered,
             accuracy=seen.accuracy,
             own_accuracy=own_accuracy,
             worse=worse,

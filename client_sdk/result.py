@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from client_sdk.errors import Misuse
@@ -136,13 +137,16 @@ class Result(PublishedHead):
             own: a head to compare with.
 
         Raises:
-            Misuse: no row is usable, or the step has no head.
+            Misuse: no row is usable and of a class that the head predicts, or the step has no head.
             CalibrationError: as `scores`.
         """
         features, labels = held_out.usable_in(self.spec.question)
-        if not len(labels):
-            raise Misuse("no hold-out record has usable features and a label of the study's classes")
-        return replace(self, judged=Judgement.of_head(self.calibrated.head, features, labels, own))
+        head, answered = self.calibrated.head, ~np.isin(labels, self.unanswered)
+        if not answered.any():
+            raise Misuse("no hold-out record has usable features and a label that the head predicts")
+        unanswered = int((~answered).sum())
+        judged = Judgement.of_head(head, features[answered], labels[answered], own, unanswered=unanswered)
+        return replace(self, judged=judged)
 
     def evaluate(self, features: npt.ArrayLike, labels: Any) -> float:
         """Return the head's accuracy on the usable rows.

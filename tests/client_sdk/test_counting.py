@@ -12,9 +12,11 @@ import pytest
 from safetensors.numpy import save
 
 from client_sdk import Result
-from client_sdk.errors import NoResult, PeerFault
+from client_sdk.errors import Misuse, NoResult, PeerFault
 from client_sdk.evidence import Evidence
+from client_sdk.member import judge_result
 from client_sdk.progress import Step
+from client_sdk.records import Records
 from client_sdk.store import Store
 from tests.support.answers import changed
 from tests.support.consortium import DIM, LEAST, WITHHOLDING, Consortium
@@ -137,6 +139,23 @@ def test_a_head_never_answers_what_was_withheld(counting: Counting) -> None:
     assert set(result.predict(features)) <= {0, 2}
     with pytest.raises(ShapeMismatch):
         result.predict(features[:, :-1])
+
+
+def test_a_head_is_not_judged_by_the_classes_that_it_never_answers(counting: Counting) -> None:
+    """A member of a withheld class would be told that the consortium's head is worse than its own."""
+    _, results = counting.both()
+    result, session = results["member-0"], counting.member("member-0").session
+    features = np.random.default_rng(0).standard_normal((60, DIM))
+    labels = result.predict(features)
+    labels[:40] = 1
+    records = counting.records("member-0")
+    judged = judge_result(session, result, records, Records(features, labels)).judged
+    assert judged is not None
+    assert (judged.records, judged.unanswered, judged.accuracy, judged.worse) == (20, 40, 1.0, False)
+    rare = Records(features[:40], labels[:40])
+    assert judge_result(session, result, records, rare).judged is None
+    with pytest.raises(Misuse, match="that the head predicts"):
+        result.judge(rare)
 
 
 def test_the_shares_of_a_count_are_erased_once_it_is_made(counting: Counting) -> None:

@@ -384,6 +384,10 @@ def _say_judged(judged: "Judgement | None") -> None:
     own = "" if judged.own_accuracy is None else f"your own head {100 * judged.own_accuracy:.1f} %, "
     count = f"{judged.records:,} record{'' if judged.records == 1 else 's'}"
     print_note(f"On your own hold-out set ({count}): {own}the consortium's {100 * judged.accuracy:.1f} %.")
+    if judged.unanswered:
+        print_note(
+            f"Not counted: {judged.unanswered:,} more of classes that the consortium's head never answers, because no rows of them are in the sum."
+        )
     if judged.worse:
         print_note(
             "WARNING: on your records the consortium's head is worse than your own. Don't use it before you know why: another "
