@@ -177,3 +177,13 @@ def test_the_admin_s_page_shows_what_is_printed() -> None:
     content = drafted(4, 512, 2)
     section = explain_forecast(content, forecast_study(content))
     assert "\n  ".join([section.heading, *section.sentences]) in ADMIN_PAGE.read_text("utf-8")
+
+
+def test_runs_are_simulated_with_the_rows_that_the_author_expects() -> None:
+    content = study(records=records(50), withhold={"margin": 0})
+    few, many = forecast_study(content), forecast_study(content, rows=2000)
+    assert {split.rows for split in few.splits} == {50, 100}
+    assert {split.rows for split in many.splits} == {2000}
+    assert sum(split.sums for split in many.splits) > sum(split.sums for split in few.splits)
+    with pytest.raises(Misuse, match=r"records\.least"):
+        forecast_study(content, rows=49)

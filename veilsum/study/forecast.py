@@ -15,7 +15,7 @@ import numpy as np
 
 from veilsum.calibration.sparse_columns import HOLDERS_MIN, entries_suffice
 from veilsum.protocol.counting import CLASSES_MIN, check_counts, withheld_classes
-from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.study import (
     DIM_MAX,
     DISCLOSED_STEPS,
@@ -130,16 +130,28 @@ class Forecast:
     splits: tuple[SimulatedSplit, ...]
 
 
-def forecast_study(content: Content) -> Forecast:
-    """Forecast the runs of a study that passed `check_head_possible`. Equal studies have equal forecasts."""
+def forecast_study(content: Content, rows: int | None = None) -> Forecast:
+    """Forecast the runs of a study that passed `check_head_possible`. Equal studies have equal forecasts.
+
+    Args:
+        content: of the study.
+        rows: that each member has in simulated runs; None for `least`, and twice as many in runs of all members.
+
+    Raises:
+        Misuse: with so few rows no member takes part.
+    """
     question = content.question
+    if rows is not None and question.noise is None and rows < (least := question.records.least):
+        raise Misuse(
+            f"a member with {rows:,} rows does not take part: the study's records.least is {least:,}"
+        )
     exact, withholds = question.noise is None, question.withhold is not None
     return Forecast(
         steps=tuple(_cost_of(question, step) for step in question.steps),
         dim_max=_find_largest_dim(content) if exact else None,
         density=_find_density(question) if exact else None,
         classes=_find_class_needs(question) if withholds else None,
-        splits=tuple(_simulate_splits(question)) if withholds else (),
+        splits=tuple(_simulate_splits(question, rows)) if withholds else (),
     )
 
 
@@ -277,15 +289,15 @@ def _find_class_needs(question: Question) -> ClassNeeds:
     )
 
 
-def _simulate_splits(question: Question) -> Iterator[SimulatedSplit]:
-    """Simulate the smallest run with the fewest rows, then the largest with twice as many."""
+def _simulate_splits(question: Question, expected: int | None) -> Iterator[SimulatedSplit]:
+    """Simulate the smallest run, then the largest: with the expected rows, or with the fewest and twice as many."""
     records, rng = question.records, np.random.default_rng(0)
     for members, rows in (
-        (question.members_min, records.least),
-        (question.members_max, min(2 * records.least, records.most)),
+        (question.members_min, expected or records.least),
+        (question.members_max, expected or 2 * records.least),
     ):
         for concentration in CONCENTRATIONS:
-            yield _simulate_split(question, concentration, members, rows, rng)
+            yield _simulate_split(question, concentration, members, min(rows, records.most), rng)
 
 
 def _simulate_split(
@@ -373,8 +385,8 @@ def _explain_class_needs(question: Question, needs: ClassNeeds) -> Iterator[str]
 
 def _explain_splits(question: Question, splits: tuple[SimulatedSplit, ...]) -> Iterator[str]:
     yield (
-        "Simulated runs, of the fewest members with the fewest rows and of all members with twice as many rows. Label shares are drawn from a "
-        "Dirichlet distribution: the smaller its number, the more uneven."
+        "Simulated runs, of the fewest members and of all; `--rows` sets how many rows each has. Label shares are drawn from a Dirichlet "
+        "distribution: the smaller its number, the more uneven."
     )
     for split in splits:
         yield (

@@ -66,7 +66,17 @@ def new(
 
 @app.command()
 @report_errors
-def check(draft: DraftFile) -> None:
+def check(
+    draft: DraftFile,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rows that you expect of each member, for the simulated runs.",
+            show_default="records.least, and twice as many in runs of all members",
+        ),
+    ] = None,
+) -> None:
     """Explain a draft: what it sums, what each party learns, what it costs, and what to expect of its runs.
 
     Fails if members would refuse the study, or if no run of it can end in a head.
@@ -77,7 +87,7 @@ def check(draft: DraftFile) -> None:
 
     content = read_study_draft(draft)
     study.signed.check_signable(content, time.time())
-    forecast = study.forecast.forecast_study(content)
+    forecast = study.forecast.forecast_study(content, rows)
     sections = (*study.explain.explain_study(content), study.forecast.explain_forecast(content, forecast))
     if JSON_OUTPUT.get():
         words = {section.heading: list(section.sentences) for section in sections}
