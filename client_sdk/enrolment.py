@@ -1,5 +1,6 @@
 """M0 as flows: check the study, answer yes or no, send the card, wait for the manifest, and forget the private keys."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +11,7 @@ from client_sdk.effects import Flow
 from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Records, Selection, select_again, select_rows
-from client_sdk.reservations import Run, State
+from client_sdk.reservations import Reservations, Run, State
 from client_sdk.session import Session, ready_of, restored_fault
 from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.attempt import read_quorum
@@ -255,7 +256,7 @@ def _answer_run(session: Session, content: Content, view: CohortView, records: R
             f"{run.name}: this member answered for the records of an earlier run; join the next period"
         )
     if run.state is State.DECLINED or run.given_up:
-        raise Declined(_explain_no(run))
+        raise Declined(_explain_no(run, _reserving_runs(ledger, run)))
     ledger.renew_run(run, content.notes.expires)
 
 
@@ -351,7 +352,19 @@ def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:
         session.report(Progress(Step.ENROLLING, detail=detail))
 
 
-def _explain_no(run: Run) -> str:
+def _reserving_runs(ledger: Reservations, run: Run) -> list[str]:
+    """Return the names of other exact runs that still reserve records of their own."""
+    return [
+        each.name
+        for each in ledger.list_runs()
+        if each.number != run.number
+        and each.state is State.RESERVED
+        and each.base is None
+        and not (each.noisy or each.given_up)
+    ]
+
+
+def _explain_no(run: Run, reserving: Sequence[str]) -> str:
     if run.given_up:
         return f"{run.name}: this member gave the run up, for good; join the next period"
     if run.base is not None:
@@ -372,6 +385,11 @@ def _explain_no(run: Run) -> str:
             "them. "
         )
     one = "Data without ids counts as one record. " if run.taken and not run.rows else ""
+    if run.taken and reserving:
+        remedy += (
+            f"Records are reserved for {'; '.join(reserving)}. A run that won't go on can be given up: `veilsum member ledger FOLDER --give-up STUDY "
+            "--period PERIOD`. "
+        )
     return (
         f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken - run.counted_out} belong to reserved or spent "
         f"records, {counted}{run.unusable} are unusable, {run.held_out} are held out). {one}{remedy}The answer is no for this period; join the next one with more free rows"

@@ -398,3 +398,18 @@ def test_a_set_without_a_member_frees_its_records_also_where_another_round_asks(
     session.receive(bytes.fromhex(certified), shown, first)
     states = {run.period: run.state for run in consortium.open[m].ledger()}
     assert states == {"p1": State.SPENT, "p2": State.FREE}
+
+
+def test_a_no_names_the_run_that_reserves_the_records(stage: Stage, tmp_path: Path) -> None:
+    """After a change of the study, its author's members must give the old run up."""
+    consortium = Consortium(stage, tmp_path, HOSPITALS)
+    consortium.enrol("p1")
+    name = run_of(consortium, "member-0", "p1").name
+    consortium.publish(consortium.make_study({"version": 2}, loss=90))
+    cohort = consortium.open_cohort("p2")
+    [no] = consortium.together(
+        {"member-0": consortium.member("member-0").enrol(cohort, consortium.records("member-0", "p1"))}
+    ).values()
+    assert isinstance(no, Declined)
+    assert name in str(no)
+    assert "--give-up" in str(no)
