@@ -466,6 +466,12 @@ class Reservations:
             )
             return ledger.total_changes - before
 
+    def count_marked(self) -> int:
+        """Return how many records `mark_summed` has marked."""
+        with self._database.read() as ledger:
+            (marked,) = ledger.execute("SELECT COUNT(*) FROM summed").fetchone()
+        return int(marked)
+
     # Giving up
 
     def give_up(self, run: Run) -> None:

@@ -198,6 +198,7 @@ def test_marked_records_are_spent_for_life(ledger: Reservations, tmp_path: Path)
     one, two = A, B
     assert ledger.mark_summed({one}) == 1
     assert ledger.mark_summed({one, two}) == 1
+    assert ledger.count_marked() == 2
     again = ledger_in(tmp_path / "ledger")
     noisy = study(mu=0.1).question
     for question in (study().question, noisy):

@@ -523,6 +523,7 @@ def ledger(
             cert=client_certificate(),
         ) as member:
             member.give_up(give_up, period)
+    own = Store(identity.folder).ledger
     rows = [
         {
             "study": each.study,
@@ -533,6 +534,8 @@ def ledger(
             "rows": each.rows,
             "noise": f"μ = {each.mu:.3g}" if each.noisy else "none",
         }
-        for each in Store(identity.folder).ledger.list_runs()
+        for each in own.list_runs()
     ]
     print_table("Runs", rows, empty="No runs yet.")
+    if marked := own.count_marked():
+        print_note(f"Marked as summed, for life: {marked:,} record{'' if marked == 1 else 's'}.")
