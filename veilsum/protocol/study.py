@@ -620,7 +620,10 @@ def _unsafe_beside(question: Question, quorum: Quorum) -> Iterator[str]:
     """Yield the unsafe settings of a study whose smallest cohort has a quorum."""
     margin = quorum.members_may_miss
     if question.withhold is not None and question.withhold.margin > margin:
-        yield f"question.withhold.margin is {question.withhold.margin}: of {question.members_min} members at most {margin} may be missing"
+        yield (
+            f"question.withhold.margin is {question.withhold.margin}: of {question.members_min} members at most {margin} may be missing; lower it, or "
+            "raise members_min"
+        )
     windows = question.windows
     if (needed_s := windows.attempt_s) > END_MAX_S:
         yield f"question.windows: upload + 3 · answer is {needed_s:,} s, above 30 days ({END_MAX_S:,} s)"

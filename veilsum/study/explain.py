@@ -104,7 +104,11 @@ def _explain_records(question: Question) -> Iterator[str]:
         yield f"Rows of one record may be alike, so an exact sum needs {records.rows_per_id:,} times as many."
     if question.noise is None:
         yield "Each record enters one sum of this extractor, once. This cannot be repeated or taken back: later runs use records that no sum holds."
-        yield "Only a finished sum spends records. A run that ends without one leaves them free for another run."
+        left_out = ", those of classes that it leaves out included" if question.withhold is not None else ""
+        yield (
+            f"A finished sum spends the records that its members reserved for it{left_out}. So does one that the admin closes as lost, for members "
+            "that had uploaded to it. A run that ends without either leaves them free for another run."
+        )
     else:
         yield "Each record enters this study once and keeps its spent budget for life, in every later study."
 
