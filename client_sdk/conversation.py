@@ -45,6 +45,7 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.record import ResultRecord, mismatch_fault, verify_record
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
+from veilsum.protocol.study import ROWS_STEP
 from veilsum.study.progress import RunEnd
 from veilsum.study.result_files import read_material
 from veilsum.study.vectors import Material
@@ -608,7 +609,9 @@ class Conversation:
             PeerFault: disclosure-invalid or eviction-invalid if the coordinator does not show what members sent.
         """
         session, held = self.session, self.stored_phase
-        session.report(Progress(Step.COUNTING, detail="checking how many members hold each class"))
+        of_rows = isinstance(held.phase, Closed) and held.phase.attempt.terms.step == ROWS_STEP
+        counted = "how many rows members have" if of_rows else "how many members hold each class"
+        session.report(Progress(Step.COUNTING, detail=f"checking {counted}"))
         evictions = yield from session.coordinator.fetch_evictions(held.round_id)
         disclosure = yield from session.coordinator.fetch_disclosure(held.round_id, session.member)
         phase, messages = held.phase, ((evictions,) if evictions.proofs else ()) + (disclosure,)

@@ -152,7 +152,7 @@ def test_one_published_class_ends_the_run_for_everybody() -> None:
     federation = Federation(7, margin=1)
     federation.run_round(dict.fromkeys(federation.ids, np.array([1, 0, 0, 0])))
     federation.disclose()
-    all_refuse(federation, "1 of 4 classes")
+    all_refuse(federation, "1 of 4. A head needs 2")
 
 
 def test_false_counts_can_leave_out_all_classes_but_two() -> None:

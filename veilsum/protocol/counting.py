@@ -87,7 +87,7 @@ def check_counts(question: Question, holders: Sequence[int], reached: Sequence[i
     if published < CLASSES_MIN:
         raise PeerFault(
             Cause.COUNT_MISMATCH,
-            f"{published} of {len(holders)} classes are held by {question.class_floor} or more members, and a head needs {CLASSES_MIN}. "
+            f"classes held by at least {question.class_floor} members: {published} of {len(holders)}. A head needs {CLASSES_MIN}. "
             "Nothing was spent. Merge rare classes in a new study, or bring in more members that hold them",
             ["coordinator"],
         )
