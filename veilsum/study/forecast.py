@@ -361,11 +361,11 @@ def _explain_density(question: Question, density: Density) -> Iterator[str]:
     yield f"A member with {least:,} rows can take part if at least {share} of a row are not zero, on average."
     match density.rows_at_half:
         case None:
-            yield "With half as many, no number of rows is enough."
+            yield "If half as many are not zero, no number of rows is enough."
         case rows if rows > most:
-            yield f"With half as many it would need {rows:,} rows, more than the {most:,} that it may use."
+            yield f"If half as many are not zero, it would need {rows:,} rows, more than the {most:,} that it may use."
         case rows:
-            yield f"With half as many it needs {max(least, rows):,} rows."
+            yield f"If half as many are not zero, it needs {max(least, rows):,} rows."
 
 
 def _explain_class_needs(question: Question, needs: ClassNeeds) -> Iterator[str]:

@@ -96,6 +96,8 @@ def check(
         )
         return
     print_explanation(sections, sys.stdout)
+    if not content.notes.purpose:
+        print_note("The draft has no purpose. Members read it when they approve.")
     print_note(f"The draft is valid. Next: veilsum admin study sign {draft} --folder ADMIN")
 
 
