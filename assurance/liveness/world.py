@@ -231,9 +231,9 @@ class World:
         expected = [self.period] if self.ended in {"result", "done"} else []
         if [view.spec.period for view in self.sums] != expected or ("lost" in str(self.steps) and expected):
             raise AssertionError(f"{self.steps}: expected one sum of {expected}")
-        for name, party in self.members.items():
-            if not party.gone:
-                await self._wait(partial(self._informed, name), LEARNED_S, party)
+        self.away = {name for name, party in self.members.items() if party.gone}
+        for name in self.members.keys() - self.away:
+            await self._wait(partial(self._informed, name), LEARNED_S, self.members[name])
 
     def _informed(self, name: str) -> bool:
         """Return whether a member has saved every result in which it was counted."""
@@ -258,7 +258,10 @@ class World:
                 raise AssertionError(f"{name} knows ends that the chain has not: {strange}")
             for run in store.ledger.list_runs():
                 spent = any(link.period == run.period and self._spends(name, link) for link in links)
-                summed = any(run.period == view.spec.period and name in view.survivors for view in self.sums)
+                # Who is gone for good learns of no sum.
+                summed = name not in self.away and any(
+                    run.period == view.spec.period and name in view.survivors for view in self.sums
+                )
                 wrong = not spent if run.state is State.SPENT else summed
                 if wrong or (
                     run.period != self.period and run.state is State.RESERVED
