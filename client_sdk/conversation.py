@@ -222,9 +222,7 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
         if view.step is None:
             why = "the run is over: it went on in another cohort, or can't have a sum"
             raise NoResult(round_id, "missed", PeerFault(Cause.WRONG_PHASE, why))
-        session.report(
-            Progress(Step.WAITING, detail="the classes are counted; the operator opens the next round")
-        )
+        session.report(Progress(Step.WAITING, detail="the count is done; the operator opens the next round"))
         yield from session.pace_poll(asked_s, news=after is None)
         after = view.version
 
@@ -392,7 +390,9 @@ class Conversation:
         if isinstance(asked.message, Opening):
             self._check_time(asked.message)
         raise PeerFault(
-            Cause.WRONG_CONTEXT, "this round is over for this member: it opens no other one", ["coordinator"]
+            Cause.WRONG_CONTEXT,
+            "this member has closed this round, and does not open it again",
+            ["coordinator"],
         )
 
     def leave(self, asked: Asked) -> Flow[Turn]:
@@ -409,7 +409,7 @@ class Conversation:
     def miss(self, _asked: Asked) -> Flow[Turn]:
         """End a round that has a result without this member."""
         yield from ()
-        why = "this member did not see its opening, or not its certificate in time"
+        why = "this member did not get the round's opening, or did not get its certificate in time"
         raise NoResult(self.round_id, "missed", PeerFault(Cause.WRONG_PHASE, why))
 
     def take_closing(self, asked: Asked) -> Flow[Turn]:
@@ -574,7 +574,7 @@ class Conversation:
             if fault.cause is not Cause.WRONG_PHASE:
                 raise
             # Also where the answer to the last chunk was lost on its way: then the upload is whole.
-            detail = "the round has moved on; the certificate will show what is counted"
+            detail = "the round has moved on; the certificate will show whether this upload is in the sum"
             self.session.report(Progress(Step.WAITING, phase=asked.state, detail=detail))
             following = None
         return following or (yield from self._ask_again(asked))

@@ -342,7 +342,7 @@ def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:
     """Report which rows a run sums, and for a study that withholds classes how often its records may still be counted."""
     of = "1 record" if run.records == 1 else f"{run.records} records"
     detail = (
-        f"{run.name}: {run.rows} rows of {of} are summed; skipped {run.taken} rows of records that are not free, "
+        f"{run.name}: reserved {run.rows} rows of {of}; skipped {run.taken} rows of records that other runs hold or have used, "
         f"{run.unusable} unusable ones, {run.held_out} that are held out, and {run.beyond} beyond the study's limits"
     )
     if withholds and run.base is None:
@@ -369,7 +369,7 @@ def _explain_no(run: Run, reserving: Sequence[str]) -> str:
         return f"{run.name}: this member gave the run up, for good; join the next period"
     if run.base is not None:
         return (
-            f"{run.name}: the records of the repeated sum don't bear this one. Each of its rows must be there, with its label and usable features, "
+            f"{run.name}: these records can't be summed again under this extractor. Each of its rows must be there, with its label and usable features, "
             "and the sums under all extractors together may not show them. The answer is no for this period"
         )
     if run.rows >= run.least:
@@ -380,10 +380,7 @@ def _explain_no(run: Run, reserving: Sequence[str]) -> str:
     counted = remedy = ""
     if run.counted_out:
         counted = f"{run.counted_out} to records counted in three runs, "
-        remedy = (
-            "No further study that withholds rare classes counts records that were counted in three runs: a study that withholds none takes "
-            "them. "
-        )
+        remedy = "Records that three runs have counted can only join a study that withholds no classes. "
     one = "Data without ids counts as one record. " if run.taken and not run.rows else ""
     if run.taken and reserving:
         remedy += (

@@ -83,7 +83,7 @@ class Identity:
         if path.exists() != card_path.exists():
             there, missing = (path, card_path) if path.exists() else (card_path, path)
             raise IdentityError(
-                f"{there} is there, {missing} is not: if its creation was interrupted, no other party has this key yet, so "
+                f"{there} exists, but {missing} does not: if its creation was interrupted, no other party has this key yet, so "
                 f"remove {there} and make one with Identity.create; if it was in use, put {missing} back"
             )
         try:

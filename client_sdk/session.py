@@ -292,8 +292,8 @@ class Session:
         """Say what helps if the coordinator refuses to show how an attempt ended."""
         return PeerFault(
             Cause.OUTCOME_MISSING,
-            f"this member is in the cohort of round {round_name(context)} and is not shown how it ended ({fault.detail}): it opens no other "
-            "round until it is. Ask the operator. If the coordinator has lost the round, the admin closes it after its latest end: "
+            f"the coordinator does not show how round {round_name(context)} ended ({fault.detail}). This member is in its cohort, and opens no other "
+            "round until it knows. Ask the operator. If the coordinator has lost the round, the admin closes it after its latest end: "
             f"`veilsum admin close {context.hex()} --folder ADMIN`",
             ["coordinator"],
         )
@@ -342,9 +342,10 @@ def restored_fault(member: str, why: str) -> PeerFault:
     """Return the fault of a folder that was restored from an older copy (docs/protocol.md §7.6)."""
     return PeerFault(
         Cause.STATE_RESTORED,
-        f"this folder is a copy of an older one: {why}. Which of its records were summed since is unknown, so it takes part in nothing any "
-        f"more. Make a new identity (`veilsum member new NEW --member {member}`) whose public key the admin puts into the next roster, and "
-        "mark all of today's records as summed: `veilsum member mark-summed NEW FILE…`",
+        f"this folder is out of date: {why}. It was restored from an older copy, or another copy of it is in use. It can't tell which of its "
+        "records were summed since, so it takes part in nothing any more. Make a new identity "
+        f"(`veilsum member new NEW --member {member}`), have the admin put its public key into the next roster, and mark all records that you "
+        "have today as summed: `veilsum member mark-summed NEW FILE…`",
         [member],
     )
 

@@ -132,7 +132,7 @@ class _Chunks:
 
     def _lost_source_error(self) -> StateError:
         return StateError(
-            "what this upload was masked from is damaged or missing: it can't be completed. Take part in the next round"
+            "this upload can't be completed: what it was made from is damaged or missing. Take part in the next round"
         )
 
 

@@ -32,7 +32,7 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
             "rows_used": 40,
             "records_spent": 1,
             "rows_skipped_unusable": 0,
-            "rows_skipped_spent_before": 0,
+            "rows_skipped_not_free": 0,
             "rows_held_out": 0,
             "rows_beyond_the_limit": 0,
         }

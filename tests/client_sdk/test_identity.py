@@ -54,7 +54,7 @@ def test_half_an_identity_is_named_with_what_to_do(tmp_path: Path, there: str, m
     (tmp_path / missing).unlink()
     with pytest.raises(IdentityError, match="load it with"):
         Identity.create(tmp_path, "m")
-    with pytest.raises(IdentityError, match=f"{missing} is not.*remove {tmp_path / there} and make"):
+    with pytest.raises(IdentityError, match=f"{missing} does not.*remove {tmp_path / there} and make"):
         Identity.load(tmp_path)
     (tmp_path / there).unlink()
     assert Identity.create(tmp_path, "m").member == "m"

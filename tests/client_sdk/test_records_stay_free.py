@@ -353,7 +353,7 @@ def test_three_runs_count_a_record_and_no_more(stage: Stage, tmp_path: Path) -> 
                 "0 are free (0 belong to reserved or spent records, 30 to records counted in three runs"
                 in str(each)
             )
-            assert "a study that withholds none takes them" in str(each)
+            assert "a study that withholds no classes" in str(each)
             assert run_of(consortium, member, "p4").state is State.DECLINED
     # New records are needed beside the old ones, which stay out.
     fifth = consortium.open_cohort("p5")

@@ -112,7 +112,7 @@ def test_another_extractor_needs_all_rows_and_enough_of_them(
             labels[3] = 1 - labels[3]
         case "non-zero features":
             features[:, 1:] = 0
-    with pytest.raises(Declined, match="don't bear this one"):
+    with pytest.raises(Declined, match="can't be summed again"):
         consortium.alone(consortium.member("member-0").enrol(again, Records(features, labels, ids)))
 
 

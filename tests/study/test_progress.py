@@ -179,7 +179,7 @@ def test_what_is_said_of_an_end_is_what_the_chain_allows(end: RunEnd, reason: st
     chain = [replace(link, question=question.digest)]
     action = next_action(question, "p", chain, read_counts, lambda _: False)
     assert (
-        (end.cost is EndCost.SPENT)
+        (end.cost in {EndCost.SPENT, EndCost.LOST})
         == (reason in SPENDING_REASONS)
         == (next_step(question, "p", chain, read_counts) is None)
     )

@@ -403,7 +403,7 @@ def test_a_test_for_a_known_record_is_weak_from_four_rows_a_number_on() -> None:
         )
         return " ".join(s for section in explain_study(content) for s in section.sentences)
 
-    assert "The test is weak only from 680 rows on" in explained(135)
+    assert "The test becomes weak only at 680 rows" in explained(135)
     assert "can test" not in explained(136)
 
 

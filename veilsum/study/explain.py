@@ -106,8 +106,8 @@ def _explain_records(question: Question) -> Iterator[str]:
         yield "Each record enters one sum of this extractor, once. This cannot be repeated or taken back: later runs use records that no sum holds."
         left_out = ", those of classes that it leaves out included" if question.withhold is not None else ""
         yield (
-            f"A finished sum spends the records that its members reserved for it{left_out}. So does one that the admin closes as lost, for members "
-            "that had uploaded to it. A run that ends without either leaves them free for another run."
+            f"A certified sum spends the records that the members in it reserved{left_out}, even if no result follows. A sum that the admin closes as "
+            "lost spends those of members that had uploaded to it. Any other end leaves the records free for another run."
         )
     else:
         yield "Each record enters this study once and keeps its spent budget for life, in every later study."
@@ -136,7 +136,7 @@ def _explain_readers(content: Content) -> Iterator[str]:
         if rows < (weak := SAFE_ROWS_PER_NUMBER * question.elements):
             yield (
                 "A person with a copy of a record can test whether it is in the sum. "
-                f"The test is weak only from {weak:,} rows on, {SAFE_ROWS_PER_NUMBER} for each number that is summed."
+                f"The test becomes weak only at {weak:,} rows: {SAFE_ROWS_PER_NUMBER} for each number that is summed."
             )
         yield "The sum is exact. That is safe only if no list of 10^12 rows can hold every input that a patient could have. The author says:"
         yield Quotation.of_text(content.notes.why_not_listable)

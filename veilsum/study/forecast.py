@@ -183,7 +183,9 @@ def explain_forecast(content: Content, forecast: Forecast) -> Section:
     question, sentences = content.question, list[str]()
     sentences += _explain_steps(forecast.steps)
     if forecast.dim_max is not None:
-        sentences.append(f"These rows allow up to {forecast.dim_max:,} features (dim), all else equal.")
+        sentences.append(
+            f"With these rows the study can have up to {forecast.dim_max:,} features (dim), everything else unchanged."
+        )
     if forecast.density is not None:
         sentences += _explain_density(question, forecast.density)
     if forecast.classes is not None:
@@ -361,23 +363,23 @@ def _explain_density(question: Question, density: Density) -> Iterator[str]:
     yield f"A member with {least:,} rows can take part if at least {share} of a row are not zero, on average."
     match density.rows_at_half:
         case None:
-            yield "If half as many are not zero, no number of rows is enough."
+            yield "With half as many non-zero features a row, no number of rows is enough."
         case rows if rows > most:
-            yield f"If half as many are not zero, it would need {rows:,} rows, more than the {most:,} that it may use."
+            yield f"With half as many non-zero features a row, it would need {rows:,} rows, more than the {most:,} that it may use."
         case rows:
-            yield f"If half as many are not zero, it needs {max(least, rows):,} rows."
+            yield f"With half as many non-zero features a row, it needs {max(least, rows):,} rows."
 
 
 def _explain_class_needs(question: Question, needs: ClassNeeds) -> Iterator[str]:
     assert question.withhold is not None
     yield (
         f"A class is published if at least {needs.holders:,} members hold it: {question.a:,} that may collude, {question.withhold.margin:,} that "
-        f"may drop out after the count, and {needs.honest_holders:,} more."
+        f"may drop out after the count, and {needs.honest_holders:,} honest members that remain."
     )
     yield (
         f"A member holds a class from {needs.rows_of_holder:,} rows on, if at least "
         f"{_describe_share(needs.features_of_holder, question.dim)} of these rows are not zero, on average. So a published class has at least "
-        f"{needs.honest_holders * needs.rows_of_holder:,} rows of honest members, and needs {needs.rows:,}."
+        f"{needs.honest_holders * needs.rows_of_holder:,} rows of honest members; {needs.rows:,} are enough."
     )
     if needs.classes_of_least < len(question.classes):
         yield f"A member with {question.records.least:,} rows can hold {needs.classes_of_least:,} of the {len(question.classes):,} classes at most."
@@ -390,8 +392,8 @@ def _explain_splits(question: Question, splits: tuple[SimulatedSplit, ...]) -> I
     )
     for split in splits:
         yield (
-            f"Dirichlet {split.concentration:g}, {split.members:,} members with {split.rows:,} rows each: {split.sums} of {split.runs} runs end in a "
-            f"sum. Classes published in the median: {split.published:,} of {len(question.classes):,}."
+            f"Dirichlet {split.concentration:g}, {split.members:,} members with {split.rows:,} rows each: {split.sums} of {split.runs} runs ended in a "
+            f"sum; the median run publishes {split.published:,} of {len(question.classes):,} classes."
         )
 
 

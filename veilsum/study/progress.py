@@ -122,17 +122,19 @@ class EndCost(StrEnum):
     """What an end cost its members, as a sentence."""
 
     FREE = "Nothing was opened or spent."
-    SPENT = "Its records are spent."
+    COUNTED = "No records were spent, but the run is one of three that may count them."
+    SPENT = "The records of the members in the sum are spent."
+    LOST = "The records of members that had uploaded are spent."
     UNDECIDED = ""
 
 
 _OVERDUE_SUMMARY = "is past its latest end, and waits for decryptors to report that they revealed nothing"
 _LATER_ADVICE = "run the same command again later; this member has erased its keys"
 _START_ADVICE = "start `veilsum member join` at {waiting}"
-_START_OR_ELSE_ADVICE = f"{_START_ADVICE}. If too few can come,"
+_START_OR_ELSE_ADVICE = f"{_START_ADVICE}. If too few come back,"
 _UNSOLVED_SUMMARY = "was certified, but has no result"
 _SAME_RECORDS_ADVICE = "join the next period, or a study with merged classes: the same records may take part"
-_NEXT_PERIOD_ADVICE = "join the next period, with new records"
+_NEXT_PERIOD_ADVICE = "join the next period; `veilsum member ledger` shows whether your records are free"
 
 
 class RunEnd(StrEnum):
@@ -182,7 +184,7 @@ class RunEnd(StrEnum):
         _OVERDUE_SUMMARY,
         EndCost.UNDECIDED,
         _LATER_ADVICE,
-        f"{_START_OR_ELSE_ADVICE} the admin closes the round, and its records are lost: `veilsum admin close {{round}} --folder ADMIN`",
+        f"{_START_OR_ELSE_ADVICE} the admin closes the round, which spends the records uploaded to it: `veilsum admin close {{round}} --folder ADMIN`",
     )
     ERASING_CERTIFIED = (
         "erasing-certified",
@@ -210,7 +212,7 @@ class RunEnd(StrEnum):
         _UNSOLVED_SUMMARY,
         EndCost.SPENT,
         "keep `veilsum member join` running: an exact step is repeated by all its survivors",
-        "`veilsum operator run` sums these records again, by exactly the survivors {survivors}. If one can't come, "
+        "`veilsum operator run` sums these records again with exactly these members: {survivors}. If one of them is gone for good, "
         + NEW_PERIOD,
     )
     FAILED_NOISY = (
@@ -223,14 +225,14 @@ class RunEnd(StrEnum):
     FAILED_COUNT = (
         "failed-count",
         "ended without its counts",
-        EndCost.FREE,
+        EndCost.COUNTED,
         _SAME_RECORDS_ADVICE,
         f"a count is never repeated. {NEW_RUN_ADVICE}",
     )
     LOST = (
         "lost",
         "was closed by the admin, because too few decryptors reported",
-        EndCost.SPENT,
+        EndCost.LOST,
         _NEXT_PERIOD_ADVICE,
         NEW_PERIOD,
     )
@@ -241,7 +243,7 @@ class RunEnd(StrEnum):
         "join the next cohort",
         "`veilsum operator run` opens another cohort",
     )
-    COUNTED = ("counted", "counted the classes, and no sum can follow", EndCost.FREE, _SAME_RECORDS_ADVICE)
+    COUNTED = ("counted", "finished its count, and no sum can follow", EndCost.COUNTED, _SAME_RECORDS_ADVICE)
     LAPSED = (
         "lapsed",
         "is past its latest end, and this member answers nothing more in it",
@@ -271,7 +273,7 @@ class RunEnd(StrEnum):
     def ends_run(self) -> bool:
         """Whether the run has no further step."""
         counted = self in {RunEnd.COUNTED, RunEnd.FAILED_COUNT}
-        return counted or (self.cost is EndCost.SPENT and not self.repeatable)
+        return counted or (self.cost in {EndCost.SPENT, EndCost.LOST} and not self.repeatable)
 
     def explain_end(self, detail: str, following: str) -> str:
         """Say what happened and why, what it cost, and what to do next."""

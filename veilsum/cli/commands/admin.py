@@ -217,7 +217,7 @@ def close(
                 raise Misuse(f"the round can be closed after its latest end, {format_time(latest_end_s)}")
             if (end := RunEnd.of_round(view)) is not None and end.repeatable:
                 raise Misuse(
-                    f"closed here, the records of round {name} would be lost: {end.next_for_operator(view)}"
+                    f"closing round {name} would spend its records. Instead: {end.next_for_operator(view)}"
                 )
             values["state"] = client.close_lost(name, Lost.make_signed(admin, context=attempt.context)).state
     print_values(values, "Round past its latest end")
@@ -229,7 +229,7 @@ def _close_unknown(client: Any, context: str, admin: Any) -> dict[str, Any]:
 
     values = {
         "context": context,
-        "latest_end": "can't be checked here: only members hold the opening, and they take this end after it",
+        "latest_end": "can't be checked here: only members know it, and they accept this end only after it",
         "cost": f"if it was a sum, {_CLOSING_COST}",
         "state": "unknown to the coordinator",
     }

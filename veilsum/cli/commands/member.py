@@ -146,7 +146,8 @@ def join(
         float, typer.Option(help="Noise budget of a record for life, as μ of Gaussian differential privacy.")
     ] = 2.0,
     epsilon_max: Annotated[
-        float | None, typer.Option(help="Refuse noisy studies with a larger ε.", show_default="the study's")
+        float | None,
+        typer.Option(help="Refuse studies with a larger ε, and all exact ones.", show_default="the study's"),
     ] = None,
     output: Annotated[
         Path | None,
@@ -195,7 +196,8 @@ def join(
         records = read_records(data, id_column, moments=moments)
         if records.ids is None:
             print_note(
-                f"{data} has no ids: all of it counts as one record, which one run takes. Add ids to contribute new records later."
+                f"{data} has no ids, so all of it counts as one record. Once a run takes it, no later run takes any of your records, with ids or without. "
+                "To contribute in later periods, add ids now."
             )
         judges = None if test_set is None else read_records(test_set, id_column, moments=moments)
         given = Policy(admin_key=key, approved=approve or (), mu_budget=mu_budget, epsilon_max=epsilon_max)
@@ -274,7 +276,7 @@ def _approve_studies(
         if kept or given.approved:
             return frozenset({*kept, *given.approved})
         if JSON_OUTPUT.get() or not sys.stdin.isatty():
-            raise Misuse("no study is approved: pass --approve with the digest that the admin told you")
+            raise Misuse("no study is approved: pass --approve with the digest that the admin gave you")
         print_note("No study to take part in is published. Waiting for one.")
         time.sleep(STUDIES_POLL_S)
 
@@ -345,9 +347,8 @@ def _ask_approval(content: "Content") -> bool:
         )
     check_terminal()
     noise = study.explain.name_noise(content.question)
-    return typer.confirm(
-        f"Approve study {content.notes.name} ({noise})? Each record can be summed once", err=True
-    )
+    once = "be summed only once" if content.question.noise is None else "enter this study only once"
+    return typer.confirm(f"Each record can {once}. Approve study {content.notes.name} ({noise})?", err=True)
 
 
 def _save_result(store: "Store", result: "Result", folder: Path) -> None:
@@ -422,7 +423,7 @@ def _spent_values(run: "Run") -> dict[str, Any]:
         "rows_used": run.rows,
         "records_spent" if run.state == "spent" else "records_reserved": run.records,
         "rows_skipped_unusable": run.unusable,
-        "rows_skipped_spent_before": run.taken,
+        "rows_skipped_not_free": run.taken,
         "rows_held_out": run.held_out,
         "rows_beyond_the_limit": run.beyond,
     }

@@ -151,7 +151,7 @@ def _draft_for(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
         classes=class_keys([FileRecords(each.features, each.labels) for each in tables]),
         members=len(tables),
         today=datetime.now(UTC).date(),
-        why_not_listable="A pilot on one machine, which its sums don't leave. Answer anew before members approve this study.",
+        why_not_listable="A pilot: its sums stay on one machine. Replace this sentence before real members approve the study.",
     )
 
 
