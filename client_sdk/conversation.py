@@ -87,6 +87,10 @@ class CountedStep:
 
 _STATES_BY_REASON = {NO_REASON: "failed", ERASED_REASON: "erased", LOST_REASON: "lost"}
 """The state of a round without a result, by the reason of its closing; any other reason is a VOID."""
+_NO_RECOUNT_CAUSES = frozenset(
+    {Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.DISCLOSURE_INVALID, Cause.EVICTION_INVALID, Cause.MALFORMED}
+)
+"""Causes for which a count can't be recounted at all, once its latest end has passed; others pass."""
 Turn: TypeAlias = Asked | Result | CountedStep
 """What a member is shown next, or the round's outcome."""
 
@@ -195,7 +199,7 @@ def explain_no_sum(session: Session, count: Attempt) -> PeerFault | None:
     if len(counts) < len(named):
         return None  # the count before it is not recounted yet
     try:
-        check_outcomes(count.question, [each.to_outcome(count.survivors_min) for each in counts])
+        check_outcomes(count.question, [each.to_outcome(count.quorum.survivors_min) for each in counts])
     except PeerFault as fault:
         return fault
     return None
@@ -629,7 +633,8 @@ class Conversation:
         try:
             yield from self._recount_step()
         except PeerFault as fault:
-            if self.session.environment.now_s() < count.terms.latest_end_s:
+            early = self.session.environment.now_s() < count.terms.latest_end_s
+            if early or fault.cause not in _NO_RECOUNT_CAUSES:
                 raise
             self._give_up_run()
             raise NoResult(self.round_id, RunEnd.FAILED_COUNT, fault) from fault

@@ -18,7 +18,6 @@ from service.coordination.catalogue import Catalogue
 from service.coordination.changes import ChangeFeed
 from service.coordination.cohorts import Cohort, check_possible
 from service.coordination.combining import Combinations
-from service.coordination.documents import DISCLOSURE_DOCUMENT
 from service.coordination.federations import Federations, refuse_expired
 from service.coordination.garbage import Garbage
 from service.coordination.jobs import Jobs
@@ -30,7 +29,7 @@ from service.coordination.scheduler import FAILURE_PAUSE_S, LEASE_S, Leases, Sch
 from service.coordination.summaries import Summaries
 from service.coordination.watch import LongPolls
 from service.http.problems import terms_refused
-from service.storage.blobs import Blobs, in_blob_thread
+from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.tables import cohorts
 from veilsum.protocol.attempt import Attempt, Finished
@@ -359,17 +358,6 @@ class Coordinator:
             terms, count=count.context, rows=rows, withheld=withheld, evicted=tuple(sorted(evicted))
         )
 
-    async def _check_disclosed(self, counts: Iterable[bytes]) -> None:
-        """Refuse a step that no member would open, because storage has lost what members recount (count-mismatch)."""
-        for name in map(round_name, counts):
-            if DISCLOSURE_DOCUMENT not in await in_blob_thread(self.blobs.list_names, f"results/{name}"):
-                raise PeerFault(
-                    Cause.COUNT_MISMATCH,
-                    f"the coordinator's storage has lost the disclosure of round {name}, and a count is never repeated. Nothing was spent. "
-                    f"{NEW_RUN_ADVICE}",
-                    ["coordinator"],
-                )
-
     async def _next_step(self, cohort: Cohort, links: Sequence[Link]) -> str | None:
         run, question = cohort.enrolling, cohort.content.question
         outcomes = (await self._read_counts(question, run.period, links)).get
@@ -392,9 +380,7 @@ class Coordinator:
     async def _check_attempt(self, attempt: Attempt) -> None:
         """Refuse an attempt that members would refuse, or that does not fit on the disk."""
         finished = None
-        if not attempt.repeats:
-            await self._check_disclosed(attempt.terms.counts)
-        else:
+        if attempt.repeats:
             earlier = await self.catalogue.find_round(round_name(attempt.manifest.repeats))
             own, survivors = earlier.attempt, await read_survivors(self.database, earlier.attempt.context)
             finished = Finished(own.context, own.study, own.terms, survivors)

@@ -209,6 +209,7 @@ class Standing(Snapshot):
                 "attempt": attempt.opening.attempt,
                 "members": attempt.members,
                 "survivors_min": attempt.survivors_min,
+                "sum_survivors_min": attempt.quorum.survivors_min,
                 "threshold": attempt.quorum.threshold,
                 "state": self.state,
                 "ended": False,

@@ -205,7 +205,7 @@ def test_records_of_a_count_that_cannot_be_recounted_are_free(
     for member in consortium.ids:
         run = run_of(consortium, member, "p1")
         assert (run.state, run.given_up, run.counted) == (State.FREE, True, True)
-    if how != "its disclosure is not shown":
+    if not waits:
         with pytest.raises(PeerFault) as refusal:
             consortium.open_round(cohort)
         assert refusal.value.cause is Cause.COUNT_MISMATCH
@@ -251,6 +251,43 @@ def test_records_are_free_if_too_few_are_left_that_were_counted(
     for member in consortium.ids:
         run = run_of(consortium, member, "p1")
         assert (run.state, run.given_up, run.counted) == (State.FREE, True, member in awake)
+
+
+def test_a_count_that_had_no_member_to_spare_goes_on_to_the_sum_without_a_false_one(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count needs more members than a sum: its margin is for those that are lost after it."""
+    consortium = hospitals(stage, tmp_path, ("a", "b", "c"), members=7, margin=1)
+    given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
+    cohort = enrolled(consortium, "p1", given)
+    count, false = consortium.open_round(cohort), "member-3"
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "veilsum.protocol.sealing.share_secrets",
+            lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
+        )
+        consortium.run_until(consortium.contributions(count, [false])[false], "chunks/0")
+    consortium.together(consortium.contributions(count, consortium.ids[:6]), stuck=consortium.expiring(count))
+    view = consortium.operator.round(count)
+    assert (len(view.survivors), view.survivors_min, view.evicted) == (6, 6, (false,))
+    true = tuple(m for m in consortium.ids[:6] if m != false)
+    total = consortium.open_round(cohort)
+    results = consortium.together(consortium.contributions(total, true), stuck=consortium.expiring(total))
+    assert_summed(consortium, results, true)
+
+
+@pytest.mark.parametrize("cause", [Cause.STORAGE_DAMAGED, Cause.CLOCK_SKEW, Cause.FORBIDDEN])
+def test_a_refusal_that_passes_ends_no_run(stage: Stage, tmp_path: Path, cause: Cause) -> None:
+    consortium = hospitals(stage, tmp_path, ("a", "b", "c"), margin=1)
+    given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
+    cohort = enrolled(consortium, "p1", given)
+    count, late = consortium.open_round(cohort), consortium.ids[-1]
+    for shown in (Cause.WRONG_PHASE, cause):
+        consortium.shows(f"GET .*/disclosure/{late}", refused(shown))
+        ends = consortium.together(consortium.contributions(count))
+        assert {m: (type(end), end.cause) for m, end in ends.items()} == {late: (PeerFault, shown)}
+        consortium.clock.ahead_s += DAY_S
+    assert not run_of(consortium, late, "p1").given_up
 
 
 # A laptop that sleeps

@@ -338,6 +338,8 @@ class RoundView(View):
             a check. "erasing" waits, after the latest end, for reports of decryptors that revealed nothing, or for the admin, and
             becomes "erased" or "lost".
         version: increases with every change; pass it as `after` to wait for the next.
+        survivors_min: the minimum survivors of this round.
+        sum_survivors_min: n_min of its cohort, the minimum survivors of a sum; a count needs more.
         uploaded: members with a complete upload.
         waiting_for: members that have not answered yet.
         survivors: the certified set, if any.
@@ -376,6 +378,7 @@ class RoundView(View):
     deadline_s: float | None
     members: tuple[str, ...]
     survivors_min: int
+    sum_survivors_min: int = 0
     threshold: int
     uploaded: tuple[str, ...]
     waiting_for: tuple[str, ...]

@@ -39,7 +39,7 @@ class RunAction:
 def read_outcome(view: RoundView) -> CountOutcome | None:
     """Return what a finished count found, by its view; None if it has no sums."""
     sums = view.holders or view.reached
-    return CountOutcome(sums, view.survivors, view.evicted, view.survivors_min) if sums else None
+    return CountOutcome(sums, view.survivors, view.evicted, view.sum_survivors_min) if sums else None
 
 
 def next_action(
@@ -224,7 +224,7 @@ class RunEnd(StrEnum):
     )
     FAILED_COUNT = (
         "failed-count",
-        "ended without its counts",
+        "ended without counts that could be checked",
         EndCost.COUNTED,
         _SAME_RECORDS_ADVICE,
         f"a count is never repeated. {NEW_RUN_ADVICE}",

@@ -19,6 +19,7 @@ from tests.support.serving import Clock, Server, again
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Disclosure
+from veilsum.protocol.study import DAY_S
 
 
 @pytest.fixture
@@ -192,6 +193,23 @@ async def test_a_run_is_over_if_its_count_leaves_too_few_members_for_another_ste
     await party.next_period(server)
     await party.count(server)
     assert await step(server, party) == "sum"
+
+
+async def test_a_run_goes_on_under_a_later_version_after_its_disclosures_are_deleted(server: Server) -> None:
+    """The version that was counted expires, and with it what members were shown; all of them had recounted."""
+    party = withholding()
+    party.notes = {"expires": int(server.clock()) + 2 * DAY_S}
+    await party.begin(server)
+    count = await party.count(server)
+    party.notes = {}
+    await party.publish_study(server, version=2)
+    server.clock.ahead_s += 2 * DAY_S + 60
+    await server.coordinator.jobs.sweep_storage()
+    assert DISCLOSURE_DOCUMENT not in server.coordinator.blobs.list_names(f"results/{count}")
+    await party.open_cohort(server, period=party.period)
+    await party.enrol(server)
+    following = await party.open_round(server)
+    assert (await party.play(server, following))["state"] == "done"
 
 
 async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, counted: Counted) -> None:
