@@ -46,7 +46,7 @@ class Judgement(BaseModel):
     def of_head(
         cls, head: Head, features: Array, labels: Integers, own: Head | None, *, unanswered: int = 0
     ) -> Self:
-        """Judge the consortium's head, and a member's own beside it, on (n, dim) features and (n,) class indices, n ≥ 1."""
+        """Judge the consortium's head, and a member's own that answers the same classes, on (n, dim) features and (n,) class indices, n ≥ 1."""
         seen = Reliability.of(head, features, labels, normalise=head.scales)
         own_accuracy, worse = None, False
         if own is not None:

@@ -134,7 +134,7 @@ class Result(PublishedHead):
 
         Args:
             held_out: records that no member contributed. `Member.judge` finds this member's.
-            own: a head to compare with.
+            own: a head to compare with, of the same classes.
 
         Raises:
             Misuse: no row is usable and of a class that the head predicts, or the step has no head.
@@ -144,8 +144,9 @@ class Result(PublishedHead):
         head, answered = self.calibrated.head, ~np.isin(labels, self.unanswered)
         if not answered.any():
             raise Misuse("no hold-out record has usable features and a label that the head predicts")
+        alike = None if own is None else Calibrated(own).without(self.unanswered).head
         unanswered = int((~answered).sum())
-        judged = Judgement.of_head(head, features[answered], labels[answered], own, unanswered=unanswered)
+        judged = Judgement.of_head(head, features[answered], labels[answered], alike, unanswered=unanswered)
         return replace(self, judged=judged)
 
     def evaluate(self, features: npt.ArrayLike, labels: Any) -> float:

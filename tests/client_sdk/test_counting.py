@@ -152,6 +152,10 @@ def test_a_head_is_not_judged_by_the_classes_that_it_never_answers(counting: Cou
     judged = judge_result(session, result, records, Records(features, labels)).judged
     assert judged is not None
     assert (judged.records, judged.unanswered, judged.accuracy, judged.worse) == (20, 40, 1.0, False)
+    own = replace(result.calibrated.head, empty_classes=(), weights=np.eye(DIM, 3)[:, [0, 1, 0]] * 9)
+    alike = result.judge(Records(features, labels), own).judged
+    assert alike is not None
+    assert alike.own_accuracy == (labels[40:] == 0).mean()  # where it would answer the class that nobody can
     rare = Records(features[:40], labels[:40])
     assert judge_result(session, result, records, rare).judged is None
     with pytest.raises(Misuse, match="that the head predicts"):
