@@ -171,7 +171,7 @@ class StateDatabase:
     def create(self, member: str, held_out_share: float) -> None:
         """Make the database with an empty ledger, unless it is there. Raises Misuse if another member's is there."""
         if self.is_made:
-            self._check_member(member)
+            self.check_member(member)
         else:
             with self._creating_transaction() as db:
                 secret = SecretBytes(secrets.token_bytes(LEDGER_SECRET_BYTES))
@@ -194,9 +194,13 @@ class StateDatabase:
                 raise Misuse(f"{self.path} exists already")
         elif old.path == carried or not old.path.exists():
             raise Misuse(f"{given} does not exist")
-        old._check_member(member)  # noqa: SLF001
+        old.check_member(member)
         with FolderLock(given.parent.parent):
             # Before the copy: two identities with one ledger could sum the same records twice.
+            heir, own = given.with_name("heir"), str(self.path.resolve())
+            if (chosen := heir.read_text("utf-8") if heir.exists() else own) != own:
+                raise Misuse(f"{given} is being carried over to {chosen}: run that command again")
+            write_durably(heir, own.encode())
             if old.path == given:
                 with old.read(whole=False):
                     pass  # a journal that a crash left belongs to this name
@@ -214,13 +218,14 @@ class StateDatabase:
             found = db.execute("SELECT value FROM sealed WHERE name = 'secret'").fetchone()
         return bytes(found[0]) if found else b""
 
-    def _check_member(self, member: str) -> None:
+    def check_member(self, member: str) -> None:
         """Refuse another member id: what was uploaded under the first would count as left out of every set."""
-        try:
-            own = Installation.from_bytes(self._read_secret()).member
-        except (ValueError, struct.error) as error:
-            raise self._damaged_error("secret") from error
-        if own != member:
+        with self.read(whole=False) as db:
+            query = "SELECT sha256, value FROM sealed WHERE name = 'secret'"
+            digest, content = db.execute(query).fetchone() or (b"", b"")
+        if hashlib.sha256(content).digest() != digest:
+            raise self._damaged_error("secret")
+        if (own := Installation.from_bytes(content).member) != member:
             raise Misuse(
                 f"{self.path} is the ledger of {own}, not of {member}, and its sums name that member: keep the id, and give the new public key to "
                 "the admin. For another id take an empty folder, and mark all of today's records as summed: `veilsum member mark-summed`"

@@ -64,6 +64,7 @@ class Conversations:
 
     Raises:
         IdentityError: another process uses the identity.
+        Misuse: the folder's ledger is another member's.
         PeerFault: the roster passed is not the admin's, or older than one seen.
         StateError: the stored state is damaged.
     """
@@ -92,6 +93,7 @@ class Conversations:
             report = Reporter(progress)
             signer = Signer(identity.member, identity.key, environment)
             store.database.open()
+            store.database.check_member(identity.member)
             self.session = Session(
                 member=identity.member,
                 key=identity.key,
@@ -379,6 +381,7 @@ class _Front(Generic[D]):
 
     Raises:
         IdentityError: another process uses the identity.
+        Misuse: the folder's ledger is another member's.
         PeerFault: the roster passed is not the admin's, or older than one seen.
         StateError: the stored state is damaged.
     """

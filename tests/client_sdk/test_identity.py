@@ -16,6 +16,8 @@ import pytest
 from client_sdk.database import STATE_FILE
 from client_sdk.errors import IdentityError, Misuse, StateError
 from client_sdk.identity import Identity
+from client_sdk.member import Member
+from client_sdk.policy import Policy
 from client_sdk.session import ready_of
 from client_sdk.store import HELD_OUT_SHARE, Store
 from tests.support.consortium import Consortium
@@ -181,7 +183,9 @@ def test_a_ledger_keeps_its_member_id(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="ledger of m, not of clinic"):
         Identity.create(old, "clinic")
     assert not (old / "identity.key").exists()
-    Identity.create(old, "m")
+    identity = Identity.create(old, "m")
+    with pytest.raises(Misuse, match="ledger of m, not of clinic"):
+        Member("http://localhost", Identity(old, "clinic", identity.key), Policy(admin_key=bytes(32)))
     Identity.create(new, "m", ledger=old)
     assert Store(new).ledger.installation.member == "m"
 
@@ -225,6 +229,8 @@ def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
             patched.setattr(Path, "rename", counted)
         with pytest.raises(OSError, match="No space"):
             Identity.create(new, "m", ledger=old)
+    with pytest.raises(Misuse, match=r"run that command again|does not exist"):
+        Identity.create(tmp_path / "third", "m", ledger=old)
     Identity.create(new, "m", ledger=old)
     assert Store(new).ledger.installation.secret == secret
     with pytest.raises(StateError, match=r"state.sqlite is missing"):
