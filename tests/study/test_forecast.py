@@ -187,3 +187,5 @@ def test_runs_are_simulated_with_the_rows_that_the_author_expects() -> None:
     assert sum(split.sums for split in many.splits) > sum(split.sums for split in few.splits)
     with pytest.raises(Misuse, match=r"records\.least"):
         forecast_study(content, rows=49)
+    with pytest.raises(Misuse, match="simulated"):
+        forecast_study(study(records=records(50), withhold=None), rows=2000)

@@ -131,14 +131,14 @@ def draft_template(
     margin = min(_default_margin(members), quorum.members_may_miss)
     members_min = quorum.survivors_min + margin
     honest = _quorum_of(members_min, colluders).survivors_min - colluders
-    exact = bool(why_not_listable)
+    exact = bool(why_not_listable.strip())
     return _STUDY_TEMPLATE.format(
         path=path,
         name=name,
         expires=date.fromordinal(today.toordinal() + 60).isoformat(),
         extractor=extractor,
         dim=dim,
-        classes="[" + ", ".join(f'"{key}"' for key in classes) + "]",
+        classes="[" + ", ".join(map(_toml_text, classes)) + "]",
         members_min=members_min,
         members_max=members,
         colluders=colluders,

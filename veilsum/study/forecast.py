@@ -141,7 +141,11 @@ def forecast_study(content: Content, rows: int | None = None) -> Forecast:
         Misuse: with so few rows no member takes part.
     """
     question = content.question
-    if rows is not None and question.noise is None and rows < (least := question.records.least):
+    if rows is not None and question.withhold is None:
+        raise Misuse(
+            "rows are those of simulated runs, and only runs that withhold rare classes are simulated"
+        )
+    if rows is not None and rows < (least := question.records.least):
         raise Misuse(
             f"a member with {rows:,} rows does not take part: the study's records.least is {least:,}"
         )

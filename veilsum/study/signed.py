@@ -29,6 +29,7 @@ def check_signable(content: Content, now_s: float) -> None:
         smallest = content.question.smallest.quorum
         check_noise(content.question, smallest.members, smallest.survivors_min)
         check_head_possible(content.question)
+        _check_reason(content)
     except PeerFault as fault:
         raise Misuse(fault.detail) from fault
 
@@ -61,4 +62,12 @@ def check_expiry(content: Content, now_s: float) -> None:
     if expires_s - now_s > ROUND_LIFETIME_MAX_S:
         raise study_fault(
             f"study {content.notes.name} expires in {(expires_s - now_s) / DAY_S:.0f} days, at most {ROUND_LIFETIME_MAX_S // DAY_S} are allowed"
+        )
+
+
+def _check_reason(content: Content) -> None:
+    """Refuse an exact study whose author gives no reason why its inputs can't be listed (study-refused)."""
+    if content.question.noise is None and not content.notes.why_not_listable.strip():
+        raise study_fault(
+            "notes.why_not_listable is blank: say why no list can hold every input; members read it"
         )

@@ -379,7 +379,7 @@ def _say_judged(judged: "Judgement | None") -> None:
     """Report the head's accuracy on this member's hold-out records, with a warning if the member's own head is better."""
     if judged is None:
         print_note(
-            "No hold-out records: the accuracy on your data is unknown, and the scores are not probabilities."
+            "No hold-out records of classes that the head answers: the accuracy on your data is unknown, and the scores are not probabilities."
         )
         return
     own = "" if judged.own_accuracy is None else f"your own head {100 * judged.own_accuracy:.1f} %, "
