@@ -103,7 +103,7 @@ def test_a_yes_to_one_study_approves_no_other(tmp_path: Path, prompts: list[str]
     harmless, other = named("harmless"), named("other")
     agreed = approved(tmp_path, Shown(harmless, approval=other.approval.hex(), name="other\x1b[2J\x1b[1A"))
     assert agreed == {harmless.approval.hex()}
-    assert [prompt.startswith("Approve study harmless (exact: no noise)?") for prompt in prompts] == [True]
+    assert ["Approve study harmless (exact: no noise)?" in prompt for prompt in prompts] == [True]
 
 
 @pytest.mark.parametrize("by", ["digest", "name"])
