@@ -15,6 +15,7 @@ from tests.support.serving import OCTETS, Clock, Server
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Message, Opening, Refusal, Upload, Vote
+from veilsum.protocol.study import COUNT_STEP, ROWS_STEP
 
 SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 8, "answer": 2}}
 LIFETIME_S = 14.0
@@ -152,7 +153,8 @@ class Counts(Longer):
         return await self.files(await self._run(party, server))
 
     async def _run(self, party: Party, server: Server) -> str:
-        await party.recount(server, await self.done(party, server))
+        for _counted in (COUNT_STEP, ROWS_STEP):
+            await party.recount(server, await self.done(party, server))
         return await self.done(party, server)
 
 
