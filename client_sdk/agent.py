@@ -38,7 +38,7 @@ from client_sdk.progress import Progress, Step
 from client_sdk.records import Records
 from client_sdk.reservations import State
 from client_sdk.result import Result
-from client_sdk.session import Session, question_of, ready_of
+from client_sdk.session import Session, question_of
 from client_sdk.store import StoredPhase
 from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
@@ -193,8 +193,7 @@ class Agent:
 
     def _leave_run(self, held: StoredPhase | None) -> None:
         if held is not None and not isinstance(held.phase, Enrolled):
-            period = ready_of(held.phase).manifest.period
-            self._session.store.ledger.give_up_over(question_of(held.phase), period)
+            self._session.give_up_over(held.phase)
 
     def _open_cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """Yield cohorts in which there may be something to do."""

@@ -25,7 +25,7 @@ from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError, faul
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
 from client_sdk.result import TRANSCRIPT_FILE, Result
-from client_sdk.session import Session, question_of, ready_of
+from client_sdk.session import Session, ready_of
 from client_sdk.store import StoredPhase
 from client_sdk.upload import mask_upload, send_upload
 from veilsum.protocol.attempt import Attempt, Closing
@@ -448,7 +448,7 @@ class Conversation:
         view = yield from self.session.fetch_round(self.round_id)
         end = RunEnd.of_round(view.model_copy(update={"state": asked.state})) or RunEnd(asked.state)
         if end.ends_run:
-            self._give_up_run()
+            self.session.give_up_over(self.phase)
         raise NoResult(self.round_id, end, fault_in(view))
 
     def conclude(self, _asked: Asked) -> Flow[Turn]:
@@ -460,20 +460,15 @@ class Conversation:
             yield from self._recount_ended(attempt)
             self.erase_shares()
         if self.session.store.ledger.load_history().count_of(attempt.context) is None:
-            self._give_up_run()
+            self.session.give_up_over(self.phase)
             raise PeerFault(
                 Cause.COUNT_MISMATCH,
                 f"this member has not recounted round {self.round_id}: the run goes on without it",
             )
         if (fault := explain_no_sum(self.session, attempt)) is not None:
-            self._give_up_run()
+            self.session.give_up_over(self.phase)
             raise NoResult(self.round_id, RunEnd.COUNTED, fault)
         return CountedStep(self.cohort)
-
-    def _give_up_run(self) -> None:
-        """Give up the run of a round that ended it without a sum. Its records are free by the proofs of docs/protocol.md §7.3."""
-        phase = self.phase
-        self.session.store.ledger.give_up_over(question_of(phase), ready_of(phase).manifest.period)
 
     def erase_shares(self) -> None:
         """Erase the shares of a round that is over."""
@@ -636,7 +631,7 @@ class Conversation:
             early = self.session.environment.now_s() < count.terms.latest_end_s
             if early or fault.cause not in _NO_RECOUNT_CAUSES:
                 raise
-            self._give_up_run()
+            self.session.give_up_over(self.phase)
             raise NoResult(self.round_id, RunEnd.FAILED_COUNT, fault) from fault
 
     def _collect_result(self) -> Flow[Result]:

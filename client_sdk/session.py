@@ -186,6 +186,10 @@ class Session:
             ) from fault
         return result
 
+    def give_up_over(self, phase: MemberPhase) -> None:
+        """Give up the run of a formed cohort's phase, which is over. Its records are free by the proofs of docs/protocol.md §7.3."""
+        self.store.ledger.give_up_over(question_of(phase), ready_of(phase).manifest.period)
+
     # Rounds
 
     def fetch_round(self, round_id: str) -> Flow[RoundView]:

@@ -454,13 +454,13 @@ def _check_counted(cohort: Cohort, counts: Sequence[CountOutcome]) -> None:
     """Refuse a step if too few of the members that the run's counts counted have enrolled (protocol §8.3)."""
     manifest, question = cohort.formed_manifest(), cohort.content.question
     assert question.withhold is not None
-    counted, lost = find_counted_members(counts)
-    here = {*counted}.intersection(manifest.members)
-    missing = sorted({*counted, *lost} - here)
+    first, counted = find_counted_members(counts)
+    here = counted.intersection(manifest.members)
+    missing = sorted(first - here)
     if len(missing) > question.withhold.margin or len(here) < manifest.survivors_min:
         raise PeerFault(
             Cause.COUNT_MISMATCH,
-            f"{len(counted) + len(lost)} members were counted, and {join_names(missing)} did not enrol in this cohort or missed a count; at most "
+            f"{len(first)} members were counted, and {join_names(missing)} did not enrol in this cohort or missed a count; at most "
             f"{question.withhold.margin} may be missing, and {manifest.survivors_min} are needed: wait for them and open another "
             f"cohort of this period. If they can't come: {NEW_RUN_ADVICE}",
             missing,

@@ -100,12 +100,11 @@ def check_counts(question: Question, holders: Sequence[int], reached: Sequence[i
         )
 
 
-def find_counted_members(counts: Sequence[CountOutcome]) -> tuple[list[str], list[str]]:
-    """Return the members that all these counts counted, and those that only the first did; evicted ones are in neither."""
+def find_counted_members(counts: Sequence[CountOutcome]) -> tuple[set[str], set[str]]:
+    """Return the members that the first of these counts counted, and those that all did; evicted ones are in neither."""
     evicted = {member for each in counts for member in each.evicted}
     first, *others = ({*each.survivors} - evicted for each in counts)
-    counted = first.intersection(*others)
-    return sorted(counted), sorted(first - counted)
+    return first, first.intersection(*others)
 
 
 def check_outcomes(question: Question, counts: Sequence[CountOutcome]) -> None:
@@ -115,7 +114,7 @@ def check_outcomes(question: Question, counts: Sequence[CountOutcome]) -> None:
         PeerFault: count-mismatch, as `check_counts`, or if too few members are left that were counted.
     """
     check_counts(question, counts[0].sums, counts[1].sums if counts[1:] else None)
-    counted, _ = find_counted_members(counts)
+    _, counted = find_counted_members(counts)
     if len(counted) < (least := counts[-1].survivors_min):
         raise PeerFault(
             Cause.COUNT_MISMATCH,

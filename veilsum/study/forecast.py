@@ -209,7 +209,7 @@ def _cost_of(question: Question, step: str) -> StepCost:
 def _find_largest_dim(content: Content) -> int:
     """Find the largest dim with which the study is still valid. The rows it needs are convex in dim, so all between are valid, too."""
 
-    def refuses(dim: int) -> bool:
+    def is_dim_refused(dim: int) -> bool:
         question = content.question.model_copy(update={"dim": dim, "columns": ()})
         if next(list_broken_rules(content.model_copy(update={"question": question})), None) is not None:
             return True
@@ -219,7 +219,9 @@ def _find_largest_dim(content: Content) -> int:
             return True
         return False
 
-    return content.question.dim + bisect_left(range(content.question.dim + 1, DIM_MAX + 1), True, key=refuses)
+    return content.question.dim + bisect_left(
+        range(content.question.dim + 1, DIM_MAX + 1), True, key=is_dim_refused
+    )
 
 
 def _find_fewest(suffices: Callable[[int], bool], end: int) -> int:
@@ -270,11 +272,13 @@ def _find_density(question: Question) -> Density:
     records, honest = question.records, _honest_members(question)
     numbers, rows = records.rows_per_id * question.elements, max(records.least, _rows_of_member(question))
 
-    def suffices(rows: int, entries: int) -> bool:
+    def entries_bear_sum(rows: int, entries: int) -> bool:
         return entries_suffice(rows, entries, numbers, honest_members=honest)
 
-    entries = _find_fewest(lambda entries: suffices(rows, entries), rows * question.dim)
-    at_half = _find_fewest(lambda more: more > 0 and suffices(more, more * entries // (2 * rows)), _ROWS_END)
+    entries = _find_fewest(lambda entries: entries_bear_sum(rows, entries), rows * question.dim)
+    at_half = _find_fewest(
+        lambda more: more > 0 and entries_bear_sum(more, more * entries // (2 * rows)), _ROWS_END
+    )
     return Density(entries / rows, at_half if at_half < _ROWS_END else None)
 
 
