@@ -104,7 +104,7 @@ kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files
 	$(BIN)/python -m assurance.kill.run --output runs/kill.json
 
 .PHONY: restored
-restored: $(READY)  ## kill members 10,000 times as they enrol, and restore older copies of their folders: who is refused, and who never is
+restored: $(READY)  ## kill members 10,000 times as they enrol and pair, and restore older copies of their folders: who is refused, and who never is
 	$(BIN)/python -m assurance.kill.restored --output runs/restored.json
 
 CAMPAIGNS = slow-tests fuzz slow agreement mutation model-check audit reconstruction kill restored both-stores chaos durability outages liveness api-fuzz load

@@ -1,7 +1,7 @@
 """The coordinator's memory for a large cohort while uploads arrive, without simulated members in the same process.
 
-Cards and announcements are signed and have their true lengths; shares and boxes are random bytes. They are stored on disk. Fails
-above 4 KiB of resident memory for each member.
+Cards and announcements are signed and have their true lengths; ML-KEM keys, shares and boxes are random bytes. Announcements are
+stored on disk. Fails above 4 KiB of resident memory for each member.
 
     .venv/bin/python -m benchmarks.announcements --members 10000
 """
@@ -21,10 +21,11 @@ from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Enrolling
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.keys import AgreementKey
+from veilsum.protocol.keys import AgreementKey, hash_mlkem_key
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     NO_CONTEXT,
+    Enrolment,
     Entry,
     KeyCard,
     Opening,
@@ -34,6 +35,7 @@ from veilsum.protocol.messages import (
     Upload,
     UploadHeader,
 )
+from veilsum.protocol.messages.cohort import MLKEM_KEY_BYTES
 from veilsum.protocol.sealing import commitment_tree
 from veilsum.protocol.study import DAY_S, SUM_STEP
 
@@ -67,20 +69,22 @@ def opened(members: int) -> Attempt:
     content = simulated_content(question, EXPIRES_S)
     study = Study.make_signed(admin, federation=admin.public, content=content.to_bytes())
     enrolling = Enrolling(roster, study, 0, "period-0")
-    cards = (
-        KeyCard.make_signed(
+
+    def enrolment_of(member: str) -> Enrolment:
+        mlkem_key = os.urandom(MLKEM_KEY_BYTES)
+        card = KeyCard.make_signed(
             key_of(member),
             cohort=enrolling.cohort,
             member=member,
-            mask_key=AgreementKey(os.urandom(32)).public,
-            box_key=AgreementKey(os.urandom(32)).public,
+            x25519_key=AgreementKey(os.urandom(32)).public,
+            mlkem_key_hash=hash_mlkem_key(mlkem_key),
             nonce=os.urandom(32),
             expires_s=EXPIRES_S,
             serial=1,
         )
-        for member in ids
-    )
-    manifest = enrolling.with_cards(KeyCard.from_bytes(card.to_bytes()) for card in cards).make_manifest()
+        return Enrolment.from_bytes(Enrolment(card, mlkem_key).to_bytes())
+
+    manifest = enrolling.with_enrolments(map(enrolment_of, ids)).make_manifest()
     terms = Terms(
         step=SUM_STEP,
         count=NO_CONTEXT,

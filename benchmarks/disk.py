@@ -11,7 +11,7 @@ from service.coordination.shelf import FileShelf
 from tests.support.storage import Chunks, Phases
 from veilsum.protocol.codec import Struct
 from veilsum.protocol.member import MemberPhase
-from veilsum.protocol.messages import Certificate, Manifest, Opening, Roster, Study
+from veilsum.protocol.messages import Certificate, Manifest, Opening, Roster, ShownCiphertext, Study
 
 SHARED = (Roster, Study, Manifest, Opening, Certificate)
 
@@ -30,6 +30,9 @@ class Folder:
 
     def shelf(self) -> FileShelf:
         return FileShelf(self._path)
+
+    def mailbox(self) -> "FolderMailbox":
+        return FolderMailbox(_emptied(self._path / "mailbox"))
 
 
 def _emptied(folder: Path) -> Path:
@@ -143,3 +146,26 @@ class FolderChunks(MutableMapping[tuple[str, int], bytes]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self._folder.iterdir())
+
+
+class FolderMailbox:
+    """Append ciphertexts to a file for each recipient."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, recipient: str, shown: ShownCiphertext) -> None:
+        with (self._folder / recipient).open("ab", buffering=0) as file:
+            file.write(shown.encode())
+
+    def take(self, recipient: str) -> tuple[ShownCiphertext, ...]:
+        file = self._folder / recipient
+        if not file.exists():
+            return ()
+        data, at = file.read_bytes(), 0
+        file.unlink()
+        taken = list[ShownCiphertext]()
+        while at < len(data):
+            shown, at = ShownCiphertext.decode(data, at)
+            taken.append(shown)
+        return tuple(taken)

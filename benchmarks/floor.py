@@ -1,14 +1,15 @@
 """The floor: the cost of a round's primitive operations without a protocol around them.
 
-Real X25519, HKDF, Shamir, AES-GCM, Ed25519 and AES-256 in counter mode run as often as a round with fresh keys needs
+Real X25519, ML-KEM-768, HKDF, Shamir, AES-GCM, Ed25519 and AES-256 in counter mode run as often as a round with fresh keys needs
 them, in the fastest form found with numpy and `cryptography`. Nothing is parsed, framed, stored, sent or
-ordered, and public keys are loaded once per measurement. A protocol with the same ring, graph and
+ordered. A protocol with the same ring, graph and
 key agreement in every round can approach these figures, but not beat them.
 
-A client makes two X25519 keys and signs them; for each neighbour it verifies a signature, agrees on two
-keys, seals and opens one box with a share of both its secrets; then it quantises its vector and adds its
-own mask and one for each neighbour. The server adds up the survivors' vectors, recovers one secret a
-member, and subtracts the survivors' own masks and the masks between dropped members and their neighbours.
+A client makes an X25519 key and an ML-KEM key and signs them; for each neighbour it verifies a signature, agrees on an X25519 secret,
+encapsulates (to half of them) or decapsulates, derives two keys, seals and opens one box with a share of both its secrets; then it
+quantises its vector and adds its own mask and one for each neighbour. The server adds up the survivors' vectors, recovers one secret a
+member, and subtracts the survivors' own masks and the masks between dropped members and their neighbours. It decapsulates for each of
+these: to encapsulate again, from a dropped client's seed, would take a fifth longer, and `cryptography` takes no seed.
 
     .venv/bin/python -m benchmarks.floor --members 100 --bits 32 --lost 0.1
 """
@@ -26,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -147,34 +149,55 @@ def weights_at_zero(points: Field) -> Field:
 # --- One round's operations ------------------------------------------------------------------------------
 
 
+class Keys:
+    """A client's private keys, from the secret that it shares so that the server can replace it."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.x25519 = X25519PrivateKey.from_private_bytes(derive(secret, b"x25519"))
+        self.mlkem = MLKEM768PrivateKey.from_seed_bytes(derive(secret, b"mlkem", 64))
+
+    def public(self) -> bytes:
+        """Return the X25519 key (32 bytes) and the ML-KEM key (1,184 bytes)."""
+        return self.x25519.public_key().public_bytes_raw() + self.mlkem.public_key().public_bytes_raw()
+
+
 class Neighbour:
-    """Another client: its signed public keys, and its private keys if the server must replace it."""
+    """Another client: its identity and its signed public keys."""
 
     def __init__(self) -> None:
         identity = Ed25519PrivateKey.generate()
         self.identity = identity.public_key()
-        self.mask_key = X25519PrivateKey.generate().public_key().public_bytes_raw()
-        self.box_key = X25519PrivateKey.generate().public_key().public_bytes_raw()
-        self.signature = identity.sign(self.mask_key + self.box_key)
+        self.public = Keys(os.urandom(32)).public()
+        self.signature = identity.sign(self.public)
 
 
-def agree(own: X25519PrivateKey, other: bytes, info: bytes) -> bytes:
-    shared = own.exchange(X25519PublicKey.from_public_bytes(other))
-    return HKDF(hashes.SHA256(), 32, None, info).derive(shared)
+def derive(secret: bytes, info: bytes, length: int = 32) -> bytes:
+    return HKDF(hashes.SHA256(), length, None, info).derive(secret)
+
+
+def agree(keys: Keys, public: bytes, ciphertext: bytes | None) -> bytes:
+    """Return a pair's two secrets: one of X25519, and one decapsulated from `ciphertext`, or freshly encapsulated if there is none."""
+    x25519 = keys.x25519.exchange(X25519PublicKey.from_public_bytes(public[:32]))
+    if ciphertext is None:
+        return x25519 + MLKEM768PublicKey.from_public_bytes(public[32:]).encapsulate()[0]
+    return x25519 + keys.mlkem.decapsulate(ciphertext)
 
 
 def agree_and_deal(
-    identity: Ed25519PrivateKey, neighbours: list[Neighbour], vandermonde: Field
+    keys: Keys,
+    secret: bytes,
+    neighbours: list[Neighbour],
+    ciphertexts: list[bytes | None],
+    vandermonde: Field,
 ) -> list[bytes]:
-    """Do a client's work before its vector is used; return its own seed and one for each neighbour."""
-    mask_key, box_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
-    identity.sign(mask_key.public_key().public_bytes_raw() + box_key.public_key().public_bytes_raw())
+    """Do a client's work between its keys and its vector; return its own seed and one for each neighbour."""
     seeds = [os.urandom(32)]
-    shares = deal([seeds[0], mask_key.private_bytes_raw()], vandermonde).astype(np.uint32)
-    for neighbour, share in zip(neighbours, shares[1:], strict=True):
-        neighbour.identity.verify(neighbour.signature, neighbour.mask_key + neighbour.box_key)
-        seeds.append(agree(mask_key, neighbour.mask_key, b"mask"))
-        box = AESGCM(agree(box_key, neighbour.box_key, b"box"))
+    shares = deal([seeds[0], secret], vandermonde).astype(np.uint32)
+    for neighbour, ciphertext, share in zip(neighbours, ciphertexts, shares[1:], strict=True):
+        neighbour.identity.verify(neighbour.signature, neighbour.public)
+        shared = agree(keys, neighbour.public, ciphertext)
+        seeds.append(derive(shared, b"mask"))
+        box = AESGCM(derive(shared, b"box"))
         # The neighbour's box to this client costs as much to open as this one.
         box.decrypt(bytes(12), box.encrypt(bytes(12), share.tobytes(), None), None)
     return seeds
@@ -194,9 +217,18 @@ def measure_client(
     vandermonde: Field,
     mode: Mode,
 ) -> dict[str, float]:
-    identity = Ed25519PrivateKey.generate()
+    identity, secret = Ed25519PrivateKey.generate(), os.urandom(32)
     started_s = time.process_time()
-    seeds = agree_and_deal(identity, neighbours, vandermonde)
+    keys = Keys(secret)
+    identity.sign(keys.public())
+    made_s = time.process_time()
+
+    # Untimed: half of the neighbours encapsulate to this client.
+    mlkem_key = keys.mlkem.public_key()
+    ciphertexts = [mlkem_key.encapsulate()[1] if place % 2 else None for place in range(len(neighbours))]
+
+    resumed_s = time.process_time()
+    seeds = agree_and_deal(keys, secret, neighbours, ciphertexts, vandermonde)
     agreed_s = time.process_time()
     upload = np.empty_like(plain)
     quantise(vector, scale, upload)
@@ -205,7 +237,7 @@ def measure_client(
 
     add_masks(upload, seeds[1::2], seeds[::2], mode)
     assert np.array_equal(upload, plain)
-    return {"agree": agreed_s - started_s, "mask": masked_s - agreed_s}
+    return {"agree": made_s - started_s + agreed_s - resumed_s, "mask": masked_s - agreed_s}
 
 
 def measure_server(
@@ -222,8 +254,8 @@ def measure_server(
     members = survivors + lost
     threshold = vandermonde.shape[1]
     own_seeds = [os.urandom(32) for _ in range(survivors)]
-    lost_keys = [X25519PrivateKey.generate().private_bytes_raw() for _ in range(lost)]
-    secrets = own_seeds + lost_keys
+    lost_secrets = [os.urandom(32) for _ in range(lost)]
+    secrets = own_seeds + lost_secrets
     shares = deal(secrets, vandermonde)[-threshold:].reshape(threshold, members, LIMBS).swapaxes(0, 1)
     last = np.arange(len(vandermonde) - threshold + 1, len(vandermonde) + 1)
     # On a sparse graph every member's shares are with other neighbours, so each member needs its own weights.
@@ -236,19 +268,19 @@ def measure_server(
     summed_s = time.process_time()
 
     # Untimed: add the masks that the uploads would have.
-    pair_seeds = [
-        agree(X25519PrivateKey.from_private_bytes(key), partner.mask_key, b"mask")
-        for key, partner in itertools.product(lost_keys, partners)
-    ]
+    ciphertexts, pair_seeds = [], []
+    for keys, partner in itertools.product(map(Keys, lost_secrets), partners):
+        ciphertexts.append(keys.mlkem.public_key().encapsulate()[1])
+        pair_seeds.append(derive(agree(keys, partner.public, ciphertexts[-1]), b"mask"))
     add_masks(total, own_seeds + pair_seeds[::2], pair_seeds[1::2], mode)
 
     resumed_s = time.process_time()
     recovered = recover(shares, points)
     recovered_s = time.process_time()
-    seeds = []
+    seeds, shown = [], iter(ciphertexts)
     for secret in recovered[survivors:]:
-        key = X25519PrivateKey.from_private_bytes(secret)
-        seeds += [agree(key, partner.mask_key, b"mask") for partner in partners]
+        keys = Keys(secret)
+        seeds += [derive(agree(keys, partner.public, next(shown)), b"mask") for partner in partners]
     add_masks(total, seeds[1::2], recovered[:survivors] + seeds[::2], mode)
     unmasked_s = time.process_time()
 
@@ -316,7 +348,7 @@ def floor(
             measure_server(plain, lost, survivors, partners, vandermonde, MODES[aes], sparse=sparse)
         )
     del client[0], server[0]
-    keys_bytes = 32 + 32 + 64
+    keys_bytes = 32 + 1184 + 64 + neighbours // 2 * 1088
     boxes_bytes = neighbours * (2 * SHARE_BYTES + 16)
     return {
         "system": "floor",

@@ -16,20 +16,24 @@ import numpy.typing as npt
 
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, Recovered
+from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, PairingWindow, Recovered
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, MemberPhase, Opened, Step
 from veilsum.protocol.messages import (
     NO_CONTEXT,
+    Ciphertexts,
+    Enrolment,
     Entry,
-    KeyCard,
     Message,
     Opening,
+    Pairing,
     Roster,
+    ShownCiphertext,
     Study,
     Terms,
     parse_message,
 )
+from veilsum.protocol.pairing import split_pairing
 from veilsum.protocol.sizing import Sizes, size_cohort
 from veilsum.protocol.study import DAY_S, SUM_STEP, Content
 
@@ -39,8 +43,8 @@ NOW_S = 1_800_000_000.0
 PERIOD = "period-0"
 COORDINATOR = "coordinator"
 
-MEMBER_STAGES = ("enrol", "mask", "receipt", "reveal")
-COORDINATOR_STAGES = ("enrol", "admit", "certify", "recover", "sum")
+MEMBER_STAGES = ("enrol", "pair", "mask", "receipt", "reveal")
+COORDINATOR_STAGES = ("enrol", "pair", "admit", "certify", "recover", "sum")
 # Work outside Flower's figures and the floor's, counted separately so that the stages compare: encoding and decoding
 # messages, and preparing a member's phase for its disk.
 APART = ("wire", "store")
@@ -144,6 +148,7 @@ class Round:
         self.case, self.content, self.inputs, self.spool = case, content, inputs, spool
         self.meter = Meter()
         self.sent_bytes: dict[str, int] = defaultdict(int)
+        self.received_bytes: dict[str, int] = defaultdict(int)
         self.upload_bytes: dict[str, int] = {}
         self.peak_bytes: int | None = None
         self.keys = {f"member-{i:04}": SigningKey(os.urandom(32)) for i in range(case.members)}
@@ -201,23 +206,23 @@ class Round:
             revoked=(),
         )
         study = Study.make_signed(admin, federation=admin.public, content=self.content.to_bytes())
-        cards = []
+        enrolments = []
         for member, key in self.keys.items():
             # Each member parses its own copy, so that all members pay for what an object caches.
             own = Roster.from_bytes(roster.to_bytes())
             with self.meter.charge(member, "enrol"):
-                step = Enrolled.begin_enrolment(member, own, study, key, counter=0, period=PERIOD, serial=1)
-            cards += self._take(member, step)
+                step = Enrolled.begin_enrolment(
+                    member, own, study, key, counter=0, period=PERIOD, serial=1, now_s=NOW_S
+                )
+            enrolments += self._take(member, step)
         with self.meter.charge(COORDINATOR, "enrol"):
             enrolling = Enrolling(roster, study, 0, PERIOD)
-            for card in cards:
-                assert isinstance(card, KeyCard)
-                enrolling = enrolling.receive(card, NOW_S)
-            manifest = enrolling.make_manifest()
-        for member in self.keys:
-            with self.meter.charge(COORDINATOR, "enrol"):
-                shown = enrolling.cards_for(manifest, member)
-            self._tell(member, shown, "enrol")
+            for enrolment in enrolments:
+                assert isinstance(enrolment, Enrolment)
+                enrolling = enrolling.receive(enrolment, NOW_S)
+            window = PairingWindow.begin(enrolling)
+        self._pair(window)
+        manifest = window.manifest
         terms = Terms(
             step=SUM_STEP,
             count=NO_CONTEXT,
@@ -231,6 +236,22 @@ class Round:
             coordinator, cohort=manifest.cohort, sequence=0, attempt=0, links=(), terms=terms
         )
         return Attempt(roster, study, manifest, opening)
+
+    def _pair(self, window: PairingWindow) -> None:
+        shown: dict[str, list[ShownCiphertext]] = defaultdict(list)
+        for member in self.keys:
+            with self.meter.charge(COORDINATOR, "pair"):
+                cards = window.enrolling.cards_for(window.manifest, member)
+            for pairing in self._tell(member, cards, "pair"):
+                assert isinstance(pairing, Pairing)
+                with self.meter.charge(COORDINATOR, "pair"):
+                    window = window.receive(pairing)
+                    for recipient, ciphertext in split_pairing(window.manifest, pairing):
+                        shown[recipient].append(ciphertext)
+        for member in self.keys:
+            with self.meter.charge(COORDINATOR, "pair"):
+                ciphertexts = Ciphertexts(window.manifest.hash, tuple(shown[member]))
+            self._tell(member, ciphertexts, "pair")
 
     def _collect(self, attempt: Attempt, *, probe_memory: bool) -> CoordinatorPhase:
         phase: CoordinatorPhase = Collecting.begin(attempt, NOW_S)
@@ -322,6 +343,7 @@ class Round:
         charge = self.meter.charge
         with charge(COORDINATOR, "wire"):
             sent = message.to_bytes()
+        self.received_bytes[member] += len(sent)
         with charge(member, "wire"):
             received = parse_message(sent)
         with charge(member, stage):

@@ -1,7 +1,7 @@
 """Whole rounds of a thousand and of ten thousand members on one machine: their duration and memory, and whether the sum is exact.
 
-Every member is real: it enrols after checking cards, masks its own vector, and decrypts what it must.
-One process plays the coordinator, and one on each core plays members. Phases, chunks and announcements are on disk,
+Every member is real: it pairs after checking cards, masks its own vector, and decrypts what it must.
+One process plays the coordinator, and one on each core plays members. Phases, ciphertexts, chunks and announcements are on disk,
 and vectors are made when they are masked, so each member takes a few KB of memory. Values fill the whole ring: the sum is
 compared with the plain sum mod 2^b, element by element.
 
@@ -18,7 +18,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ from benchmarks.disk import Folder, FolderPhases
 from benchmarks.metered_round import BenchError
 from benchmarks.secure_sum import ROOT
 from tests.support.simulator import After, Federation, Vector, of, total_of
-from veilsum.protocol.coordinator import Checking, Ended, Freezing, Recovered, Revealing
+from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Ended, Freezing, Recovered, Revealing
 from veilsum.protocol.messages import Message, parse_message
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.study import FFC
@@ -92,22 +92,42 @@ class Crews(Federation):
 
     The processes are forked in each phase from the coordinator's process, which receives the answers in the members' order.
     Members get the coordinator's requests as of the beginning of the phase.
+
+    Attributes:
+        traffic: bytes that passed through the coordinator, by the kind of message.
     """
+
+    def __post_init__(self) -> None:
+        self.traffic, self.tamper = Counter[str](), self._weigh
+        self._weighed: tuple[Message | None, int] = (None, 0)
+        super().__post_init__()
+
+    def _weigh(self, _sender: str, message: Message) -> Message:
+        if message is not self._weighed[0]:  # all members are shown one certificate
+            self._weighed = message, len(message.to_bytes())
+        self.traffic[type(message).__name__] += self._weighed[1]
+        return message
+
+    def _store(self, phase: CoordinatorPhase, member: str, index: int) -> CoordinatorPhase:
+        self.traffic["chunks"] += phase.attempt.ring.packed_bytes(phase.attempt.chunk_elements(index))
+        return super()._store(phase, member, index)
 
     def _each(
         self, says: Callable[[str], tuple[Message, ...]], members: tuple[str, ...]
     ) -> Iterator[tuple[str, tuple[Message, ...]]]:
-        def said(member: str) -> list[bytes]:
+        def said(member: str) -> tuple[list[bytes], Counter[str]]:
             self.random = os.urandom  # all processes would continue the same seeded stream
+            self.traffic.clear()
             replies = says(member)
             if self.faults:
                 raise BenchError(f"{member}: {self.faults}")
-            return [reply.to_bytes() for reply in replies]
+            return [reply.to_bytes() for reply in replies], self.traffic
 
         phase = getattr(self, "phase", None)
         told = [] if phase is None else [phase.attempt.opening, getattr(phase, "certificate", None)]
         of(FolderPhases, self.phases).beside(self.manifest, *filter(None, told))
-        for member, replies in zip(members, _forked(said, members), strict=True):
+        for member, (replies, shown) in zip(members, _forked(said, members), strict=True):
+            self.traffic += shown
             yield member, tuple(map(parse_message, replies))
 
     def _total(self, phase: Recovered) -> Vector:
@@ -234,7 +254,7 @@ def run(case: Case, folder: Path, console: Console) -> dict[str, Any]:
         seconds = f"{figures['wall_s']:,.0f} s, {figures['cpu_s']:,.0f} of the processor's"
         console.log(f"{stage}: {seconds}, {figures['resident_bytes'] / 1e6:,.0f} MB")
 
-    note("enrol")
+    note("enrol and pair")
     federation.begin(lambda member: vector(case, member))
     for stage, phase in (
         ("upload", Checking),
@@ -269,6 +289,7 @@ def run(case: Case, folder: Path, console: Console) -> dict[str, Any]:
         "resident_bytes_a_member": meter.stages["upload"]["resident_bytes"] / case.members,
         "disk_bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         "stages": meter.stages,
+        "traffic_bytes": dict(federation.traffic),
     }
 
 

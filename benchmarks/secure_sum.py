@@ -99,6 +99,9 @@ def ours(case: Case, ring_bits: int) -> dict[str, Any]:
         **({f"decryptor_{name}": figure for name, figure in decryptor.items()} if bystanders else {}),
         "client_announced_and_chunks_bytes": statistics.median_high(first.upload_bytes.values()),
         "client_upload_bytes": statistics.median_high(first.sent_bytes[member] for member in first.staying),
+        "client_received_bytes": statistics.median_high(
+            first.received_bytes[member] for member in first.staying
+        ),
         "client_peak_bytes": first.peak_bytes,
         "server_cpu_s": _total(coordinators, COORDINATOR_STAGES),
         "server_stage_cpu_s": median_of(coordinators),
@@ -256,7 +259,7 @@ def stage_table(rounds: list[dict[str, Any]]) -> Table:
     table = Table(title="Ours by stage, CPU ms; wire and store come on top of the figures above")
     for name in ("members", "ring", "who"):
         table.add_column(name)
-    columns = ("enrol", "mask", "receipt", "reveal", "admit", "certify", "recover", "sum", *APART)
+    columns = ("enrol", "pair", "mask", "receipt", "reveal", "admit", "certify", "recover", "sum", *APART)
     for name in columns:
         table.add_column(name, justify="right")
     for row in rounds:

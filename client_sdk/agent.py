@@ -6,10 +6,11 @@
 
 What it does in a cohort:
 
-    stands  | taking cards           | formed                   | failed
+    stands  | taking cards           | pairing or formed        | failed
     --------+------------------------+--------------------------+--------
     no card | answer, send the card  | pass                     | pass
-    carded  | wait                   | check the manifest, join | pass
+    carded  | wait                   | check the manifest, pair | pass
+    paired  | wait                   | take the others' ciphertexts, or pair again under a newer manifest | pass
     joined  | wait                   | the table of `client_sdk.conversation`, for the newest round
 
 An agent retries a coordinator that is out of reach, or shows no runs, without limit; only with `once` it gives up. Everything that it needs
@@ -20,10 +21,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from client_sdk.api import Asked, Invitation
+from client_sdk.api import Asked, Invitation, ShownInCohort
 from client_sdk.conversation import explain_no_sum, fetch_request, run_round
 from client_sdk.effects import Flow, Pause
-from client_sdk.enrolment import fetch_failure, join_formed, report_enrolment, send_card
+from client_sdk.enrolment import fetch_failure, pair_in_cohort, report_enrolment, send_card
 from client_sdk.errors import (
     Declined,
     Misuse,
@@ -42,8 +43,9 @@ from client_sdk.session import Session, question_of
 from client_sdk.store import StoredPhase
 from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.member import Closed, Enrolled
+from veilsum.protocol.member import Closed, EnrolmentPhase, MemberPhase
 from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import Ciphertexts
 from veilsum.protocol.rest import ROUND_ENDINGS, CohortView, RunsView, RunView
 from veilsum.study.progress import RunEnd
 from veilsum.system.intervals import RUNS_POLL_S, ChangePacer
@@ -151,6 +153,7 @@ class Agent:
             try:
                 result = yield from self._follow_cohort(cohort, held)
             except NotEnrolled as error:
+                self._passed.add(cohort.hex())
                 self._refuse_run(cohort.hex(), error)
                 continue
             except PeerFault as fault:
@@ -189,11 +192,7 @@ class Agent:
         for cohort, held in list(self._session.store.stored_phases()):
             run = self._feed.runs.get(cohort.hex())
             if run is not None and run.over and run.state == "formed" and run.repeats is None:
-                self._leave_run(held)
-
-    def _leave_run(self, held: StoredPhase | None) -> None:
-        if held is not None and not isinstance(held.phase, Enrolled):
-            self._session.give_up_over(held.phase)
+                self._session.give_up_over(held.phase, run.period)
 
     def _open_cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """Yield cohorts in which there may be something to do."""
@@ -229,6 +228,7 @@ class Agent:
         if self._feed.is_due:
             try:
                 yield from self._enrol_in_open()
+                yield from self._pair_in_all()
             except PeerFault as fault:
                 if not _is_restored(fault):  # `next_result` says so once this round is over
                     raise
@@ -292,19 +292,45 @@ class Agent:
             )
         return invitation
 
+    def _pair_in_all(self) -> Flow[None]:
+        """Pair in every cohort that waits for it, while a round keeps this member waiting."""
+        for cohort, held in list(self._open_cohorts()):
+            run = self._feed.runs.get(cohort.hex())
+            if (
+                run is not None
+                and run.state in {"pairing", "formed"}
+                and isinstance(held.phase, EnrolmentPhase)
+            ):
+                try:
+                    yield from self._pair_in(self._alone, held.phase, wait=False)
+                except (NotEnrolled, PeerFault) as error:
+                    self._refuse_run(run.cohort, error, final=False)
+
+    def _pair_in(self, session: Session, phase: EnrolmentPhase, *, wait: bool) -> Flow[bool]:
+        """Pair in a cohort, as far as the others have. Returns whether this member holds the keys of its pairs now."""
+        current: MemberPhase = phase
+        shown: ShownInCohort | None = None
+        while isinstance(current, EnrolmentPhase):
+            before, known = current, shown
+            current, shown = yield from pair_in_cohort(session, before, known, wait=wait)
+            if known is not None and current is before and not isinstance(shown, Ciphertexts):
+                return False  # the feed tells when there is more to do
+        return True
+
     # Following a run
 
     def _follow_cohort(self, cohort: bytes, held: StoredPhase) -> Flow[Result | None]:
         """Do what a cohort asks now. Returns the run's result once there is one."""
         session, run = self._session, self._feed.runs.get(cohort.hex())
-        if run is not None and isinstance(held.phase, Enrolled):
+        if run is not None and isinstance(held.phase, EnrolmentPhase):
             if run.state == "enrolling":
                 return None
             if run.state == "failed":  # the operator may open another
                 self._passed.add(run.cohort)
                 self._refuse_run(run.cohort, (yield from fetch_failure(session, cohort)), final=False)
                 return None
-            yield from join_formed(session, held.phase, run.state)
+            if not (yield from self._pair_in(session, held.phase, wait=True)):
+                return None
         # A study that has expired is shown only while an attempt is open: what is left then is the round that this member was in.
         round_id, shown = held.round_id if run is None else run.round, None
         if not round_id:
@@ -360,7 +386,9 @@ class Agent:
         end = RunEnd(fault.state)
         over = cohort.step is None or end.ends_run
         if cohort.step is None and cohort.repeats is None:
-            self._leave_run(self._session.store.load_phase(bytes.fromhex(view.cohort)))
+            held = self._session.store.load_phase(bytes.fromhex(view.cohort))
+            if held is not None:
+                self._session.give_up_over(held.phase)
         if self._once and learned and over and not end.repeatable and view.cohort in self._followed:
             raise fault
         self._report_detail(str(fault))

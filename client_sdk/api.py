@@ -1,7 +1,7 @@
 """The coordinator's paths as flows: one method each, bytes and models in, checked models out (protocol.rest)."""
 
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, RootModel, ValidationError
 
@@ -14,11 +14,13 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.forms import first_fault
 from veilsum.protocol.messages import (
     Cards,
+    Ciphertexts,
     Disclosure,
+    Enrolment,
     Evictions,
-    KeyCard,
     Message,
     Opening,
+    Pairing,
     Roster,
     Study,
     Upload,
@@ -28,6 +30,10 @@ from veilsum.protocol.record import ResultRecord
 from veilsum.system.intervals import LONG_POLL_S
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+
+ShownInCohort: TypeAlias = Cards | Ciphertexts | rest.CohortView
+"""What the coordinator shows a member of a cohort that is forming."""
 
 
 class StudyViews(RootModel[tuple[rest.StudyView, ...]]):
@@ -182,20 +188,48 @@ class CoordinatorApi(Reads):
         card = None if view.card is None else bytes.fromhex(view.card)
         return Invitation(view.cohort, Roster.from_bytes(roster), Study.from_bytes(study), card)
 
-    def send_card(self, card: KeyCard, after: int | None = None) -> Flow[Cards | rest.CohortView]:
+    def send_card(self, enrolment: Enrolment, after: int | None = None) -> Flow[Cards | rest.CohortView]:
         """Send this member's card. With `after`, wait until enrolment ends, for at most a long poll.
 
         Returns:
-            The manifest with the cards that the member needs, unverified, once the cohort is formed; before, the cohort.
+            The manifest with the cards that the member needs, unverified, once there is one; before, the cohort.
         """
+        card = enrolment.card
         path = rest.CARD_PATH.format(cohort=card.cohort.hex(), member=card.member)
-        response = yield from self._send_body("PUT", path, card.to_bytes(), after)
+        response = yield from self._send_body("PUT", path, enrolment.to_bytes(), after)
         if _is_json(response):
             return model_of(rest.CohortView, response)
         return Cards.from_bytes(response.body)
 
+    def send_pairing(self, cohort: bytes, pairing: Pairing, *, wait: bool) -> Flow[ShownInCohort]:
+        """Send this member's pairing. With `wait`, wait until the others have paired, for at most a long poll.
+
+        Returns:
+            The others' ciphertexts, unverified, once the cohort is formed; the cards of a newer manifest; or the cohort.
+        """
+        path = rest.PAIRING_PATH.format(cohort=cohort.hex(), member=pairing.member)
+        headers = {"content-type": rest.OCTETS_TYPE}
+        request = Request("PUT", path, pairing.to_bytes(), headers)
+        return _shown_in_cohort((yield from self._poll(request, wait=wait)))
+
+    def fetch_ciphertexts(
+        self, cohort: bytes, member: str, manifest: bytes, *, wait: bool
+    ) -> Flow[ShownInCohort]:
+        """Fetch what `send_pairing` returns, for a member that has paired under the manifest of this hash."""
+        path = rest.PAIRING_PATH.format(cohort=cohort.hex(), member=member)
+        request = Request(
+            "GET", path, params={"manifest": manifest.hex()}, limit_bytes=rest.MAX_MESSAGE_BYTES
+        )
+        return _shown_in_cohort((yield from self._poll(request, wait=wait)))
+
+    def _poll(self, request: Request, *, wait: bool) -> Flow[Response]:
+        if wait:
+            params = {**request.params, "wait_s": f"{LONG_POLL_S:g}"}
+            request = replace(request, params=params, wait_s=LONG_POLL_S)
+        return self._caller.send_with_retries(request)
+
     def fetch_cards(self, cohort: bytes, member: str) -> Flow[Cards]:
-        """Fetch the manifest with the cards that a member needs, unverified."""
+        """Fetch the newest manifest with the cards that a member needs, unverified."""
         path = rest.CARDS_PATH.format(cohort=cohort.hex(), member=member)
         return Cards.from_bytes((yield from self._get_path(path)).body)
 
@@ -252,6 +286,17 @@ class CoordinatorApi(Reads):
         path = rest.DISCLOSURE_PATH.format(round_id=round_id, member=member)
         response = yield from self._get_path(path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
         return Disclosure.from_bytes(response.body)
+
+
+def _shown_in_cohort(response: Response) -> ShownInCohort:
+    if _is_json(response):
+        return model_of(rest.CohortView, response)
+    message = parse_message(response.body)
+    if not isinstance(message, Cards | Ciphertexts):
+        raise PeerFault(
+            Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} answers no pairing", ["coordinator"]
+        )
+    return message
 
 
 def _is_json(response: Response) -> bool:

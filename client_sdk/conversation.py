@@ -31,7 +31,7 @@ from client_sdk.upload import mask_upload, send_upload
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.counting import check_outcomes
-from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
+from veilsum.protocol.member import Closed, EnrolmentPhase, MemberPhase, Opened
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
     ERASED_REASON,
@@ -314,7 +314,7 @@ class Conversation:
 
     def join_cohort(self) -> Flow[None]:
         """Join the cohort if a card is all that this member has sent. Raises as `enrol`, and NotEnrolled without a card."""
-        if isinstance(self.phase, Enrolled):
+        if isinstance(self.phase, EnrolmentPhase):
             yield from enrol_in_cohort(self.session, self.cohort, None)
         self.session.policy.check_roster(ready_of(self.phase).roster)  # another admin may be pinned by now
 

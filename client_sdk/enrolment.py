@@ -1,4 +1,9 @@
-"""M0 as flows: check the study, answer yes or no, send the card, wait for the manifest, and forget the private keys."""
+"""M0 as flows: check the study, answer yes or no, send the card, pair under the manifest, and forget the private keys.
+
+    Enrolled ──the cards of a manifest: check them, store and send the pairing──▶ Paired ──the others' ciphertexts──▶ Ready
+
+A manifest without this member, or keys that lapse first, end its part in the cohort. Nothing that depends on its records has left it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from client_sdk.api import Invitation
+from client_sdk.api import Invitation, ShownInCohort
 from client_sdk.effects import Flow
 from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
@@ -17,8 +22,17 @@ from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.attempt import read_quorum
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.counting import honest_rows
-from veilsum.protocol.member import Enrolled, MemberPhase
-from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Study, cohort_id
+from veilsum.protocol.member import Enrolled, EnrolmentPhase, MemberPhase, Paired
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Cards,
+    Ciphertexts,
+    KeyCard,
+    Manifest,
+    Roster,
+    Study,
+    cohort_id,
+)
 from veilsum.protocol.rest import CohortView
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
 from veilsum.protocol.sizing import Quorum
@@ -48,13 +62,11 @@ def enrol_in_cohort(session: Session, cohort: bytes, records: Records | None) ->
     invitation = yield from session.coordinator.fetch_invitation(cohort.hex())
     report_enrolment(session, invitation.cohort)
     phase, shown = yield from send_card(session, cohort, invitation, records, after=invitation.cohort.version)
-    while isinstance(phase, Enrolled):
-        if isinstance(shown, Cards):
-            phase = join_manifest(session, phase, shown)
-        elif shown.state == "enrolling":
+    while isinstance(phase, EnrolmentPhase):
+        if isinstance(shown, CohortView) and shown.state == "enrolling":
             shown = yield from _wait_for_cohort(session, shown)
         else:
-            phase = yield from join_formed(session, phase, shown.state)
+            phase, shown = yield from pair_in_cohort(session, phase, shown, wait=True)
     ready = ready_of(phase)
     question = read_content(ready.study.content).question
     run = session.store.ledger.find_run(question.digest, ready.manifest.period)
@@ -85,7 +97,7 @@ def send_card(
     records: Records | None,
     *,
     after: int | None = None,
-) -> Flow[tuple[MemberPhase, Cards | CohortView]]:
+) -> Flow[tuple[MemberPhase, ShownInCohort]]:
     """Answer for a cohort's run, and send the card after a yes; with `after`, until enrolment ends or a long poll does.
 
     Args:
@@ -96,7 +108,7 @@ def send_card(
         after: the cohort's version.
 
     Returns:
-        The member's phase in the cohort; and the manifest with its cards if the cohort has formed by then, or else the cohort.
+        The member's phase in the cohort; and the manifest with its cards if there is one by then, or else the cohort.
     """
     _check_newest_card(session, invitation.card)
     view, roster, study = invitation.cohort, session.accept_roster(invitation.roster), invitation.study
@@ -105,9 +117,9 @@ def send_card(
             Cause.UNKNOWN_MEMBER, f"the roster lists another key for {session.member}", [session.member]
         )
     if (held := session.store.load_phase(cohort)) is not None:
-        # A cohort that formed while this member was away may lack its card, and takes none any more.
+        # A cohort that went on while this member was away may lack its card, and takes none any more.
         if isinstance(held.phase, Enrolled) and view.state == "enrolling":
-            return held.phase, (yield from session.coordinator.send_card(held.phase.card, after))
+            return held.phase, (yield from session.coordinator.send_card(held.phase.enrolment, after))
         return held.phase, view
     if view.state != "enrolling":
         raise NotEnrolled(f"cohort {cohort.hex()} is no longer enrolling ({view.state}): join the next one")
@@ -116,7 +128,7 @@ def send_card(
     check_period(view.period)
     session.policy.check_study(content)
     yield from _answer_run(session, content, view, records)
-    enrolled, [card] = Enrolled.begin_enrolment(
+    enrolled, _ = Enrolled.begin_enrolment(
         session.member,
         roster,
         study,
@@ -124,14 +136,14 @@ def send_card(
         counter=view.counter,
         period=view.period,
         serial=_known_serial(session) + 1,
+        now_s=session.environment.now_s(),
         repeats=_repeated_context(view),
         history=session.store.ledger.load_history(),
         random_bytes=session.environment.random_bytes,
     )
     assert isinstance(enrolled, Enrolled)
-    assert isinstance(card, KeyCard)
-    session.store.store_card(card, enrolled)
-    return enrolled, (yield from session.coordinator.send_card(card, after))
+    session.store.store_card(enrolled.card, enrolled)
+    return enrolled, (yield from session.coordinator.send_card(enrolled.enrolment, after))
 
 
 def _known_serial(session: Session) -> int:
@@ -160,12 +172,54 @@ def _check_newest_card(session: Session, shown: bytes | None) -> None:
         )
 
 
-def join_formed(session: Session, phase: Enrolled, state: str) -> Flow[MemberPhase]:
-    """Join a cohort that has formed. Raises PeerFault if it failed, and as `join_manifest`."""
-    cohort = phase.card.cohort
-    if state == "failed":
-        raise (yield from fetch_failure(session, cohort))
-    return join_manifest(session, phase, (yield from session.coordinator.fetch_cards(cohort, session.member)))
+def pair_in_cohort(
+    session: Session, phase: EnrolmentPhase, shown: ShownInCohort | None, *, wait: bool
+) -> Flow[tuple[MemberPhase, ShownInCohort]]:
+    """Take the next step in a cohort that takes no cards any more: pair under a manifest, or take the others' ciphertexts.
+
+    Args:
+        session: the member.
+        phase: its phase in the cohort.
+        shown: what the coordinator showed last; None to ask.
+        wait: for the others, for at most a long poll.
+
+    Returns:
+        The member's phase; and what is shown now.
+
+    Raises:
+        NotEnrolled: the keys of the card have lapsed.
+        PeerFault: the cohort failed or formed without this member; or manifest, cards, ciphertexts or policy refuse.
+    """
+    if not isinstance(phase, Enrolled | Paired):
+        raise NotEnrolled(
+            f"cohort {phase.card.cohort.hex()} was not formed in time, and this member has erased its keys: join the next one"
+        )
+    cohort, coordinator, asked_s = phase.card.cohort, session.coordinator, session.environment.monotonic_s()
+    held = session.store.load_phase(cohort)
+    # While it did other work, this member may have paired afresh, or lapsed.
+    if held is not None and held.phase != phase:
+        return held.phase, (yield from coordinator.fetch_cohort(cohort.hex()))
+    if isinstance(shown, Cards):
+        paired = _pair(session, phase, shown)
+        following = yield from coordinator.send_pairing(cohort, paired.pairing, wait=wait)
+        yield from session.pace_poll(asked_s, news=paired is not phase)
+        return paired, following
+    if isinstance(shown, Ciphertexts):
+        return _complete_pairing(session, phase, shown), shown
+    if shown is not None and shown.state == "failed":
+        raise fault_of(shown.fault) if shown.fault else PeerFault(Cause.COHORT_TOO_SMALL)
+    if isinstance(phase, Enrolled):
+        return phase, (yield from coordinator.fetch_cards(cohort, session.member))
+    if shown is None or session.member in shown.paired:
+        # A member that stopped before it sent its pairing must not wait for the others first.
+        manifest, wait = phase.manifest.hash, wait and shown is not None
+        following = yield from coordinator.fetch_ciphertexts(cohort, session.member, manifest, wait=wait)
+    else:
+        following = yield from coordinator.send_pairing(cohort, phase.pairing, wait=wait)
+    if isinstance(following, CohortView):
+        report_enrolment(session, following)
+    yield from session.pace_poll(asked_s, news=shown is None or not isinstance(following, CohortView))
+    return phase, following
 
 
 def fetch_failure(session: Session, cohort: bytes) -> Flow[PeerFault]:
@@ -174,32 +228,38 @@ def fetch_failure(session: Session, cohort: bytes) -> Flow[PeerFault]:
     return fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
 
 
-def join_manifest(session: Session, phase: Enrolled, cards: Cards) -> MemberPhase:
-    """Check the manifest, with the cards that this member needs, and store the pair secrets.
-
-    Raises:
-        PeerFault: manifest, cards or policy refuse.
-    """
+def _pair(session: Session, phase: Enrolled | Paired, cards: Cards) -> Paired:
+    """Check a manifest and its cards, and store the pairing before it leaves."""
     session.check_current(phase.roster)
-    following, _ = phase.receive(cards, session.key, session.environment.now_s())
-    check_cohort(_first_spec(phase.study, cards.manifest))
-    session.policy.check_manifest(cards.manifest)
-    # The pair secrets replace the private keys in one atomic write (protocol §4.2).
-    session.store.store_phase(phase.card.cohort, following, "")
+    environment = session.environment
+    following, _ = phase.pair(cards, session.key, environment.now_s(), environment.encapsulate)
+    assert isinstance(following, Paired)
+    if following is not phase:
+        check_cohort(_first_spec(phase.study, following.manifest))
+        session.policy.check_manifest(following.manifest)
+        session.store_phase(phase.card.cohort, phase, following, "")
+    return following
+
+
+def _complete_pairing(session: Session, phase: Enrolled | Paired, ciphertexts: Ciphertexts) -> MemberPhase:
+    """Check the ciphertexts. The keys of all pairs replace the private keys in one atomic write (protocol §4.2)."""
+    following, _ = phase.receive(ciphertexts, session.key, session.environment.now_s())
+    session.store_phase(phase.card.cohort, phase, following, "")
     return following
 
 
 def report_enrolment(session: Session, view: CohortView) -> None:
-    """Report which members a cohort waits for, and until when."""
-    if view.state != "enrolling":
+    """Report which members a cohort that is forming waits for, and until when."""
+    if not view.forming:
         return
+    enrolling = view.state == "enrolling"
     session.report(
         Progress(
-            Step.ENROLLING,
+            Step.ENROLLING if enrolling else Step.PAIRING,
             phase=view.state,
-            done=len(view.cards),
-            total=len(view.members),
-            waiting_for=tuple(sorted(set(view.members) - set(view.cards))),
+            done=len(view.cards if enrolling else view.paired),
+            total=len(view.members if enrolling else view.pairing_members),
+            waiting_for=view.awaited_members,
             until_s=view.deadline_s,
         )
     )

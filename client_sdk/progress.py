@@ -11,6 +11,7 @@ class Step(StrEnum):
     """What a member is doing."""
 
     ENROLLING = "enrolling"
+    PAIRING = "pairing"
     MASKING = "masking"
     UPLOADING = "uploading"
     WAITING = "waiting"

@@ -17,7 +17,7 @@ from client_sdk.store import Store
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Ready
+from veilsum.protocol.member import Closed, EnrolmentPhase, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_REASON, Certificate, Link, Message, Roster, Study, Survivor
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
@@ -152,10 +152,9 @@ class Session:
             self.lock.check_lock()
             for upload in erased:
                 self.store.keep_header(round_id, upload.header)
-            if (learned := ready_of(phase).history) != (since := ready_of(before).history):
+            if (learned := history_of(phase)) != (since := history_of(before)):
                 self.store.ledger.store_history(learned, since, left_out)
             self.store.store_phase(cohort, phase, round_id)
-        self.store.expiries[cohort] = phase.expiry_s
 
     def erase_expired(self) -> None:
         """Erase the secrets of every attempt whose latest end has passed, in all cohorts. Called around each request."""
@@ -167,6 +166,7 @@ class Session:
                     assert held is not None
                     if (following := held.phase.erase_expired(now_s)) is not held.phase:
                         self.store_phase(cohort, held.phase, following, held.round_id)
+                self.store.expiries[cohort] = following.expiry_s
 
     def load_verified(self, folder: Path) -> Result:
         """Load a result that was verified before it was saved; a failure now means local damage.
@@ -186,9 +186,12 @@ class Session:
             ) from fault
         return result
 
-    def give_up_over(self, phase: MemberPhase) -> None:
-        """Give up the run of a formed cohort's phase, which is over. Its records are free by the proofs of docs/protocol.md §7.3."""
-        self.store.ledger.give_up_over(question_of(phase), ready_of(phase).manifest.period)
+    def give_up_over(self, phase: MemberPhase, period: str | None = None) -> None:
+        """Give up the run of a cohort's phase, which is over. Its records are free by the proofs of docs/protocol.md §7.3.
+
+        `period` is needed before the manifest alone.
+        """
+        self.store.ledger.give_up_over(question_of(phase), period or ready_of(phase).manifest.period)
 
     # Rounds
 
@@ -254,9 +257,12 @@ class Session:
     def _fetch_missed(self, phase: MemberPhase, link: Link) -> Flow[Closing | None]:
         """Return the end of an attempt that this member did not open; None if its cohort formed without this member."""
         try:
-            if isinstance(phase, Enrolled):
+            if isinstance(phase, EnrolmentPhase):
                 cards = yield from self.coordinator.fetch_cards(link.cohort, self.member)
-                phase, _ = phase.receive(cards, self.key, self.environment.now_s())
+                roster, study, manifest = phase.roster, phase.study, phase.check_shown(cards)
+            else:
+                ready = ready_of(phase)
+                roster, study, manifest = ready.roster, ready.study, ready.manifest
         except PeerFault as fault:
             if fault.cause is Cause.UNKNOWN_MEMBER:
                 return None
@@ -265,8 +271,7 @@ class Session:
             opening = yield from self.coordinator.fetch_opening(round_name(link.context))
         except PeerFault as fault:
             raise self.outcome_missing(link.context, fault) from fault
-        ready = ready_of(phase)
-        attempt = Attempt(ready.roster, ready.study, ready.manifest, opening)
+        attempt = Attempt(roster, study, manifest, opening)
         attempt.check_context(link.context, "coordinator")
         document = yield from self._fetch_end(link.context)
         attempt.check_closing(document)
@@ -356,8 +361,13 @@ def restored_fault(member: str, why: str) -> PeerFault:
 
 def question_of(phase: MemberPhase) -> bytes:
     """Return the digest of the question of a phase's study."""
-    study = phase.study if isinstance(phase, Enrolled) else ready_of(phase).study
+    study = phase.study if isinstance(phase, EnrolmentPhase) else ready_of(phase).study
     return read_content(study.content).question.digest
+
+
+def history_of(phase: MemberPhase) -> History:
+    """Return the history of a phase."""
+    return phase.history if isinstance(phase, EnrolmentPhase) else ready_of(phase).history
 
 
 def ready_of(phase: MemberPhase) -> Ready:

@@ -5,6 +5,7 @@ state/
     results/ROUND/          evidence and result of each finished round (no secrets)
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -105,7 +106,7 @@ class Store:
 
     @cached_property
     def expiries(self) -> dict[bytes, float]:
-        """By cohort, when its phase holds secrets that must be erased, Unix time in seconds; infinity for none."""
+        """By cohort, no later than when its phase holds secrets that must be erased, Unix time in seconds; infinity for none."""
         return {cohort: held.phase.expiry_s for cohort, held in self.stored_phases()}
 
     def store_phase(self, cohort: bytes, phase: MemberPhase, round_id: str) -> None:
@@ -118,6 +119,8 @@ class Store:
             self._current[cohort] = stored, history, StoredPhase(phase, round_id)
         with self.database.write():
             self.database.store_sealed(f"phase/{cohort.hex()}", stored, content)
+            # Not later than before: this write may still fail, and leave the former phase.
+            self.expiries[cohort] = min(self.expiries.get(cohort, math.inf), phase.expiry_s)
             if not (isinstance(phase, Attempting) and phase.uploads):
                 self.database.erase_sealed(f"unsent/{cohort.hex()}")
 

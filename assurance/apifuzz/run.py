@@ -1,7 +1,7 @@
 """Valid and invalid requests that Schemathesis generates from the API document, against the whole app: `python -m assurance.apifuzz.run`.
 
 Every operation is called as an operator, and as the member that the path names, on existing objects: an open round, a finished round, a
-federation, a cohort, a member and a token. No answer may be a 5xx. Each answer must be declared and match its schema, and refusals must
+federation, a cohort that is formed and one that pairs, a member and a token. No answer may be a 5xx. Each answer must be declared and match its schema, and refusals must
 be problem details.
 """
 
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,6 +35,7 @@ from service.telemetry import logs
 from tests.support.party import Party
 from tests.support.serving import Server, running
 from veilsum.protocol import rest
+from veilsum.protocol.member import Paired
 
 CHECKS = [
     content_type_conformance,
@@ -44,6 +46,8 @@ CHECKS = [
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 AnyCase: TypeAlias = Case[Any]
 AnyOperation: TypeAlias = APIOperation[Any, Any, Any, Any]
+SLOW = {"windows": {"enrol": 3600, "upload": 3600, "answer": 3600}}
+"""A question whose windows outlast the campaign."""
 KNOWN = 4
 """How many of five cases are about existing objects."""
 
@@ -54,6 +58,8 @@ class Target:
 
     Attributes:
         known: values of path parameters that exist.
+        asked: values of query parameters that mean something.
+        bodies: a message that is accepted, by path.
         statuses: number of answers by status.
         faults: the rules broken.
     """
@@ -61,6 +67,8 @@ class Target:
     portal: BlockingPortal
     server: Server
     known: dict[str, list[str]]
+    asked: dict[str, list[str]]
+    bodies: dict[str, bytes]
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
@@ -109,25 +117,32 @@ def target(folder: Path) -> Iterator[Target]:
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(running(folder / "data", max_wait_s=0.0)) as server,
     ):
-        party = Party(tuple(f"m-{index}" for index in range(4)))
+        party = Party(tuple(f"m-{index}" for index in range(4)), question=SLOW)
         portal.call(party.begin, server)
         done = portal.call(party.open_round, server)
         portal.call(party.play, server, done)
         live = portal.call(party.open_round, server)
-        context = portal.call(server.view, done)["context"]
+        context, formed = portal.call(server.view, done)["context"], party.cohort
+        portal.call(partial(party.open_cohort, server, period="pairing"))
+        portal.call(party.enrol, server, party.ids)
+        portal.call(party.pair, server, "m-0")
+        paired = party.phases["m-0"]
+        assert isinstance(paired, Paired)
         yield Target(
             portal,
             server,
             {
                 "federation": [party.federation],
                 "study": [party.study.hash.hex()],
-                "cohort": [party.cohort],
+                "cohort": [formed, party.cohort],
                 "round_id": [done, live],
                 "member": list(party.ids),
                 "context": [context],
                 "index": ["0", "1"],
                 "name": ["weights"],
             },
+            {"manifest": [paired.manifest.hash.hex()]},
+            {rest.PAIRING_PATH: paired.pairing.to_bytes()},
         )
 
 
@@ -154,6 +169,11 @@ def fuzz(at: Target, operation: AnyOperation, mode: GenerationMode, examples: in
             there = values[:1] if operation.path == rest.ROUND_EVENTS_PATH else values
             if name in (case.path_parameters or {}) and data.draw(st.integers(0, KNOWN)):
                 case.path_parameters[name] = data.draw(st.sampled_from(there))
+        for name, values in at.asked.items():
+            if name in (case.query or {}) and data.draw(st.integers(0, KNOWN)):
+                case.query[name] = data.draw(st.sampled_from(values))
+        if operation.method.upper() == "PUT" and operation.path in at.bodies and data.draw(st.integers(0, 1)):
+            case.body = at.bodies[operation.path]
         at.send(case)
         sent += 1
 

@@ -10,6 +10,7 @@ from assurance.vectors.stage import ENROLMENT, clock, coordinator_at, log_of, me
 from tests.support.forging import again
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Struct
+from veilsum.protocol.coordinator import PairingWindow
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Freeze, Message, Refusal, parse_message
@@ -53,6 +54,10 @@ SURVIVED = (
     "study abuse",
     "repeat abuse",
     "count abuse",
+    "ciphertexts exchanged, withheld or replayed",
+    "ML-KEM keys exchanged, malformed or used twice",
+    "another manifest while members pair, or after",
+    "downgrade to keys without ML-KEM",
     "transcripts doctored",
     "records doctored",
 )
@@ -122,7 +127,7 @@ class Shown(Attack):
 
     Attributes:
         round: name of the vector file's round.
-        attempt: its number in the round; -1 while cards are exchanged.
+        attempt: its number in the round; -1 while the cohort forms.
         source: sender.
         to: receiver.
         form: type of the replaced message, of which it is the `nth`.
@@ -170,9 +175,12 @@ class Shown(Attack):
         now_s = self.clock_s
         try:
             if self.to == "coordinator":
-                answered = coordinator_at(self.round, self.attempt, self.place).receive(
-                    parse_message(data), now_s
+                coordinator, message = (
+                    coordinator_at(self.round, self.attempt, self.place),
+                    parse_message(data),
                 )
+                pairs = isinstance(coordinator, PairingWindow)
+                answered = coordinator.receive(message) if pairs else coordinator.receive(message, now_s)
                 raise AssertionError(f"{self.name}: it went on to {answered}")
             key, phase = member_at(self.round, self.to, self.attempt, self.place)
             _, answers = phase.receive(parse_message(data), key, now_s)

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from assurance.attacks import plays, plays_with_values, to_coordinator, to_decoders, to_members, to_readers
+from assurance.attacks import (
+    plays,
+    plays_of_pairing,
+    plays_with_values,
+    to_coordinator,
+    to_decoders,
+    to_members,
+    to_readers,
+)
 from assurance.attacks.base import Attack, Decoded, Shown
 from assurance.attacks.to_readers import Recorded
 from assurance.vectors.rounds import played
@@ -68,6 +76,7 @@ ATTACKS: tuple[Attack, ...] = (
     *to_coordinator.attacks(),
     *to_decoders.attacks(),
     *plays.attacks(),
+    *plays_of_pairing.attacks(),
     *plays_with_values.attacks(),
     *transcripts(),
     *to_readers.attacks(),
@@ -106,10 +115,28 @@ def _spliced(attack: Shown) -> Json:
     ends = min(64, len(kept), len(false))  # length of a signature at the end
     whole, body = [_cut(kept, false, 0)], [_cut(kept[:-ends], false[:-ends], 0)]
     ending = _cut(kept[-ends:], false[-ends:], len(kept) - ends)
-    cuts = min(whole, [*body, ending], key=lambda found: len(str(found)))
+    cuts = min(whole, [*body, ending], _cuts_in_place(kept, false), key=lambda found: len(str(found)))
     if len(str(cuts)) < 2 * len(false):
         return {"honest": index, "cuts": [cut for cut in cuts if cut[1] or cut[2]]}
     return {"message": false.hex()}
+
+
+APART_BYTES = 24
+"""Differences that are nearer to each other are one cut."""
+
+
+def _cuts_in_place(kept: bytes, false: bytes) -> list[list[Any]]:
+    """Return all differences of two messages of one length; of others, the difference from the first byte that differs."""
+    if len(kept) != len(false):
+        return [_cut(kept, false, 0)]
+    places = [place for place, pair in enumerate(zip(kept, false, strict=True)) if pair[0] != pair[1]]
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and place - runs[-1][1] < APART_BYTES:
+            runs[-1][1] = place
+        else:
+            runs.append([place, place])
+    return [[first, last + 1 - first, false[first : last + 1].hex()] for first, last in runs]
 
 
 def _cut(kept: bytes, false: bytes, start: int) -> list[Any]:

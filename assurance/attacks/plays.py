@@ -9,6 +9,7 @@ import rfc8785
 
 from assurance.attacks.base import Attack, Played
 from tests.support.forging import again
+from tests.support.pairing import ciphertext_of, let_pair, pairing_of
 from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.attempt import check_manifest, check_study
 from veilsum.protocol.causes import Cause
@@ -16,7 +17,6 @@ from veilsum.protocol.coordinator import (
     Checking,
     ClosedByAdmin,
     Collecting,
-    Enrolling,
     Freezing,
     Recovered,
     Revealing,
@@ -25,18 +25,18 @@ from veilsum.protocol.coordinator import (
 )
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Enrolled, Opened, Ready, Voted, load_phase
+from veilsum.protocol.member import Enrolled, Opened, Paired, Ready, Voted, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
-    Cards,
     Certificate,
+    Ciphertexts,
+    Enrolment,
     Entry,
     Freeze,
-    KeyCard,
     Message,
     Opening,
+    Pairing,
     Reveal,
-    Shown,
     Survivor,
     Upload,
     VoidRequest,
@@ -44,6 +44,7 @@ from veilsum.protocol.messages import (
     parse_message,
     survivors_hash,
 )
+from veilsum.protocol.pairing import senders_to
 
 # fmt: off
 # The table is easier to read with one row to a line.
@@ -98,36 +99,27 @@ def other_roster() -> object:
     sybil = Entry("sybil", SigningKey(b"\x66" * 32).public)
     other = again(federation.roster, federation.admin, number=2, members=(*federation.roster.members, sybil))
     phase, _ = Enrolled.begin_enrolment(
-        VICTIM, other, federation.study, federation.keys[VICTIM], counter=0, period="period-0", serial=2, random_bytes=federation.random
+        VICTIM, other, federation.study, federation.keys[VICTIM], counter=0, period="period-0", serial=2, now_s=federation.now_s,
+        random_bytes=federation.random,
     )
     return phase.receive(federation.cards, federation.keys[VICTIM], federation.now_s)
 
 
 def other_cards() -> object:
-    """One member is shown a different, validly bound card of a colluder. Its context differs, and no member opens its boxes."""
+    """One member is shown a different, validly bound card of a colluder. Honest members' ciphertexts are for another manifest than its own."""
     federation = Federation(5)
-    shown = [each.card for each in federation.cards.shown]
-    federation.tamper = lambda sender, message: None if ">" in sender else message
-    federation.enrol("period-1")
-    shown = [each.card for each in federation.cards.shown]
-    shown[4] = again(shown[4], federation.keys["member-4"], nonce=b"\x66" * 32)
-    enrolling = Enrolling(federation.roster, federation.study, 1, "period-1")
-    for card in shown:
-        enrolling = enrolling.receive(card, federation.now_s)
-    alone = Cards(enrolling.make_manifest(), tuple(Shown(card, ()) for card in shown))
-    for member in federation.ids:
-        tell(federation, member, alone if member == VICTIM else federation.cards)
-    federation.tamper = lambda _sender, message: message
-    federation.reach(Revealing)
-    victim, other = federation.phases[VICTIM], federation.phases["member-1"]
-    assert isinstance(victim, Attempting)
-    assert isinstance(other, Attempting)
-    contexts = {victim.attempt.context, other.attempt.context}
-    assert len(contexts) == 2
-    for context in contexts:
-        theirs = set(secrets_of(federation, "member-1", context).values())
-        assert theirs.isdisjoint(secrets_of(federation, VICTIM, context).values())
-    raise next(fault for who, fault in federation.faults if who == "coordinator")
+    enrolling = federation.collect_cards("period-1")
+    other = again(enrolling.cards["member-4"], federation.keys["member-4"], nonce=b"\x66" * 32)
+    alone = replace(enrolling, cards={**enrolling.cards, "member-4": other})
+    theirs = let_pair(federation, enrolling, *federation.ids[1:])
+    let_pair(federation, alone, VICTIM)
+    manifest = of(Paired, federation.phases[VICTIM]).manifest
+    shown = Ciphertexts(
+        theirs.hash,
+        tuple(ciphertext_of(theirs, pairing_of(federation, sender), VICTIM) for sender in senders_to(theirs, VICTIM)),
+    )
+    assert refused(lambda: tell(federation, VICTIM, shown)) is Cause.MANIFEST_MISMATCH
+    return tell(federation, VICTIM, replace(shown, manifest=manifest.hash))
 
 
 def other_terms(**changes: Any) -> Any:
@@ -172,16 +164,14 @@ def sybil_enrols() -> object:
     """A stranger takes a listed name, with a key that the roster doesn't list."""
     federation = Federation(5)
     return Enrolled.begin_enrolment(
-        VICTIM, federation.roster, federation.study, SigningKey(b"\x66" * 32), counter=0, period="period-0", serial=2
+        VICTIM, federation.roster, federation.study, SigningKey(b"\x66" * 32), counter=0, period="period-0", serial=2, now_s=federation.now_s
     )
 
 
 def lowered_by_leaving_out() -> object:
     """The coordinator leaves out four of eight honest cards, so that a quarter of the rest would be fewer colluders."""
     federation = Federation(8)
-    enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
-    for shown in federation.cards.shown[:4]:
-        enrolling = enrolling.receive(shown.card, federation.now_s)
+    enrolling = federation.collect_cards("period-1").of_members(federation.ids[:4])
     return check_manifest(federation.roster, federation.study, enrolling.make_manifest())
 
 
@@ -342,10 +332,15 @@ def repeated_without(place: int) -> Any:
         federation.sets[context] = tuple(
             each for each in federation.sets[context] if each.member != federation.ids[place]
         )
-        federation.enrol("period-0", context)
+        unformed(federation, context)
         return victims(federation)
 
     return play
+
+
+def unformed(federation: Federation, repeats: bytes) -> None:
+    """Let a cohort that repeats an attempt fail, because its members refuse the cards."""
+    assert refused(lambda: federation.enrol("period-0", repeats)) is Cause.COHORT_TOO_SMALL
 
 
 def repeated_otherwise(**changes: Any) -> Any:
@@ -382,7 +377,7 @@ def repeated_void() -> object:
     context = outcome.phase.attempt.context
     federation.sets[context] = tuple(Survivor(member, bytes(32)) for member in federation.ids)
     federation._tell_ending()
-    federation.enrol("period-0", context)
+    unformed(federation, context)
     return victims(federation)
 
 
@@ -390,7 +385,7 @@ def repeated_noise() -> object:
     """A cohort repeats a noisy sum, with fresh noise over the same records."""
     federation = summed(question={"noise": NOISE, "ring_bits": 48})
     (context,) = federation.sets
-    federation.enrol("period-0", context)
+    unformed(federation, context)
     return victims(federation)
 
 
@@ -467,7 +462,7 @@ def crossed(kind: str) -> Any:
         kept: list[Message] = []
 
         def keep(sender: str, message: Message) -> Message:
-            if ">" not in sender and not isinstance(message, KeyCard):
+            if ">" not in sender and not isinstance(message, Enrolment | Pairing):
                 kept.append(message)
             return message
 
@@ -522,7 +517,7 @@ def attacks() -> list[Attack]:
 
     cards, terms = "other cards or roster for one victim", "terms changed mid-cohort"
     add("the next roster, for the victim alone", "§4.2.1", cards, Cause.WRONG_COHORT, other_roster)
-    add("another card of a colluder, for the victim alone, validly bound", "§4.3", cards, Cause.WRONG_CONTEXT, other_cards, VICTIM)
+    add("another card of a colluder, for the victim alone, validly bound", "§4.2", cards, Cause.BAD_SIGNATURE, other_cards, "coordinator")
     add("another latest end for one member, validly signed", "§4.3", terms, Cause.WRONG_CONTEXT, other_terms(latest_end_s=1_050_000), VICTIM)
     add("a roster of another federation", "§4.1.1", REPLAY, Cause.WRONG_FEDERATION, roster_check("coordinator", federation=b"\x66" * 32))
     add("a roster that the coordinator extended", "§4.1.2", "Sybil", Cause.BAD_SIGNATURE, roster_check("coordinator"), "admin")

@@ -21,6 +21,7 @@ from veilsum.protocol.keys import AgreementKey
 from veilsum.protocol.member import Checked
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
+    Enrolment,
     Entry,
     Freeze,
     KeyCard,
@@ -215,13 +216,14 @@ def isolated_in_a_crowd() -> object:
         small.roster, small.admin, members=tuple(Entry(member, key.public) for member, key in keys.items())
     )
     enrolling = Enrolling(roster, study, 0, "period-0")
-    cards = []
+    sent = []
     for member, key in keys.items():
-        mask, box = (AgreementKey(seeds(32)).public for _ in "mb")
-        cards.append(
-            KeyCard.make_signed(key, cohort=enrolling.cohort, member=member, mask_key=mask, box_key=box, nonce=bytes(32), expires_s=10**9, serial=1)
+        public = AgreementKey(seeds(32)).public
+        card = KeyCard.make_signed(
+            key, cohort=enrolling.cohort, member=member, x25519_key=public, mlkem_key_hash=seeds(32), nonce=bytes(32), expires_s=10**9, serial=1
         )
-    manifest = enrolling.with_cards(cards).make_manifest()
+        sent.append(Enrolment(card, bytes(1184)))  # nobody pairs
+    manifest = enrolling.with_enrolments(sent).make_manifest()
     assert check_manifest(roster, study, manifest).survivors_min < 778
     attempt = Attempt(roster, study, manifest, small.opening(small.terms()))
     victim = manifest.members[0]
@@ -239,13 +241,10 @@ def isolated_in_a_crowd() -> object:
 def ground() -> object:
     """Leaving out a card changes the order and the committee. The coordinator can't name other decryptors than follow from the cards."""
     federation = Federation(5)
-    enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
+    enrolling = federation.collect_cards("period-1")
     beacons = set()
-    for left_out in range(5):
-        taken = enrolling
-        for place, shown in enumerate(federation.cards.shown):
-            if place != left_out:
-                taken = taken.receive(shown.card, federation.now_s)
+    for left_out in federation.ids:
+        taken = enrolling.of_members([member for member in federation.ids if member != left_out])
         beacons.add(taken.make_manifest().beacon)
     assert len(beacons) == 5
     return check_manifest(

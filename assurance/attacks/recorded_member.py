@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
@@ -13,13 +14,13 @@ import numpy as np
 
 from assurance.vectors.results import attempt_of
 from assurance.vectors.rounds import Recorded, played
-from assurance.vectors.stage import Script, clock, message_of
+from assurance.vectors.stage import Script, clock, encapsulation, message_of
 from client_sdk import upload, verification
 from client_sdk.conversation import Conversation, run_round
 from client_sdk.effects import Compute, Effect, Flow, Request, Response
 from client_sdk.enrolment import enrol_in_cohort
 from client_sdk.environment import Environment
-from client_sdk.errors import NoResult, PeerFault
+from client_sdk.errors import NoResult, NotEnrolled, PeerFault
 from client_sdk.identity import Identity
 from client_sdk.member import Conversations
 from client_sdk.policy import Policy
@@ -28,10 +29,12 @@ from client_sdk.store import Store
 from tests.support.consortium import stored_in
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import Encapsulated, check_mlkem_key
 from veilsum.protocol.member import MemberPhase
 from veilsum.protocol.messages import (
     Cards,
     Certificate,
+    Ciphertexts,
     Deliveries,
     Disclosure,
     Erasure,
@@ -48,6 +51,7 @@ from veilsum.protocol.rest import (
     ROUND_ENDINGS,
     STATE_HEADER,
     VERSION_HEADER,
+    CohortState,
     CohortView,
     InvitationView,
     RoundView,
@@ -74,6 +78,7 @@ STATES: dict[type[Message], str] = {
 REQUESTS = {
     "invitation": "GET .*/invitation",
     "cards": "PUT .*/cards/.*|GET .*/manifest/.*",
+    "pairing": "(PUT|GET) .*/pairings/.*",
     "request": "GET .*/requests/.*",
     "opening": "GET .*/opening",
     "roster": "GET .*/roster",
@@ -120,8 +125,10 @@ class RecordedCoordinator:
             raise Stopped
         line = f"{request.method} {request.path}"
         asked = next(name for name, pattern in REQUESTS.items() if re.fullmatch(pattern, line))
-        if asked in {"upload", "answers"}:
+        if asked in {"upload", "answers"} or (asked == "pairing" and request.body):
             self.sent.append(request.body)
+        if asked == "pairing" and asked not in self.shown:
+            raise Stopped
         body = self.shown[asked] if asked in self.shown else self._answer(asked, request.path)
         state = "done" if asked == "answers" and body else self.state
         headers = {"content-type": OCTETS_TYPE, VERSION_HEADER: "1", STATE_HEADER: state}
@@ -162,6 +169,8 @@ class RecordedCoordinator:
     def _cohort(self) -> CohortView:
         federation = self.recorded.federation
         notes, manifest = federation.content.notes, federation.manifest
+        states: dict[str, CohortState] = {"pairing": "pairing", "formed": "formed"}
+        state = states.get(self.state, "enrolling")
         return CohortView(
             cohort=manifest.cohort.hex(),
             federation=federation.admin.public.hex(),
@@ -171,10 +180,11 @@ class RecordedCoordinator:
             period=manifest.period,
             counter=manifest.counter,
             repeats=None,
-            state="formed" if self.state == "formed" else "enrolling",
+            state=state,
             version=1,
             members=manifest.members,
             cards=manifest.members,
+            paired=manifest.members if state == "formed" else (),
             deadline_s=None,
             quorum=None,
             fault=None,
@@ -224,7 +234,13 @@ class RecordedMember:
             Identity(folder, member, key),
             Policy(federation.admin.public, {federation.content.approval}),
             progress=lambda _: None,
-            environment=Environment(lambda: self.now_s, lambda: 0.0, self._draw, lambda: 0.0),
+            environment=Environment(
+                now_s=lambda: self.now_s,
+                monotonic_s=lambda: 0.0,
+                random_bytes=self._draw,
+                encapsulate=self._encapsulate,
+                jitter=lambda: 0.0,
+            ),
         )
         self.session = self._conversations.session
 
@@ -233,7 +249,7 @@ class RecordedMember:
         """Make the member's folder, answer yes, and send its card."""
         Store.create(folder, member, held_out=0.0)
         made = cls(folder, round_, member)
-        made._will_draw(made.document["members"][member], "mask_private", "box_private", "nonce")
+        made._will_draw(made.document["members"][member], "x25519_private", "mlkem_seed", "nonce")
         assert made.enrol() is None
         return made
 
@@ -291,7 +307,10 @@ class RecordedMember:
         data = message.to_bytes()
         self.now_s = clock(self.document, message)
         if isinstance(message, Cards):
-            assert self.enrol(data) is None
+            assert self.enrol({"cards": data}) is None
+            return
+        if isinstance(message, Ciphertexts):
+            assert self.enrol({"pairing": data}, "formed") is None
             return
         if isinstance(message, Closing):
             self.coordinator.closings[message.context.hex()] = data
@@ -302,30 +321,40 @@ class RecordedMember:
             fault = self.take_part(state_of(message), {asked: data})
         assert fault is None or isinstance(fault, NoResult), fault
 
-    def enrol(self, cards: bytes | None = None, state: str = "enrolling") -> PeerFault | None:
-        """Enrol. The cards are shown in answer to its own one, or asked for once the cohort has formed."""
+    def enrol(
+        self, shown: Shown = MappingProxyType({}), state: str = "enrolling"
+    ) -> PeerFault | NotEnrolled | None:
+        """Enrol and pair, until the coordinator shows nothing more.
+
+        Args:
+            shown: cards, in answer to its own one, or once it asks for them; ciphertexts, in answer to its pairing or once it asks.
+            state: of the cohort. While its members pair, the coordinator has no pairing of this one; once it is formed, it has.
+        """
         federation, rng = self.recorded.federation, np.random.default_rng(0)
         question, ids = federation.content.question, np.arange(ROWS)
         records = Records(rng.standard_normal((ROWS, question.dim)), ids % len(question.classes), ids)
-        shown: Shown = {} if cards is None else {"cards": cards}
         return self._run(state, shown, enrol_in_cohort(self.session, federation.manifest.cohort, records))
 
-    def take_part(self, state: str, shown: Shown, round_id: str = "") -> PeerFault | None:
+    def take_part(self, state: str, shown: Shown, round_id: str = "") -> PeerFault | NotEnrolled | None:
         """Take part in a round, by default the attempt's, until it ends or the member waits."""
         return self._run(state, shown, run_round(self.session, round_id or self.round_id))
 
-    def settle(self, closing: bytes) -> PeerFault | None:
+    def settle(self, closing: bytes) -> PeerFault | NotEnrolled | None:
         """Learn how open attempts ended."""
         return self._run("collecting", {"closing": closing}, self.session.learn_endings())
 
     def _draw(self, count: int) -> bytes:
         return self._draws(count)
 
+    def _encapsulate(self, mlkem_key: bytes, owner: str) -> Encapsulated:
+        check_mlkem_key(mlkem_key, owner)
+        return encapsulation(self.document, self.member, self.recorded.federation.manifest)(mlkem_key, owner)
+
     def _will_draw(self, given: dict[str, str], *names: str) -> None:
         self._draws = Script(*(bytes.fromhex(given[name]) for name in names))
 
-    def _run(self, state: str, shown: Shown, flow: Flow[Any]) -> PeerFault | None:
-        """Run a flow to its end, or until it waits. Returns its fault."""
+    def _run(self, state: str, shown: Shown, flow: Flow[Any]) -> PeerFault | NotEnrolled | None:
+        """Run a flow to its end, or until it waits. Returns its fault, or that the member's keys have lapsed."""
         here = self.coordinator
         here.state, here.shown, here.sent = state, shown, []
         try:
@@ -334,7 +363,7 @@ class RecordedMember:
                 effect = flow.send(_perform(effect, here))
         except (Stopped, StopIteration):
             return None
-        except PeerFault as fault:
+        except (PeerFault, NotEnrolled) as fault:
             return fault
         finally:
             flow.close()

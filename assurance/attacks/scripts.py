@@ -8,25 +8,28 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from typing import Any
 from unittest.mock import patch
 
 from assurance.attacks.base import Attack, Played
+from assurance.vectors.rounds import encapsulate_drawn
 from veilsum.protocol.coordinator import Checking, Collecting, Voiding
 from veilsum.protocol.coordinator.base import CoordinatorPhase
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import Encapsulated
 from veilsum.protocol.member import Enrolled, History, Opened
 from veilsum.protocol.member.base import MemberPhase
-from veilsum.protocol.messages import NO_CONTEXT, Freeze, Refusal, Roster, Study
+from veilsum.protocol.messages import NO_CONTEXT, Cards, Freeze, Refusal, Roster, Study
 from veilsum.protocol.sealing import Sealing
 from veilsum.protocol.shamir import LIMB_PRIME
 
 Json = dict[str, Any]
-NAMES = {"take", "roster", "study", "manifest", "opening", "earlier"}
+NAMES = {"take", "pairing", "roster", "study", "manifest", "opening", "earlier"}
 """Fields of a step that are messages."""
-CHARACTERS_MAX = 50_000
+CHARACTERS_MAX = 80_000
 """Limit of the messages that a script adds to the file."""
 STAGED = {"a victim whose neighbours are all named as dropped"}
 """Plays that change the receiver's state directly."""
@@ -88,6 +91,8 @@ class Recorder:
             for form in phases:
                 for name in told.keys() & vars(form).keys():
                     stack.enter_context(patch.object(form, name, self._changed(vars(form)[name], told[name])))
+                if "pair" in vars(form):
+                    stack.enter_context(patch.object(form, "pair", self._pair_of(vars(form)["pair"])))
             for form, name, start in (
                 (Enrolled, "begin_enrolment", self._member),
                 (Collecting, "begin", self._coordinator),
@@ -123,6 +128,29 @@ class Recorder:
 
         return change
 
+    def _pair_of(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Encapsulate what follows from the cards, so that a script is the same every time."""
+
+        def pair(phase: Any, cards: Cards, key: SigningKey, now_s: float, *_: Any) -> Any:
+            what: Json = {"take": cards.to_bytes().hex(), "now_s": int(now_s)}
+            secrets = dict[str, str]()
+
+            def encapsulate(mlkem_key: bytes, owner: str) -> Encapsulated:
+                drawn = sha256(phase.card.signature + cards.manifest.hash + mlkem_key).digest()
+                made = encapsulate_from(drawn, mlkem_key)
+                secrets[owner] = made.secret.hex()
+                return made
+
+            def act(phase: Any, cards: Cards, key: SigningKey, now_s: float) -> Any:
+                after, said = original(phase, cards, key, now_s, encapsulate)
+                if secrets:
+                    what.update(secrets=secrets, pairing=said[0].to_bytes().hex())
+                return after, said
+
+            return self._changed(act, lambda *_: what)(phase, cards, key, now_s)
+
+        return pair
+
     def _chunk(self, phase: Collecting, member: str, index: int, _now_s: float) -> Json:
         data = self.chunks[phase.announced[member].chunk_digest(index)]
         return {"member": member, "index": index, "chunk": data.hex()}
@@ -134,7 +162,7 @@ class Recorder:
             result = original(
                 member, roster, study, key, **given, random_bytes=lambda n: _kept(drawn, draw(n))
             )
-            names = ("mask_private", "box_private", "nonce")
+            names = ("x25519_private", "mlkem_seed", "nonce")
             what: Json = {"to": member, "identity": key.seed.hex(), "roster": roster.to_bytes().hex()}
             what |= {
                 "study": study.to_bytes().hex(),
@@ -143,6 +171,7 @@ class Recorder:
             }
             what |= {"repeats": given.get("repeats", NO_CONTEXT).hex(), "serial": str(given["serial"])}
             what |= {n: d.hex() for n, d in zip(names, drawn, strict=True)}
+            what |= {"now_s": int(given["now_s"])}
             if given.get("history", History()) == History():
                 self.steps.append(Step(None, what, result[0]))
             return result
@@ -206,6 +235,12 @@ class Recorder:
             if found[0].before is None:
                 return found
         return None
+
+
+@cache
+def encapsulate_from(drawn: bytes, mlkem_key: bytes) -> Encapsulated:
+    """Encapsulate these 32 bytes."""
+    return encapsulate_drawn(lambda _count: drawn, mlkem_key)
 
 
 def _below(form: type) -> set[type]:

@@ -14,6 +14,7 @@ from tests.support.simulator import After, untampered
 from veilsum.calibration.rows import unit_directions
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import ClosedByAdmin, Freezing, Recovered, Voided, VoidedByErasure
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Upload
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.promise import mechanism_of, study_mu
@@ -97,10 +98,17 @@ def test_an_exact_runs_records_are_in_no_noisy_sum(tmp_path: Path) -> None:
             extractor="ab" * 32, noise={**QUIET, "recipe": "mean+sum+gradients"}, ring_bits=48
         )
     )
-    federation.enrol("p0", context)
+    refuse_to_pair(federation, "p0", context, Cause.TERMS_REFUSED)
     federation.enrol("p0")
     assert federation.run_round().total is None
     assert outcomes(federation) >= {Cause.REPEAT_MISMATCH}
+
+
+def refuse_to_pair(federation: Ledgered, period: str, repeats: bytes, cause: Cause) -> None:
+    """Let a cohort fail, because all of its members refuse the cards for this cause."""
+    with pytest.raises(PeerFault, match=r"^cohort-too-small:"):
+        federation.enrol(period, repeats)
+    assert outcomes(federation) == {cause}
 
 
 def test_records_answered_for_under_another_extractor_are_not_summed_once_they_are_free(
@@ -252,8 +260,7 @@ def test_no_run_repeats_a_noisy_one(tmp_path: Path) -> None:
     federation._tell_ending()
     (context,) = federation.sets
     federation.use(federation.study_of(extractor="ab" * 32, noise=None))
-    federation.enrol("p0", context)
-    assert federation.run_round().total is None
+    refuse_to_pair(federation, "p0", context, Cause.REPEAT_MISMATCH)
     federation.enrol("p0")
     assert federation.run_round().total is None
     assert outcomes(federation) >= {Cause.REPEAT_MISMATCH}

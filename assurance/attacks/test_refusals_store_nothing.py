@@ -20,15 +20,16 @@ from assurance.vectors.rounds import played
 from assurance.vectors.stage import ENROLMENT, log_of
 from client_sdk.conversation import MemberStanding
 from client_sdk.database import StateDatabase
-from client_sdk.errors import PeerFault
+from client_sdk.errors import NotEnrolled, PeerFault
 from client_sdk.result import Result
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.member import Enrolled
+from veilsum.protocol.member import Enrolled, EnrolmentPhase, Lapsed, Paired
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
     Cards,
     Certificate,
+    Ciphertexts,
     Disclosure,
     Erasure,
     ErasureRequest,
@@ -45,7 +46,7 @@ from veilsum.protocol.rest import round_name
 Row: TypeAlias = dict[str, Any]
 Reason: TypeAlias = tuple[str, tuple[str, ...]]
 """Cause and parties of a refusal."""
-Way: TypeAlias = tuple[str, Callable[[], PeerFault | None], Reason | None]
+Way: TypeAlias = tuple[str, Callable[[], PeerFault | NotEnrolled | None], Reason | None]
 """A false message in the answer to a request: its name, what shows it, and why the member refuses it."""
 
 FILE = Path(__file__).parents[1] / "vectors" / "attacks.json"
@@ -56,6 +57,8 @@ ELSEWHERE: Reason = Cause.WRONG_CONTEXT.value, ("coordinator",)
 """Why a member refuses the opening of another round than it asked for."""
 UNFINISHED: Reason = Cause.WRONG_SEQUENCE.value, ()
 """Why it enters no round before another one has ended."""
+LAPSED: Reason = NotEnrolled.__name__, ()
+"""Why it takes nothing in a cohort for which its keys have lapsed."""
 EXPIRED: Reason = Cause.TERMS_EXPIRED.value, ()
 """Why it answers nothing in a round whose keys it has erased."""
 
@@ -109,7 +112,7 @@ def test_every_row_is_walked_unless_it_reaches_no_member_in_one_message() -> Non
     kinds = Counter(map(kind_of, ROWS))
     walked = Counter(map(kind_of, (*(row for walk in WALKS for row in rows_of(*walk)), *BYTES)))
     assert walked.keys() == {
-        "Cards", "Opening", "Deliveries", "Freeze", "VoidRequest", "Certificate", "Evictions", "Disclosure", "ErasureRequest", "Erasure",
+        "Cards", "Ciphertexts", "Opening", "Deliveries", "Freeze", "VoidRequest", "Certificate", "Evictions", "Disclosure", "ErasureRequest", "Erasure",
         "Lost", "record", "bytes",
     }  # fmt: skip
     # Tests beside this one play attacks of several messages, and replay transcripts.
@@ -152,8 +155,10 @@ def refuse(walking: RecordedMember, ways: Iterator[Way]) -> None:
         assert walking.stored() == before, way
 
 
-def reason_of(fault: PeerFault | None, sent: list[bytes]) -> Reason | None:
+def reason_of(fault: PeerFault | NotEnrolled | None, sent: list[bytes]) -> Reason | None:
     """Return why a member refuses: its fault, or else the Refusal that it has signed; None if it refuses nothing."""
+    if isinstance(fault, NotEnrolled):
+        return LAPSED
     if fault is not None:
         return fault.cause.value, fault.parties
     refusal = parse_message(sent[0]) if sent else None
@@ -172,9 +177,8 @@ def ways_of(walking: RecordedMember, row: Row) -> Iterator[Way]:
         return
     data = data_of(row)
     form = Message.forms[data[1]]
-    if form is Cards:
-        yield f"{name}, answering its card", partial(walking.enrol, data), reason
-        yield f"{name}, of a formed cohort", partial(walking.enrol, data, "formed"), reason
+    if form is Cards or form is Ciphertexts:
+        yield from ways_of_forming(walking, name, data, reason)
     elif form is Opening:
         yield from ways_of_opening(walking, name, data, reason)
     elif form is Disclosure and walking.attempt.spec.is_disclosed:
@@ -190,9 +194,35 @@ def ways_of(walking: RecordedMember, row: Row) -> Iterator[Way]:
         yield f"{name}, closing an open attempt", partial(walking.settle, data), reason
 
 
+def ways_of_forming(walking: RecordedMember, name: str, data: bytes, reason: Reason) -> Iterator[Way]:
+    """Before it has paired a member asks for cards; then for ciphertexts, in place of which it may be shown other cards."""
+    anywhere = {"cards": data, "pairing": data}
+    match walking.phase:
+        case Enrolled():
+            asked = reason if data[1:2] == bytes([Cards.kind]) else misread(Cards, data)
+            yield f"{name}, answering its card", partial(walking.enrol, {"cards": data}), asked
+            yield f"{name}, of a manifest", partial(walking.enrol, {"cards": data}, "pairing"), asked
+        case Paired():
+            yield (
+                f"{name}, answering its pairing",
+                partial(walking.enrol, {"pairing": data}, "pairing"),
+                reason,
+            )
+            yield f"{name}, asked for", partial(walking.enrol, {"pairing": data}, "formed"), reason
+        case Lapsed():
+            for state in ("pairing", "formed"):
+                yield f"{name}, {state}", partial(walking.enrol, anywhere, state), LAPSED
+        case _:
+            yield f"{name}, not asked for", partial(walking.enrol, anywhere, "formed"), None
+
+
 def ways_of_opening(walking: RecordedMember, name: str, data: bytes, reason: Reason) -> Iterator[Way]:
     """Only the opening of the round that a member asks for is looked at, and only if no other round is open."""
     attempt = walking.attempt
+    if isinstance(walking.phase, EnrolmentPhase):
+        early = partial(walking.take_part, "collecting", {"request": data, "opening": data})
+        yield f"{name}, not asked for", early, None
+        return
     if misread(Opening, data) is not None:
         yield name, partial(walking.take_part, "collecting", {"request": data}), reason
         return
@@ -213,9 +243,9 @@ def ways_of_opening(walking: RecordedMember, name: str, data: bytes, reason: Rea
 def ways_of_bytes(walking: RecordedMember, row: Row) -> Iterator[Way]:
     """Yield every request that is answered by a message where the member stands."""
     name, data, reason = row["name"], data_of(row), (row["cause"], tuple(row["parties"]))
-    if isinstance(walking.phase, Enrolled):
-        yield f"{name}, answering its card", partial(walking.enrol, data), misread(Cards, data)
-        yield f"{name}, of a formed cohort", partial(walking.enrol, data, "formed"), misread(Cards, data)
+    if isinstance(walking.phase, EnrolmentPhase):
+        because = reason if isinstance(walking.phase, Paired) else misread(Cards, data)
+        yield from ((way, show, because) for way, show, _ in ways_of_forming(walking, name, data, reason))
         return
     yield f"{name}, requested", partial(walking.take_part, "revealing", {"request": data}), reason
     standing = walking.conversation(walking.round_id).standing

@@ -28,7 +28,7 @@ from client_sdk.errors import Declined, Misuse
 from client_sdk.identity import Identity
 from client_sdk.records import Records
 from client_sdk.result import Result
-from service.coordination.cohorts import Cohort
+from service.storage.database import Database
 from tests.support.answers import changed
 from tests.support.consortium import (
     CLASSES,
@@ -191,9 +191,11 @@ def test_2_neither_does_another_cohort(
         # Three honest members' rows don't bear another sum, so they say no before a card.
         assert (made.refusals(), made.kinds()) == (
             {by_members},
-            set() if by_members is Declined else {"KeyCard"},
+            set() if by_members is Declined else {"Enrolment", "Pairing"},
         )
-        assert new(before, stage.stored()) <= {"studies", "cohorts", "cards", "rounds"}
+        assert new(before, stage.stored()) <= {
+            *("studies", "cohorts", "cards", "pairings", "ciphertexts", "rounds")
+        }
         assert made.sums() == sums
 
 
@@ -231,7 +233,7 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Stage, tmp_pat
         bits[0] = 0
         with hostile(made, "count"):
             made.play()
-        assert (made.refusals(), made.kinds()) == ({Cause.ALREADY_SUMMED}, {"KeyCard"})
+        assert (made.refusals(), made.kinds()) == ({Cause.ALREADY_SUMMED}, {"Enrolment", "Pairing"})
         assert made.come_back().state == "erased"
         # A count is never repeated, nor does the sum's repeat leave out what its count published.
         with pytest.raises(PeerFault) as refused:
@@ -239,7 +241,7 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Stage, tmp_pat
         assert refused.value.cause is Cause.REPEAT_MISMATCH
         with hostile(made, withheld=(0,)):
             made.play("p1", certified)
-        assert (made.refusals(), made.kinds()) == ({Cause.TERMS_REFUSED}, {"KeyCard"})
+        assert (made.refusals(), made.kinds()) == ({Cause.TERMS_REFUSED}, {"Enrolment", "Pairing"})
         assert len(made.sums()) == 1
 
 
@@ -455,7 +457,7 @@ class Machines:
                 self.strike(member)
 
     def request(self, member: str, sent: Sent, moment: str) -> None:
-        if (sent.kind, moment) == ("KeyCard", "after"):
+        if (sent.kind, moment) == ("Enrolment", "after"):
             self.made.given[member] = EMPTY
         if (sent.kind, moment) == ("Reveal", "before"):
             folder = sent.path.replace("/v1/rounds", "uploads").replace("answers", "")
@@ -468,6 +470,30 @@ class Machines:
         if self.dice[member].random() < 0.05:
             self.stops += 1
             raise Stopped
+
+
+def test_8_a_restored_copy_pairs_otherwise_and_is_in_no_sum(stage: Stage, tmp_path: Path) -> None:
+    """It would encapsulate other secrets than it sent: the service takes no second pairing, and no record is spent."""
+    with founded(stage, tmp_path) as made:
+        (victim, *others), copy = made.ids, tmp_path / "copy"
+        folder = made.folder / victim
+
+        def restored(member: str, sent: Sent, moment: str) -> None:
+            if (member, sent.kind, moment) == (victim, "Enrolment", "after"):
+                shutil.copytree(folder, copy)
+            if (member, sent.kind, moment) == (victim, "Pairing", "after") and copy.exists():
+                shutil.rmtree(folder)
+                copy.rename(folder)
+                raise Stopped
+
+        made.on_request = restored
+        made.play()
+        refused = made.outcomes[victim]
+        assert isinstance(refused, PeerFault)
+        assert (refused.cause, refused.parties) == (Cause.PAIRING_CONFLICT, (victim,))
+        assert (victim, "p1", "sum") not in made.vectors
+        expected = np.sum([made.vectors[each, "p1", "sum"][0] for each in others], axis=0)
+        assert made.sums() == [expected.tolist()]
 
 
 @pytest.mark.parametrize("copied", ["before the yes", "before the upload"])
@@ -491,16 +517,21 @@ def test_8_a_restored_copy_has_the_same_vector(stage: Stage, tmp_path: Path, cop
             made.operator.close_cohort(cohort)
             # A coordinator may keep the newest card to itself, and take two cards of one serial.
             made.shows("GET .*/invitation", changed(card=None), [victim])
-            make_row = Cohort._make_row
+            add_row = Database.add_row
+
+            def add_any(database: Database, connection: Any, table: Any, row: Any) -> bool:
+                other = {"serial": os.urandom(8)} if "serial" in row else {}
+                return add_row(database, connection, table, {**row, **other})
+
             with hostile(made, links=()), pytest.MonkeyPatch.context() as patched:
-                patched.setattr(
-                    Cohort, "_make_row", lambda at, card: make_row(at, card) | {"serial": card.nonce[:8]}
-                )
+                patched.setattr(Database, "add_row", add_any)
                 made.play()
         else:
+            copies = list[str]()
 
             def restored(member: str, sent: Sent, moment: str) -> None:
-                if (member, sent.kind, moment) == (victim, "KeyCard", "after"):
+                if member == victim and "/rounds/" in sent.path and not copies:
+                    copies.append(sent.path)  # it has paired, and asks for the opening
                     shutil.copytree(folder, copy)
                 if (member, sent.kind, moment) == (victim, "Upload", "after") and copy.exists():
                     shutil.rmtree(folder)

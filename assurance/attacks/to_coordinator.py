@@ -3,16 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
-from assurance.attacks.base import ENROLMENT, LOW_ORDER, Attack, Chapter, patched
-from tests.support.forging import resign
+from assurance.attacks.base import ENROLMENT, LOW_ORDER, Attack, Chapter, Forger, patched
+from tests.support.forging import mlkem_key_above_q, resign
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.keys import hash_mlkem_key
 from veilsum.protocol.messages import (
     Deliveries,
+    Enrolment,
     Erased,
     Freeze,
-    KeyCard,
     Lost,
     Opening,
+    Pairing,
     Receipt,
     Refusal,
     Reveal,
@@ -29,14 +31,28 @@ REPLAY = "replay across attempts, rounds, cohorts, federations"
 SHARES = "wrong, short, non-canonical shares"
 FRAMING = "a dealer framing a decryptor and the reverse"
 EQUIVOCATING = "equivocating decryptor"
+KEM = "ML-KEM keys exchanged, malformed or used twice"
+EXCHANGED = "ciphertexts exchanged, withheld or replayed"
+DOWNGRADE = "downgrade to keys without ML-KEM"
 
 
 def cards() -> list[Attack]:
     """Cards of member-1, after member-0's."""
-    add = (c := Chapter("member-1", "coordinator", KeyCard, attempt=ENROLMENT)).add
+    add = (c := Chapter("member-1", "coordinator", Enrolment, attempt=ENROLMENT)).add
 
     def card(who: str = "member-1", **changes: Any) -> Any:
-        return lambda m, f: f.again(m, who, **changes)
+        return lambda m, f: replace(m, card=f.again(m.card, who, **changes))
+
+    def keyed(change: Any) -> Any:
+        """Send another ML-KEM key, whose hash the card holds."""
+        return lambda m, f: hashed(change(m.mlkem_key))(m, f)
+
+    def hashed(key: bytes, **changes: Any) -> Any:
+        return lambda m, f: replace(card(mlkem_key_hash=hash_mlkem_key(key), **changes)(m, f), mlkem_key=key)
+
+    def first(f: Forger) -> Enrolment:
+        sent: Enrolment = f.said(Enrolment, "member-0")
+        return sent
 
     points = "low-order points"
     add("a card for another cohort", "§4.2.1", REPLAY, Cause.WRONG_COHORT, card(cohort=OTHER), "member-1")
@@ -44,16 +60,58 @@ def cards() -> list[Attack]:
     add("a card that its member did not sign", "§4.2.1", "Sybil", Cause.BAD_SIGNATURE, card("member-2"), "member-1")
     add("a card that expires within the day", "§4.2.2", "clock skew", Cause.CARD_EXPIRED, card(expires_s=1_086_399), "member-1")
     add("a second card", "§4.2.3", "other cards or roster for one victim", Cause.CARD_CONFLICT, card(nonce=OTHER), "member-1", after=True)
-    add("a card with another's mask key", "§4.2.4", points, Cause.DUPLICATE,
-        lambda m, f: f.again(m, "member-1", mask_key=f.said(KeyCard, "member-0").mask_key), "member-1")
-    add("a card with another's box key as its mask key", "§4.2.4", points, Cause.DUPLICATE,
-        lambda m, f: f.again(m, "member-1", mask_key=f.said(KeyCard, "member-0").box_key), "member-1")
-    add("a card with another's mask key, encoded otherwise", "§4.2.4", points, Cause.DUPLICATE,
-        lambda m, f: f.again(m, "member-1", mask_key=twin(f.said(KeyCard, "member-0").mask_key)), "member-1")
-    add("a card with one key twice", "§4.2.4", points, Cause.DUPLICATE, lambda m, f: f.again(m, "member-1", box_key=m.mask_key), "member-1")
+    add("a second card, with the ML-KEM key of the first", "§4.2.3", KEM, Cause.CARD_CONFLICT, card(x25519_key=OTHER), "member-1", after=True)
+    add("a card with another's X25519 key", "§4.2.5", points, Cause.DUPLICATE,
+        lambda m, f: card(x25519_key=first(f).card.x25519_key)(m, f), "member-1")
+    add("a card with another's X25519 key, encoded otherwise", "§4.2.5", points, Cause.DUPLICATE,
+        lambda m, f: card(x25519_key=twin(first(f).card.x25519_key))(m, f), "member-1")
     for point in LOW_ORDER:
-        add(f"a card with a mask key of low order, {point[:8]}", "§4.2.4", points, Cause.LOW_ORDER_POINT, card(mask_key=bytes.fromhex(point)), "member-1")
-    add("a card with a box key of low order", "§4.2.4", points, Cause.LOW_ORDER_POINT, card(box_key=bytes.fromhex(LOW_ORDER[3])), "member-1")
+        add(f"a card with an X25519 key of low order, {point[:8]}", "§4.2.5", points, Cause.LOW_ORDER_POINT, card(x25519_key=bytes.fromhex(point)), "member-1")
+    add("another ML-KEM key than the card that is sent holds the hash of", "§4.2.4", KEM, Cause.MLKEM_KEY_INVALID,
+        lambda m, f: replace(m, mlkem_key=first(f).mlkem_key), "member-1")
+    add("a card without the hash of its ML-KEM key", "§4.2.4", DOWNGRADE, Cause.MLKEM_KEY_INVALID, card(mlkem_key_hash=bytes(32)), "member-1")
+    add("a card with a second X25519 key where the hash of an ML-KEM key belongs", "§4.2.4", DOWNGRADE, Cause.MLKEM_KEY_INVALID,
+        lambda m, f: card(mlkem_key_hash=first(f).card.x25519_key)(m, f), "member-1")
+    add("a card with an ML-KEM key above q", "§4.2.4", KEM, Cause.MLKEM_KEY_INVALID, keyed(mlkem_key_above_q), "member-1")
+    add("a card with an ML-KEM key of all ones", "§4.2.4", KEM, Cause.MLKEM_KEY_INVALID, keyed(lambda _: b"\xff" * 1184), "member-1")
+    add("a card with another's ML-KEM key", "§4.2.5", KEM, Cause.DUPLICATE, lambda m, f: hashed(first(f).mlkem_key)(m, f), "member-1")
+    add("a card with another's ML-KEM key, above q, and an X25519 key of low order", "§4.2.4", KEM, Cause.MLKEM_KEY_INVALID,
+        lambda m, f: hashed(mlkem_key_above_q(first(f).mlkem_key), x25519_key=bytes(32))(m, f), "member-1")
+    add("a card with another's ML-KEM key and an X25519 key of low order", "§4.2.5", points, Cause.LOW_ORDER_POINT,
+        lambda m, f: hashed(first(f).mlkem_key, x25519_key=bytes(32))(m, f), "member-1")
+    return c.attacks
+
+
+def pairings() -> list[Attack]:
+    """Pairings of member-1, which encapsulates to member-2, member-3 and member-4."""
+    add = (c := Chapter("member-1", "coordinator", Pairing, attempt=ENROLMENT)).add
+
+    def pairing(who: str = "member-1", **changes: Any) -> Any:
+        return lambda m, f: f.again(m, who, **changes)
+
+    def sent(change: Any, who: str = "member-1") -> Any:
+        return lambda m, f: f.again(m, who, ciphertexts=change(m.ciphertexts))
+
+    def add_shape(name: str, make: Any) -> None:
+        add(name, "§4.2.2", EXCHANGED, Cause.PAIRING_MISSHAPEN, make, "member-1")
+
+    # The service ignores it: a member may pair again before it has seen the newest manifest.
+    add("a pairing of another manifest", "§4.2", REPLAY, Cause.MANIFEST_MISMATCH, pairing(manifest=OTHER), "member-1")
+    add("a pairing of another cohort", "§4.2", REPLAY, Cause.MANIFEST_MISMATCH,
+        lambda _, f: Forger("nominated", ENROLMENT).said(Pairing, "member-1"), "member-1")
+    add("a pairing of a stranger", "§4.2.1", "Sybil", Cause.UNKNOWN_MEMBER, pairing(member="sybil"), "sybil")
+    add("a pairing that its member did not sign", "§4.2.1", "Sybil", Cause.BAD_SIGNATURE, pairing("member-2"), "member-1")
+    add("a pairing under another's name", "§4.2.1", "Sybil", Cause.BAD_SIGNATURE, pairing(member="member-2"), "member-2")
+    add("ciphertexts exchanged after they were signed", "§4.2.1", EXCHANGED, Cause.BAD_SIGNATURE,
+        lambda m, _: replace(m, ciphertexts=m.ciphertexts[::-1]), "member-1")
+    add_shape("a ciphertext too few", sent(lambda found: found[1:]))
+    add_shape("a ciphertext too many", sent(lambda found: (*found, found[0])))
+    add_shape("no ciphertext at all", sent(lambda _: ()))
+    add_shape("ciphertexts for everyone", sent(lambda found: (found[0],) * 5))
+    add("the ciphertexts of another member's pairing, which has fewer", "§4.2.2", EXCHANGED, Cause.PAIRING_MISSHAPEN,
+        lambda m, f: f.again(m, "member-1", ciphertexts=f.said(Pairing, "member-5").ciphertexts), "member-1")
+    add("a second pairing", "§4.2.3", EXCHANGED, Cause.PAIRING_CONFLICT, sent(lambda found: found[::-1]), "member-1", after=True)
+    add("a second pairing, with too few ciphertexts", "§4.2.2", EXCHANGED, Cause.PAIRING_MISSHAPEN, sent(lambda found: found[1:]), "member-1", after=True)
     return c.attacks
 
 
@@ -263,4 +321,4 @@ def late() -> list[Attack]:
 
 def attacks() -> list[Attack]:
     """Return all attacks of this module."""
-    return [each for group in (cards, uploads, receipts, votes, reveals, reports, late) for each in group()]
+    return [each for group in (cards, pairings, uploads, receipts, votes, reveals, reports, late) for each in group()]

@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from assurance.attacks.base import Attack, Decoded, Forger, patched
+from assurance.attacks.base import ENROLMENT, Attack, Decoded, Forger, patched
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import (
+    Ciphertexts,
+    Enrolment,
     ErasureRequest,
+    KeyCard,
     Link,
     Message,
+    Pairing,
     Receipt,
     Roster,
     Upload,
@@ -21,11 +25,18 @@ from veilsum.protocol.tags import PROTOCOL_VERSION
 # The table is easier to read with one row to a line.
 OTHER = b"\x66" * 32
 LEFT, OVER, PATHS = "left-over bytes", "oversized anything", "path tricks in ids"
+DOWNGRADE = "downgrade to keys without ML-KEM"
 
 
 def said(form: type[Message], source: str = "member-1", to: str = "coordinator") -> Message:
     """Return a message of the first round."""
     found: Message = Forger("complete", 0).said(form, source, to)
+    return found
+
+
+def forming(form: type[Message], source: str = "member-1", to: str = "coordinator") -> Message:
+    """Return a message of the round's cohort while it forms."""
+    found: Message = Forger("complete", ENROLMENT).said(form, source, to)
     return found
 
 
@@ -66,6 +77,19 @@ def attacks() -> list[Attack]:
     for form in (Vote, Receipt, Upload):
         add(f"a byte after a {form.__name__}", LEFT, Cause.LEFT_OVER_BYTES, lambda form=form: said(form).to_bytes() + b"\0")  # type: ignore[misc]  # bound now
         add(f"a {form.__name__} without its last byte", "truncated or extra chunk", Cause.TRUNCATED, lambda form=form: said(form).to_bytes()[:-1])  # type: ignore[misc]  # bound now
+    for early in (Enrolment, Pairing):
+        add(f"a byte after a {early.__name__}", LEFT, Cause.LEFT_OVER_BYTES, lambda early=early: forming(early).to_bytes() + b"\0")  # type: ignore[misc]  # bound now
+        add(f"a {early.__name__} without its last byte", "truncated or extra chunk", Cause.TRUNCATED, lambda early=early: forming(early).to_bytes()[:-1])  # type: ignore[misc]  # bound now
+    add("a card of the version before, with two X25519 keys", DOWNGRADE, Cause.UNKNOWN_VERSION,
+        lambda: bytes((PROTOCOL_VERSION - 1, KeyCard.kind)) + forming(Enrolment).card.encode())  # type: ignore[attr-defined]  # an enrolment
+    add("a card without an ML-KEM key", DOWNGRADE, Cause.TRUNCATED,
+        lambda: bytes((PROTOCOL_VERSION, Enrolment.kind)) + forming(Enrolment).card.encode())  # type: ignore[attr-defined]  # an enrolment
+    add("a pairing of 10,001 ciphertexts", OVER, Cause.OVERSIZED, counted(lambda: forming(Pairing).to_bytes(), 2 + 32 + 9, 10_001))
+    add("ciphertexts of 10,001 members", OVER, Cause.OVERSIZED, counted(lambda: forming(Ciphertexts, "coordinator", "member-1").to_bytes(), 2 + 32, 10_001))
+    add("a ciphertext with a path of 65 siblings", OVER, Cause.OVERSIZED,
+        counted(lambda: forming(Ciphertexts, "coordinator", "member-1").to_bytes(), 2 + 32 + 4 + 9 + 1088, 65))
+    add("a sender's id that is a path", PATHS, Cause.MALFORMED,
+        lambda: patched(forming(Ciphertexts, "coordinator", "member-1"), b"\x08member-0", b"\x08../../m0"))
     add("a message after the message", LEFT, Cause.LEFT_OVER_BYTES, lambda: said(Vote).to_bytes() * 2)
 
     for name, raw in (

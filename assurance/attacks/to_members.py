@@ -1,17 +1,24 @@
 """False messages of a coordinator, sometimes with colluders' keys, to an honest member."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from assurance.attacks.base import ENROLMENT, LOW_ORDER, Attack, Chapter, Forger, patched
-from tests.support.forging import unsigned
+from tests.support.forging import mlkem_key_above_q, unsigned
+from tests.support.pairing import ciphertext_of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
+from veilsum.protocol.keys import DecapsulationKey, hash_mlkem_key
+from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     Cards,
     Certificate,
+    Ciphertexts,
     Deliveries,
     Disclosure,
+    Enrolment,
     Erasure,
     ErasureRequest,
     Evictions,
@@ -19,6 +26,7 @@ from veilsum.protocol.messages import (
     KeyCard,
     Lost,
     Opening,
+    Pairing,
     Shown,
     Survivor,
     SurvivorSet,
@@ -27,6 +35,7 @@ from veilsum.protocol.messages import (
     Vote,
     cards_tree,
     cohort_id,
+    pairing_digest,
     survivors_hash,
 )
 
@@ -41,6 +50,10 @@ TERMS = "terms changed mid-cohort"
 MODEL = "different model per member"
 SHARES = "wrong, short, non-canonical shares"
 FRAMING = "a dealer framing a decryptor and the reverse"
+KEM = "ML-KEM keys exchanged, malformed or used twice"
+EXCHANGED = "ciphertexts exchanged, withheld or replayed"
+MANIFESTS = "another manifest while members pair, or after"
+DOWNGRADE = "downgrade to keys without ML-KEM"
 
 
 def in_context(made: Any) -> Any:
@@ -50,36 +63,60 @@ def in_context(made: Any) -> Any:
 
 LATE_S = 1_086_400.0
 """The latest end of a recorded attempt."""
+LAPSED_S = 1_004_800.0
+"""When the private keys of a recorded round's cards are erased: an hour to enrol, and four times five minutes to answer."""
 
 
-def bound(cards: Cards, shown: list[KeyCard]) -> Cards:
-    """Return these cards under a root that binds them."""
+def bound(cards: Cards, shown: list[KeyCard], others: Mapping[int, bytes] = MappingProxyType({})) -> Cards:
+    """Return these cards under a root that binds them. ML-KEM keys are as they were, but for `others` by their place."""
+    keys = [others.get(place, each.mlkem_key) for place, each in enumerate(cards.shown)]
     return Cards(
-        replace(cards.manifest, cards_root=cards_tree(shown).root), tuple(Shown(card, ()) for card in shown)
+        replace(cards.manifest, cards_root=cards_tree(shown).root),
+        tuple(Shown(card, key, ()) for card, key in zip(shown, keys, strict=True)),
     )
 
 
-def recarded(cards: Cards, forger: Forger, member: str, **keys: Any) -> Cards:
-    """Replace a colluder's card by another, validly signed and bound."""
+def recarded(cards: Cards, forger: Forger, member: str, mlkem_key: bytes | None = None, **keys: Any) -> Cards:
+    """Replace a colluder's card by another, validly signed and bound; an ML-KEM key beside it, by one whose hash the card holds."""
     shown = [card.card for card in cards.shown]
     place = cards.manifest.member_places[member]
+    others = {}
+    if mlkem_key is not None:
+        others, keys = {place: mlkem_key}, {"mlkem_key_hash": hash_mlkem_key(mlkem_key), **keys}
     shown[place] = forger.again(shown[place], member, **keys)
-    return bound(cards, shown)
+    return bound(cards, shown, others)
 
 
-def shrunk(cards: Cards, forger: Forger, gone: str) -> Cards:
-    """Form a valid cohort without this member."""
+def enrolled(forger: Forger, **changes: Any) -> Enrolling:
+    """Return the round's cards as the coordinator has them, with changes in member-5's, which signed that card, too."""
     enrolling = Enrolling(forger.federation.roster, forger.federation.study, 0, "period-0")
-    for shown in cards.shown:
-        if shown.member != gone:
-            enrolling = enrolling.receive(shown.card, forger.federation.now_s)
-    manifest = enrolling.make_manifest()
-    return Cards(manifest, tuple(Shown(enrolling.cards[member], ()) for member in manifest.members))
+    sent = [forger.said(Enrolment, f"member-{place}") for place in range(6)]
+    if changes:
+        sent[5] = replace(sent[5], card=forger.again(sent[5].card, "member-5", **changes))
+    return enrolling.with_enrolments(sent)
+
+
+def shrunk(forger: Forger, gone: str, **changes: Any) -> Cards:
+    """Form a valid cohort without this member, and show its cards to the victim, or to the first member."""
+    left = enrolled(forger, **changes)
+    left = left.of_members([member for member in left.cards if member != gone])
+    return left.cards_for(left.make_manifest(), VICTIM if gone != VICTIM else "member-1")
 
 
 def keyed(point: str) -> Any:
-    """Return a colluder's card with this mask key."""
-    return lambda m, f: recarded(m, f, "member-5", mask_key=bytes.fromhex(point))
+    """Return a colluder's card with this X25519 key."""
+    return lambda m, f: recarded(m, f, "member-5", x25519_key=bytes.fromhex(point))
+
+
+def beside(member: str, mlkem_key: Any) -> Any:
+    """Show another ML-KEM key beside a member's card, made from the cards."""
+
+    def make(cards: Cards, _: Forger) -> Cards:
+        place = cards.manifest.member_places[member]
+        shown = replace(cards.shown[place], mlkem_key=mlkem_key(cards))
+        return replace(cards, shown=(*cards.shown[:place], shown, *cards.shown[place + 1 :]))
+
+    return make
 
 
 def stated(**numbers: Any) -> Any:
@@ -100,18 +137,18 @@ def elsewhere(counter: int, period: str, repeats: bytes) -> Any:
 
 def cards() -> list[Attack]:
     add = (c := Chapter("coordinator", VICTIM, Cards, attempt=ENROLMENT)).add
-    add("another card of a colluder that the root does not bind", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH,
-        lambda m, f: replace(m, shown=(*m.shown[:5], Shown(f.again(m.shown[5].card, "member-5", nonce=OTHER), ()))), "coordinator")
-    add("a card of the victim's that it did not send", "§4.2.3", CARDS, Cause.BAD_SIGNATURE,
+    add("another card of a colluder that the root does not bind", "§4.2.4", CARDS, Cause.MANIFEST_MISMATCH,
+        lambda m, f: replace(m, shown=(*m.shown[:5], Shown(f.again(m.shown[5].card, "member-5", nonce=OTHER), b"", ()))), "coordinator")
+    add("a card of the victim's that it did not send", "§4.2.4", CARDS, Cause.BAD_SIGNATURE,
         lambda m, f: bound(m, [f.again(m.shown[0].card, "coordinator", nonce=OTHER), *(s.card for s in m.shown[1:])]), VICTIM)
-    add("the victim's card from its stolen identity", "§4.2.5", CARDS, Cause.MANIFEST_MISMATCH,
+    add("the victim's card from its stolen identity", "§4.2.6", CARDS, Cause.MANIFEST_MISMATCH,
         lambda m, f: recarded(m, f, VICTIM, nonce=OTHER))
-    add("a card that another member signed", "§4.2.3", CARDS, Cause.BAD_SIGNATURE,
+    add("a card that another member signed", "§4.2.4", CARDS, Cause.BAD_SIGNATURE,
         lambda m, f: bound(m, [*(s.card for s in m.shown[:5]), f.again(m.shown[5].card, "member-1")]), "member-5")
-    add("a card left out", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH, lambda m, _: replace(m, shown=m.shown[:-1]), "coordinator")
-    add("no card at all", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH, lambda m, _: replace(m, shown=()))
-    add("cards under another root", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH, stated(cards_root=OTHER), "coordinator")
-    add("a card with a path where all are shown", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH,
+    add("a card left out", "§4.2.4", CARDS, Cause.MANIFEST_MISMATCH, lambda m, _: replace(m, shown=m.shown[:-1]), "coordinator")
+    add("no card at all", "§4.2.4", CARDS, Cause.MANIFEST_MISMATCH, lambda m, _: replace(m, shown=()))
+    add("cards under another root", "§4.2.4", CARDS, Cause.MANIFEST_MISMATCH, stated(cards_root=OTHER), "coordinator")
+    add("a card with a path where all are shown", "§4.2.4", CARDS, Cause.MANIFEST_MISMATCH,
         lambda m, _: replace(m, shown=(replace(m.shown[0], path=(OTHER,)), *m.shown[1:])), "coordinator")
     add("a manifest of another roster", "§4.2.1", CARDS, Cause.WRONG_COHORT, stated(roster_hash=OTHER))
     add("a manifest under another counter", "§4.2.1", REPLAY, Cause.WRONG_COHORT, stated(counter=1))
@@ -120,13 +157,13 @@ def cards() -> list[Attack]:
     add("a manifest that repeats an attempt", "§4.2.1", "repeat abuse", Cause.WRONG_COHORT, stated(repeats=OTHER))
     for name, counter, period, repeats in (("cohort", 1, "period-0", bytes(32)), ("period's cohort", 0, "period-1", bytes(32)), ("attempt's repetition", 0, "period-0", OTHER)):
         add(f"a manifest of another {name}", "§4.2.1", REPLAY, Cause.WRONG_COHORT, elsewhere(counter, period, repeats))
-    add("a card of another cohort", "§4.2.3", REPLAY, Cause.WRONG_COHORT,
+    add("a card of another cohort", "§4.2.4", REPLAY, Cause.WRONG_COHORT,
         lambda m, f: recarded(m, f, "member-5", cohort=OTHER), "coordinator")
     add("a member whom the roster does not list", "§4.2.1", "Sybil", Cause.UNKNOWN_MEMBER,
         lambda m, _: replace(m, manifest=replace(m.manifest, members=(*m.manifest.members, "sybil"))), "sybil")
-    add("a cohort without the victim", "§4.2.5", "shrunk cohort", Cause.MANIFEST_MISMATCH, lambda m, f: shrunk(m, f, VICTIM))
-    add("a cohort without an honest member, stated as if it were whole", "§4.2.2", "shrunk cohort", Cause.WEAK_PARAMETERS,
-        lambda m, f: replace(shrunk(m, f, "member-1"), manifest=replace(shrunk(m, f, "member-1").manifest, survivors_min=3)))
+    add("a cohort without the victim", "§4.2.6", "shrunk cohort", Cause.MANIFEST_MISMATCH, lambda _, f: shrunk(f, VICTIM))
+    add("a cohort without an honest member, stated as if it were whole", "§4.2.3", "shrunk cohort", Cause.WEAK_PARAMETERS,
+        lambda _, f: replace(shrunk(f, "member-1"), manifest=replace(shrunk(f, "member-1").manifest, survivors_min=3)))
     for name, numbers in (
         ("a threshold of shares below the rules'", {"threshold": 3}),
         ("a threshold of shares above the rules'", {"threshold": 6}),
@@ -135,24 +172,165 @@ def cards() -> list[Attack]:
         ("fewer neighbours than the rules give", {"degree": 2}),
         ("windows that may lose more", {"window_dropped_max": 3}),
     ):
-        add(name, "§4.2.2", LOW, Cause.WEAK_PARAMETERS, stated(**numbers))
-    add("a committee the coordinator chose", "§4.2.2", "grinding", Cause.WEAK_PARAMETERS,
+        add(name, "§4.2.3", LOW, Cause.WEAK_PARAMETERS, stated(**numbers))
+    add("a committee the coordinator chose", "§4.2.3", "grinding", Cause.WEAK_PARAMETERS,
         stated(decryptors=("member-1", "member-2", "member-3", "member-4", "member-5")))
     add("decryptors of whom one is no member", "§3", "Sybil", Cause.MALFORMED,
         lambda m, _: patched(m, b"\x08member-5\x06\0\0\0", b"\x08member-9\x06\0\0\0"))
-    add("a colluder's card with the victim's mask key", "§4.2.4", "low-order points", Cause.DUPLICATE,
-        lambda m, f: recarded(m, f, "member-5", mask_key=m.shown[0].card.mask_key))
-    add("the victim's box key, encoded otherwise", "§4.2.4", "low-order points", Cause.DUPLICATE,
+    add("a colluder's card with the victim's X25519 key", "§4.2.5", "low-order points", Cause.DUPLICATE,
+        lambda m, f: recarded(m, f, "member-5", x25519_key=m.shown[0].card.x25519_key))
+    add("the victim's X25519 key, encoded otherwise", "§4.2.5", "low-order points", Cause.DUPLICATE,
         lambda m, f: recarded(m, f, "member-5",
-                              box_key=m.shown[0].card.box_key[:31] + bytes([m.shown[0].card.box_key[31] | 0x80])))
+                              x25519_key=m.shown[0].card.x25519_key[:31] + bytes([m.shown[0].card.x25519_key[31] | 0x80])))
     for point in LOW_ORDER[:5]:
-        add(f"a mask key of low order, {point[:8]}", "§4.2, §6.1", "low-order points", Cause.LOW_ORDER_POINT, keyed(point), "member-5")
-    add("a box key of low order", "§4.2, §6.1", "low-order points", Cause.LOW_ORDER_POINT,
-        lambda m, f: recarded(m, f, "member-5", box_key=bytes.fromhex(LOW_ORDER[2])), "member-5")
+        add(f"an X25519 key of low order, {point[:8]}", "§4.2, §6.1", "low-order points", Cause.LOW_ORDER_POINT, keyed(point), "member-5")
     add("members out of order", "§3", "duplicate indices", Cause.MALFORMED,
         lambda m, _: patched(m, b"\x08member-0\x08member-1", b"\x08member-1\x08member-0"))
     add("a member twice", "§3", "duplicate indices", Cause.MALFORMED,
         lambda m, _: patched(m, b"\x08member-0\x08member-1", b"\x08member-0\x08member-0"))
+    return c.attacks
+
+
+def mlkem_keys() -> list[Attack]:
+    """ML-KEM keys beside cards. The victim encapsulates to member-1, member-2 and member-3; member-4 and member-5 do to it."""
+    add = (c := Chapter("coordinator", VICTIM, Cards, attempt=ENROLMENT)).add
+
+    def add_shown(name: str, make: Any) -> None:
+        add(name, "§4.2.6", KEM, Cause.MANIFEST_MISMATCH, make, "coordinator")
+
+    def key_of(cards: Cards, place: int) -> bytes:
+        return cards.shown[place].mlkem_key
+
+    add_shown("another ML-KEM key than the card holds the hash of", beside("member-3", lambda m: mlkem_key_of(OTHER)))
+    add_shown("one member's ML-KEM key beside another's card", beside("member-1", lambda m: key_of(m, 2)))
+    add_shown("two ML-KEM keys exchanged", lambda m, f: beside("member-2", lambda _: key_of(m, 1))(beside("member-1", lambda _: key_of(m, 2))(m, f), f))
+    add_shown("an ML-KEM key cut short", beside("member-3", lambda m: key_of(m, 3)[:-1]))
+    add_shown("an ML-KEM key left out", beside("member-3", lambda m: b""))
+    add_shown("the ML-KEM key of a member that encapsulates to this one",
+        lambda m, f: beside("member-4", lambda _: f.said(Enrolment, "member-4").mlkem_key)(m, f))
+    add_shown("the member's own ML-KEM key", lambda m, f: beside(VICTIM, lambda _: f.said(Enrolment, VICTIM).mlkem_key)(m, f))
+    add("no ML-KEM key at all, as if X25519 were enough", "§4.2.6", DOWNGRADE, Cause.MANIFEST_MISMATCH,
+        lambda m, _: replace(m, shown=tuple(replace(each, mlkem_key=b"") for each in m.shown)), "coordinator")
+    add("a second X25519 key where the hash of an ML-KEM key belongs", "§4.2.6", DOWNGRADE, Cause.MANIFEST_MISMATCH,
+        lambda m, f: recarded(m, f, "member-3", mlkem_key_hash=m.shown[4].card.x25519_key), "coordinator")
+    add("a colluder's ML-KEM key with a coefficient above q", "§4.2.7", KEM, Cause.MLKEM_KEY_INVALID,
+        lambda m, f: recarded(m, f, "member-3", mlkem_key_above_q(key_of(m, 3))), "member-3")
+    add("a colluder's ML-KEM key of all ones", "§4.2.7", KEM, Cause.MLKEM_KEY_INVALID,
+        lambda m, f: recarded(m, f, "member-3", b"\xff" * 1184), "member-3")
+    add("a colluder's ML-KEM key of 1,183 bytes", "§4.2.7", KEM, Cause.MLKEM_KEY_INVALID,
+        lambda m, f: recarded(m, f, "member-3", key_of(m, 3)[:-1]), "member-3")
+    add("an ML-KEM key of 1,185 bytes", "§3", "oversized anything", Cause.OVERSIZED, lambda m, _: lengthened(m, 3))
+    add("a good ML-KEM key beside an X25519 key of low order", "§4.2, §6.1", "low-order points", Cause.LOW_ORDER_POINT,
+        lambda m, f: recarded(m, f, "member-3", x25519_key=bytes.fromhex(LOW_ORDER[3])), "member-3")
+    add("an ML-KEM key above q beside an X25519 key of low order", "§4.2.7", KEM, Cause.MLKEM_KEY_INVALID,
+        lambda m, f: recarded(m, f, "member-3", mlkem_key_above_q(key_of(m, 3)), x25519_key=bytes(32)), "member-3")
+    add("an ML-KEM key above q, and another member's X25519 key of low order", "§4.2.7", KEM, Cause.MLKEM_KEY_INVALID,
+        lambda m, f: recarded(recarded(m, f, "member-3", mlkem_key_above_q(key_of(m, 3))), f, "member-1", x25519_key=bytes(32)), "member-3")
+    add("the hash of one ML-KEM key on two cards", "§4.2.5", KEM, Cause.DUPLICATE,
+        lambda m, f: recarded(m, f, "member-3", key_of(m, 1)))
+    add("the hash of the victim's ML-KEM key on a colluder's card", "§4.2.5", KEM, Cause.DUPLICATE,
+        lambda m, f: recarded(m, f, "member-5", mlkem_key_hash=m.shown[0].card.mlkem_key_hash))
+    return c.attacks
+
+
+def mlkem_key_of(seed: bytes) -> bytes:
+    """Return the ML-KEM key of a seed, given twice."""
+    return DecapsulationKey(seed * 2).public
+
+
+def lengthened(cards: Cards, place: int) -> bytes:
+    """Make a member's ML-KEM key a byte longer than any is."""
+    key = cards.shown[place].mlkem_key
+    return patched(cards, (1184).to_bytes(4, "little") + key, (1185).to_bytes(4, "little") + key + b"\0")
+
+
+def manifests() -> list[Attack]:
+    """Other manifests, to a member that has paired, that is Ready, or whose keys have lapsed."""
+    add = (c := Chapter("coordinator", VICTIM, Cards, attempt=ENROLMENT)).add
+    paired: dict[str, Any] = {"after": True}
+    ready: dict[str, Any] = {"form": Ciphertexts, "after": True}
+    add("a colluder's card changed, once members have paired", "§4.2", MANIFESTS, Cause.MANIFEST_MISMATCH,
+        lambda m, f: recarded(m, f, "member-5", nonce=OTHER), "coordinator", **paired)
+    add("fewer members, with a colluder's card changed", "§4.2", MANIFESTS, Cause.MANIFEST_MISMATCH,
+        lambda _, f: shrunk(f, "member-1", nonce=OTHER), "coordinator", **paired)
+    add("fewer members, with a lower threshold", "§4.2.3", MANIFESTS, Cause.WEAK_PARAMETERS,
+        lambda _, f: replace(shrunk(f, "member-1"), manifest=replace(shrunk(f, "member-1").manifest, threshold=3)), **paired)
+    add("a manifest that leaves this member out", "§4.2.6", MANIFESTS, Cause.MANIFEST_MISMATCH, lambda _, f: shrunk(f, VICTIM), **paired)
+    add("another roster's manifest, once members have paired", "§4.2", MANIFESTS, Cause.MANIFEST_MISMATCH,
+        stated(roster_hash=OTHER), "coordinator", **paired)
+    add("fewer members, once this member has its keys", "§4.2", MANIFESTS, Cause.WRONG_PHASE, lambda _, f: shrunk(f, "member-1"), **ready)
+    add("the same cards, once this member has its keys", "§4.2", MANIFESTS, Cause.WRONG_PHASE,
+        lambda _, f: f.said(Cards, "coordinator", VICTIM), **ready)
+    add("cards after the keys have lapsed", "§4.2", "clock skew", Cause.WRONG_PHASE, lambda m, _: m, now_s=LAPSED_S)
+    add("the same cards again, after the keys have lapsed", "§4.2", "clock skew", Cause.WRONG_PHASE, lambda m, _: m, now_s=LAPSED_S, **paired)
+    add("fewer members, after the keys have lapsed", "§4.2", "clock skew", Cause.WRONG_PHASE,
+        lambda _, f: shrunk(f, "member-1"), now_s=LAPSED_S, **paired)
+    return c.attacks
+
+
+def ciphertexts() -> list[Attack]:
+    """Ciphertexts of member-4 and member-5, which encapsulate to the victim."""
+    add = (c := Chapter("coordinator", VICTIM, Ciphertexts, attempt=ENROLMENT)).add
+
+    def add_bad(name: str, make: Any) -> None:
+        add(name, "§4.2", EXCHANGED, Cause.BAD_SIGNATURE, make, "coordinator")
+
+    def add_other(name: str, make: Any) -> None:
+        add(name, "§4.2", EXCHANGED, Cause.MANIFEST_MISMATCH, make, "coordinator")
+
+    def first(**changes: Any) -> Any:
+        return lambda m, _: replace(m, shown=(replace(m.shown[0], **changes), *m.shown[1:]))
+
+    def exchanged(*names: str) -> Any:
+        def make(m: Ciphertexts, _: Forger) -> Ciphertexts:
+            one, two = m.shown
+            given = ({name: getattr(each, name) for name in names} for each in (two, one))
+            return replace(m, shown=tuple(replace(each, **other) for each, other in zip(m.shown, given, strict=True)))
+
+        return make
+
+    def of_pairing(sender: str, to: str) -> Any:
+        """Return a sender's ciphertext for another member, with its path."""
+        return lambda f: ciphertext_of(f.federation.manifest, f.said(Pairing, sender), to)
+
+    def placed(made: Any, *, beside: bool = False) -> Any:
+        """Show a ciphertext beside the honest ones, or in the place of the first."""
+        return lambda m, f: replace(m, shown=tuple(sorted((made(f), *m.shown[not beside :]), key=lambda each: each.member)))
+
+    add_bad("two senders' ciphertexts exchanged", exchanged("ciphertext"))
+    add_bad("two senders' ciphertexts exchanged, with their paths and signatures", exchanged("ciphertext", "path", "signature"))
+    add_bad("a ciphertext for another member, with its path", placed(of_pairing("member-4", "member-5")))
+    add_bad("a ciphertext for another member under this member's path",
+        lambda m, f: first(ciphertext=of_pairing("member-4", "member-5")(f).ciphertext)(m, f))
+    add_bad("a ciphertext under the path of another place", lambda m, f: first(path=of_pairing("member-4", "member-5")(f).path)(m, f))
+    add_bad("a ciphertext without its path", first(path=()))
+    add_bad("a ciphertext with a longer path", lambda m, _: first(path=(*m.shown[0].path, OTHER))(m, _))
+    add_bad("a changed ciphertext", first(ciphertext=bytes(1088)))
+    add_bad("a ciphertext that the coordinator made and signed", lambda m, f: first(
+        ciphertext=bytes(1088), path=(), signature=f.key("coordinator").sign(pairing_digest(m.manifest, "member-4", Tree([bytes(1088)]).root)))(m, f))
+    add_bad("a signature of another member", exchanged("signature"))
+    add_bad("a signature over the same ciphertexts for another manifest", lambda m, f: first(
+        signature=f.again(f.said(Pairing, "member-4"), "member-4", manifest=OTHER).signature)(m, f))
+    add_other("a ciphertext withheld", lambda m, _: replace(m, shown=m.shown[1:]))
+    add_other("all ciphertexts withheld", lambda m, _: replace(m, shown=()))
+    add_other("a ciphertext of a member that does not encapsulate to this one", placed(of_pairing("member-1", "member-2"), beside=True))
+    add_other("a ciphertext of a member that does not encapsulate to this one, in another's place",
+        placed(of_pairing("member-1", "member-2")))
+    add_other("a ciphertext of this member's own", placed(of_pairing(VICTIM, "member-1"), beside=True))
+    add_other("a ciphertext of a stranger", placed(lambda f: replace(of_pairing("member-5", VICTIM)(f), member="sybil"), beside=True))
+    add("ciphertexts of another cohort", "§4.2", REPLAY, Cause.MANIFEST_MISMATCH,
+        lambda _, f: Forger("nominated", ENROLMENT).said(Ciphertexts, "coordinator", VICTIM), "coordinator")
+    add("ciphertexts under another manifest's hash", "§4.2", REPLAY, Cause.MANIFEST_MISMATCH, lambda m, _: replace(m, manifest=OTHER), "coordinator")
+    add("ciphertexts before the cards", "§4.2", EXCHANGED, Cause.WRONG_PHASE, lambda _, f: f.said(Ciphertexts, "coordinator", VICTIM), form=Cards)
+    add("ciphertexts once this member has its keys", "§4.2", EXCHANGED, Cause.WRONG_PHASE, lambda m, _: m, after=True)
+    add("ciphertexts after the keys have lapsed", "§4.2", "clock skew", Cause.WRONG_PHASE, lambda m, _: m, now_s=LAPSED_S)
+    add("an opening before the ciphertexts", "§4.3", MANIFESTS, Cause.WRONG_PHASE,
+        lambda _, f: f.said(Opening, "coordinator", VICTIM, attempt=0))
+    add("a ciphertext cut short", "§3", "truncated or extra chunk", Cause.TRUNCATED, lambda m, _: m.to_bytes()[:-200])
+    add("senders out of order", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, m.shown[0].encode() + m.shown[1].encode(), m.shown[1].encode() + m.shown[0].encode()))
+    add("a sender twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, m.shown[1].encode(), m.shown[0].encode()))
     return c.attacks
 
 
@@ -437,5 +615,5 @@ def disclosures() -> list[Attack]:
 
 def attacks() -> list[Attack]:
     """Return all attacks of this module."""
-    groups = (cards, openings, deliveries, proposals, certificates, evictions, losses, disclosures)
+    groups = (cards, mlkem_keys, manifests, ciphertexts, openings, deliveries, proposals, certificates, evictions, losses, disclosures)
     return [each for group in groups for each in group()]

@@ -1,6 +1,6 @@
 """Rounds of real members through the proxy. The sum is compared with the plain sum.
 
-a round ──▶ enrol ──▶ contribute, with a member killed and restarted or gone for good ──▶ the coordinator's sum
+a round ──▶ enrol and pair, perhaps with a member killed and restarted ──▶ contribute, with a member killed and restarted or gone for good ──▶ the coordinator's sum
 """
 
 import asyncio
@@ -28,7 +28,7 @@ DIM, CLASSES, ROWS = 4, 3, 50
 PAUSE_S = 0.1
 """Longest pause before a member retries. With the default, rounds would take minutes."""
 WITHIN_S = 300.0
-SHORT = {"enrol": 3600, "upload": 10, "answer": 10}
+SHORT = {"enrol": 3600, "upload": 10, "answer": 30}
 """Windows for a round with a member that stays away. The operator extends a phase that also waits for others."""
 LOOK_S, EXTEND_S = 1.0, 10.0
 
@@ -39,11 +39,13 @@ class Played:
 
     Attributes:
         summed: members in the sum.
+        halted: the member that was killed and restarted while it enrolled; "" for none.
         restarted: the member that was killed and restarted; "" for none.
         gone: the member that vanished for good; "" for none.
     """
 
     summed: tuple[str, ...]
+    halted: str
     restarted: str
     gone: str
 
@@ -81,7 +83,8 @@ class Federation:
             gone = self.chance.choice(self.ids) if self.chance.random() < 0.25 else ""
             restarted = self.chance.choice(self.ids) if self.chance.random() < 0.5 else ""
             cohort = await asyncio.to_thread(self._cohort, {"windows": SHORT} if gone else {})
-            await asyncio.gather(*(self._enrol(member, cohort) for member in self.ids))
+            halted = self.chance.choice(self.ids) if self.chance.random() < 0.4 else ""
+            await asyncio.gather(*(self._join(member, cohort, halted) for member in self.ids))
             opened = await asyncio.to_thread(self.operator.open_round, cohort)
             restarted = "" if restarted == gone else restarted
             extending = asyncio.create_task(self._extend(opened.round, gone))
@@ -96,7 +99,7 @@ class Federation:
                 )
             finally:
                 extending.cancel()
-            return await asyncio.to_thread(self._check, opened.round, results, restarted, gone)
+            return await asyncio.to_thread(self._check, opened.round, results, halted, restarted, gone)
 
     def _cohort(self, changes: dict[str, Any]) -> str:
         question = {
@@ -119,6 +122,15 @@ class Federation:
     async def _enrol(self, member: str, cohort: str) -> None:
         async with self._member(member) as live:
             await live.enrol(cohort, records_of(self.ids.index(member)))
+
+    async def _join(self, member: str, cohort: str, halted: str) -> None:
+        """Enrol a member and have it pair; kill it at any await, and start it again, if it is to be halted."""
+        if member == halted:
+            running = asyncio.create_task(self._enrol(member, cohort))
+            await asyncio.wait([running], timeout=self.chance.uniform(0.0, 2.0))
+            running.cancel()
+            await asyncio.wait([running])
+        await self._enrol(member, cohort)
 
     async def _extend(self, round_id: str, gone: str) -> None:
         """Extend phases until the round's end, so that a busy machine drops no present member."""
@@ -148,7 +160,9 @@ class Federation:
             return running.result()
         return await self._contribute(member, round_id) if again else None
 
-    def _check(self, round_id: str, results: list[Result | None], restarted: str, gone: str) -> Played:
+    def _check(
+        self, round_id: str, results: list[Result | None], halted: str, restarted: str, gone: str
+    ) -> Played:
         view = self.operator.round(round_id)
         assert view.state == "done", (view.state, view.fault)
         known = [result for result in results if result is not None]
@@ -158,7 +172,7 @@ class Federation:
         plain = np.sum([compute_vector(spec, each.features, each.labels) for each in own], axis=0)
         np.testing.assert_array_equal(load(self.operator.sums(round_id))["sum"], plain)
         assert {*summed, gone} >= set(self.ids), f"of {self.ids} only {summed} are in the sum"
-        return Played(summed, restarted, gone)
+        return Played(summed, halted, restarted, gone)
 
     def close(self) -> None:
         self.operator.close()

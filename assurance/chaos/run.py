@@ -66,6 +66,7 @@ async def campaign(rounds: int, first_seed: int, rate: float, abreast: int, limi
         "members_each": MEMBERS,
         "exact_sums": len(played),
         "of_everybody": sum(len(each.summed) == MEMBERS for each in played),
+        "with_a_member_killed_while_it_enrols": sum(bool(each.halted) for each in played),
         "with_a_member_killed_and_started_again": sum(bool(each.restarted) for each in played),
         "with_a_member_gone_for_good": sum(bool(each.gone) for each in played),
         "requests": requests,

@@ -23,14 +23,15 @@ from assurance.durability.trace import Answer, Replay, command
 from assurance.reports import report
 from service.telemetry import logs
 from tests.support.party import Party
-from tests.support.serving import Process, running
+from tests.support.serving import Process, Server, running
+from veilsum.protocol.messages import Ciphertexts
 
 ACKNOWLEDGED = re.compile(
-    r"/v1/(?:federations/[0-9a-f]+/(?:roster|studies/[0-9a-f]+)|cohorts/[0-9a-f]+/cards/[^/]+"
+    r"/v1/(?:federations/[0-9a-f]+/(?:roster|studies/[0-9a-f]+)|cohorts/[0-9a-f]+/(?:cards|pairings)/[^/]+"
     r"|rounds/[0-9a-f]+/(?:uploads/[^/]+(?:/chunks/\d+)?|answers))"
 )
-"""Requests that are sent only once: roster, study, cards, announcements, chunks, answers."""
-SHOWN_AT = re.compile(r"^.*?(?=/cards/|/answers$|/chunks/|$)")
+"""Requests that are sent only once: roster, study, cards, pairings, announcements, chunks, answers."""
+SHOWN_AT = re.compile(r"^.*?(?=/cards/|/pairings/|/answers$|/chunks/|$)")
 """Prefix of a request's path at which its effect can be seen afterwards."""
 OURS = re.compile(r"coordinator\.sqlite3(-wal)?|blobs/uploads/.*|\./")
 """Files with the effects of such requests. Background work, such as adding up, writes elsewhere."""
@@ -101,14 +102,28 @@ async def forgotten(cut: Cut) -> str | None:
             elif "/rounds/" in path:
                 gone = gone or now.json()["version"] < cut.answer.version
             elif "/cohorts/" in path:
-                view, member = now.json(), cut.answer.path.rpartition("/")[2]
-                shown_cards = not cut.answer.body.startswith(b"{")  # once the cohort is formed
-                gone = gone or member not in view["cards"] or (shown_cards and view["state"] != "formed")
+                gone = gone or not await _remembers(server, cut.answer, now.json())
             return f"{cut.answer.method} {cut.answer.path}: {now.text[:200]}" if gone else None
     except Exception as error:  # noqa: BLE001 - it doesn't even start
         return f"{cut.answer.method} {cut.answer.path}: {type(error).__name__}: {error}"
     finally:
         shutil.rmtree(cut.folder, ignore_errors=True)  # it continues a deletion that was interrupted
+
+
+async def _remembers(server: Server, answer: Answer, view: dict[str, Any]) -> bool:
+    """Return whether a cohort has a member's card or pairing, and shows the member what it was shown in answer to it."""
+    path = answer.path.partition("?")[0]
+    where, _, member = path.rpartition("/")
+    cohort, _, what = where.rpartition("/")
+    if member not in view[{"cards": "cards", "pairings": "paired"}[what]]:
+        return False
+    if answer.body.startswith(b"{"):  # the cohort, before there was more to show
+        return True
+    params = {}
+    if what == "pairings":
+        params["manifest"] = Ciphertexts.from_bytes(answer.body).manifest.hex()
+    shown = await server.client.get(f"{cohort}/manifest/{member}" if what == "cards" else path, params=params)
+    return shown.content == answer.body
 
 
 async def lost(found: Sequence[Cut]) -> list[str]:
@@ -121,7 +136,9 @@ async def campaign(folder: Path, members: int, seeds: int) -> dict[str, Any]:
     begun = time.monotonic()
     trace = await record(folder, members)
     found = cuts(trace, folder / "data", folder / "cuts")
-    by_kind = Counter(re.sub(r"/[0-9a-f]{16,}|/m-\d+|/\d+", "/…", cut.answer.path) for cut in found)
+    by_kind = Counter(
+        re.sub(r"/[0-9a-f]{16,}|/m-\d+|/\d+", "/…", cut.answer.path.partition("?")[0]) for cut in found
+    )
     faults, acknowledged = early(found), len(found)
     faults += await lost(found)
     torn = 0

@@ -115,7 +115,7 @@ def _headed() -> list[type[Headed]]:
 def _reader(form: type[Headed]) -> Callable[[bytes], object]:
     def read(data: bytes) -> object:
         value = form.from_bytes(data)
-        assert value.to_bytes() == data, "decodes, but is encoded otherwise"
+        assert value.to_bytes() == data == encode(value), "decodes, but is encoded otherwise"
         return value
 
     return read
@@ -144,7 +144,7 @@ def _message_reader(form: type[Headed]) -> Callable[[bytes], object]:
 
 def _read_phase(data: bytes) -> object:
     phase = load_phase(data)
-    assert phase.to_bytes() == data, "decodes, but is encoded otherwise"
+    assert phase.to_bytes() == data == encode(phase), "decodes, but is encoded otherwise"
     return phase
 
 

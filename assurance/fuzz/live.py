@@ -22,12 +22,13 @@ from assurance.fuzz.chunks import fire
 from assurance.fuzz.mutator import Mutator, Pool, encode, inflated
 from assurance.fuzz.oracle import Stage, Tally, deliver, place_of
 from assurance.fuzz.signing import Signers
+from tests.support.forging import swallowing
 from tests.support.simulator import After, Federation, Outcome
 from veilsum import protocol
 from veilsum.protocol import rest, round_spec
 from veilsum.protocol.coordinator import Ended, Recovered
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Message, Opening
+from veilsum.protocol.messages import Message, Opening, Pairing
 from veilsum.protocol.shelf import MemoryShelf
 from veilsum.protocol.study import SUM_STEP
 
@@ -42,8 +43,8 @@ REPLACED_SHARE = 0.02
 Deliver = Callable[[Any, Message, tuple[Any, ...]], Any]
 
 
-ADMITTING = ("receive", "check_chunk")
-"""Methods that accept a peer's bytes: a message or a chunk."""
+ADMITTING = ("receive", "pair", "check_chunk")
+"""Methods that accept a peer's bytes: a message, the cards of a cohort, or a chunk."""
 
 
 def parties() -> list[tuple[type, str]]:
@@ -77,6 +78,8 @@ def interposed(deliver_: Deliver, chunk: Callable[[Any, str, int], None]) -> Ite
                 return original(phase, *arguments)
             inside = True
             try:
+                if name == "pair":  # by a driver with its own source of secrets
+                    return deliver_(phase, arguments[0], arguments[1:3])
                 if name != "check_chunk":
                     return deliver_(phase, arguments[0], arguments[1:])
                 chunk(phase, arguments[0], arguments[1])
@@ -191,6 +194,8 @@ def scenario_of(seed: int) -> tuple[dict[str, Any], int]:
     scenario = {"members": members, "drop": drop, "seed": seed, "restart": restart, "decryptors": decryptors}
     if members > 4 and random.random() < 0.3:
         scenario["margin"] = 1
+    elif members > 4 and random.random() < 0.3:
+        scenario["tamper"] = swallowing(Pairing, f"member-{random.randrange(members)}")
     return {**scenario, "question": SMALL}, random.choice((1, 2, 3))
 
 

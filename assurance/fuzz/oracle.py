@@ -9,13 +9,13 @@ from pathlib import Path
 from time import process_time
 from typing import Any, Self
 
-from assurance.fuzz.mutator import parts
+from assurance.fuzz.mutator import encode, parts
 from assurance.fuzz.signing import Signers, signed
 from veilsum.protocol.codec import Headed, Struct
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import load_phase
 from veilsum.protocol.member.base import MemberPhase
-from veilsum.protocol.messages import Message, parse_message
+from veilsum.protocol.messages import Message, ShownCiphertext, parse_message
 
 SLOW_S = 1.0
 """Longest processor time that a message may cost a party."""
@@ -128,7 +128,7 @@ def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
 
     def receive() -> tuple[Message, Any]:
         message = parse_message(data)
-        if message.to_bytes() != data:
+        if encode(message) != data:
             tally.violation(f"{stage.name}: decodes, but is encoded otherwise", data)
         return message, stage.admit(message)
 
@@ -171,6 +171,8 @@ def forgeries(stage: Stage, message: Headed) -> list[str]:
     for part in set(parts(message)) - honest:
         if signed(part) and _unsigned(part) not in words and not stage.signers.genuine(part):
             found.append(f"a forged {type(part).__name__}")
+        if isinstance(part, ShownCiphertext) and not stage.signers.sent(part):
+            found.append("a ciphertext that its sender did not send")
         # the roots in an honest header also sign what is below them
         if getattr(part, "header", None) in honest:
             found.append(f"a {type(part).__name__} that its header does not cover")

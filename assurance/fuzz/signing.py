@@ -8,13 +8,15 @@ from veilsum.protocol.codec import Headed, Many, Struct
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.merkle import Tree
-from veilsum.protocol.messages import Upload
+from veilsum.protocol.messages import ShownCiphertext, Upload
 from veilsum.protocol.sealing import commitment_tree
 
 
 def signed(part: Struct) -> bool:
-    """Return whether the struct carries its own signature."""
-    return any(name == "signature" for name, _ in part.codecs.items())
+    """Return whether the struct carries its own signature. A ciphertext that is shown carries that of its sender's pairing."""
+    return not isinstance(part, ShownCiphertext) and any(
+        name == "signature" for name, _ in part.codecs.items()
+    )
 
 
 def keys_in(owner: object) -> dict[str, SigningKey]:
@@ -35,12 +37,19 @@ class Signers:
         self._owner = owner
         self._makers: dict[type[Struct], SigningKey] = {}
         self._genuine: dict[Struct, bool] = {}
+        self._shown: set[ShownCiphertext] = set()
 
     def learn(self, message: Struct) -> None:
         """Record which key signs this message type, and that the signatures in it are genuine."""
         for part in parts(message):
             if signed(part):
                 self.genuine(part)
+            elif isinstance(part, ShownCiphertext):
+                self._shown.add(part)
+
+    def sent(self, part: ShownCiphertext) -> bool:
+        """Return whether a sender's pairing holds this ciphertext, with this path and signature."""
+        return part in self._shown
 
     def genuine(self, part: Struct) -> bool:
         """Return whether one of the keys made the struct's signature."""

@@ -20,8 +20,10 @@ import uvicorn.loops.auto
 import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto
 
+from assurance.kill.points import label_change
 from service.app import create_app
 from service.coordination import rounds, summing
+from service.coordination.cohorts import Cohort
 from service.coordination.events import Event
 from service.coordination.journal import Journal
 from service.settings import Settings
@@ -162,6 +164,7 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
         Path, "replace", lambda _, path: [f"rename in {path.parent.name if 'key' in path.name else 'blobs'}"]
     )
     points.watch(Journal, "append_events", lambda _, following: _kinds(following))
+    points.watch(Cohort, "_store_change", label_change)
     points.watch(Database, "_migrate_alone", lambda *_: ["migration"])
     for database in (Sqlite, Postgres):
         points.watch(database, "erase_deleted", lambda *_: ["forgetting"])

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from assurance.kill.harness import Fleet
+from assurance.kill.pairing import Pairs
 from tests.support.party import Party
 from tests.support.replicas import WHO, Patient
 from tests.support.serving import Clock, Server
@@ -57,7 +58,7 @@ class Game:
         Raises:
             AssertionError: if the game doesn't end, or its sum lacks a member.
         """
-        party = Party(
+        party = Pairs(
             tuple(f"m-{index}" for index in range(4)),
             dim=3,
             classes=2,

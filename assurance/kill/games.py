@@ -9,15 +9,19 @@ from typing import Any
 
 from assurance.kill.coordinator import ROTTEN
 from assurance.kill.game import WITHIN_S, Game, Unhurried
+from assurance.kill.pairing import Pairs
 from tests.support.forging import again
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
 from tests.support.serving import OCTETS, Clock, Server
 from tests.support.simulator import After
 from veilsum.protocol import rest
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Message, Opening, Refusal, Upload, Vote
 from veilsum.protocol.study import COUNT_STEP, ROWS_STEP
 
 SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 8, "answer": 2}}
+BRIEF: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 60, "answer": 4}, "members_min": 4}
 LIFETIME_S = 14.0
 """Lifetime of a round that gets lost, so that its latest end comes soon."""
 DAMAGED: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 30, "answer": 10}}
@@ -26,8 +30,16 @@ DAMAGED_S = 60.0
 NOISY: dict[str, Any] = {"noise": {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}}
 
 
-class Late(Party):
-    """A party whose uploads may be refused: they come too late, or after the round was given up for damage."""
+class Late(Pairs):
+    """A party whose uploads may be refused: they come too late, or after the round was given up for damage. Its members may be late, too."""
+
+    async def serve(self, server: Server, round_id: str, member: str) -> bool:
+        try:
+            return await super().serve(server, round_id, member)
+        except PeerFault as fault:
+            if fault.cause is not Cause.TERMS_EXPIRED:
+                raise
+            return False
 
     async def _upload(self, server: Server, round_id: str, member: str, opening: Opening) -> bool:
         try:
@@ -42,7 +54,7 @@ class Longer(Game):
     """Base of the further games."""
 
     def party(self) -> Party:
-        return Party(SIX, seed=self.number, admin_seed=self.admin_seed)
+        return Pairs(SIX, seed=self.number, admin_seed=self.admin_seed)
 
     async def play(self) -> tuple[bytes, ...]:
         async with asyncio.timeout(WITHIN_S):
@@ -107,6 +119,30 @@ class Ends(Longer):
             await party.serve(server, round_id, member)
 
 
+class LeftOut(Longer):
+    """A cohort that fails, because too few members pair; then one without a member that never pairs."""
+
+    def party(self) -> Pairs:
+        return Pairs(SIX, question=BRIEF, seed=self.number, admin_seed=self.admin_seed)
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        party = self.party()
+        await party.found(server)
+        await party.open_cohort(server)
+        await party.enrol(server, SIX)
+        view = await party.form(server, SIX[:3])
+        assert view["fault"]["cause"] == "cohort-too-small", view
+        assert set(view["fault"]["parties"]) >= set(SIX[3:]), view
+        while (
+            view["left_out"] != ["m-5"] or view["state"] != "formed"
+        ):  # kills may use up the others' windows
+            party.number += 1
+            await party.open_cohort(server, period=party.periods.format(party.number))
+            await party.enrol(server, SIX)
+            view = await party.form(server, SIX[:5])
+        return await self.files(await self.done(party, server))
+
+
 class Liars(Longer):
     """A dealer that is evicted, a member that signs two uploads, and a decryptor that refuses to sign."""
 
@@ -141,7 +177,7 @@ class Counts(Longer):
 
     def party(self) -> Party:
         question = {**WITHHOLDING, "members_min": 5}
-        return Party(
+        return Pairs(
             SIX, classes=5, hold=HOLD, question=question, seed=self.number, admin_seed=self.admin_seed
         )
 
@@ -162,7 +198,7 @@ class Chain(Longer):
     """A noisy run of two steps, the second of which rests on the first one's sum."""
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
-        party = Party(SIX, question=NOISY, seed=self.number, admin_seed=self.admin_seed)
+        party = Pairs(SIX, question=NOISY, seed=self.number, admin_seed=self.admin_seed)
         await party.begin(server)
         await self.done(party, server)
         await party.check_result(server, await self.done(party, server))
@@ -209,7 +245,7 @@ class Rotten(Longer):
             assert view["fault"]["cause"] == "storage-damaged", view
 
 
-GAMES: tuple[type[Game], ...] = (Game, Ends, Liars, Counts, Chain, Periods, Rotten)
+GAMES: tuple[type[Game], ...] = (Game, Ends, LeftOut, Liars, Counts, Chain, Periods, Rotten)
 
 
 def outcome(files: tuple[bytes, ...]) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
+from service.coordination.cohorts import Cohort
+from veilsum.protocol.coordinator import PairingWindow
 from veilsum.protocol.coordinator.statements import Answer
 from veilsum.protocol.messages import Lost, Upload
 
@@ -22,6 +24,18 @@ FILES: dict[str, tuple[str, ...]] = {
     "coordination.readiness.checks_of.blobs": ("put of readiness", "delete of readiness"),
 }
 """Functions that write and delete files, with the labels of their points."""
+COHORTS = {
+    f"store of {change}"
+    for change in (
+        "a card",
+        "a manifest",
+        "a pairing",
+        "the last pairing",
+        "a further manifest",
+        "a failed cohort",
+    )
+}
+"""Labels of what a cohort stores until it is formed, by one function for all."""
 EXCEPTIONS = {
     "commit of access.tokens.Tokens.create_first_token": "only where no token is configured; one that was shown and not kept opens nothing",
     "commit of coordination.federations.Federations.put_lost": "a single row, stored once and answered afterwards; no game has an attempt that "
@@ -37,6 +51,22 @@ ON_SERVERS = {
 
 READING_AGAIN = {"append of damaged", "commit of coordination.summing.Summing.begin_again"}
 """Labels reached only by a process that finds damage in what was stored before its start."""
+
+
+def label_change(
+    cohort: Cohort, _now_s: float, window: PairingWindow | None, fault: object = None, _add: object = None
+) -> list[str]:
+    """Return a label of what a cohort is about to store; `COHORTS` lists them."""
+    before = 0 if cohort.window is None else cohort.window.number
+    if fault is not None:
+        change = "a failed cohort"
+    elif window is None:
+        change = "a card"
+    elif window.number > before:
+        change = "a further manifest" if before else "a manifest"
+    else:
+        change = "the last pairing" if window.is_complete else "a pairing"
+    return [f"store of {change}"]
 
 
 def commits() -> set[str]:
@@ -65,7 +95,7 @@ def appends() -> set[str]:
 def reachable() -> set[str]:
     """Return every label that a game must reach."""
     files = {label for labels in FILES.values() for label in labels}
-    return (commits() | files | appends()) - set(EXCEPTIONS)
+    return (commits() | files | appends() | COHORTS) - set(EXCEPTIONS)
 
 
 def _modules() -> Iterator[tuple[str, ast.Module]]:

@@ -35,9 +35,11 @@ from veilsum.study.vectors import compute_vector
 
 ROWS, LABELS, STUDY = 50, 3, "simulated"
 WINDOWS = {"enrol": 40, "upload": 12, "answer": 6}
-KINDS = ("at random", "absent", "away", "lost", "given up")
+KINDS = ("at random", "absent", "unpaired", "away", "lost", "given up")
 FAULTS_S = 60.0
 """Time in which faults begin."""
+LATEST_S = 90.0
+"""Longest time for which a member that comes late is away: private keys are erased before that."""
 WITHIN_S, LEARNED_S = 900.0, 240.0
 """Longest time from the last fault to the run's end, and from there until every member has learned of it."""
 LOOK_S = 0.3
@@ -47,8 +49,9 @@ class World:
     """A coordinator, an operator and members. Faults follow from the seed, as far as the timing of processes allows.
 
     Attributes:
-        kind: what happens in addition to random faults: a member comes late or never; too many members leave for a while to decrypt; they
-            never come back; or all members give the run up afterwards and sum the records in another period.
+        kind: what happens in addition to random faults: a member comes late or never; it enrols, and pairs late or never; too many members
+            leave for a while to decrypt; they never come back; or all members give the run up afterwards and sum the records in another
+            period.
         ended: "result", or how the last round ended.
         steps: how each attempt ended.
         faults: number of faults by kind.
@@ -101,11 +104,12 @@ class World:
             join = f"-m veilsum member join . rows.npz --approve {self.made.published.approval}".split()
             self.members[name] = self._party(stack, f"members/{name}", join, given, cable)
         self.operator = self.members.pop("operator")
-        late = self.chance.choice(self.names)
+        self.late, self.last = self.chance.sample(self.names, 2)
+        waits = {"absent": self.late, "unpaired": self.last}.get(self.kind)
         for name, party in self.members.items():
             features, labels = self._rows(name)
             np.savez(party.folder / "rows.npz", features=features, labels=labels, ids=np.arange(ROWS))
-            if (self.kind, name) != ("absent", late):
+            if name != waits:
                 party.start()
         self._run()
 
@@ -145,11 +149,13 @@ class World:
         self._check_vectors()
 
     async def _happen(self, faults: asyncio.TaskGroup) -> None:
-        if self.kind == "absent" and (
+        if self.kind == "unpaired":
+            await self._stay_unpaired()
+        if self.kind in {"absent", "unpaired"} and (
             len(self.names) == 5 or self.chance.random() < 0.7
         ):  # all five may be needed
-            await asyncio.sleep(self.chance.uniform(5.0, FAULTS_S))
-            next(party for party in self.members.values() if party.gone).start()
+            await asyncio.sleep(self.chance.uniform(5.0, LATEST_S))
+            self.members[self.late].start()
         if self.kind in {"away", "lost", "given up"}:
             view = await self._until(
                 lambda view: bool(view.uploaded) and not (view.ended and view.spec.step != "sum")
@@ -172,6 +178,19 @@ class World:
             if all(link.reason != NO_REASON for link in links):  # a count may have spent the records
                 await self._give_up()
             self._run()
+
+    async def _stay_unpaired(self) -> None:
+        """Kill a member that has sent its card and can't have paired yet, and then let the last card come."""
+        party = self.members[self.late]
+
+        def has_enrolled() -> bool:
+            cohorts = self.client.federation(self.federation).cohorts
+            return bool(cohorts) and self.late in self.client.cohort(cohorts[-1]).cards
+
+        await self._wait(has_enrolled, WITHIN_S, party)
+        async with party.lock:
+            party.kill()
+        self.members[self.last].start()
 
     async def _give_up(self) -> None:
         """Have every member give up a run that certified nothing, so that the next period can use its records."""

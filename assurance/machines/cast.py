@@ -1,4 +1,4 @@
-"""Enrolled federations, made once: phases are immutable, so every run of a machine starts from the same ones."""
+"""Federations and their members' cards, made once: phases are immutable, so every run of a machine starts from the same ones."""
 
 import copy
 import hashlib
@@ -10,10 +10,9 @@ from typing import Any
 from tests.support.forging import again
 from tests.support.simulator import Federation, SeededRandom
 from veilsum.protocol.coordinator import Enrolling
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Enrolled, History, MemberPhase
-from veilsum.protocol.messages import NO_CONTEXT, Cards, Manifest, Roster, Study, Survivor
+from veilsum.protocol.member import Enrolled
+from veilsum.protocol.messages import NO_CONTEXT, Roster, Study, Survivor
 
 CLASSES, DIM = 2, 2
 MARGIN = 1
@@ -78,20 +77,22 @@ PLACES = (
 
 
 @dataclass(frozen=True)
-class Cohort:
-    """A formed cohort: the manifest with its cards, and each member between rounds.
+class Collected:
+    """The cards of a cohort.
 
     Attributes:
         study: a key of `STUDIES`.
-        ready: phases by member, of members that accepted the manifest.
+        enrolling: the coordinator's, with all cards.
+        enrolled: each member, as it sent its card.
+        second: each member with a second card, which only a colluder signs.
     """
 
     study: str
     signed: Study
     roster: Roster
-    manifest: Manifest
-    cards: Cards
-    ready: dict[str, MemberPhase]
+    enrolling: Enrolling
+    enrolled: dict[str, Enrolled]
+    second: dict[str, Enrolled]
 
 
 @dataclass(frozen=True)
@@ -131,15 +132,14 @@ def cast(shape: Shape) -> Cast:
     return Cast(federation, studies, rosters)
 
 
-def form(
+def collect(
     shape: Shape,
     place: Place,
     members: tuple[str, ...],
     repeats: bytes = NO_CONTEXT,
     repeated: tuple[Survivor, ...] = (),
-    histories: dict[str, History] | None = None,
-) -> Cohort:
-    """Form a cohort of these members. Members that refuse the manifest stay out.
+) -> Collected:
+    """Collect the cards of a cohort. Members have no history yet.
 
     Args:
         shape: of the federation.
@@ -147,19 +147,14 @@ def form(
         members: those that send a card.
         repeats: context of the attempt that the run repeats.
         repeated: the certified set of that attempt.
-        histories: members' histories; empty for members without an entry.
-
-    Raises:
-        PeerFault: cohort-too-small.
     """
     everybody = cast(shape)
     study, roster = everybody.studies[place.study], everybody.rosters[place.roster]
     seed = hashlib.sha256(repr((place, members, repeats.hex())).encode()).digest()
     random = SeededRandom(int.from_bytes(seed[:8], "little"))
-    enrolling = Enrolling(roster, study, place.counter, place.period, repeats, repeated)
-    enrolled: dict[str, MemberPhase] = {}
-    for member in members:
-        phase, (card,) = Enrolled.begin_enrolment(
+
+    def enrol(member: str) -> Enrolled:
+        phase, _ = Enrolled.begin_enrolment(
             member,
             roster,
             study,
@@ -167,28 +162,23 @@ def form(
             counter=place.counter,
             period=place.period,
             serial=place.counter + 1,
+            now_s=everybody.federation.now_s,
             repeats=repeats,
-            history=(histories or {}).get(member, History()),
             random_bytes=random,
         )
-        enrolled[member] = phase
-        enrolling = enrolling.with_cards([card])  # type: ignore[list-item]  # the one message of that phase
-    manifest = enrolling.make_manifest()
-    ready = {}
-    for member, phase in enrolled.items():
-        try:
-            ready[member], _ = phase.receive(
-                enrolling.cards_for(manifest, member), everybody.keys[member], everybody.federation.now_s
-            )
-        except PeerFault:
-            continue
-    return Cohort(place.study, study, roster, manifest, enrolling.cards_for(manifest, members[0]), ready)
+        assert isinstance(phase, Enrolled)
+        return phase
+
+    enrolled, second = ({member: enrol(member) for member in members} for _ in range(2))
+    enrolling = Enrolling(roster, study, place.counter, place.period, repeats, repeated)
+    enrolling = enrolling.with_enrolments(phase.enrolment for phase in enrolled.values())
+    return Collected(place.study, study, roster, enrolling, enrolled, second)
 
 
 @lru_cache(maxsize=256)
-def fresh(shape: Shape, place: Place, members: tuple[str, ...]) -> Cohort:
-    """Return a cohort over fresh records, which is made once."""
-    return form(shape, place, members)
+def fresh(shape: Shape, place: Place, members: tuple[str, ...]) -> Collected:
+    """Return the cards of a cohort over fresh records, which are made once."""
+    return collect(shape, place, members)
 
 
 class Mutable:

@@ -3,17 +3,36 @@
 from dataclasses import dataclass, field, replace
 
 from assurance.machines.cast import Mutable
-from veilsum.protocol.member import Closed, History, MemberPhase, Opened, Ready, load_phase
+from veilsum.protocol.member import (
+    Closed,
+    Enrolled,
+    EnrolmentPhase,
+    History,
+    MemberPhase,
+    Opened,
+    Paired,
+    Ready,
+    load_phase,
+)
 from veilsum.protocol.member.attempting import Attempting
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A phase, with all keys by sequence number and all shares that the member ever held, to check that they are deleted."""
+    """A phase, and the secrets that the member ever held, to check that they are deleted.
+
+    Attributes:
+        keys: of pairs, by sequence number.
+        shares: of all attempts.
+        private: of the card.
+        encapsulated: under any manifest.
+    """
 
     phase: MemberPhase
     keys: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     shares: frozenset[bytes] = frozenset()
+    private: frozenset[bytes] = frozenset()
+    encapsulated: frozenset[bytes] = frozenset()
 
 
 class Disk(Mutable):
@@ -33,9 +52,10 @@ class Disk(Mutable):
 
     def enrol(self, cohort: int, phase: MemberPhase) -> None:
         """Enter another cohort, with the member's history."""
+        assert isinstance(phase, Enrolled)
         phase = phase.with_history(self.history)
         self.stored[cohort] = _storing(Stored(phase), phase)
-        self.roster = max(self.roster, ready_of(phase).roster.number)
+        self.roster = max(self.roster, phase.roster.number)
 
     def phase(self, cohort: int) -> MemberPhase:
         """Return the stored phase."""
@@ -46,20 +66,36 @@ class Disk(Mutable):
         known = self.stored[cohort]
         if phase is known.phase:
             return
-        ready = ready_of(phase)
-        before = ready_of(known.phase)
-        assert (ready.sequence, ready.attempt) >= (before.sequence, before.attempt), (
-            f"{self.member} went back"
-        )
-        if ready.sequence not in known.keys or isinstance(phase, Opened | Ready):
-            over = [key for sequence, keys in known.keys.items() if sequence < ready.sequence for key in keys]
-            self._check_gone(phase, over + list(known.shares if isinstance(phase, Opened | Ready) else ()))
+        if isinstance(phase, EnrolmentPhase):
+            assert isinstance(known.phase, EnrolmentPhase), f"{self.member} went back"
+        else:
+            self._check_place(known, ready_of(phase))
+            ready = ready_of(phase)
+            if ready.sequence not in known.keys or isinstance(phase, Opened | Ready):
+                over = [
+                    key for sequence, keys in known.keys.items() if sequence < ready.sequence for key in keys
+                ]
+                self._check_gone(
+                    phase, over + list(known.shares if isinstance(phase, Opened | Ready) else ())
+                )
+        if isinstance(known.phase, EnrolmentPhase):
+            private = () if isinstance(phase, Enrolled | Paired) else known.private
+            self._check_gone(phase, [*private, *known.encapsulated])
         self.stored[cohort] = _storing(known, phase)
-        if ready.history != self.history:
-            self.history = ready.history
+        if history_of(phase) != self.history:
+            self.history = history_of(phase)
             for other, held in self.stored.items():
                 if other != cohort:
                     self.stored[other] = replace(held, phase=held.phase.with_history(self.history))
+
+    def _check_place(self, known: Stored, ready: Ready) -> None:
+        if isinstance(known.phase, EnrolmentPhase):
+            return
+        before = ready_of(known.phase)
+        assert ready.manifest == before.manifest, f"{self.member} took another manifest"
+        assert (ready.sequence, ready.attempt) >= (before.sequence, before.attempt), (
+            f"{self.member} went back"
+        )
 
     def restart(self, cohort: int) -> MemberPhase:
         """Load the stored phase, which must be unchanged."""
@@ -78,9 +114,27 @@ class Disk(Mutable):
 
 
 def _storing(known: Stored, phase: MemberPhase) -> Stored:
+    if isinstance(phase, Enrolled | Paired):
+        private = {bytes(phase.keys.x25519), bytes(phase.keys.mlkem_seed)}
+        made = _encapsulated(phase) if isinstance(phase, Paired) else set()
+        return replace(
+            known, phase=phase, private=known.private | private, encapsulated=known.encapsulated | made
+        )
+    if isinstance(phase, EnrolmentPhase):
+        return replace(known, phase=phase)
     ready = ready_of(phase)
     keys = tuple(bytes(pair.key) for pair in (*ready.masks, *ready.boxes))
-    return Stored(phase, {**known.keys, ready.sequence: keys}, known.shares.union(shares_of(phase)))
+    shares = known.shares.union(shares_of(phase))
+    return replace(known, phase=phase, keys={**known.keys, ready.sequence: keys}, shares=shares)
+
+
+def _encapsulated(phase: Paired) -> set[bytes]:
+    return {bytes(phase.secrets[at : at + 32]) for at in range(0, len(phase.secrets), 32)}
+
+
+def history_of(phase: MemberPhase) -> History:
+    """Return what a phase knows of the federation's attempts."""
+    return phase.history if isinstance(phase, EnrolmentPhase) else ready_of(phase).history
 
 
 def ready_of(phase: MemberPhase) -> Ready:

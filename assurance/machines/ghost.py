@@ -13,7 +13,9 @@ from veilsum.protocol.messages import (
     SHARE_BYTES,
     Certificate,
     Erased,
+    Manifest,
     Message,
+    Pairing,
     Receipt,
     Reveal,
     Survivor,
@@ -22,6 +24,7 @@ from veilsum.protocol.messages import (
     share_commitments,
 )
 
+MANIFESTS_MAX, NEVER = 3, b""
 Context = bytes
 Record = tuple[str, int]
 """An honest member's record: the member and the record's number."""
@@ -32,6 +35,10 @@ class Ghost(Mutable):
 
     Attributes:
         liars: members that collude with the coordinator. All they hold is known, and they sign anything.
+        manifests: by hash.
+        pairings: of honest members, by manifest hash and member.
+        paired: manifests that each honest member paired under, in order, by cohort and member.
+        joined: manifest hash under which each honest member holds the keys of its pairs, by cohort and member; `NEVER` once they lapsed.
         attempts: by context.
         uploads: of honest members, by context and member; `rows` holds all uploads by digest.
         receipts, votes, erased: messages that honest members signed, one for each context.
@@ -46,6 +53,10 @@ class Ghost(Mutable):
 
     def __init__(self, liars: Iterable[str]) -> None:
         self.liars = frozenset(liars)
+        self.manifests: dict[bytes, Manifest] = {}
+        self.pairings: dict[tuple[bytes, str], Pairing] = {}
+        self.paired: dict[tuple[bytes, str], list[Manifest]] = defaultdict(list)
+        self.joined: dict[tuple[bytes, str], bytes] = {}
         self.attempts: dict[Context, Attempt] = {}
         self.uploads: dict[Context, dict[str, Upload]] = defaultdict(dict)
         self.rows: dict[bytes, Upload] = {}
@@ -85,7 +96,9 @@ class Ghost(Mutable):
 
     def take(self, member: str, message: Message) -> None:
         """Record a message that an honest member released, and check that it was allowed to."""
-        if isinstance(message, Upload):
+        if isinstance(message, Pairing):
+            self._pairing(member, message)
+        elif isinstance(message, Upload):
             self._upload(member, message)
         elif isinstance(message, Receipt):
             known = self.receipts.setdefault((message.context, member), message)
@@ -96,6 +109,41 @@ class Ghost(Mutable):
             self._erased(member, message)
         elif isinstance(message, Reveal):
             self._reveal(member, message)
+
+    def _pairing(self, member: str, pairing: Pairing) -> None:
+        """Check a pairing: one for each manifest, of at most three, each of fewer members than the one before (§4.2)."""
+        manifest = self.manifests[pairing.manifest]
+        known = self.pairings.setdefault((pairing.manifest, member), pairing)
+        assert known == pairing, f"{member} sent two pairings for one manifest"
+        place = (manifest.cohort, member)
+        earlier = self.paired[place]
+        if earlier and earlier[-1] == manifest:
+            return
+        assert place not in self.joined, f"{member} paired in a cohort that has formed or lapsed for it"
+        assert manifest not in earlier, f"{member} went back to an earlier manifest"
+        assert member in manifest.members
+        if earlier:
+            self.reached["paired afresh"] += 1
+            assert {*manifest.members} < {*earlier[-1].members}, f"{member} paired under another manifest"
+        earlier.append(manifest)
+        assert len(earlier) <= MANIFESTS_MAX, f"{member} paired under {len(earlier)} manifests"
+        self.reached["paired"] += 1
+
+    def join(self, member: str, manifest: Manifest) -> None:
+        """Note that a member holds the keys of its pairs, and check that it paired under this manifest last."""
+        place = (manifest.cohort, member)
+        known = self.joined.setdefault(place, manifest.hash)
+        assert known == manifest.hash, f"{member} joined under two manifests, or after its keys had lapsed"
+        assert self.paired[place][-1] == manifest, f"{member} joined under a manifest that it left"
+        self.reached["joined"] += 1
+        taken = {known for (cohort, _), known in self.joined.items() if cohort == manifest.cohort}
+        if len(taken - {NEVER}) > 1:
+            self.reached["joined under two manifests"] += 1
+
+    def lapse(self, member: str, cohort: bytes) -> None:
+        """Note that a member's keys were erased before it joined."""
+        assert self.joined.setdefault((cohort, member), NEVER) == NEVER, f"{member} lapsed after it joined"
+        self.reached["lapsed"] += 1
 
     def _upload(self, member: str, upload: Upload) -> None:
         self.rows[upload.header.digest] = upload

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from assurance.machines.cast import PLACES, SHAPES, STUDIES, Place, Shape, cast, fork
+from assurance.machines.forming import CARD_TRICKS, CIPHERTEXT_TRICKS, Draft
 from assurance.machines.tally import TALLY
 from assurance.machines.world import LIFE_S, Scene, World
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.member import Checked, Closed, Opened, Ready, Uploaded
+from veilsum.protocol.member import Checked, Closed, EnrolmentPhase, Opened, Ready, Uploaded
 from veilsum.protocol.messages import (
     Deliveries,
     Erasure,
@@ -36,7 +37,8 @@ SUBSET = st.sampled_from(
 )
 """Sets of members as bits: mostly all, or all but one or two."""
 OPENED = precondition(lambda self: self.world.scenes)
-TWO_OPEN, SUMMED, COUNTED, REPEATED = 6, 7, 8, 9
+PAIRING = precondition(lambda self: self.world.is_pairing)
+TWO_OPEN, SUMMED, COUNTED, REPEATED, ENROLLED, PAIRED, SPLIT = 6, 7, 8, 9, 10, 11, 12
 """Prologues beyond the steps of a round."""
 LATER = (SUMMED, COUNTED, COUNTED, REPEATED, REPEATED)
 SCENES_MAX = 8
@@ -47,19 +49,16 @@ REASONS = ("survivors-too-few", "cancelled")
 def prologue(shape: Shape, liars: frozenset[str], stage: int, kind: int) -> World:
     """Play honestly up to a stage: nothing, uploads, receipts, votes, a round, or a second opening.
 
-    The later stages: two open cohorts of one study and period without uploads; a certified sum of the plain study; a certified count;
+    Before a round: the cards of a cohort; the pairings under its first manifest; one member that holds keys under it, and the others,
+    which hold keys under a second one without that member. The later stages: two open cohorts of one study and period without uploads; a certified sum of the plain study; a certified count;
     a sum that is being repeated under another extractor. `kind` is how the colluders deal their first uploads.
     """
     world = World(shape, liars, kind)
+    if stage in {ENROLLED, PAIRED, SPLIT}:
+        form_partly(world, stage)
+        return world
     if stage == TWO_OPEN:
-        for place in PLACES[:2]:
-            cohort = world.form(place)
-            assert cohort is not None
-            scene = world.open(cohort, ())
-            for liar in sorted(liars):
-                world.scheme(liar, scene, world.kind)
-            for member in world.honest:
-                world.tell(member, cohort, scene.attempt.opening)
+        open_two(world)
         return world
     withholding = PLACES[4].study in cast(shape).studies
     begin(world, PLACES[4 if stage == COUNTED and withholding else 0])
@@ -72,6 +71,46 @@ def prologue(shape: Shape, liars: frozenset[str], stage: int, kind: int) -> Worl
         if cohort is not None:
             enter(world, world.open(cohort, world.chains[-1]))
     return world
+
+
+def form_partly(world: World, stage: int) -> None:
+    """Collect cards, let members pair, or show a part of them another manifest."""
+    number = world.enrol(PLACES[0])
+    assert number is not None
+    if stage in {PAIRED, SPLIT}:
+        pair(world, number, world.honest)
+    if stage == SPLIT:
+        split(world, number)
+
+
+def open_two(world: World) -> None:
+    """Form two cohorts of one study and period, and open an attempt in each."""
+    for place in PLACES[:2]:
+        cohort = world.form(place)
+        assert cohort is not None
+        scene = world.open(cohort, ())
+        for liar in sorted(world.ghost.liars):
+            world.scheme(liar, scene, world.kind)
+        for member in world.honest:
+            world.tell(member, cohort, scene.attempt.opening)
+
+
+def pair(world: World, number: int, members: Iterable[str]) -> None:
+    """Show members the cards of a cohort's newest manifest, and no ciphertexts."""
+    draft = world.cohorts[number].drafts[-1]
+    for member in members:
+        if member in draft.manifest.member_places:
+            world.tell(member, number, world.cohorts[number].cards_for(draft, member))
+    for liar in draft.colluding:
+        world.collude(liar, number, draft, 0)
+
+
+def split(world: World, number: int) -> None:
+    """Show one member the ciphertexts of the newest manifest, and the others another manifest without it, if enough are left."""
+    cohort, alone = world.cohorts[number], world.honest[0]
+    world.tell(alone, number, cohort.ciphertexts_for(cohort.drafts[-1], alone))
+    world.draft(number, frozenset({alone}), second=False)
+    world.usher(number, world.honest[1:])
 
 
 def begin(world: World, place: Place) -> None:
@@ -105,6 +144,9 @@ def _serve(world: World, scene: Scene, member: str, subset: int, *, patience: bo
     if scene.cohort not in world.disks[member].stored:
         return
     phase = world.disks[member].phase(scene.cohort)
+    if isinstance(phase, EnrolmentPhase):
+        world.usher(scene.cohort, [member])
+        phase = world.disks[member].phase(scene.cohort)
     if isinstance(phase, Ready | Closed):
         world.recount(member, scene.cohort)
         world.tell(member, scene.cohort, scene.attempt.opening)
@@ -128,7 +170,9 @@ class Hostile(RuleBasedStateMachine):
 
     @initialize(
         shape=st.sampled_from(SHAPES),
-        stage=st.sampled_from((*range(TWO_OPEN), TWO_OPEN, TWO_OPEN, *LATER)),
+        stage=st.sampled_from(
+            (*range(TWO_OPEN), TWO_OPEN, TWO_OPEN, *LATER, ENROLLED, PAIRED, PAIRED, SPLIT)
+        ),
         first=st.booleans(),
         kind=st.sampled_from((0, 0, 1, 2)),
     )
@@ -160,6 +204,79 @@ class Hostile(RuleBasedStateMachine):
         if cohort is not None and len(world.scenes) < SCENES_MAX:
             enter(world, world.open(cohort, world.chains[-1]))
 
+    @rule(place=st.sampled_from(PLACES), without=st.integers(0, 11))
+    def enrol(self, place: Place, without: int) -> None:
+        """Collect the cards of a cohort, perhaps without one member's."""
+        honest = self.world.honest
+        self.world.enrol(place, honest[without] if without < len(honest) else "")
+
+    @PAIRING
+    @rule(
+        who=MOSTLY_ALL,
+        cohort=st.integers(0, 5),
+        without=st.integers(0, 7),
+        further=st.booleans(),
+        second=st.sampled_from((False, False, False, True)),
+    )
+    def draft(self, who: int, cohort: int, without: int, further: bool, second: bool) -> None:  # noqa: FBT001 - drawn
+        """Make another manifest, without one more member or with a colluder's other card, and show it."""
+        number, ids = self._cohort(cohort), cast(self.world.shape).ids
+        left = self._draft(number, 0).manifest.members if further else ids
+        gone = {*ids} - {*left} | {*ids[without : without + 1]}
+        self.world.draft(number, frozenset(gone), second=second)
+        self.show_cards(who, number, 0, 0)
+
+    @PAIRING
+    @rule(
+        who=MOSTLY_ALL,
+        cohort=st.integers(0, 5),
+        which=WHICH,
+        trick=st.sampled_from((*[0] * 8, *range(CARD_TRICKS + 1))),
+    )
+    def show_cards(self, who: int, cohort: int, which: int, trick: int) -> None:
+        """Show the cards of any manifest, truly or not: members pair."""
+        number = self._cohort(cohort)
+        draft = self._draft(number, which)
+        for member in self._some(who):
+            if member in draft.manifest.member_places:
+                shown = self.world.cohorts[number].cards_for(draft, member, trick)
+                self.world.tell(member, number, shown)
+
+    @PAIRING
+    @rule(
+        who=MOSTLY_ALL,
+        cohort=st.integers(0, 5),
+        which=WHICH,
+        trick=st.sampled_from((*[0] * 8, *range(CIPHERTEXT_TRICKS + 1))),
+        variant=st.integers(0, 1),
+    )
+    def show_ciphertexts(self, who: int, cohort: int, which: int, trick: int, variant: int) -> None:
+        """Show the ciphertexts under any manifest, truly or not: members hold the keys of their pairs."""
+        number = self._cohort(cohort)
+        draft = self._draft(number, which)
+        for member in self._some(who):
+            if member in draft.manifest.member_places:
+                formed = self.world.cohorts[number]
+                shown = formed.ciphertexts_for(draft, member, trick, variant=variant)
+                self.world.tell(member, number, shown)
+
+    @PAIRING
+    @rule(liar=st.integers(0, 1), cohort=st.integers(0, 5), which=WHICH, kind=st.integers(0, 2))
+    def collude(self, liar: int, cohort: int, which: int, kind: int) -> None:
+        """Have a colluder pair, honestly or not, and possibly again."""
+        number, liars = self._cohort(cohort), sorted(self.world.ghost.liars)
+        self.world.collude(liars[liar % len(liars)], number, self._draft(number, which), kind)
+
+    @PAIRING
+    @rule(who=NEARLY_ALWAYS_ALL, cohort=st.integers(0, 5), which=WHICH)
+    def usher(self, who: int, cohort: int, which: int) -> None:
+        """Continue to form a cohort as an honest coordinator would."""
+        self.world.usher(self._cohort(cohort), self._some(who), which)
+
+    def _draft(self, number: int, which: int) -> Draft:
+        drafts = self.world.cohorts[number].drafts
+        return drafts[-1 - which % len(drafts)]
+
     @rule(which=WHICH, study=st.sampled_from(("", "", "", *STUDIES)), twist=st.sampled_from((0, 0, 0, 1)))
     def repeat(self, which: int, study: str, twist: int) -> None:
         """Form a cohort that repeats a certified attempt, in the same study or another."""
@@ -168,7 +285,9 @@ class Hostile(RuleBasedStateMachine):
             return
         context = list(world.sets)[-1 - which % len(world.sets)]
         own = next(
-            each.study for each in world.cohorts if each.manifest == world.ghost.attempts[context].manifest
+            each.collected.study
+            for each in world.cohorts
+            if each.id == world.ghost.attempts[context].manifest.cohort
         )
         cohort = world.repeat(context, study or own, twist)
         if cohort is not None and len(world.scenes) < SCENES_MAX:
@@ -179,13 +298,14 @@ class Hostile(RuleBasedStateMachine):
         which=WHICH,
         step=st.sampled_from((0, 0, 0, 1, 2)),
         rests=st.sampled_from((0, 0, 0, 1, 2, 3)),
+        manifest=st.sampled_from((0, 0, 0, 1)),
     )
-    def open(self, cohort: int, which: int, step: int, rests: int) -> None:
+    def open(self, cohort: int, which: int, step: int, rests: int, manifest: int) -> None:
         """Open another attempt, with any history that the coordinator can show, at any step, resting on any count."""
         world = self.world
         if world.cohorts and len(world.scenes) < SCENES_MAX:
             chain = world.chains[-1 - which % len(world.chains)]
-            enter(world, world.open(self._cohort(cohort), chain, step, rests))
+            enter(world, world.open(self._cohort(cohort), chain, step, rests, manifest))
 
     @OPENED
     @rule(who=WHO, which=WHICH, silent=st.integers(0, 7))

@@ -7,7 +7,17 @@ from random import Random
 from tests.support.forging import again, other_secrets, redeal, reupload
 from tests.support.simulator import Federation
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Erased, Message, Receipt, Refusal, Reveal, Upload, Vote, void_hash
+from veilsum.protocol.messages import (
+    Erased,
+    Message,
+    Pairing,
+    Receipt,
+    Refusal,
+    Reveal,
+    Upload,
+    Vote,
+    void_hash,
+)
 
 Lies = tuple[Message, ...]
 Liar = Callable[[Federation, Message, Random], Lies]
@@ -19,6 +29,36 @@ def silence(_federation: Federation, _message: Message, _random: Random) -> Lies
 
 def twice(_federation: Federation, message: Message, _random: Random) -> Lies:
     return message, message
+
+
+def false_ciphertexts(federation: Federation, pairing: Message, random: Random) -> Lies:
+    """Send some members ciphertexts that hold another secret: their keys differ from the liar's."""
+    assert isinstance(pairing, Pairing)
+    ciphertexts = list(pairing.ciphertexts)
+    for place in random.sample(range(len(ciphertexts)), random.randint(1, len(ciphertexts))):
+        ciphertexts[place] = random.choice((random.randbytes(len(ciphertexts[place])), ciphertexts[0]))
+    return (again(pairing, federation.keys[pairing.member], ciphertexts=tuple(ciphertexts)),)
+
+
+def second_pairing(federation: Federation, pairing: Message, random: Random) -> Lies:
+    """Send two pairings, in either order."""
+    both = [pairing, *false_ciphertexts(federation, pairing, random)]
+    random.shuffle(both)
+    return tuple(both)
+
+
+def misshapen_pairing(federation: Federation, pairing: Message, random: Random) -> Lies:
+    """Send a ciphertext too few or too many."""
+    assert isinstance(pairing, Pairing)
+    sent = pairing.ciphertexts
+    ciphertexts = random.choice((sent[1:], (*sent, sent[0])))
+    return (again(pairing, federation.keys[pairing.member], ciphertexts=ciphertexts),)
+
+
+def pairing_of_another_manifest(federation: Federation, pairing: Message, random: Random) -> Lies:
+    """Pair under a manifest that nobody made."""
+    assert isinstance(pairing, Pairing)
+    return (again(pairing, federation.keys[pairing.member], manifest=random.randbytes(32)),)
 
 
 def false_edges(federation: Federation, upload: Message, random: Random) -> Lies:
@@ -158,6 +198,15 @@ def other_report(federation: Federation, report: Message, random: Random) -> Lie
 
 
 LIES: dict[type[Message], tuple[Liar, ...]] = {
+    Pairing: (
+        false_ciphertexts,
+        false_ciphertexts,
+        second_pairing,
+        misshapen_pairing,
+        pairing_of_another_manifest,
+        silence,
+        twice,
+    ),
     Upload: (
         false_edges,
         false_boxes,

@@ -1,6 +1,8 @@
 """An honest coordinator on a network that loses, repeats, delays and garbles, with up to `a` liars and other members that come and go."""
 
 import copy
+from collections import defaultdict
+from collections.abc import Collection
 from functools import cache
 from random import Random
 
@@ -13,11 +15,21 @@ from assurance.machines.cast import MARGIN, SHAPES, SMALL, Shape
 from assurance.machines.lies import lie
 from assurance.machines.tally import TALLY
 from tests.support.simulator import After, Federation, SeededRandom, Vector
-from veilsum.protocol.coordinator import Ended, Erasing, Freezing, Recovered, disclose_vectors
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Ended, Erasing, Freezing, PairingWindow, Recovered, disclose_vectors
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Closed, Enrolled, Opened, Ready, load_phase
+from veilsum.protocol.member import Closed, EnrolmentPhase, Lapsed, Opened, Paired, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import NO_CONTEXT, Message, Opening, parse_message
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Ciphertexts,
+    Message,
+    Opening,
+    Pairing,
+    ShownCiphertext,
+    parse_message,
+)
+from veilsum.protocol.pairing import split_pairing
 from veilsum.protocol.study import COUNT_STEP, SUM_STEP
 
 PASSES_MAX = 12
@@ -31,9 +43,20 @@ class Rounds(Federation):
 
     Attributes:
         endings: by context, the message that closed the attempt, and what else its members must be shown.
+        absent: members that receive nothing.
+        liars: members that lie while a cohort pairs, if `deceit` is not zero.
+        unlucky: members that miss the ciphertexts for them, and fetch them later.
+        ciphertexts: by member, of the last cohort that was formed.
+        spoilt: whether a liar lied in the last cohort, or a member was left out of it.
     """
 
     endings: dict[bytes, tuple[Message, ...]]
+    absent: set[str]
+    liars: tuple[str, ...]
+    deceit: int
+    unlucky: frozenset[str]
+    ciphertexts: dict[str, Ciphertexts]
+    spoilt: bool
 
     @classmethod
     def of(cls, shape: Shape, seed: int, *, withholding: bool = False) -> "Rounds":
@@ -44,14 +67,18 @@ class Rounds(Federation):
         federation.phases = dict(federation.phases)
         federation.random, federation.drop, federation.endings = SeededRandom(seed), {}, {}
         federation.sets, federation.counted = {}, {}
+        federation.absent, federation.liars, federation.deceit = set(), (), 0
+        federation.unlucky, federation.ciphertexts, federation.spoilt = frozenset(), {}, False
         return federation
 
     def catch_up(self, member: str) -> None:
-        """Tell a member how its attempts ended."""
-        if isinstance(self.phases[member], Enrolled):
-            self._tell(member, self.cards)
-        phase = self.phases[member]
-        if isinstance(phase, Enrolled):
+        """Show a member the ciphertexts that it missed, and tell it how its attempts ended."""
+        phase = self.phases[member] = self.phases[member].erase_expired(self.now_s)
+        if isinstance(phase, Paired) and phase.manifest == self.manifest:
+            self._tell(member, self.ciphertexts[member])
+            phase = self.phases[member]
+        if isinstance(phase, EnrolmentPhase):
+            TALLY.reached["lapsed"] += isinstance(phase, Lapsed)
             return
         missed = [phase.attempt.context] if isinstance(phase, Attempting | Closed) else []
         assert isinstance(phase, Ready | Attempting | Closed)
@@ -82,13 +109,76 @@ class Rounds(Federation):
 
     def begin_next(self, *, anew: bool = False) -> None:
         """Open the next attempt, in a new period if the run can't continue or is to start again."""
-        withholding = self.content.question.withhold is not None
-        if self.next_step() is None or self._stuck() or (anew and withholding):
+        if self.next_step() is None or self._stuck() or anew:
             for member in self.phases:
                 if not self._gone(member, After.OPENING):
                     self.catch_up(member)
-            self.enrol(f"period-{self.counter + 1}")
+            self._form_next()
         self.begin()
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the last cohort lacks a member, or cannot be trusted to be without disputes."""
+        return self.spoilt or any(isinstance(phase, EnrolmentPhase) for phase in self.phases.values())
+
+    def _form_next(self) -> None:
+        """Form the next period's cohort. If too few members pair, all come back and tell the truth."""
+        self.spoilt = bool(self.deceit)
+        excused = {*self.absent, *(self.liars if self.deceit else ())}
+        try:
+            self.enrol(f"period-{self.counter + 1}")
+        except PeerFault as fault:
+            check_too_small(fault, excused)
+            TALLY.reached["no cohort"] += 1
+            self.absent.clear()
+            self.deceit, self.spoilt = 0, False
+            self.enrol(f"period-{self.counter + 1}")
+        left_out = {*self.ids} - {*self.manifest.members}
+        assert left_out <= excused, f"{sorted(left_out)} paired and were left out"
+        self.spoilt = self.spoilt or bool(left_out)
+        TALLY.reached["formed without a member"] += bool(left_out)
+
+    def _pair_all(self, window: PairingWindow) -> PairingWindow:
+        """Let the present members of a manifest pair, some of them falsely, and show most of them the others' ciphertexts."""
+        manifest, shown = window.manifest, defaultdict[str, dict[str, ShownCiphertext]](dict)
+        self.manifest = manifest
+        for member in manifest.members:
+            if member in self.absent:
+                continue
+            for pairing in self._pairings(member, window):
+                try:
+                    after = window.receive(pairing)
+                except PeerFault as fault:
+                    check_liar(fault, member, self.liars)
+                    continue
+                if after is not window:
+                    window = after
+                    for recipient, one in split_pairing(manifest, pairing):
+                        shown[recipient][member] = one
+        if window.is_complete:
+            self.ciphertexts = {
+                member: Ciphertexts(
+                    manifest.hash, tuple(shown[member][sender] for sender in sorted(shown[member]))
+                )
+                for member in manifest.members
+            }
+            for member in manifest.members:
+                if member not in self.absent | self.unlucky:
+                    self._tell(member, self.ciphertexts[member])
+        return window
+
+    def _pairings(self, member: str, window: PairingWindow) -> list[Pairing]:
+        """Return what a member sends when it is shown the cards of a manifest."""
+        replies = self._tell(member, window.enrolling.cards_for(window.manifest, member))
+        TALLY.receives += 1
+        if member in self.liars and self.deceit:
+            random, told = Random(f"{self.deceit} {member} {window.number}"), list[Message]()
+            for reply in replies:
+                name, lies = lie(self, reply, random)
+                TALLY.reached[f"lie: {name}"] += 1
+                told += lies
+            replies = tuple(told)
+        return [reply for reply in replies if isinstance(reply, Pairing)]
 
     def _stuck(self) -> bool:
         """Return whether the run's sum was refused (too few rows behind its classes), or no member knows the counts that it rests on."""
@@ -97,6 +187,18 @@ class Rounds(Federation):
         last = self.links[-1]
         refused = (last.cohort, last.step) == (self.manifest.cohort, SUM_STEP)
         return refused or self.terms().count == NO_CONTEXT
+
+
+def check_too_small(fault: PeerFault, excused: Collection[str]) -> None:
+    """Check that a cohort failed for members alone that were away or lied."""
+    assert fault.cause is Cause.COHORT_TOO_SMALL, fault
+    assert {*fault.parties} <= {*excused}, f"{fault} names {fault.parties}"
+
+
+def check_liar(fault: PeerFault, member: str, liars: Collection[str]) -> None:
+    """Check that a refused pairing is a liar's, and that it is named."""
+    assert fault.parties == (member,), fault
+    assert member in liars, fault
 
 
 @cache
@@ -136,12 +238,18 @@ class Loyal(RuleBasedStateMachine):
         self.federation = Rounds.of(shape, seed, withholding=seed % 3 == 1)
         ids = self.federation.ids
         self.liars = ids[: shape.colluders] if first else ids[len(ids) - shape.colluders :]
-        self.away: set[str] = set()
+        self.away = self.federation.absent
+        self.federation.liars = self.liars
         self.good, self.deceit = seed < 3, deceit
         self._open()
 
-    def _open(self, *, anew: bool = False) -> None:
-        self.federation.begin_next(anew=anew)
+    def _open(self, *, anew: bool = False, deceit: int = 0, unlucky: int = 0) -> None:
+        federation = self.federation
+        federation.deceit = deceit
+        federation.unlucky = frozenset(
+            member for place, member in enumerate(federation.ids) if unlucky >> place % 5 & 1
+        )
+        federation.begin_next(anew=anew)
         self.context = self.federation.phase.attempt.context
         self.asked: list[tuple[str, Message]] = []
         self.answers: list[tuple[str, Message]] = []
@@ -260,6 +368,8 @@ class Loyal(RuleBasedStateMachine):
         phase = load_phase(self.federation.phases[member].to_bytes())
         assert phase == self.federation.phases[member]
         self.federation.phases[member] = phase
+        if isinstance(phase, EnrolmentPhase):
+            return
         self.answers += [(member, message) for message in phase.messages_to_resend()]
 
     @rule(who=WHO)
@@ -297,11 +407,11 @@ class Loyal(RuleBasedStateMachine):
             federation.phase = federation._moved(federation.phase.cancel(federation.now_s, "a test"))
 
     @precondition(lambda self: self._ended)
-    @rule()
-    def next(self) -> None:
-        """Have the admin close a lost attempt, tell present members of the end, and open another attempt."""
+    @rule(anew=st.booleans(), deceit=st.integers(0, 1 << 16), unlucky=st.integers(0, 31))
+    def next(self, anew: bool = False, deceit: int = 0, unlucky: int = 0) -> None:  # noqa: FBT001, FBT002 - drawn
+        """Have the admin close a lost attempt, tell present members of the end, and open another attempt, perhaps in another cohort."""
         self._finish()
-        self._open()
+        self._open(anew=anew, deceit=deceit, unlucky=unlucky)
 
     def _finish(self) -> None:
         federation = self.federation
@@ -343,17 +453,23 @@ class Loyal(RuleBasedStateMachine):
         self._finish()
         if not self.good:
             return
-        self._open(anew=True)
-        quorum, members = self.federation.phase.attempt.quorum, len(self.federation.ids)
-        lying = len({*self.liars}.intersection(self.federation.manifest.decryptors))
+        federation, spread = self.federation, len(self.federation.ids) - 2 * len(self.liars)
+        spare = spread >= federation.phase.attempt.quorum.survivors_min
+        withholding = federation.content.question.withhold is not None
+        self._open(
+            anew=withholding or federation.incomplete or bool(self.deceit & 1),
+            deceit=self.deceit if spare else 0,
+        )
+        quorum, members = federation.phase.attempt.quorum, {*federation.manifest.members}
+        lying = len({*self.liars}.intersection(federation.manifest.decryptors))
         # Each liar costs at most one honest member (§12).
-        spare = members - 2 * len(self.liars) >= quorum.survivors_min
+        spare = len(members) - 2 * len(members.intersection(self.liars)) >= quorum.survivors_min
         calm = spare and quorum.decryptors - lying >= quorum.threshold
         self._drive(self.deceit if calm else 0)
-        phase, honest = self.federation.phase, set(self.federation.ids) - set(self.liars)
-        # A liar may have spoilt its own state, and a small cohort needs all members.
-        if calm or len(honest) >= quorum.survivors_min:
+        phase, honest = federation.phase, members - {*self.liars}
+        # A liar may have spoilt its own state or the cohort, and a small cohort needs all members.
+        if calm or (len(honest) >= quorum.survivors_min and not federation.spoilt):
             assert isinstance(phase, Recovered), f"a good round ended {phase.name}: {phase}"
-            assert (calm and self.deceit) or honest <= set(phase.summed_members)
+            assert (calm and self.deceit) or honest <= {*phase.summed_members}
             TALLY.reached["only lies"] += bool(calm and self.deceit)
         self._finish()

@@ -1,15 +1,18 @@
 """Honest members against a hostile coordinator, which makes every message they receive and keeps every answer."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from assurance.machines.cast import CLASSES, Cohort, Mutable, Place, Shape, cast, form, fresh
-from assurance.machines.disk import Disk, ready_of
+from assurance.machines.cast import CLASSES, Collected, Mutable, Place, Shape, cast, collect, fresh
+from assurance.machines.disk import Disk, history_of
+from assurance.machines.forming import Cohort, Draft
 from assurance.machines.ghost import Ghost
+from assurance.machines.pairs import check_keys
 from assurance.machines.records import Records
 from tests.support.forging import other_secrets, redeal, resign
 from tests.support.simulator import SeededRandom
@@ -18,12 +21,25 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.counting import withheld_classes
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Closed, MemberPhase, Opened, Ready, Uploaded
+from veilsum.protocol.member import (
+    Closed,
+    Enrolled,
+    EnrolmentPhase,
+    History,
+    Lapsed,
+    MemberPhase,
+    Opened,
+    Paired,
+    Ready,
+    Uploaded,
+)
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.member.history import Counted
 from veilsum.protocol.messages import (
     NO_CONTEXT,
+    Cards,
     Certificate,
+    Ciphertexts,
     Deliveries,
     Erased,
     Erasure,
@@ -32,6 +48,7 @@ from veilsum.protocol.messages import (
     Lost,
     Message,
     Opening,
+    Pairing,
     Survivor,
     SurvivorSet,
     Terms,
@@ -92,7 +109,8 @@ class World(Mutable):
         kind: how colluders deal by default, see `scheme`.
         honest: members that follow the rules.
         disks, records: each honest member's storage and reservations.
-        cohorts: formed cohorts.
+        cohorts: those that members sent cards to.
+        lapse_s: when a member's private keys must be gone, by cohort and member.
         scenes: attempts that the coordinator opened.
         chains: histories that the coordinator may show: each is empty or ends in an attempt that it can prove closed.
         sets: survivors by context, of every attempt for which it can show a certificate.
@@ -108,6 +126,7 @@ class World(Mutable):
         self.disks = {member: Disk(member) for member in self.honest}
         self.records = {member: Records() for member in self.honest}
         self.cohorts: list[Cohort] = []
+        self.lapse_s: dict[tuple[int, str], int] = {}
         self.scenes: list[Scene] = []
         self.chains: list[Chain] = [()]
         self.sets: dict[bytes, tuple[Survivor, ...]] = {}
@@ -124,19 +143,24 @@ class World(Mutable):
     # What the coordinator and the colluders make
 
     def form(self, place: Place, without: str = "") -> int | None:
-        """Form a cohort of all members that say yes; return its number, or None if they are too few."""
-        if place.study not in cast(self.shape).studies or len(self.cohorts) >= COHORTS_MAX:
+        """Form a cohort as an honest coordinator does; return its number, or None if too few members come."""
+        number = self.enrol(place, without)
+        if number is not None:
+            self.usher(number, self.honest)
+        return number
+
+    def enrol(self, place: Place, without: str = "") -> int | None:
+        """Have all members that say yes send their cards; return the cohort's number, or None if they are too few."""
+        if place.study not in cast(self.shape).studies:
             return None
         study, roster = cast(self.shape).studies[place.study], cast(self.shape).rosters[place.roster]
         for number, known in enumerate(self.cohorts):
-            shown = known.manifest
-            if (known.signed, known.roster, shown.counter, shown.period) == (
-                study,
-                roster,
-                place.counter,
-                place.period,
-            ):
+            made = known.collected
+            where = made.signed, made.roster, made.enrolling.counter, made.enrolling.period
+            if where == (study, roster, place.counter, place.period):
                 return number
+        if len(self.cohorts) >= COHORTS_MAX:
+            return None
         question = read_content(study.content).question
         coming = [
             member
@@ -144,7 +168,7 @@ class World(Mutable):
             if member in self.ghost.liars
             or (member != without and self.records[member].answer(question, place.period))
         ]
-        return self._enrolled(lambda: fresh(self.shape, place, tuple(coming)))
+        return self._enrolled(fresh(self.shape, place, tuple(coming)), History())
 
     def repeat(self, context: bytes, study: str, twist: int = 0) -> int | None:
         """Form a cohort that repeats an attempt, with its members or, if twisted, without one of them."""
@@ -163,32 +187,82 @@ class World(Mutable):
             members, survivors = members[1:], survivors[1:]
         if len(members) < 3 or {each.member for each in survivors} != {*members}:
             return None
-        histories = {member: self.disks[member].history for member in members if member in self.disks}
-        lent = next(iter(histories.values()))
-        histories |= dict.fromkeys(self.ghost.liars, lent)
+        lent = next(self.disks[member].history for member in members if member in self.disks)
         place = Place(study, attempt.manifest.period, 10 + len(self.cohorts))
-        number = self._enrolled(
-            lambda: form(self.shape, place, tuple(members), context, survivors, histories)
-        )
+        number = self._enrolled(collect(self.shape, place, tuple(members), context, survivors), lent)
         if number is not None:
             self.ghost.reached["a cohort that repeats"] += 1
-            took = self.disks.keys() & self.cohorts[number].ready.keys()
-            assert not twist or not took, f"{took} enrolled with others than those of the repeated attempt"
+            self.usher(number, self.honest)
+            took = self.ghost.paired.keys() & {(self.cohorts[number].id, member) for member in self.honest}
+            assert not twist or not took, f"{took} paired with others than those of the repeated attempt"
         return number
 
-    def _enrolled(self, make: Any) -> int | None:
+    def _enrolled(self, collected: Collected, lent: History) -> int | None:
+        cohort = Cohort(collected, self.ghost.liars, lent)
         try:
-            cohort: Cohort = make()
+            self._note_draft(cohort.draft())
         except PeerFault as fault:
             self.ghost.reached[f"no cohort: {fault.cause.value}"] += 1
             return None
+        number, windows = len(self.cohorts), read_content(collected.signed.content).question.windows
         self.cohorts.append(cohort)
-        for member, phase in cohort.ready.items():
-            if member in self.disks:
-                self.disks[member].enrol(len(self.cohorts) - 1, phase)
-        return len(self.cohorts) - 1
+        for member in self.honest:
+            if (enrolled := collected.enrolled.get(member)) is not None:
+                lapse_s = self.now_s + windows.enrol + 4 * windows.answer
+                self.lapse_s[number, member] = lapse_s
+                self.disks[member].enrol(number, replace(enrolled, lapses_s=lapse_s))
+                self.given.append(enrolled.enrolment)
+        return number
 
-    def open(self, cohort: int, chain: Chain, step: int = 0, rests: int = 0) -> Scene:
+    def _note_draft(self, draft: Draft) -> Draft:
+        self.ghost.manifests[draft.manifest.hash] = draft.manifest
+        return draft
+
+    def draft(self, number: int, without: frozenset[str], *, second: bool) -> None:
+        """Make another manifest of a cohort, without some members and perhaps with a colluder's second card."""
+        with suppress(PeerFault):  # too few are left
+            self._note_draft(self.cohorts[number].draft(without, second=second))
+
+    def collude(self, liar: str, number: int, draft: Draft, kind: int) -> None:
+        """Have a colluder pair, see `Cohort.collude`."""
+        if liar in draft.colluding:
+            with suppress(PeerFault):  # a manifest that no member takes
+                self.cohorts[number].collude(liar, draft, cast(self.shape).keys[liar], kind)
+
+    def usher(self, number: int, members: Iterable[str], which: int = 0) -> None:
+        """Take members to the keys of their pairs under one of a cohort's manifests, as an honest coordinator would."""
+        cohort = self.cohorts[number]
+        draft = cohort.drafts[-1 - which % len(cohort.drafts)]
+        for liar in draft.colluding:
+            if (draft.manifest.hash, liar) not in cohort.pairings:
+                self.collude(liar, number, draft, 0)
+        joining = [member for member in members if self._is_pairing(member, number)]
+        for member in joining:
+            if member in draft.manifest.member_places:
+                self.tell(member, number, cohort.cards_for(draft, member))
+        if cohort.is_paired(draft):
+            for member in joining:
+                if member in draft.manifest.member_places:
+                    self.tell(member, number, cohort.ciphertexts_for(draft, member))
+
+    def _is_pairing(self, member: str, number: int) -> bool:
+        held = self.disks[member].stored.get(number)
+        return held is not None and isinstance(held.phase, Enrolled | Paired)
+
+    @property
+    def is_pairing(self) -> bool:
+        """Whether an honest member waits for a cohort to be formed."""
+        return any(
+            self._is_pairing(member, number) for member in self.honest for number in self.disks[member].stored
+        )
+
+    def drafts_by_use(self, number: int) -> list[Draft]:
+        """Return a cohort's manifests, first the one under which most honest members hold keys."""
+        cohort = self.cohorts[number]
+        joined = [self.ghost.joined.get((cohort.id, member)) for member in self.honest]
+        return sorted(cohort.drafts, key=lambda draft: -joined.count(draft.manifest.hash))
+
+    def open(self, cohort: int, chain: Chain, step: int = 0, rests: int = 0, which: int = 0) -> Scene:
         """Sign an opening that continues a chain.
 
         Args:
@@ -196,20 +270,26 @@ class World(Mutable):
             chain: the history to show.
             step: 0 for the next step; otherwise another step of the study.
             rests: 0 for the right count; otherwise another attempt and other classes.
+            which: of the cohort's manifests, 0 for the one under which most members hold keys.
         """
-        formed = self.cohorts[cohort]
+        formed, drafts = self.cohorts[cohort], self.drafts_by_use(cohort)
+        manifest = drafts[which % len(drafts)].manifest
         opening = Opening.make_signed(
             cast(self.shape).federation.coordinator,
-            cohort=formed.manifest.cohort,
+            cohort=formed.id,
             sequence=(place := self._place(formed, chain))[0],
             attempt=place[1],
             links=chain,
             terms=self._terms(formed, chain, step, rests),
         )
-        scene = Scene(Attempt(formed.roster, formed.signed, formed.manifest, opening), cohort)
-        known = [each for each in self.scenes if each.context == scene.context]
+        collected = formed.collected
+        return self._scene(Attempt(collected.roster, collected.signed, manifest, opening), cohort)
+
+    def _scene(self, attempt: Attempt, cohort: int) -> Scene:
+        known = [each for each in self.scenes if each.context == attempt.context]
         if known:
             return known[0]
+        scene = Scene(attempt, cohort)
         self.scenes.append(scene)
         self.ghost.attempts[scene.context] = scene.attempt
         return scene
@@ -217,20 +297,20 @@ class World(Mutable):
     def _place(self, formed: Cohort, chain: Chain) -> tuple[int, int]:
         place = (0, 0)
         for link in chain:
-            if link.cohort == formed.manifest.cohort:
+            if link.cohort == formed.id:
                 after = {NO_REASON, LOST_REASON, ERASED_REASON}
                 retry = link.reason not in after and link.attempt + 1 < MAX_ATTEMPTS
                 place = (link.sequence, link.attempt + 1) if retry else (link.sequence + 1, 0)
         return place
 
     def _terms(self, formed: Cohort, chain: Chain, step: int, rests: int) -> Terms:
-        question = read_content(formed.signed.content).question
-        run = (question.digest, formed.manifest.period)
+        question, enrolling = formed.collected.enrolling.content.question, formed.collected.enrolling
+        run = (question.digest, enrolling.period)
         done = [link for link in chain if (link.question, link.period) == run and link.reason == NO_REASON]
         # Every member holds every class, so no rows are counted but by a false coordinator.
         due = [each for each in question.steps if each not in {ROWS_STEP, *(link.step for link in done)}]
         chosen = question.steps[step % len(question.steps)] if step or not due else due[0]
-        repeated = link_of(chain, formed.manifest.repeats)
+        repeated = link_of(chain, enrolling.repeats)
         if repeated is not None and not step:
             return replace(self.ghost.attempts[repeated.context].terms, latest_end_s=self.now_s + LIFE_S)
         values: dict[str, Any] = {"count": NO_CONTEXT, "rows": NO_CONTEXT, "withheld": (), "evicted": ()}
@@ -260,10 +340,10 @@ class World(Mutable):
 
     def scheme(self, liar: str, scene: Scene, kind: int) -> Upload | None:
         """Make a colluder's upload: `kind` 1 deals shares of another b, 2 of all other secrets, 3 a box that doesn't open."""
-        ready, opening = self.cohorts[scene.cohort].ready.get(liar), scene.attempt.opening
+        manifest, opening = scene.attempt.manifest.hash, scene.attempt.opening
+        ready = self.cohorts[scene.cohort].ready_of(liar, manifest)
         if ready is None or opening.terms.step not in scene.attempt.question.steps:
             return None
-        assert isinstance(ready, Ready)
         ready = ready.advance_to(*opening.sequence_and_attempt, ready.history)
         upload, own = self._sealed(liar, Opened(ready, opening, (), SecretBytes()))
         alone: Any = SimpleNamespace(keys=cast(self.shape).keys, phases={})
@@ -393,19 +473,35 @@ class World(Mutable):
         except PeerFault as fault:
             self.ghost.reached[f"refused {fault.cause.value}"] += 1
             return ()
-        if isinstance(message, Certificate) and ready_of(after).history != ready_of(before).history:
+        if isinstance(message, Certificate) and history_of(after) != history_of(before):
             assert self.ghost.genuine(message), f"{member} took a certificate that nobody signed"
         if isinstance(message, Deliveries) and after is not before:
             digests = frozenset(delivery.header.digest for delivery in message.deliveries)
             self.ghost.delivered[message.context, member] = digests
+        if isinstance(message, Opening):
+            for attempt in history_of(after).unsettled:  # of the member's manifest, which may be another
+                self._scene(attempt, cohort)
+        if isinstance(message, Cards | Ciphertexts):
+            assert self.now_s < self.lapse_s[cohort, member], f"{member} paired after its keys had lapsed"
         self.disks[member].hold(cohort, after)
         self._learn(member, message, after)
         self.release(member, replies)
+        if isinstance(before, Paired) and isinstance(after, Ready):
+            self._join(member, cohort, after)
         return replies
+
+    def _join(self, member: str, number: int, ready: Ready) -> None:
+        """Check the keys with other honest members, which may not hold theirs yet."""
+        manifest, enrolled = ready.manifest, self.cohorts[number].collected.enrolled
+        honest = {other: enrolled[other] for other in manifest.members if other in self.disks}
+        sent = {other: self.ghost.pairings[manifest.hash, other] for other in honest}
+        check_keys(ready, honest, sent)
+        self.ghost.join(member, manifest)
 
     def _check_roster(self, member: str, cohort: int, message: Message) -> None:
         """Check what the driver checks: an opening counts only under the newest roster that the member has seen (§4.3, clause 10)."""
-        if isinstance(message, Opening) and self.cohorts[cohort].roster.number < self.disks[member].roster:
+        number = self.cohorts[cohort].collected.roster.number
+        if isinstance(message, Opening) and number < self.disks[member].roster:
             raise PeerFault(Cause.ROSTER_ROLLBACK, "a newer roster was seen", ["coordinator"])
 
     def _learn(self, member: str, message: Message, phase: MemberPhase) -> None:
@@ -481,6 +577,9 @@ class World(Mutable):
         for message in messages:
             self.ghost.take(member, message)
             self.given.append(message)
+            if isinstance(message, Pairing):
+                [cohort] = [each for each in self.cohorts if each.of_manifest(message.manifest)]
+                cohort.pairings[message.manifest, member] = [message]
 
     def crash(self, member: str, cohort: int) -> None:
         """Restart from the stored bytes: the phase is unchanged, and repeats its messages."""
@@ -493,8 +592,18 @@ class World(Mutable):
 
     def lapse(self, member: str, cohort: int) -> None:
         """Let a member look at its clock."""
-        if cohort in self.disks[member].stored:
-            self.disks[member].hold(cohort, self.disks[member].phase(cohort).erase_expired(self.now_s))
+        if cohort not in self.disks[member].stored:
+            return
+        before = self.disks[member].phase(cohort)
+        after = before.erase_expired(self.now_s)
+        if isinstance(before, Enrolled | Paired):
+            due = self.now_s >= self.lapse_s[cohort, member]
+            assert isinstance(after, Lapsed) == due, (
+                f"{member} keeps private keys for another time than it may"
+            )
+        self.disks[member].hold(cohort, after)
+        if after is not before and isinstance(after, EnrolmentPhase):
+            self.ghost.lapse(member, self.cohorts[cohort].id)
 
     def settle(self, member: str, cohort: int) -> None:
         """Tell a member that the result is out."""

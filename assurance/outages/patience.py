@@ -43,7 +43,12 @@ async def endure(process: Process, strike: Strike, within_s: float) -> dict[str,
         await process.start()
         transport.refused.clear()  # no process answers before the start
         transport.longest_s = 0.0
-        round_id = await party.begun(server)
+        await party.found(server)
+        await party.open_cohort(server)
+        before, party.on_ack = party.on_ack, on_ack  # for what may be sent again
+        await party.enrol(server)
+        party.on_ack = before
+        round_id = await party.open_round(server)
         party.on_ack = on_ack
         await party.play(server, round_id, within_s=within_s)
         await asyncio.gather(*mending)

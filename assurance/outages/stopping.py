@@ -13,8 +13,10 @@ from typing import Any
 
 import uvicorn
 
+from assurance.kill.points import label_change
 from service import app
 from service.coordination import changes, coordinator, scheduler, summing
+from service.coordination.cohorts import Cohort
 from service.coordination.journal import Journal
 from service.coordination.summing import Summing
 from service.settings import Settings
@@ -63,6 +65,7 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
     points = Points(log, stopping(folder, stop))
     points.watch(Journal, "append_events", lambda _, events: [f"append {events[-1].kind}"])
     points.watch(Summing, "_exchange_row", lambda *values: [f"keep {'sum' if values[3].done else 'masked'}"])
+    points.watch(Cohort, "_store_change", label_change)
     points.watch(ObjectBlobs, "put", lambda _, name, __: [f"put {name.partition('/')[0]}"])
     for module, name, value in (
         (round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS),

@@ -51,6 +51,34 @@ async def test_a_clock_that_jumps_and_comes_back(
         assert set((await server.view(round_id))["survivors"]) == set(party.ids)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S, DAY_S, -DAY_S])
+async def test_a_clock_that_jumps_while_members_pair_and_comes_back(tmp_path: Path, jump_s: float) -> None:
+    """Members that had no time to pair are left out, and here too few are left; the next cohort forms."""
+    party, clock = Party(tuple(f"m-{index}" for index in range(4))), Clock()
+    async with running(tmp_path / "data", clock) as server:
+        await party.found(server)
+        await party.open_cohort(server)
+        await party.enrol(server, party.ids)
+        for member in party.ids[:2]:
+            await party.pair(server, member)
+        clock.ahead_s = jump_s
+        server.coordinator.scheduler.wake_up()
+        await asyncio.sleep(0.1)
+        clock.ahead_s = 0.0
+        server.coordinator.scheduler.wake_up()
+        view = (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()
+        assert view["state"] == ("failed" if jump_s > 0 else "pairing")
+        if jump_s > 0:
+            assert (view["fault"]["cause"], view["fault"]["parties"]) == ("cohort-too-small", ["m-2", "m-3"])
+            await party.next_period(server)
+        else:
+            await party.take_manifest(server)
+        round_id = await party.open_round(server)
+        await party.play(server, round_id)
+        await check_sum(party, server, round_id)
+
+
 async def test_what_was_forgotten_is_not_taken_again_where_the_clock_is_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

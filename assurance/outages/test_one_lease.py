@@ -160,7 +160,18 @@ def results(blobs: Blobs, round_id: str) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "stop", ["", "keep masked", "put sums", "append expire", "keep sum", "put transcripts", "put results"]
+    "stop",
+    [
+        "",
+        "store of a manifest",
+        "store of the last pairing",
+        "keep masked",
+        "put sums",
+        "append expire",
+        "keep sum",
+        "put transcripts",
+        "put results",
+    ],
 )
 async def test_two_after_one_lease(
     stop: str,

@@ -7,8 +7,34 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from assurance.reference.reference import NONE, Party, agree, computed, secrets, survivor, windows_hold
-from assurance.reference.wire import H, M, Refused, demand, encode, outcome, pieces, recover, root, sign, tree
+from assurance.reference import mlkem
+from assurance.reference.reference import (
+    NONE,
+    Party,
+    agree,
+    computed,
+    peers,
+    recipients,
+    secrets,
+    senders,
+    survivor,
+    windows_hold,
+)
+from assurance.reference.wire import (
+    KINDS,
+    H,
+    M,
+    Refused,
+    decode,
+    demand,
+    encode,
+    outcome,
+    pieces,
+    recover,
+    root,
+    sign,
+    tree,
+)
 
 WORK_MAX = 10**6  # branchings times disputed pairs
 
@@ -52,27 +78,57 @@ class Coordinator(Party):
 
     asked: tuple[bytes, ...]
 
-    def on_keycard(self, said: Any) -> None:  # §4.2
-        demand(said.expires >= self.study.expires, "card-expired")
-        cards = vars(self).setdefault("cards", {})
-        demand(cards.get(said.member, said) == said, "card-conflict")
-        self.check_points({**cards, said.member: said}.values())
-        agree(X25519PrivateKey.generate(), said.mask_key)
-        agree(X25519PrivateKey.generate(), said.box_key)
-        cards[said.member] = said
+    def __init__(self, *cohort: Any, **options: Any) -> None:
+        super().__init__(*cohort, **options)
+        self.cards, self.mlkem_keys, self.manifests = dict[str, Any](), dict[str, bytes](), 0
+        self.pairings = dict[str, Any]()
+
+    def receive(self, message: bytes) -> bytes | None:
+        pairing = decode(message, "Pairing") if message[1:2] == bytes([KINDS["Pairing"]]) else None
+        of_another = pairing and pairing.manifest != self.manifest_hash  # which is ignored
+        return None if of_another else super().receive(message)
+
+    def on_enrolment(self, said: Any) -> None:  # §4.2
+        card, key = said
+        self.verify(card)
+        demand(card.expires >= self.study.expires, "card-expired")
+        if card.member in self.cards:
+            demand(self.cards[card.member] == card, "card-conflict")
+            return
+        demand(H("mlkem-key", key) == card.ML_KEM_key_hash and mlkem.is_key(key), "mlkem-key-invalid")
+        agree(X25519PrivateKey.generate(), card.X25519_key)
+        self.check_keys({**self.cards, card.member: card}.values())
+        self.cards[card.member], self.mlkem_keys[card.member] = card, key
 
     def gather(self) -> None:  # the manifest of the members that sent cards
         names = tuple(sorted(self.cards))
         self.leaves = tuple(encode(self.cards[name]) for name in names)
         m = M.Manifest(self.cohort, self.roster_hash, *self.run, names, root(self.leaves), 0, 0, 0, 0, 0, ())
         self.settle(M.Manifest(*m[:8], *computed(self.roster, self.study, m)))
-        self.next = (0, 0)
+        vars(self).update(next=(0, 0), manifests=self.manifests + 1, pairings={})
+
+    def leave_out(self) -> None:  # the manifest of the members that paired under the last one
+        demand(self.fresh and self.manifests < 3, "cohort-too-small")
+        self.cards = {member: self.cards[member] for member in self.pairings}
+        self.gather()
 
     def show(self, member: str) -> bytes:  # its Cards: all, or in a large cohort the ones it needs, with paths
-        names, near = self.m.members, {member, *secrets(self.m, member)[1:], *self.places}
-        near = {*names} if member in self.places else near
+        names, near, to = self.m.members, {member, *peers(self.m, member)}, recipients(self.m, member)
         paths = {v: tree(self.leaves, i)[1] if len(near) < len(names) else () for i, v in enumerate(names) if v in near}
-        return encode(M.Cards(self.m, tuple(M.Shown(self.cards[v], path) for v, path in paths.items())))
+        shown = ((self.cards[v], self.mlkem_keys[v] if v in to else b"", path) for v, path in paths.items())
+        return encode(M.Cards(self.m, tuple(M.Shown(*each) for each in shown)))
+
+    def on_pairing(self, said: Any) -> None:  # §4.2
+        demand(len(said.ciphertexts) == len(recipients(self.m, said.member)), "pairing-misshapen")
+        demand(self.pairings.setdefault(said.member, said) == said, "pairing-conflict")
+
+    def show_ciphertexts(self, member: str) -> bytes:
+        demand(self.pairings.keys() == {*self.m.members}, "wrong-phase")
+        shown = []
+        for sender in senders(self.m, member):
+            (_, _, ciphertexts, signature), at = self.pairings[sender], recipients(self.m, sender).index(member)
+            shown.append(M.ShownCiphertext(sender, ciphertexts[at], tree(ciphertexts, at)[1], signature))
+        return encode(M.Ciphertexts(self.manifest_hash, tuple(shown)))
 
     def open(self, terms: Any) -> bytes:
         self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.known.links, terms))

@@ -3,7 +3,7 @@
 import json
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +25,7 @@ from veilsum.protocol.coordinator import (
     Ended,
     Erasing,
     Freezing,
+    PairingWindow,
     Recovered,
     Revealing,
     Voided,
@@ -32,6 +33,7 @@ from veilsum.protocol.coordinator import (
 )
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import Encapsulated, encapsulate
 from veilsum.protocol.member import Closed, Opened, Ready
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
@@ -39,17 +41,19 @@ from veilsum.protocol.messages import (
     Cards,
     Certificate,
     Chain,
+    Ciphertexts,
     Deliveries,
     Disclosure,
+    Enrolment,
     Erased,
     Erasure,
     ErasureRequest,
     Evictions,
     Freeze,
-    KeyCard,
     Lost,
     Message,
     Opening,
+    Pairing,
     Receipt,
     Reveal,
     Study,
@@ -105,6 +109,15 @@ def coefficients(data: bytes, t: int, secrets: int) -> Iterator[int]:
         yield from drawn[column :: 9 * secrets]
 
 
+def refusal(act: Callable[[], object]) -> str | None:
+    """Return why the reference refuses an act; None if it doesn't."""
+    try:
+        act()
+    except Refused as refused:
+        return str(refused.args[0])
+    return None
+
+
 def private(key: SigningKey) -> Ed25519PrivateKey:
     """Return the same identity for the reference."""
     return Ed25519PrivateKey.from_private_bytes(key.seed)
@@ -133,6 +146,7 @@ class Lockstep(Federation):
     Attributes:
         lies: by member, a fault in its next upload.
         late: members whose boxes are lost until there is a proposal.
+        unpaired: for each manifest of the next cohort, the members that don't pair, with the message that is lost: Cards or Pairing.
         chunk: elements of every chunk except the last.
         compared: number of equal messages by kind.
         ends: number of attempts by final phase.
@@ -140,6 +154,7 @@ class Lockstep(Federation):
 
     lies: dict[str, Lie] = field(default_factory=dict)
     late: frozenset[str] = frozenset()
+    unpaired: Sequence[Mapping[str, type[Message]]] = ()
     chunk: int = 64
     compared: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
@@ -150,6 +165,7 @@ class Lockstep(Federation):
         self.twins: dict[str, reference.Member] = {}
         self.version = 0
         self.elders: dict[tuple[object, ...], reference.Member] = {}
+        self.encapsulated: dict[str, Encapsulated] = {}
         super().__post_init__()
 
     def study_of(self, **changes: Any) -> Study:
@@ -179,18 +195,60 @@ class Lockstep(Federation):
             )
             twin.now = int(self.now_s)
             self.twins[member] = twin
+            twin.encapsulate = self._encapsulate_again
         self.twin = coordinator.Coordinator(private(self.coordinator), *run, known=self.known[""], **common)
         self.twin.now = int(self.now_s)
         self.requests: set[bytes] = set()
-        self.tamper = self._on_its_way
-        super().enrol(period, repeats)
+        self.tamper, self.encapsulate = self._on_its_way, self._encapsulate
+        failed: PeerFault | None = None
+        try:
+            super().enrol(period, repeats)
+        except PeerFault as fault:
+            failed = fault
+        if failed:  # there is no manifest, or no further one
+            assert refusal(self._make_manifest) == failed.cause.value
+            self.compared["cohorts that fail"] += 1
+            raise failed
+        self.compared[f"cohorts of {self.twin.manifests} manifests"] += 1
+
+    def _encapsulate(self, mlkem_key: bytes, owner: str) -> Encapsulated:
+        self.encapsulated[owner] = made = encapsulate(mlkem_key, owner)
+        return made
+
+    def _encapsulate_again(self, mlkem_key: bytes, owner: str) -> tuple[bytes, bytes]:
+        """Return what was encapsulated to this owner last."""
+        assert mlkem_key
+        secret, ciphertext = self.encapsulated.pop(owner)
+        return bytes(secret), ciphertext
+
+    def _make_manifest(self) -> None:
+        """Have the reference coordinator make the cohort's next manifest."""
+        if self.twin.manifests:
+            self.twin.leave_out()
+        else:
+            self.twin.gather()
+
+    def _pair_all(self, window: PairingWindow) -> PairingWindow:
+        self._make_manifest()
+        self.alike(window.manifest, wire.encode(self.twin.m))
+        return super()._pair_all(window)
+
+    def _is_lost(self, member: str, message: Message) -> bool:
+        place = self.twin.manifests - 1
+        return place < len(self.unpaired) and self.unpaired[place].get(member) is type(message)
 
     def _on_its_way(self, sender: str, message: Message) -> Message | None:
-        if isinstance(message, Deliveries) and isinstance(self.phase, Checking):
-            return None if sender.removeprefix("coordinator>") in self.late else message
-        if isinstance(message, KeyCard):
-            self.alike(message, self.twins[sender].enrol(message.expires_s, player(self.tape.take()), message.serial))
-            self.twin.receive(message.to_bytes())
+        match message:
+            case Deliveries() if isinstance(self.phase, Checking):
+                return None if sender.removeprefix("coordinator>") in self.late else message
+            case Enrolment(card, _):
+                drawn = player(self.tape.take())
+                self.alike(message, self.twins[sender].enrol(card.expires_s, drawn, card.serial))
+                self.twin.receive(message.to_bytes())
+            case Cards() | Pairing() if self._is_lost(sender.removeprefix("coordinator>"), message):
+                return None
+            case Pairing():
+                self.twin.receive(message.to_bytes())
         return message
 
     def alike(self, message: Message, other: bytes | None) -> None:
@@ -237,9 +295,9 @@ class Lockstep(Federation):
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
         if isinstance(message, Cards):
-            if not self.twin.places:
-                self.twin.gather()
             self.alike(message, self.twin.show(member))
+        elif isinstance(message, Ciphertexts):
+            self.alike(message, self.twin.show_ciphertexts(member))
         elif isinstance(message, Deliveries):
             if isinstance(self.phase, Freezing):
                 self._request(self.phase.proposal)  # before a receipt that comes after it

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from assurance.reference import wire
+from assurance.reference import mlkem, wire
 from assurance.reference.study import Study, sizes
 from assurance.reference.wire import (
     H,
@@ -48,6 +48,41 @@ def secrets(m: Any, member: str) -> tuple[str, ...]:
     n, ring = len(m.members), by_draw("ring", m)
     steps = range(-(m.k // 2), m.k // 2 + 1) if m.k < n - 1 else range(n)
     return ("", *sorted({ring[(ring.index(member) + step) % n] for step in steps} - {member}))
+
+
+@cache
+def recipients(m: Any, member: str) -> tuple[str, ...]:
+    """Return those that a member encapsulates to (§4.2)."""
+    n = len(m.members)
+    circle, half = (by_draw("ring", m), m.k // 2) if m.k < n - 1 else (m.members, (n - 1) // 2)
+    onward = [circle[(circle.index(member) + step) % n] for step in range(1, n // 2 + 1)]
+    opposite = {*onward[half:]} if circle is m.members else set[str]()  # of an even number of members
+    following = {*onward[:half], *(each for each in opposite if member < each)}
+    near, decrypts = {member, *secrets(m, member)}, member in m.decryptors
+    others = {each for each in m.decryptors if each not in near and (member < each or not decrypts)}
+    return tuple(sorted(following | others))
+
+
+@cache
+def senders(m: Any, member: str) -> tuple[str, ...]:
+    """Return those that encapsulate to a member (§4.2)."""
+    return tuple(each for each in peers(m, member) if each not in recipients(m, member))
+
+
+def peers(m: Any, member: str) -> list[str]:
+    """Return everyone that a member shares keys with (§4.2)."""
+    near = m.members if member in m.decryptors else (*secrets(m, member)[1:], *m.decryptors)
+    return sorted({*near} - {member})
+
+
+def check_ciphertexts(keys: Any, m: Any, member: str, said: Any) -> None:
+    """Check what a member of this manifest is shown of the others' pairings (§4.2)."""
+    demand(said.manifest == H("manifest", encode(m)), "manifest-mismatch")
+    demand(tuple(each.member for each in said.shown) == senders(m, member), "manifest-mismatch")
+    for sender, ciphertext, siblings, signature in said.shown:
+        to = recipients(m, sender)
+        digest = H("pairing", said.manifest, sender, climb(ciphertext, to.index(member), len(to), siblings))
+        demand(wire.is_signature(keys[sender], signature, digest), "bad-signature")
 
 
 def windows_hold(m: Any, survivors: Any) -> bool:
@@ -88,6 +123,8 @@ class Known(SimpleNamespace):
 
 class Party(SimpleNamespace):
     """One cohort and its open attempt, from either side; `now` is in seconds since 1970."""
+
+    manifest_hash = b""
 
     def __init__(
         self,
@@ -136,9 +173,25 @@ class Party(SimpleNamespace):
         self.keys = {member: self.keys[member] for member in manifest.members}
         self.places = {decryptor: x for x, decryptor in enumerate(manifest.decryptors, 1)}
 
-    def check_points(self, cards: Any) -> None:
-        keys = [int.from_bytes(key, "little") % 2**255 % (2**255 - 19) for card in cards for key in card[2:4]]
-        demand(len(keys) == len({*keys}), "duplicate")
+    def check_keys(self, cards: Any) -> None:
+        points = [int.from_bytes(card.X25519_key, "little") % 2**255 % (2**255 - 19) for card in cards]
+        hashes = [card.ML_KEM_key_hash for card in cards]
+        demand(len(points) == len({*points}) and len(hashes) == len({*hashes}), "duplicate")
+
+    def check_cards(self, said: Any) -> None:
+        """Check each card shown, and all together (§4.2, clauses 4 and 5)."""
+        m, cards = said.manifest, [each.card for each in said.shown]
+        for card in cards:
+            self.verify(card)
+        if tuple(card.member for card in cards) == m.members:
+            whole = root(map(encode, cards)) == m.cards_root
+            demand(whole and not any(each.path for each in said.shown), "manifest-mismatch")
+        else:
+            place = {member: at for at, member in enumerate(m.members)}
+            demand({card.member for card in cards} <= {*place}, "manifest-mismatch")
+            tops = {climb(encode(c), place[c.member], len(place), path) for c, _, path in said.shown}
+            demand(tops <= {m.cards_root}, "manifest-mismatch")
+        self.check_keys(cards)
 
     @property
     def fresh(self) -> bool:
@@ -222,7 +275,7 @@ class Party(SimpleNamespace):
         self.context = self.context_of(opening)
 
     def context_of(self, opening: Any) -> bytes:
-        suite = "x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
+        suite = "x25519_mlkem768-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
         who = (self.roster.federation, self.roster_hash, self.cohort, self.manifest_hash)
         where = (u(64, opening.sequence), u(8, opening.attempt), reduce(partial(H, "link"), opening.links, NONE))
         return H("ctx", suite, *who, *where, H("terms", opening.terms))
@@ -302,6 +355,10 @@ class Member(Party):
     """A member. `policy`: approvals, or None for any; the smallest `a_D`; the fewest members; the longest time."""
 
     policy: Any = (None, 0, 0, 30 * DAY)
+    exchange: Any = None  # its private keys, until it is ready or too late
+    paired: Any = None  # its Pairing, of the last manifest that it was offered
+    manifests: int = 0
+    encapsulate: Any = None  # (key, its owner) → a secret and its ciphertext; None to draw them afresh
 
     def __init__(self, name: str, *cohort: Any, federation: bytes = b"", now: int = 0, **options: Any) -> None:
         demand(not federation or decode(cohort[1], "Roster").federation == federation, "wrong-federation")
@@ -322,15 +379,28 @@ class Member(Party):
         demand(over or not isinstance(said, M.Opening) or said == self.opening, "wrong-sequence")
         super().verify(said)
 
-    def enrol(self, expires: int, draw: Any, serial: int) -> bytes:
-        self.exchange = [X25519PrivateKey.from_private_bytes(draw(32)) for _ in range(2)]
-        publics = [each.public_key().public_bytes_raw() for each in self.exchange]
-        self.card = sign(self.key, "KeyCard", self.cohort, self.name, *publics, draw(32), expires, serial)
-        return encode(self.card)
+    def receive(self, message: bytes) -> bytes | None:
+        if self.exchange and self.now >= self.lapses:
+            vars(self).update(exchange=None, encapsulated={})
+        return super().receive(message)
 
-    def on_cards(self, said: Any) -> None:  # §4.2
-        demand(not self.places, "wrong-phase")
+    def enrol(self, expires: int, draw: Any, serial: int) -> bytes:
+        point, (kem_key, kem) = X25519PrivateKey.from_private_bytes(draw(32)), mlkem.generate(draw(64))
+        publics = (point.public_key().public_bytes_raw(), H("mlkem-key", kem_key))
+        self.card = sign(self.key, "KeyCard", self.cohort, self.name, *publics, draw(32), expires, serial)
+        self.enrolment = M.Enrolment(self.card, kem_key)
+        self.exchange, self.lapses, self.draw = (point, kem), self.now + self.study.pairs_within, draw
+        return encode(self.enrolment)
+
+    def on_cards(self, said: Any) -> Any:  # → Pairing (§4.2)
+        demand(self.exchange, "wrong-phase")  # it has a card, is not ready, and not too late
         m, cards, study = said.manifest, {each.card.member: each.card for each in said.shown}, self.study
+        if self.paired:
+            if m == self.offered:
+                return self.paired
+            changed = [v for v in cards.keys() & self.cards.keys() if cards[v] != self.cards[v]]
+            fewer = {*m.members} < {*self.offered.members} and self.manifests < 3
+            demand(fewer and not changed, "manifest-mismatch")
         demand((m.cohort, m.roster_hash, *m[2:6]) == (self.cohort, self.roster_hash, *self.run), "wrong-cohort")
         demand(not m.period.startswith(("rehearsal", "judge")), "terms-refused")
         demand({*m.members} <= {*self.keys}, "unknown-member")
@@ -344,25 +414,44 @@ class Member(Party):
             demand(repeated.noise is None, "repeat-mismatch")
         demand(m[8:] == computed(self.roster, study, m), "weak-parameters")
         demand(study.noise_fits(n, m.n_min), "weak-parameters")
-        whole = tuple(cards) == m.members and root(map(encode, cards.values())) == m.cards_root
-        self.settle(m)
-        for card, siblings in said.shown:
-            self.verify(card)
-            top = climb(encode(card), m.members.index(card.member), n, siblings)
-            demand(top == m.cards_root if siblings else whole, "manifest-mismatch")
-        self.check_points(cards.values())
-        demand(self.name in m.members, "manifest-mismatch")
-        near, boxed = secrets(self.m, self.name)[1:], m.members if self.name in self.places else m.decryptors
-        demand(cards.get(self.name) == self.card and {*near, *boxed} <= {*cards}, "manifest-mismatch")
+        self.check_cards(said)
+        demand(cards.get(self.name) == self.card, "manifest-mismatch")
+        near, to = peers(m, self.name), recipients(m, self.name)
+        demand({*near} <= {*cards}, "manifest-mismatch")
+        shown = {card.member: key for card, key, _ in said.shown if key}
+        right = all(H("mlkem-key", key) == cards[v].ML_KEM_key_hash for v, key in shown.items())
+        demand(tuple(shown) == to and right, "manifest-mismatch")
+        demand(all(map(mlkem.is_key, shown.values())), "mlkem-key-invalid")
         demand(m.a_D >= self.policy[1] and n >= self.policy[2], "policy-refused")
-        self.mask_keys = {v: self._pair("pair-mask", 0, cards[v].mask_key, v) for v in near}
-        self.box_keys = {v: self._pair("pair-box", 1, cards[v].box_key, v) for v in boxed if v != self.name}
-        self.expires = min(card.expires for card in cards.values())
-        del self.exchange
+        for v in near:
+            agree(self.exchange[0], cards[v].X25519_key)
+        vars(self).update(offered=m, cards=cards, manifests=self.manifests + 1)
+        made = self.encapsulate or (lambda key, _: mlkem.encapsulate(key, self.draw(32)))
+        self.encapsulated = {v: made(key, v) for v, key in shown.items()}
+        ciphertexts = tuple(ciphertext for _, ciphertext in self.encapsulated.values())
+        self.paired = sign(self.key, "Pairing", H("manifest", encode(m)), self.name, ciphertexts)
+        return self.paired
 
-    def _pair(self, tag: str, own: int, public: bytes, other: str) -> bytes:
-        shared = agree(self.exchange[own], public)
-        return hkdf(shared, self.manifest_hash, tag, self.cohort, *sorted((self.name, other)))
+    def on_ciphertexts(self, said: Any) -> None:  # §4.2, §6
+        demand(self.exchange and self.paired, "wrong-phase")
+        m, cards, (point, kem) = self.offered, self.cards, self.exchange
+        check_ciphertexts(self.keys, m, self.name, said)
+        agreed = {v: (self.name, v, *each) for v, each in self.encapsulated.items()}
+        for sender, ciphertext, *_ in said.shown:
+            agreed[sender] = (sender, self.name, mlkem.decapsulate(kem, ciphertext), ciphertext)
+
+        def derived(tag: str, v: str) -> bytes:
+            sender, to, secret, ciphertext = agreed[v]
+            shared = agree(point, cards[v].X25519_key) + secret
+            parts = (self.cohort, sender, to, cards[to].ML_KEM_key_hash, H("ciphertext", ciphertext))
+            return hkdf(shared, said.manifest, tag, *parts)
+
+        boxed = m.members if self.name in m.decryptors else m.decryptors
+        self.mask_keys = {v: derived("pair-mask", v) for v in secrets(m, self.name)[1:]}
+        self.box_keys = {v: derived("pair-box", v) for v in boxed if v != self.name}
+        self.expires = min(card.expires for card in cards.values())
+        self.settle(m)
+        vars(self).update(exchange=None, encapsulated={})
 
     def _ratchet(self, sequence: int) -> None:
         for step in range(self.step + 1, sequence + 1):
@@ -372,7 +461,7 @@ class Member(Party):
 
     def on_opening(self, said: Any) -> Any:  # §4.3, clauses 2 to 11
         terms, study, known = said.terms, self.study, self.known
-        demand(self.places, "wrong-phase")  # it has no cards
+        demand(self.places, "wrong-phase")  # it is not ready
         if self.open and said == self.opening and not self._late():
             return self.announced  # the earlier answer, if there was one
         if self.context and self._late():

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from assurance.reference.coordinator import Coordinator
 from assurance.reference.reference import NONE, agree, computed, survivor, windows_hold
-from assurance.reference.wire import H, M, Refused, climb, decode, demand, encode, outcome, pieces, root
+from assurance.reference.wire import H, M, Refused, climb, decode, demand, encode, outcome, pieces
 
 UNCERTIFIED = "collecting checking freezing voiding"
 STATES = {  # of the coordinator, in which it admits or shows a message (§4's drawing)
@@ -63,20 +63,13 @@ class Auditor(Coordinator):
         demand(not self.fresh or len(self.roster.members) <= self.study.rostered, "weak-parameters")
         demand(self.fresh or self.study.noise is None, "terms-refused")
         demand(m[8:] == computed(self.roster, self.study, m), "weak-parameters")
-        self.settle(m)
         shown = [each.card for each in cards.shown]
         demand(tuple(each.member for each in shown) == m.members, "manifest-mismatch")
-        for place, (card, siblings) in enumerate(cards.shown):
-            self.verify(card)
-            demand(
-                not siblings or climb(encode(card), place, len(shown), siblings) == m.cards_root, "manifest-mismatch"
-            )
-        whole = root(map(encode, shown)) == m.cards_root
-        demand(whole or all(siblings for _, siblings in cards.shown), "manifest-mismatch")
-        self.check_points(shown)
+        self.check_cards(cards)
+        demand(not any(each.ML_KEM_key for each in cards.shown), "manifest-mismatch")
         for card in shown:
-            for public in card[2:4]:
-                agree(X25519PrivateKey.generate(), public)
+            agree(X25519PrivateKey.generate(), card.X25519_key)
+        self.settle(m)
         self.verify(opening)
         self.check_places(opening)
         self.check_step(opening)

@@ -175,6 +175,7 @@ class Study:
         seconds = fields(given["windows"], "enrol", "upload", "answer")
         holds(*(whole(each, 1, 2_592_000) for each in seconds))
         self.lasting = seconds[1] + 3 * seconds[2]  # the fewest seconds from an opening to its latest end
+        self.pairs_within = seconds[0] + 4 * seconds[2]  # seconds from a card until its private keys are erased (§4.2)
         holds(self.lasting <= 2_592_000)
 
     def _judge(self, judge: Any) -> None:

@@ -77,13 +77,19 @@ class Stranger:
         return answer
 
     def enrol(self, cohort: str, serial: int) -> None:
-        card = self.member.enrol(self.member.study.expires, os.urandom, serial)
-        where, version = rest.CARD_PATH.format(cohort=cohort, member=self.member.name), 0
-        while (shown := self.send("PUT", where, card, after=version, wait_s=1)).headers[
-            "content-type"
-        ] == "application/json":
-            version = shown.json()["version"]
-        self.member.receive(shown.content)
+        """Send the card, then a pairing for each manifest that is shown, until all members have paired."""
+        place = {"cohort": cohort, "member": self.member.name}
+        shown = self.put(
+            rest.CARD_PATH.format(**place), self.member.enrol(self.member.study.expires, os.urandom, serial)
+        )
+        while pairing := self.member.receive(shown):
+            shown = self.put(rest.PAIRING_PATH.format(**place), pairing)
+
+    def put(self, path: str, message: bytes) -> bytes:
+        """Send a message until the answer is one, and no longer a view of the cohort."""
+        while (answer := self.send("PUT", path, message, wait_s=1)).headers["content-type"] == "application/json":
+            pass
+        return answer.content
 
     def contribute(self, round_id: str, vector: list[int]) -> None:
         """Answer requests until the round has ended."""

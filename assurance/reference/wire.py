@@ -36,7 +36,7 @@ for _kind, _name, _row in re.findall(ROW, TABLES.replace("2^20", "1048576")):
     _row = re.sub(r"signature( B64)? \(", "signature B64 (", _row).replace(" (the fields of", "")
     _fields = [re.findall(FIELD, each)[0] for each in _row.split(" · ")]
     _tuple: Any = namedtuple  # noqa: PYI024 - its fields are data
-    setattr(M, _name, _tuple(_name, [label.replace(" ", "_") or "items" for label, _ in _fields]))
+    setattr(M, _name, _tuple(_name, [re.sub(r"\W", "_", label) or "items" for label, _ in _fields]))
     TYPES[_name] = [kind.rstrip(")") for _, kind in _fields]
     KINDS.update((_name, int(number)) for number in [_kind] if number)
     SIGNERS.update((_name, each) for each in re.findall(r'B64 \(([\w ]+), "?([a-z]*)', _row))
@@ -173,6 +173,8 @@ def signable(message: Any) -> bytes:
     if isinstance(message, M.Reveal | M.RevealSummary):
         runs = message.runs_root if isinstance(message, M.RevealSummary) else root(message.runs)
         return H("reveal", *message[:3], root(message.evicted), runs)
+    if isinstance(message, M.Pairing):
+        return H("pairing", *message[:2], root(message.ciphertexts))
     return H(SIGNERS[type(message).__name__][1], encode(message)[:-64])
 
 
@@ -182,10 +184,15 @@ def sign(key: Ed25519PrivateKey, name: str, *values: Any) -> Any:
 
 
 def signed(key: bytes, message: Any) -> bool:
-    """Return whether a key signed this message. Keys of small order sign nothing: their points have these y of the curve."""
+    """Return whether a key signed this message."""
+    return is_signature(key, message.signature, signable(message))
+
+
+def is_signature(key: bytes, signature: bytes, digest: bytes) -> bool:
+    """Return whether a key signed this digest. Keys of small order sign nothing: their points have these y of the curve."""
     q, y = 2**255 - 19, int.from_bytes(key, "little") % 2**255
     with suppress(InvalidSignature, ValueError):
-        Ed25519PublicKey.from_public_bytes(key).verify(message.signature, signable(message))
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, digest)
         return (y**3 - y) * (121666 * (2 * y**2 - 1) - 121665 * y**4) % q != 0
     return False
 

@@ -4,12 +4,14 @@ All other inputs are in the files.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from itertools import combinations
 from typing import Any
 
 from assurance.reference.wire import decode
 from assurance.vectors.rounds import Recorded
+from veilsum.protocol.messages import Ciphertexts, Pairing
 from veilsum.protocol.shamir import LIMB_PRIME
 
 Case = dict[str, Any]
@@ -121,7 +123,7 @@ def contexts(recorded: Recorded) -> Iterator[Case]:
 
 
 def context_preimages(found: list[Case]) -> Iterator[Case]:
-    suite = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31".hex()
+    suite = b"x25519_mlkem768-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31".hex()
     for each in found:
         made, opening = each["output"], bytes.fromhex(each["input"]["opening"])
         roster = decode(bytes.fromhex(each["input"]["roster"]), "Roster")
@@ -134,6 +136,42 @@ def context_preimages(found: list[Case]) -> Iterator[Case]:
             made["terms_hash"],
         ]
         yield case(f"the context's preimage, {each['name']}", "hash", tag="ctx", fields=fields)
+
+
+def pairings(recorded: Recorded) -> Iterator[Case]:
+    """Yield each member's pairing of a round, and what one member is shown of them, true and false."""
+    federation, said = recorded.federation, [*map(bytes.fromhex, recorded.document["messages"])]
+    for made in (Pairing.from_bytes(each) for each in said if each[1] == Pairing.kind):
+        public = federation.keys[made.member].public.hex()
+        yield case(f"the pairing of {made.member}", "pairing", pairing=made.to_bytes().hex(), public=public)
+    member = federation.ids[-1]
+    [index] = [
+        index
+        for _, to, index in recorded.document["enrolment"]
+        if to == member and said[index][1] == Ciphertexts.kind
+    ]
+    shown = Ciphertexts.from_bytes(said[index])
+    roster, manifest = federation.roster.to_bytes().hex(), federation.manifest.to_bytes().hex()
+    whole = {"roster": roster, "manifest": manifest, "member": member}
+    first, *others = shown.shown
+    flipped = bytes([first.ciphertext[0] ^ 1]) + first.ciphertext[1:]
+    for name, change in (
+        ("as they are", shown),
+        ("of another manifest", replace(shown, manifest=bytes.fromhex(OTHER))),
+        ("without one", replace(shown, shown=tuple(others))),
+        ("one changed", replace(shown, shown=(replace(first, ciphertext=flipped), *others))),
+        ("one path too long", replace(shown, shown=(replace(first, path=(*first.path, bytes(32))), *others))),
+        (
+            "one with another signature",
+            replace(shown, shown=(replace(first, signature=others[0].signature), *others)),
+        ),
+    ):
+        yield case(
+            f"the ciphertexts for {member}, {name}",
+            "ciphertexts",
+            **whole,
+            ciphertexts=change.to_bytes().hex(),
+        )
 
 
 def messages(recorded: Recorded) -> Iterator[Case]:

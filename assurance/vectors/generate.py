@@ -31,6 +31,7 @@ FOLLOWING: dict[str, tuple[str, Callable[[list[Json]], Iterable[Json]]]] = {
 GIVEN = (
     *(
         "keys",
+        "pairs",
         "hashes",
         "masks",
         "sizes",
@@ -67,11 +68,12 @@ def documents() -> dict[str, Json]:
     """Return every file except attacks and plays, by name."""
     rounds = {name: played(name) for name in SCENARIOS}
     contexts = [each for recorded in rounds.values() for each in solved(cases.contexts(recorded))]
+    pairings = solved(cases.pairings(rounds["voided"]))
     messages = [each for name in ("evicted", "voided") for each in solved(cases.messages(rounds[name]))]
     files: dict[str, Json] = {
         **{name: solved_again(name) for name in GIVEN},
         "contexts": {"clauses": "§4.1–4.3", "cases": contexts + solved(cases.context_preimages(contexts))},
-        "messages": {"clauses": "§4.4–4.7", "cases": messages},
+        "messages": {"clauses": "§4.2, §4.4–4.7", "cases": pairings + messages},
         **{f"round-{name}": {"clauses": "§4, §11", **each.document} for name, each in rounds.items()},
     }
     return {

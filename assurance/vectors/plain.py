@@ -12,10 +12,10 @@ from typing import Any
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from assurance.reference import records, study, wire
+from assurance.reference import mlkem, records, reference, study, wire
 from assurance.reference.reference import Party
 from assurance.reference.study import Study, canonical
 from assurance.reference.wire import (
@@ -53,16 +53,16 @@ def _bytes(case: Case, *names: str) -> list[bytes]:
 # Keys
 
 
-def pair_key(case: Case) -> Case:
-    private, public, cohort, manifest = _bytes(case, "private", "public", "cohort", "manifest_hash")
-    try:
-        shared = X25519PrivateKey.from_private_bytes(private).exchange(
-            X25519PublicKey.from_public_bytes(public)
-        )
-    except ValueError as error:
-        raise Refused("low-order-point") from error
-    key = hkdf(shared, manifest, case["purpose"], cohort, case["low"], case["high"])
-    return {"shared": shared.hex(), "key": key.hex()}
+def agree(case: Case) -> Case:
+    private, public = _bytes(case, "private", "public")
+    return {"shared": reference.agree(X25519PrivateKey.from_private_bytes(private), public).hex()}
+
+
+def root_key(case: Case) -> Case:
+    x25519, secret, key_hash, ciphertext = _bytes(case, "x25519", "mlkem", "hash", "ciphertext")
+    cohort, manifest = _bytes(case, "cohort", "manifest_hash")
+    made_of = (cohort, case["from"], case["to"], key_hash, H("ciphertext", ciphertext))
+    return {"key": hkdf(x25519 + secret, manifest, case["purpose"], *made_of).hex()}
 
 
 def ratchet(case: Case) -> Case:
@@ -84,6 +84,30 @@ def commitment(case: Case) -> Case:
     context, secret = _bytes(case, "context", "secret")
     index = [u(32, case["index"])] if "index" in case else []
     return {"commitment": H(case["purpose"], context, *case["members"], *index, secret)[:16].hex()}
+
+
+# ML-KEM-768
+
+
+def mlkem_key(case: Case) -> Case:
+    return {"key": mlkem.generate(*_bytes(case, "seed"))[0].hex()}
+
+
+def mlkem_check(case: Case) -> Case:
+    (key,) = _bytes(case, "key")
+    demand(mlkem.is_key(key), "mlkem-key-invalid")
+    return {"hash": H("mlkem-key", key).hex()}
+
+
+def mlkem_decapsulate(case: Case) -> Case:
+    seed, ciphertext = _bytes(case, "seed", "ciphertext")
+    demand(len(ciphertext) == mlkem.CIPHERTEXT_BYTES, "malformed")
+    return {"shared": mlkem.decapsulate(mlkem.generate(seed)[1], ciphertext).hex()}
+
+
+def mlkem_encapsulate(case: Case) -> Case:
+    shared, ciphertext = mlkem.encapsulate(*_bytes(case, "key", "message"))
+    return {"ciphertext": ciphertext.hex(), "shared": shared.hex()}
 
 
 # Hashes
@@ -201,6 +225,19 @@ def ring(case: Case) -> Case:
         "order": [everyone.index(member) for member in order],
         "neighbours": {member: near(member) for member in case["of"]},
         "committee": sorted(chosen[: case["committee"]]),
+    }
+
+
+def pairs(case: Case) -> Case:
+    cohort, cards_root = _bytes(case, "cohort", "cards_root")
+    everyone, none = tuple(names(case)), bytes(32)
+    decryptors = tuple(case["decryptors"]) or everyone
+    m = M.Manifest(
+        cohort, none, 0, none, "", none, everyone, cards_root, 0, 0, 0, case["degree"], 0, decryptors
+    )
+    return {
+        "to": {member: list(reference.recipients(m, member)) for member in case["of"]},
+        "from": {member: list(reference.senders(m, member)) for member in case["of"]},
     }
 
 
@@ -353,6 +390,24 @@ def context(case: Case) -> Case:
     }
 
 
+def pairing(case: Case) -> Case:
+    made = decode(bytes.fromhex(case["pairing"]), "Pairing")
+    demand(wire.signed(bytes.fromhex(case["public"]), made), "bad-signature")
+    paths = [wire.tree(made.ciphertexts, place)[1] for place in range(len(made.ciphertexts))]
+    return {
+        "root": wire.root(made.ciphertexts).hex(),
+        "digest": signable(made).hex(),
+        "paths": [[each.hex() for each in path] for path in paths],
+    }
+
+
+def ciphertexts(case: Case) -> Case:
+    roster, manifest, message = _bytes(case, "roster", "manifest", "ciphertexts")
+    keys, m = dict(decode(roster, "Roster").members), decode(manifest, "Manifest")
+    reference.check_ciphertexts(keys, m, case["member"], said := decode(message, "Ciphertexts"))
+    return {"from": [each.member for each in said.shown]}
+
+
 # # Readers of records
 
 
@@ -431,11 +486,16 @@ def _head(attempt: Json) -> str:
 
 
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
-    "pair-key": pair_key,
+    "agree": agree,
+    "root-key": root_key,
     "ratchet": ratchet,
     "mask-seed": mask_seed,
     "box-key": box_key,
     "commitment": commitment,
+    "mlkem-key": mlkem_key,
+    "mlkem-check": mlkem_check,
+    "mlkem-decapsulate": mlkem_decapsulate,
+    "mlkem-encapsulate": mlkem_encapsulate,
     "hash": hashed,
     "merkle": merkle,
     "merkle-path": merkle_path,
@@ -448,6 +508,9 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "deal": deal,
     "recover": recover,
     "ring": ring,
+    "pairs": pairs,
+    "pairing": pairing,
+    "ciphertexts": ciphertexts,
     "signed": signed,
     "record": record,
     "study": studied,

@@ -10,22 +10,33 @@ from client_sdk.records import Marks, normalise_id
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.attempt import Attempt, cohort_sizes
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.counting import check_counts, withheld_classes
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.graph import Graph, draw_committee
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.keys import AgreementKey, PairKey
+from veilsum.protocol.keys import (
+    AgreementKey,
+    DecapsulationKey,
+    PairKey,
+    PairSecret,
+    check_mlkem_key,
+    hash_ciphertext,
+    hash_mlkem_key,
+)
 from veilsum.protocol.keystream import Masks
 from veilsum.protocol.merkle import Tree, verify_path
 from veilsum.protocol.messages import (
     EMPTY_CHAIN,
     Certificate,
+    Ciphertexts,
     Entry,
     Link,
     Manifest,
     Opening,
+    Pairing,
     Proof,
     Roster,
     Study,
@@ -42,6 +53,7 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.messages.outcome import Evictions
 from veilsum.protocol.packing import PackingError, add_packed, pack_words, unpack_words
+from veilsum.protocol.pairing import check_ciphertexts, recipients_of, senders_to
 from veilsum.protocol.record import ResultRecord, record_body, record_digest
 from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.ring import Ring
@@ -74,13 +86,17 @@ def raw(case: Case, *names: str) -> list[bytes]:
     return [bytes.fromhex(case[name]) for name in names]
 
 
-def pair_key(case: Case) -> Case:
-    private, public, cohort, manifest = raw(case, "private", "public", "cohort", "manifest_hash")
-    shared = AgreementKey(private).agree_secret(public, case["high"])
-    pair = PairKey.from_shared_secret(
-        TAGS[case["purpose"]], case["low"], case["high"], shared, cohort, manifest
-    )
-    return {"shared": shared.hex(), "key": pair.key.hex()}
+def agree(case: Case) -> Case:
+    private, public = raw(case, "private", "public")
+    return {"shared": AgreementKey(private).agree_secret(public, "owner").hex()}
+
+
+def root_key(case: Case) -> Case:
+    """Return K_0 of a pair (§6.1)."""
+    x25519, mlkem = map(SecretBytes, raw(case, "x25519", "mlkem"))
+    key_hash, ciphertext, cohort, manifest = raw(case, "hash", "ciphertext", "cohort", "manifest_hash")
+    pair = PairSecret(case["from"], case["to"], x25519, mlkem, key_hash, hash_ciphertext(ciphertext))
+    return {"key": pair.derive_root(TAGS[case["purpose"]], cohort, manifest).hex()}
 
 
 def ratchet(case: Case) -> Case:
@@ -113,6 +129,25 @@ def commitment(case: Case) -> Case:
         "commit-share": lambda: share_commitment(context, members[0], members[1], case["index"], secret),
     }
     return {"commitment": made[case["purpose"]]().hex()}
+
+
+def mlkem_key(case: Case) -> Case:
+    return {"key": DecapsulationKey(*raw(case, "seed")).public.hex()}
+
+
+def mlkem_check(case: Case) -> Case:
+    (key,) = raw(case, "key")
+    check_mlkem_key(key, "owner")
+    return {"hash": hash_mlkem_key(key).hex()}
+
+
+def mlkem_decapsulate(case: Case) -> Case:
+    seed, ciphertext = raw(case, "seed", "ciphertext")
+    key = DecapsulationKey(seed)
+    try:
+        return {"shared": key.decapsulate(ciphertext).hex()}
+    except ValueError as error:
+        raise PeerFault(Cause.MALFORMED, "a ciphertext has 1,088 bytes") from error
 
 
 def hashed(case: Case) -> Case:
@@ -200,6 +235,21 @@ def ring(case: Case) -> Case:
         "order": [members.index(member) for member in graph.ring],
         "neighbours": {member: list(graph.neighbours_of(member)) for member in case["of"]},
         "committee": list(draw_committee(beacon, members, case["committee"])),
+    }
+
+
+def pairs(case: Case) -> Case:
+    """Return to whom, and from whom, members encapsulate (§4.2)."""
+    members = tuple(f"m-{i:05}" for i in range(case["members"]))
+    hashes = {name: bytes.fromhex(case[name]) for name in ("cohort", "cards_root")}
+    hashes |= dict.fromkeys(("roster_hash", "study", "repeats"), bytes(32))
+    numbers = ("counter", "decryptor_colluders", "survivors_min", "threshold", "window_dropped_max")
+    values: dict[str, Any] = hashes | dict.fromkeys(numbers, 0)
+    decryptors = tuple(case["decryptors"]) or members
+    manifest = Manifest(**values, period="", members=members, degree=case["degree"], decryptors=decryptors)
+    return {
+        "to": {member: list(recipients_of(manifest, member)) for member in case["of"]},
+        "from": {member: list(senders_to(manifest, member)) for member in case["of"]},
     }
 
 
@@ -379,6 +429,25 @@ def context(case: Case) -> Case:
     }
 
 
+def pairing(case: Case) -> Case:
+    """Return the root that a member signed, what it signed, and the path of each ciphertext (§4.2)."""
+    made = Pairing.from_bytes(bytes.fromhex(case["pairing"]))
+    made.verify(bytes.fromhex(case["public"]), made.member)
+    paths = [[each.hex() for each in made.tree.path_to(place)] for place in range(len(made.ciphertexts))]
+    return {"root": made.tree.root.hex(), "digest": made.digest.hex(), "paths": paths}
+
+
+def ciphertexts(case: Case) -> Case:
+    """Return whose ciphertexts a member takes (§4.2)."""
+    roster, manifest = (
+        Roster.from_bytes(bytes.fromhex(case["roster"])),
+        Manifest.from_bytes(bytes.fromhex(case["manifest"])),
+    )
+    shown = Ciphertexts.from_bytes(bytes.fromhex(case["ciphertexts"]))
+    check_ciphertexts(roster, manifest, case["member"], shown)
+    return {"from": [each.member for each in shown.shown]}
+
+
 def upload(case: Case) -> Case:
     announced = Upload.from_bytes(bytes.fromhex(case["upload"]))
     roots = {
@@ -444,11 +513,15 @@ def result(case: Case) -> Case:
 
 
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
-    "pair-key": pair_key,
+    "agree": agree,
+    "root-key": root_key,
     "ratchet": ratchet,
     "mask-seed": mask_seed,
     "box-key": box_key,
     "commitment": commitment,
+    "mlkem-key": mlkem_key,
+    "mlkem-check": mlkem_check,
+    "mlkem-decapsulate": mlkem_decapsulate,
     "hash": hashed,
     "merkle": merkle,
     "merkle-path": merkle_path,
@@ -461,6 +534,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "deal": deal,
     "recover": recover,
     "ring": ring,
+    "pairs": pairs,
     "window": window,
     "sizes": sizes,
     "cover": cover,
@@ -476,6 +550,8 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "rows": reach,
     "directions": directed,
     "context": context,
+    "pairing": pairing,
+    "ciphertexts": ciphertexts,
     "upload": upload,
     "signed": signed,
     "certificate": certificate,

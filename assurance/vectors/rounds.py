@@ -1,6 +1,7 @@
 """Whole rounds with every intermediate value: a simulated federation that records what it draws, derives and sends."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -8,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from assurance.reference import mlkem
 from tests.support.forging import other_secrets, redeal
 from tests.support.simulator import After, Federation, Outcome, SeededRandom, Vectors, of
+from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Ended, Recovered
-from veilsum.protocol.keys import PairKey
+from veilsum.protocol.keys import Encapsulated, PairKey
 from veilsum.protocol.member import Opened
-from veilsum.protocol.messages import NO_CONTEXT, Evictions, Message, Upload
+from veilsum.protocol.messages import NO_CONTEXT, Cards, Evictions, Message, Upload
 from veilsum.protocol.shamir import LIMB_PRIME, share_secrets
 from veilsum.protocol.study import COUNT_STEP
 
@@ -48,6 +51,12 @@ class Draws:
         return self.drawn[-1]
 
 
+def encapsulate_drawn(draw: Callable[[int], bytes], mlkem_key: bytes) -> Encapsulated:
+    """Encapsulate 32 drawn bytes, so that each run makes the same ciphertext."""
+    secret, ciphertext = mlkem.encapsulate(mlkem_key, draw(32))
+    return Encapsulated(SecretBytes(secret), ciphertext)
+
+
 class Recorder(Federation):
     """A federation that records its round as a vector file."""
 
@@ -60,23 +69,30 @@ class Recorder(Federation):
         self.said: list[str] = []
         self.log: list[list[Any]] = []
         self.drawn_cards: Json = {}
+        self.paired = defaultdict[str, list[dict[str, str]]](list)
         self.drawn_uploads: Json = {}
         super().__post_init__()
 
     def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
         draws = self._draws
         start = len(draws)
-        self.inner, self.tamper = self.tamper, self._keep
+        self.inner, self.tamper, self.encapsulate = self.tamper, self._keep, self._encapsulate
         super().enrol(period, repeats)
         for index, member in enumerate(self.ids):
-            mask, box, nonce = draws[start + 3 * index : start + 3 * index + 3]
+            x25519, seed, nonce = draws[start + 3 * index : start + 3 * index + 3]
             self.drawn_cards[member] = {
                 "identity": self.keys[member].seed.hex(),
-                "mask_private": mask.hex(),
-                "box_private": box.hex(),
+                "x25519_private": x25519.hex(),
+                "mlkem_seed": seed.hex(),
                 "nonce": nonce.hex(),
                 "serial": str(self.serial),
+                "encapsulated": self.paired[member],
             }
+
+    def _encapsulate(self, mlkem_key: bytes, owner: str) -> Encapsulated:
+        made = encapsulate_drawn(self.random, mlkem_key)
+        self.made[owner] = made.secret.hex()
+        return made
 
     @property
     def _draws(self) -> list[bytes]:
@@ -91,7 +107,11 @@ class Recorder(Federation):
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
         self._say("coordinator", member, message)
-        return super()._tell(member, message)
+        self.made: dict[str, str] = {}
+        replies = super()._tell(member, message)
+        if isinstance(message, Cards):
+            self.paired[member].append(self.made)
+        return replies
 
     def _say(self, source: str, to: str, message: Message) -> None:
         text = message.to_bytes().hex()
@@ -267,6 +287,15 @@ def evicted() -> Recorded:
     return _run("evicted", federation, first)
 
 
+def unpaired() -> Recorded:
+    """Five members, one of which never pairs: the others pair again, under a second manifest."""
+
+    def lost(sender: str, message: Message) -> Message | None:
+        return None if sender == "coordinator>member-2" and isinstance(message, Cards) else message
+
+    return _run("unpaired", Recorder(5, tamper=lost, question=SMALL), _plain)
+
+
 def nominated() -> Recorded:
     """Six members. Four are nominated to decrypt, and another one vanishes before its upload."""
     federation = Recorder(
@@ -302,6 +331,7 @@ SCENARIOS: dict[str, Callable[[], Recorded]] = {
     "complete": complete,
     "voided": voided,
     "evicted": evicted,
+    "unpaired": unpaired,
     "nominated": nominated,
     "erased": erased,
     "lost": lost,

@@ -8,18 +8,23 @@ import numpy as np
 from assurance.vectors.rounds import played
 from tests.support.simulator import of
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.coordinator import Collecting, Enrolling
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.coordinator import Collecting, Enrolling, PairingWindow
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Enrolled, MemberPhase, Opened
+from veilsum.protocol.keys import Encapsulate, Encapsulated
+from veilsum.protocol.member import Enrolled, MemberPhase, Opened, Paired
 from veilsum.protocol.messages import (
     Cards,
     Disclosure,
+    Enrolment,
     Erased,
     Erasure,
     ErasureRequest,
     Lost,
+    Manifest,
     Message,
     Opening,
+    Pairing,
     Roster,
     Study,
     SurvivorSet,
@@ -45,7 +50,7 @@ class Script:
 def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPhase, list[Message]]:
     drawn = document["members"][member]
     given = {
-        name: bytes.fromhex(drawn[name]) for name in ("identity", "mask_private", "box_private", "nonce")
+        name: bytes.fromhex(drawn[name]) for name in ("identity", "x25519_private", "mlkem_seed", "nonce")
     }
     roster = parse_message(bytes.fromhex(document["roster"]))
     cards = parse_message(bytes.fromhex(document["cards"]))
@@ -62,9 +67,36 @@ def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPh
         counter=cards.manifest.counter,
         period=cards.manifest.period,
         serial=int(drawn["serial"]),
-        random_bytes=Script(given["mask_private"], given["box_private"], given["nonce"]),
+        now_s=document["now_s"],
+        random_bytes=Script(given["x25519_private"], given["mlkem_seed"], given["nonce"]),
     )
     return key, phase, list(sent)
+
+
+def encapsulation(document: dict[str, Any], member: str, manifest: Manifest) -> Encapsulate:
+    """Return an encapsulation that gives what the round recorded: the secrets, and the ciphertexts of the pairing sent."""
+    said = (
+        parse_message(bytes.fromhex(document["messages"][index])) for _, _, index in document["enrolment"]
+    )
+    pairings = [message for message in said if isinstance(message, Pairing) and message.member == member]
+    place = [pairing.manifest for pairing in pairings].index(manifest.hash)
+    secrets, pairing = document["members"][member]["encapsulated"][place], pairings[place]
+    made = dict(zip(sorted(secrets), pairing.ciphertexts, strict=True))
+
+    def encapsulate(_mlkem_key: bytes, owner: str) -> Encapsulated:
+        return Encapsulated(SecretBytes(bytes.fromhex(secrets[owner])), made[owner])
+
+    return encapsulate
+
+
+def show(
+    document: dict[str, Any], member: str, phase: MemberPhase, key: SigningKey, message: Message
+) -> tuple[MemberPhase, tuple[Message, ...]]:
+    """Let a member of the round take a message; return its next phase and its replies."""
+    now_s = clock(document, message)
+    if isinstance(message, Cards) and isinstance(phase, Enrolled | Paired):
+        return phase.pair(message, key, now_s, encapsulation(document, member, message.manifest))
+    return phase.receive(message, key, now_s)
 
 
 def sealed(
@@ -134,7 +166,7 @@ def member_at(round_: str, member: str, attempt: int, at: int) -> tuple[SigningK
         for _, to, index in log[:at] if number == attempt else log:
             if to == member:
                 message = message_of(round_, index)
-                phase, _ = phase.receive(message, key, clock(document, message))
+                phase, _ = show(document, member, phase, key, message)
                 if isinstance(phase, Opened) and given:
                     phase, _, _ = sealed(phase, key, given)
     return key, phase
@@ -154,11 +186,9 @@ def coordinator_at(round_: str, attempt: int, at: int) -> Any:
     assert isinstance(study, Study)
     log = log_of(document, attempt)[:at]
     if attempt == ENROLMENT:
-        enrolling = Enrolling(roster, study, cards.manifest.counter, cards.manifest.period)
-        for source, _, index in log:
-            if source != "coordinator":
-                enrolling = enrolling.receive(message_of(round_, index), document["now_s"])  # type: ignore[arg-type]  # a card
-        return enrolling
+        return enrolling_after(
+            Enrolling(roster, study, cards.manifest.counter, cards.manifest.period), round_, log
+        )
     opening = of(Opening, parse_message(bytes.fromhex(document["attempts"][attempt]["opening"])))
     ended = (coordinator_at(round_, each, len(log_of(document, each))) for each in range(attempt))
     earlier = tuple(
@@ -177,3 +207,19 @@ def coordinator_at(round_: str, attempt: int, at: int) -> Any:
             for chunk in range(phase.attempt.chunk_count):
                 phase = phase.chunk_stored(source, chunk, document["now_s"])
     return phase
+
+
+def enrolling_after(enrolling: Enrolling, round_: str, log: list[list[Any]]) -> Enrolling | PairingWindow:
+    """Return the coordinator after these entries: it enrols, or its members pair under the newest manifest that was shown."""
+    window: PairingWindow | None = None
+    for _, _, index in log:
+        match message_of(round_, index):
+            case Enrolment() as enrolment:
+                enrolling = enrolling.receive(enrolment, played(round_).document["now_s"])
+            case Cards(manifest) if window is None or manifest != window.manifest:
+                window = window.leave_out_missing() if window else PairingWindow.begin(enrolling)
+                assert window.manifest == manifest
+            case Pairing() as pairing:
+                assert window
+                window = window.receive(pairing)
+    return window or enrolling

@@ -11,7 +11,7 @@ from assurance.reference.reference import Member
 from assurance.reference.wire import KINDS, Refused, decode
 
 Json = dict[str, Any]
-OPENING, REFUSAL = 4, 11
+OPENING, REFUSAL, CARDS, PAIRING = 4, 11, 14, 27
 LATE = {KINDS[name] for name in ("ErasureRequest", "Erased", "Erasure", "Lost")}
 """Kinds of messages that are sent after the latest end."""
 MESSAGES = {"roster", "study", "manifest", "opening"}
@@ -42,7 +42,8 @@ def heard(script: Json, messages: list[str]) -> str:
 
 def shown(attack: Json, document: Json) -> str | None:
     """Bring a member to the place of an attack with one message, and show it the message; return the cause of its refusal."""
-    member, place = _started(attack["to"], document), attack["attempt"]
+    member, place = started(attack["to"], document), attack["attempt"]
+    pairings = paired(attack["to"], document)
     for number in range(-1, place + 1):
         attempt = (
             document["attempts"][number] if number >= 0 else {"log": document["enrolment"], "members": {}}
@@ -54,6 +55,8 @@ def shown(attack: Json, document: Json) -> str | None:
         ]
         for message in (bytes.fromhex(document["messages"][index]) for index in log):
             member.now = document["late_s" if message[1] in LATE else "now_s"]
+            if message[1] == CARDS:
+                will_encapsulate(member, *next(pairings))
             with suppress(Refused):  # an opening, which it may know already
                 member.receive(message)
                 if message[1] == OPENING and member.name in attempt["members"]:
@@ -64,6 +67,24 @@ def shown(attack: Json, document: Json) -> str | None:
     except Refused as refused:
         return str(refused.args[0])
     return str(decode(answer, "Refusal").cause) if answer and answer[1] == REFUSAL else None
+
+
+def shown_to_coordinator(attack: Json, document: Json) -> str | None:
+    """Bring a coordinator to the place of an attack while its cohort forms, and show it the message; return the cause of its refusal."""
+    manifest = decode(bytes.fromhex(document["cards"]), "Cards").manifest
+    signed = (bytes.fromhex(document["roster"]), bytes.fromhex(document["study"]))
+    coordinator = Coordinator(_key(document["coordinator"]), *signed, manifest.counter, manifest.period)
+    for source, _, index in document["enrolment"][: attack["after"]]:
+        message = bytes.fromhex(document["messages"][index])
+        if source != "coordinator":
+            coordinator.receive(message)
+        elif message[1] == CARDS and not coordinator.manifests:
+            coordinator.gather()
+    try:
+        coordinator.receive(_false(attack, document))
+    except Refused as refused:
+        return str(refused.args[0])
+    return None
 
 
 def undecoded(attack: Json) -> str | None:
@@ -84,17 +105,33 @@ def _false(attack: Json, document: Json) -> bytes:
     return bytes(data)
 
 
-def _started(name: str, document: Json) -> Member:
+def started(name: str, document: Json) -> Member:
+    """Return a member of a round, which has sent its card."""
     manifest = decode(bytes.fromhex(document["cards"]), "Cards").manifest
     run = {"counter": manifest.counter, "period": manifest.period, "now_s": document["now_s"]}
     said = {kind: bytes.fromhex(document[kind]) for kind in ("roster", "study")}
     return _member({"to": name, **run, **document["members"][name]}, said)
 
 
+def paired(name: str, document: Json) -> Iterator[tuple[Json, bytes]]:
+    """Yield the secrets that a member of a round encapsulated under each manifest, and the pairing that it sent."""
+    said = [
+        bytes.fromhex(document["messages"][index]) for by, _, index in document["enrolment"] if by == name
+    ]
+    pairings = (message for message in said if message[1] == PAIRING)
+    return zip(document["members"][name]["encapsulated"], pairings, strict=True)
+
+
+def will_encapsulate(member: Member, secrets: Json, pairing: bytes) -> None:
+    """Give a member the secrets, by recipient, and ciphertexts that it is to use for its next pairing."""
+    made = dict(zip(sorted(secrets), decode(pairing, "Pairing").ciphertexts, strict=True))
+    member.encapsulate = lambda _key, owner: (bytes.fromhex(secrets[owner]), made[owner])
+
+
 def _member(script: Json, said: dict[str, bytes]) -> Member:
     run = (said["roster"], said["study"], int(script["counter"]), script["period"])
     member = Member(script["to"], _key(script["identity"]), *run, now=script["now_s"])
-    drawn = _drawing(script["mask_private"], script["box_private"], script["nonce"])
+    drawn = _drawing(script["x25519_private"], script["mlkem_seed"], script["nonce"])
     member.enrol(member.study.expires, drawn, int(script["serial"]))
     return member
 
@@ -121,6 +158,8 @@ def _take(party: Any, step: Json, messages: list[str]) -> bytes:
         _upload(party, step)
     else:
         message = bytes.fromhex(messages[step["take"]])
+        if "pairing" in step:
+            will_encapsulate(party, step["secrets"], bytes.fromhex(messages[step["pairing"]]))
         if isinstance(party, Coordinator) and message[1] in ASKS:
             ASKS[message[1]](party)
         return bytes(party.receive(message) or b"")

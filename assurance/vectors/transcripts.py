@@ -8,6 +8,7 @@ from assurance.vectors.rounds import Recorder, played
 from tests.protocol.doctoring import BEGINNINGS, DOCTORED
 from tests.protocol.transcripts import Entries, find
 from tests.support.forging import again
+from veilsum.protocol.keys import DecapsulationKey
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     BadRun,
@@ -81,7 +82,7 @@ def case(name: str, round_: str, attempt: int, edit: Edit, **changes: str) -> Ca
 
 def cases() -> Iterator[Case]:
     """Yield honest transcripts, then each lie."""
-    for round_ in ("complete", "evicted", "erased", "lost", "voided", "nominated", "count"):
+    for round_ in ("complete", "evicted", "unpaired", "erased", "lost", "voided", "nominated", "count"):
         for attempt in range(len(played(round_).document["attempts"])):
             yield case(f"the attempt {attempt} of {round_} as it is", round_, attempt, lambda *_: None)
     unsigned = bytes(64).hex()
@@ -90,6 +91,7 @@ def cases() -> Iterator[Case]:
     yield case("another admin is pinned", "complete", 0, lambda *_: None, federation=other)
     for name, (index, change, _) in BEGINNINGS.items():
         yield case(name, "nominated", 0, beginning(index, change))
+    yield case("an ML-KEM key beside a card", "nominated", 0, beginning(2, with_mlkem_key))
     for name, (doctor, _) in DOCTORED.items():
         yield case(name, "complete", 0, alone(doctor))
     for name, round_, edit in (
@@ -113,6 +115,13 @@ def cases() -> Iterator[Case]:
 
 def alone(doctor: Callable[[Entries], object]) -> Edit:
     return lambda entries, _: doctor(entries)
+
+
+def with_mlkem_key(federation: Recorder, cards: Cards) -> Cards:
+    """Show member-0's ML-KEM key, which its card holds the hash of."""
+    seed = bytes.fromhex(federation.drawn_cards["member-0"]["mlkem_seed"])
+    first = replace(cards.shown[0], mlkem_key=DecapsulationKey(seed).public)
+    return replace(cards, shown=(first, *cards.shown[1:]))
 
 
 def beginning(index: int, change: Callable[[Any, Any], Message]) -> Edit:

@@ -310,4 +310,4 @@ class Catalogue:
         return round_
 
 
-_FORMING_COHORTS = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
+_FORMING_COHORTS = cohorts.c.formed.is_(False), cohorts.c.fault.is_(None)

@@ -18,19 +18,33 @@ from service.storage.tables import (
     audit,
     audit_head,
     cards,
+    ciphertexts,
     cohorts,
     coordinator,
     events,
     links,
     lost_contexts,
+    pairings,
     rosters,
     rounds,
     studies,
     tokens,
 )
 from veilsum.protocol.audit import AuditEntry, End, follow_entries
+from veilsum.protocol.codec import Fixed
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import KeyCard, Link, Lost, Manifest, Opening, Roster, Study, parse_message
+from veilsum.protocol.keys import hash_mlkem_key
+from veilsum.protocol.messages import (
+    KeyCard,
+    Link,
+    Lost,
+    Manifest,
+    Opening,
+    Roster,
+    ShownCiphertext,
+    Study,
+    parse_message,
+)
 from veilsum.protocol.rest import Problem, Scope, round_name
 
 
@@ -55,6 +69,15 @@ def _check_card(row: Row[Any]) -> None:
     check_named(row.member, card.member)
     check_named(row.serial.hex(), card.serial.to_bytes(8, "big").hex())
     card.verify(bytes.fromhex(row.key), card.member)
+    check_named(card.mlkem_key_hash.hex(), hash_mlkem_key(row.mlkem_key).hex())
+
+
+def _check_pairing(row: Row[Any]) -> None:
+    Fixed(64).encode(row.signature)
+
+
+def _check_ciphertext(row: Row[Any]) -> None:
+    check_named(row.sender, ShownCiphertext.from_bytes(row.body).member)
 
 
 def _check_round(row: Row[Any]) -> None:
@@ -88,6 +111,8 @@ _ROW_CHECKS: tuple[tuple[Table, Callable[[Row[Any]], None], str], ...] = (
     (studies, _check_study, "study {0.hash} of federation {0.federation}"),
     (cohorts, _check_cohort, "cohort {0.id} of federation {0.federation}"),
     (cards, _check_card, "card of {0.member} in cohort {0.cohort}"),
+    (pairings, _check_pairing, "pairing of {0.member} in cohort {0.cohort}"),
+    (ciphertexts, _check_ciphertext, "ciphertext of {0.sender} for {0.recipient} in cohort {0.cohort}"),
     (rounds, _check_round, "round {0.id} of federation {0.federation}"),
     (lost_contexts, _check_lost, "Lost of context {0.context} in federation {0.federation}"),
     (events, _check_event, "event {0.number} of round {0.round}"),

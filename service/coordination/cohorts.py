@@ -1,26 +1,37 @@
-"""A cohort's enrolment: it takes cards until all have come, the operator closes it, or its deadline passes."""
+"""A cohort until it is formed: it takes cards until all have come, the operator closes it, or its deadline passes; then its members pair."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Column, Connection, Table, delete, select, update
 
 from service.coordination.rounds import LiveRound
 from service.coordination.watch import Watch
 from service.http.metering import in_thread
 from service.http.problems import problem_of, wrong_phase
 from service.storage.database import Database
-from service.storage.tables import cards, cohorts
+from service.storage.tables import cards, ciphertexts, cohorts, pairings
 from veilsum.protocol.attempt import cohort_sizes, read_quorum
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Enrolling
-from veilsum.protocol.coordinator.enrolling import needs_all
+from veilsum.protocol.coordinator import Enrolling, PairingWindow
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
-from veilsum.protocol.rest import CohortView, Problem, QuorumView, RoundView, join_names
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Cards,
+    Ciphertexts,
+    Enrolment,
+    KeyCard,
+    Manifest,
+    Pairing,
+    Roster,
+    ShownCiphertext,
+    Survivor,
+)
+from veilsum.protocol.pairing import check_pairing, lapse_s, senders_to, split_pairing
+from veilsum.protocol.rest import CohortState, CohortView, Problem, QuorumView, RoundView, join_names
 from veilsum.protocol.study import Content, Question
 from veilsum.study.progress import NEW_PERIOD
 
@@ -66,25 +77,36 @@ class Brief:
         return cls(view.round, view.state, (view.sequence, view.attempt), view.spec.step)
 
 
-class Cohort:
-    """One cohort. Its cards and manifest are stored before they are shown.
+def cohort_state(manifests: int, *, formed: bool, failed: bool) -> CohortState:
+    """Name the state of a cohort of so many manifests."""
+    if failed:
+        return "failed"
+    if formed:
+        return "formed"
+    return "pairing" if manifests else "enrolling"
 
-    `wake` is called at every change, and `on_ended` with the federation when enrolment ends.
+
+class Cohort:
+    """One cohort. Its cards, manifests and pairings are stored before they are shown.
+
+    `wake` is called at every change, and `on_news` with the federation when members are asked something new, or the cohort is formed or failed.
 
     Attributes:
-        manifest: once the cohort is formed.
+        window: of the newest manifest; None while cards are taken.
+        formed: whether all members of the manifest have paired.
         fault: why it could not be formed.
         live: the last one of its rounds, until it has ended.
     """
 
-    manifest: Manifest | None = None
+    window: PairingWindow | None = None
+    formed: bool = False
     fault: Problem | None = None
 
     def __init__(
         self,
         database: Database,
         wake: Callable[[], None],
-        on_ended: Callable[[str], None],
+        on_news: Callable[[str], None],
         enrolling: Enrolling,
         deadline_s: float,
     ) -> None:
@@ -93,10 +115,10 @@ class Cohort:
         self.size = len(enrolling.roster.members)
         self.live: LiveRound | None = None
         self._past: tuple[Brief, ...] = ()
-        self.watch = Watch(lambda: self.version, lambda: 0 if self.is_open else self.version)
-        self._database, self._wake, self._on_ended = database, wake, on_ended
-        self._seen = 0
-        """How often the stored cohort had changed when it was last read."""
+        self.watch = Watch(lambda: self.version, lambda: self._news)
+        self._database, self._wake, self._on_news = database, wake, on_news
+        self._seen, self._news, self._not_before_s = 0, 0, 0.0
+        """How often the stored cohort had changed when it was last read; the version of its last news; no deadline is before."""
         self._lock = asyncio.Lock()
 
     @property
@@ -114,6 +136,7 @@ class Cohort:
         past = self.rounds
         self.live = opened if isinstance(opened, LiveRound) else None
         self._past = (*past, opened) if isinstance(opened, Brief) else past
+        self._news = self.version
         self.watch.notify_waiters()
 
     @property
@@ -129,130 +152,238 @@ class Cohort:
 
     async def refresh(self) -> None:
         """Load other processes' changes."""
-        if self.is_open and self._database.shared:
+        if not self.is_settled and self._database.shared:
             async with self._lock:
                 await self._catch_up()
 
     async def load_state(self, not_before_s: float) -> None:
         """Load the stored state. A deadline that passed while no process ran is postponed a little."""
+        self._not_before_s = not_before_s
         self.deadline_s = max(self.deadline_s, not_before_s)
         await self._catch_up()
 
     async def _catch_up(self) -> None:
-        def read_stored(connection: Connection) -> tuple[Row[Any], Sequence[bytes]]:
-            row = connection.execute(select(cohorts).where(cohorts.c.id == self.id)).one()
-            if row.changes == self._seen:
-                return row, ()
-            return row, connection.scalars(select(cards.c.body).where(cards.c.cohort == self.id)).all()
+        """Load what was stored since the last change that this process knows."""
 
-        row, bodies = await self._database.read(read_stored)
+        def read_stored(connection: Connection) -> tuple[Any, Sequence[Any], Sequence[Any]]:
+            row = connection.execute(select(cohorts).where(cohorts.c.id == self.id)).one()
+
+            def read_added(table: Table, *columns: Column[Any]) -> Sequence[Any]:
+                # None that came after the row was read: it may be of a newer manifest.
+                new = table.c.change > self._seen, table.c.change <= row.changes
+                return connection.execute(select(*columns).where(table.c.cohort == self.id, *new)).all()
+
+            if row.changes == self._seen:
+                return row, (), ()
+            came = read_added(cards, cards.c.body, cards.c.mlkem_key)
+            return row, came, read_added(pairings, pairings.c.member, pairings.c.signature)
+
+        row, came, paired = await self._database.read(read_stored)
         if row.changes == self._seen:
             return
-        came = [KeyCard.from_bytes(body) for body in bodies]
-        self.enrolling = self.enrolling.with_cards(came)
-        self.manifest = Manifest.from_bytes(row.manifest) if row.manifest else None
-        self.fault = Problem.model_validate_json(row.fault) if row.fault else None
-        self._seen = row.changes
-        self._notify_change()
 
-    def _notify_change(self) -> None:
+        def load() -> tuple[Enrolling, PairingWindow | None]:
+            enrolling, window = self.enrolling, self.window
+            if came:
+                enrolments = (Enrolment(KeyCard.from_bytes(each.body), each.mlkem_key) for each in came)
+                enrolling = enrolling.with_enrolments(enrolments)
+            if row.manifest and row.manifests != (window and window.number):
+                manifest = Manifest.from_bytes(row.manifest)
+                window = PairingWindow(enrolling.of_members(manifest.members), manifest, row.manifests)
+            if window is not None:
+                window = window.with_signatures({each.member: each.signature for each in paired})
+            return enrolling, window
+
+        self.enrolling, window = await in_thread(load)
+        fault = Problem.model_validate_json(row.fault) if row.fault else None
+        self._take(row.changes, window, fault, row.deadline_s, formed=row.formed)
+
+    def _take(
+        self,
+        changes: int,
+        window: PairingWindow | None,
+        fault: Problem | None,
+        deadline_s: float,
+        *,
+        formed: bool,
+    ) -> bool:
+        """Show what is stored. Returns whether it is news: a manifest, or the end of pairing or of the cohort."""
+        before = self.window and self.window.number, self.formed, self.fault is None
+        self.window, self.formed, self.fault, self._seen = window, formed, fault, changes
+        self.deadline_s = max(deadline_s, self._not_before_s)
+        news = (window and window.number, formed, fault is None) != before
+        if news:
+            self._news = self.version
         self.watch.notify_waiters()
         self._wake()
+        return news
 
     @property
     def version(self) -> int:
-        """Grows with every card, with the end of enrolment, and with every round."""
-        return len(self.enrolling.cards) + (not self.is_open) + len(self._past) + (self.live is not None)
+        """Grows with every card, pairing and manifest, and with every round."""
+        return self._seen + len(self._past) + (self.live is not None)
 
     @property
-    def is_open(self) -> bool:
-        """Whether cards are still taken."""
-        return self.manifest is None and self.fault is None
+    def state(self) -> CohortState:
+        """The state that members and operators see."""
+        manifests = 0 if self.window is None else self.window.number
+        return cohort_state(manifests, formed=self.formed, failed=self.fault is not None)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the cohort is formed, or failed."""
+        return self.formed or self.fault is not None
 
     @property
     def at_rest(self) -> bool:
-        """Whether enrolment has ended and no round is live."""
-        return not self.is_open and (self.live is None or self.live.at_rest)
+        """Whether the cohort is settled and no round is live."""
+        return self.is_settled and (self.live is None or self.live.at_rest)
 
     @property
     def due_s(self) -> float | None:
-        """When enrolment ends, in Unix time; None once it has."""
-        return self.deadline_s if self.is_open else None
+        """When enrolment or the window of pairing ends, in Unix time; None once the cohort is settled."""
+        return None if self.is_settled else self.deadline_s
 
-    async def receive(self, card: KeyCard, now_s: float) -> None:
-        """Store a card; the last one forms the cohort."""
+    async def receive(self, enrolment: Enrolment, now_s: float) -> None:
+        """Store a card; the last one ends enrolment."""
         async with self._lock:
             while True:
-                after = self.enrolling.receive(card, now_s)
+                after = self.enrolling.receive(enrolment, now_s)
                 if after is self.enrolling:
                     return
-                if not self.is_open:
+                if self.state != "enrolling":
                     raise wrong_phase("enrolment in this cohort is closed: ask the operator for a new cohort")
-                if await self._store_change(after, card):
+                window, fault = await _begin_window(after) if after.is_complete else (None, None)
+                if await self._store_change(now_s, window, fault, partial(self._add_card, enrolment)):
+                    self.enrolling = after
                     return
                 await self._catch_up()
 
-    async def close_enrolment(self) -> None:
-        """Form the cohort from the cards received, or fail it if they are too few."""
+    async def close_enrolment(self, now_s: float) -> None:
+        """Make the manifest from the cards received, or fail the cohort if they are too few."""
         async with self._lock:
-            while self.is_open and not await self._store_change(self.enrolling):
+            while self.state == "enrolling":
+                if not await self._store_change(now_s, *await _begin_window(self.enrolling)):
+                    await self._catch_up()
+
+    async def receive_pairing(self, pairing: Pairing, now_s: float) -> None:
+        """Store a pairing; the last one forms the cohort. One of another manifest than the newest is ignored."""
+        if (window := self.window) is None:
+            raise wrong_phase("the cohort has no manifest yet")
+        if pairing.manifest != window.manifest.hash:
+            return
+        # It may have megabytes: others' pairings don't wait for its checks.
+        await in_thread(check_pairing, self.roster, window.manifest, pairing)
+        async with self._lock:
+            while self.window is not None and pairing.manifest == self.window.manifest.hash:
+                after = self.window.admit_checked(pairing)
+                if after is self.window:
+                    return
+                if self.is_settled:
+                    raise wrong_phase("the cohort is settled, and takes no pairing: join the next one")
+                rows = await in_thread(self._make_ciphertext_rows, window.manifest, pairing)
+                if await self._store_change(now_s, after, add=partial(self._add_pairing, pairing, rows)):
+                    return
                 await self._catch_up()
 
-    async def pass_deadline(self, now_s: float) -> None:
-        """Close enrolment if its deadline has passed."""
-        if now_s >= self.deadline_s:
-            await self.close_enrolment()
+    async def leave_out_missing(self, now_s: float) -> None:
+        """Make a manifest without the members that have not paired, or fail the cohort."""
+        async with self._lock:
+            while self.state == "pairing" and now_s >= self.deadline_s:
+                assert self.window is not None
+                window, fault = await _try_window(self.window.leave_out_missing)
+                if not await self._store_change(now_s, window or self.window, fault):
+                    await self._catch_up()
 
-    async def _store_change(self, after: Enrolling, card: KeyCard | None = None) -> bool:
-        """Store a card, the end of enrolment, or both. Returns False if another process has changed the cohort."""
-        manifest, fault = None, None
-        if card is None or after.is_complete:
-            try:
-                manifest = await in_thread(after.make_manifest)
-            except PeerFault as short:
-                fault = problem_of(short)
+    async def pass_deadline(self, now_s: float) -> None:
+        """End enrolment, or the window of pairing, if its deadline has passed."""
+        if now_s < self.deadline_s:
+            return
+        if self.state == "enrolling":
+            await self.close_enrolment(now_s)
+        else:
+            await self.leave_out_missing(now_s)
+
+    async def _store_change(
+        self,
+        now_s: float,
+        window: PairingWindow | None,
+        fault: Problem | None = None,
+        add: Callable[[Connection, int], None] | None = None,
+    ) -> bool:
+        """Store rows, the window to which they lead, and why the cohort failed. Returns False if another process has changed the cohort.
+
+        `add` stores the rows, with the number of the change.
+        """
+        change, formed = self._seen + 1, window is not None and window.is_complete
+        values: dict[str, Any] = {"changes": change, "formed": formed}
+        if fault is not None:
+            values["fault"] = fault.model_dump_json()
+        begins = window is not None and window.number != (self.window and self.window.number)
+        if window is not None and begins:
+            values |= self._window_values(window, now_s)
 
         def store(connection: Connection) -> bool:
-            changed = connection.execute(
-                update(cohorts)
-                .where(cohorts.c.id == self.id, cohorts.c.changes == self._seen)
-                .values(
-                    changes=self._seen + 1,
-                    manifest=manifest.to_bytes() if manifest else None,
-                    fault=fault.model_dump_json() if fault else None,
-                )
-            )
-            if not changed.rowcount:
+            own = update(cohorts).where(cohorts.c.id == self.id, cohorts.c.changes == self._seen)
+            if not connection.execute(own.values(values)).rowcount:
                 return False
-            if card is not None and not self._database.add_row(connection, cards, self._make_row(card)):
-                raise PeerFault(
-                    Cause.CARD_CONFLICT,
-                    f"{card.member} sent another card with the serial {card.serial}: two copies of its folder are in use, or an "
-                    "older one was restored",
-                    [card.member],
-                )
+            for table in (pairings, ciphertexts) if begins else ():
+                connection.execute(delete(table).where(table.c.cohort == self.id))
+            if add is not None:
+                add(connection, change)
             self._database.announce_change(connection, self.id)
-            if manifest or fault:
+            if begins or formed or fault:
                 self._database.announce_change(connection, self.federation)
             return True
 
         if not await self._database.write(store):
             return False
-        self.enrolling, self.manifest, self.fault = after, manifest, fault
-        self._seen += 1
-        self._notify_change()
-        if not self.is_open:
-            self._on_ended(self.federation)
+        deadline_s = values.get("deadline_s", self.deadline_s)
+        if self._take(change, window, fault, deadline_s, formed=formed):
+            self._on_news(self.federation)
         return True
 
-    def _make_row(self, card: KeyCard) -> dict[str, Any]:
+    def _window_values(self, window: PairingWindow, now_s: float) -> dict[str, Any]:
+        windows = self.content.question.windows
         return {
+            "manifest": window.manifest.to_bytes(),
+            "manifests": window.number,
+            "deadline_s": now_s + windows.answer,
+            # Its members' cards were made before now.
+            "lapses_s": now_s + lapse_s(windows),
+        }
+
+    def _add_card(self, enrolment: Enrolment, connection: Connection, change: int) -> None:
+        card = enrolment.card
+        row = {
             "cohort": self.id,
             "member": card.member,
+            "change": change,
             "key": self.roster.key_of(card.member).hex(),
             "serial": card.serial.to_bytes(8, "big"),
             "body": card.to_bytes(),
+            "mlkem_key": enrolment.mlkem_key,
         }
+        if not self._database.add_row(connection, cards, row):
+            raise PeerFault(
+                Cause.CARD_CONFLICT,
+                f"{card.member} sent another card with the serial {card.serial}: two copies of its folder are in use, or an "
+                "older one was restored",
+                [card.member],
+            )
+
+    def _make_ciphertext_rows(self, manifest: Manifest, pairing: Pairing) -> list[dict[str, Any]]:
+        return [
+            {"cohort": self.id, "recipient": recipient, "sender": pairing.member, "body": shown.encode()}
+            for recipient, shown in split_pairing(manifest, pairing)
+        ]
+
+    def _add_pairing(
+        self, pairing: Pairing, rows: Sequence[dict[str, Any]], connection: Connection, change: int
+    ) -> None:
+        row = {"cohort": self.id, "member": pairing.member, "change": change, "signature": pairing.signature}
+        self._database.add_row(connection, pairings, row)
+        self._database.add_all(connection, ciphertexts, rows)
 
     async def newest_card(self, member: str) -> bytes | None:
         """Return the card with the highest serial that a member's key has signed, in any cohort of any federation."""
@@ -263,32 +394,59 @@ class Cohort:
 
     def formed_manifest(self) -> Manifest:
         """Return the manifest. Raises PeerFault(wrong-phase) before the cohort is formed."""
-        if self.manifest is None:
+        if self.window is None or not self.formed:
             raise wrong_phase(
                 "the cohort is not formed" + (f": {self.fault.detail}" if self.fault else " yet")
             )
-        return self.manifest
+        return self.window.manifest
 
     def cards_for(self, member: str) -> Cards:
-        """Return the manifest with the cards that a member needs.
+        """Return the newest manifest with the cards that a member needs.
 
         Raises:
-            PeerFault: wrong-phase before the cohort is formed; unknown-member if it formed without this member.
+            PeerFault: wrong-phase before there is a manifest, or if the cohort failed; unknown-member if it leaves this member out.
+        """
+        window = self.window
+        if window is None or self.fault is not None:
+            raise wrong_phase(
+                "the cohort has no manifest" + (f": {self.fault.detail}" if self.fault else " yet")
+            )
+        _check_listed(window.manifest, member)
+        return window.enrolling.cards_for(window.manifest, member)
+
+    async def ciphertexts_for(self, member: str) -> bytes:
+        """Return the encoded Ciphertexts for a member of a formed cohort.
+
+        Raises:
+            PeerFault: unknown-member; wrong-phase once they are deleted: no member has the keys for them any more; storage-damaged.
         """
         manifest = self.formed_manifest()
-        if member not in manifest.member_places:
-            raise PeerFault(Cause.UNKNOWN_MEMBER, f"the cohort was formed without {member}", [member])
-        return self.cards if needs_all(manifest, member) else self.enrolling.cards_for(manifest, member)
+        _check_listed(manifest, member)
+        own = ciphertexts.c.cohort == self.id, ciphertexts.c.recipient == member
+        bodies = await self._database.read_values(select(ciphertexts.c.body).where(*own))
+        if not bodies:
+            raise wrong_phase("the ciphertexts of this cohort are deleted: join the next one")
+
+        def encode() -> bytes:
+            # Not in the order of SQL, which depends on the database's collation.
+            shown = sorted(map(ShownCiphertext.from_bytes, bodies), key=lambda each: each.member)
+            if tuple(each.member for each in shown) != senders_to(manifest, member):
+                raise PeerFault(Cause.STORAGE_DAMAGED, f"{len(shown)} ciphertexts for {member} are stored")
+            return Ciphertexts(manifest.hash, tuple(shown)).to_bytes()
+
+        with self._database.quarantine.quarantine_errors(f"ciphertexts for {member} in cohort {self.id}"):
+            return await in_thread(encode)
 
     @cached_property
     def cards(self) -> Cards:
-        """The manifest with all cards. Raises PeerFault(wrong-phase) before the cohort is formed."""
+        """The manifest with all cards, for transcripts. Raises PeerFault(wrong-phase) before the cohort is formed."""
         manifest = self.formed_manifest()
-        return self.enrolling.cards_for(manifest, manifest.decryptors[0])  # a decryptor needs all
+        return self.enrolling.all_cards(manifest)
 
     def current_view(self, step: str | None) -> CohortView:
         """Return the public view; `step` is the step of the next round."""
-        enrolling, notes = self.enrolling, self.content.notes
+        enrolling, notes, window = self.enrolling, self.content.notes, self.window
+        came = sorted(enrolling.cards)
         return CohortView(
             cohort=self.id,
             federation=self.federation,
@@ -298,16 +456,37 @@ class Cohort:
             period=enrolling.period,
             counter=enrolling.counter,
             repeats=None if enrolling.repeats == NO_CONTEXT else enrolling.repeats.hex(),
-            state="formed" if self.manifest else "failed" if self.fault else "enrolling",
+            state=self.state,
             version=self.version,
             members=enrolling.invited_members,
-            cards=tuple(sorted(enrolling.cards)),
-            deadline_s=self.deadline_s if self.is_open else None,
-            quorum=_quorum_view(self.manifest, self.content.question) if self.manifest else None,
+            cards=tuple(came),
+            left_out=()
+            if window is None
+            else tuple(member for member in came if member not in window.manifest.member_places),
+            paired=() if window is None else tuple(sorted(window.signatures)),
+            deadline_s=self.due_s,
+            quorum=_quorum_view(window.manifest, self.content.question) if window else None,
             fault=self.fault,
             rounds=tuple(each.id for each in self.rounds),
             step=step,
         )
+
+
+def _check_listed(manifest: Manifest, member: str) -> None:
+    if member not in manifest.member_places:
+        raise PeerFault(Cause.UNKNOWN_MEMBER, f"the cohort is formed without {member}", [member])
+
+
+async def _begin_window(enrolling: Enrolling) -> tuple[PairingWindow | None, Problem | None]:
+    return await _try_window(partial(PairingWindow.begin, enrolling))
+
+
+async def _try_window(make: Callable[[], PairingWindow]) -> tuple[PairingWindow | None, Problem | None]:
+    """Make a window, or say why there is none."""
+    try:
+        return await in_thread(make), None
+    except PeerFault as short:
+        return None, problem_of(short)
 
 
 def _quorum_view(manifest: Manifest, question: Question) -> QuorumView:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Table, bindparam, func, or_, select
 
+from service.coordination.cohorts import cohort_state
 from service.coordination.federations import Federations
 from service.coordination.journal import read_counts
 from service.coordination.watch import Watch
@@ -25,9 +26,16 @@ def _count_rows(table: Table, *which: ColumnElement[bool]) -> ColumnElement[int]
     return own.scalar_subquery()
 
 
-_CLOSED_COHORTS = or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None))
+_SETTLED_COHORTS = or_(cohorts.c.formed, cohorts.c.fault.is_not(None))
+_MANIFESTS = select(func.coalesce(func.sum(cohorts.c.manifests), 0)).where(
+    cohorts.c.federation == bindparam("federation")
+)
 _CHANGES_SQL = select(
-    _count_rows(cohorts) + _count_rows(cohorts, _CLOSED_COHORTS) + _count_rows(rounds) + _count_rows(links)
+    _count_rows(cohorts)
+    + _MANIFESTS.scalar_subquery()
+    + _count_rows(cohorts, _SETTLED_COHORTS)
+    + _count_rows(rounds)
+    + _count_rows(links)
 )
 
 
@@ -86,7 +94,8 @@ class Runs:
             cohorts.c.period,
             cohorts.c.repeats,
             cohorts.c.counter,
-            cohorts.c.manifest.is_not(None).label("formed"),
+            cohorts.c.manifests,
+            cohorts.c.formed,
             cohorts.c.fault.is_not(None).label("failed"),
             newest.scalar_subquery().label("round"),
         )
@@ -131,7 +140,7 @@ def _run_view(row: Row[Any], content: Content, links: Sequence[Link], outcomes: 
         period=row.period,
         counter=row.counter,
         repeats=row.repeats,
-        state="formed" if row.formed else "failed" if row.failed else "enrolling",
+        state=cohort_state(row.manifests, formed=row.formed, failed=row.failed),
         over=bool(row.failed) or step is None,
         round=row.round,
     )

@@ -20,7 +20,7 @@ from veilsum.protocol.study import Content
 from veilsum.protocol.transcript import Transcript
 
 _COHORTS_SHOWN_MAX = 20
-"""Enrolling cohorts that the list of rounds shows."""
+"""Cohorts that are forming, as many as the list of rounds shows."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,16 @@ async def rounds_page(here: Coordinator, chosen: Filter, first: int, most: int) 
     return RoundsPage(views, total, sum(view.state != "erasing" for view, _ in running), some)
 
 
-async def enrolling_cohorts(here: Coordinator, federation: str) -> list[CohortView]:
-    """Read the cohorts that take cards, the newest first: of one federation, or of all if it is empty."""
-    waiting = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
+async def forming_cohorts(here: Coordinator, federation: str) -> list[CohortView]:
+    """Read the cohorts that are forming, the newest first: of one federation, or of all if it is empty."""
+    waiting = cohorts.c.formed.is_(False), cohorts.c.fault.is_(None)
     chosen = (*waiting, cohorts.c.federation == federation) if federation else waiting
     newest = select(cohorts.c.id).where(*chosen).order_by(cohorts.c.counter.desc()).limit(_COHORTS_SHOWN_MAX)
     views = list[CohortView]()
     for each in await here.database.read_values(newest):
         with here.database.quarantine.skip_errors(f"cohort {each}"):
             views.append(await here.cohort_view(await here.catalogue.find_cohort(each)))
-    return [view for view in views if view.state == "enrolling"]
+    return [view for view in views if view.forming]
 
 
 def class_names(content: Content) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ async def show_rounds(
         "rounds.html",
         listed=listed,
         chosen=chosen,
-        enrolling=await reading.enrolling_cohorts(here, federation) if number == 1 and not state else [],
+        forming=await reading.forming_cohorts(here, federation) if number == 1 and not state else [],
         states=[("live", "running"), *((name, words.title) for name, words in STATE_WORDS.items())],
         federations=await reading.federation_names(here),
         **page_numbers(number, listed.total, PAGE_ROUNDS),
@@ -235,11 +235,11 @@ async def show_federation(
 
 @router.get("/cohorts/{cohort}")
 async def show_cohort(request: Request, cohort: Hex32Path, here: Here, number: Number = 1) -> HTMLResponse:
-    """One run of a study: the enrolled members, and its outcome."""
+    """One run of a study: who has enrolled and paired, those that it waits for first, and its outcome."""
     found, first = await here.catalogue.find_cohort(cohort), (number - 1) * PAGE_MEMBERS
     view = await here.cohort_view(found)
-    enrolled = frozenset(view.cards)
-    members = sorted(view.members, key=lambda member: (member in enrolled, member))
+    enrolled, awaited = frozenset(view.cards), frozenset(view.awaited_members)
+    members = sorted(view.members, key=lambda member: (member not in awaited, member in enrolled, member))
     shown = members[first : first + PAGE_MEMBERS]
     return render_page(
         request,
@@ -248,7 +248,7 @@ async def show_cohort(request: Request, cohort: Hex32Path, here: Here, number: N
         federation=found.roster,
         members=shown,
         enrolled=enrolled,
-        decryptors=found.manifest.decryptors if found.manifest else (),
+        decryptors=found.window.manifest.decryptors if found.window else (),
         rounds=found.rounds[::-1],
         **page_numbers(number, len(members), PAGE_MEMBERS),
         **await last_heard(

@@ -1,8 +1,9 @@
 """Federations, studies and cohorts: rosters, runs, cards, manifests, combined periods."""
 
 from functools import partial
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 
 from service.access.guards import (
     CLOSING_GUARD,
@@ -38,13 +39,15 @@ from service.storage.blobs import in_blob_thread
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import KeyCard, Lost, Roster, Study
+from veilsum.protocol.forms import Hex32
+from veilsum.protocol.messages import Enrolment, Lost, Pairing, Roster, Study
 from veilsum.protocol.messages.cohort import MAX_CONTENT
 from veilsum.protocol.record import CombinationIds, CombinedRecord, CombineRequest
 from veilsum.protocol.tags import PROTOCOL_VERSION
 
 serve, combinations = Routes("federations"), Routes("combinations")
 MAX_ROSTER_BYTES, MAX_STUDY_BYTES, MAX_CARD_BYTES = 16 << 20, MAX_CONTENT + 4096, 4096
+MAX_PAIRING_BYTES = 16 << 20
 
 
 @serve("GET", rest.COORDINATOR_PATH, EVERYONE_GUARD)
@@ -206,7 +209,7 @@ async def open_cohort(
 async def cohort(
     cohort: Hex32Path, here: Here, request: Request, caller: TheCaller, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
-    """A cohort. With `after` and `wait_s`, waits for a change; a signed request waits until enrolment ends or a round opens.
+    """A cohort. With `after` and `wait_s`, waits for a change; a signed request waits for a manifest, for the cohort's formation or failure, or for a round.
 
     A signed request counts as a sign of life, which the operator's preflight shows. An invalid signature is ignored.
     """
@@ -263,8 +266,9 @@ async def _cohort_version(found: Cohort, here: Coordinator) -> tuple[int, int]:
     Cause.WRONG_COHORT,
     Cause.CARD_EXPIRED,
     Cause.LOW_ORDER_POINT,
-    takes="a KeyCard message",
-    gives="the Cards message once the cohort is formed; the cohort before, and where it failed",
+    Cause.MLKEM_KEY_INVALID,
+    takes="an Enrolment message",
+    gives="the Cards message once there is a manifest; the cohort before, and where it failed",
     answers={200: {"model": rest.CohortView}},
     max_body_size=MAX_CARD_BYTES,
 )
@@ -277,31 +281,105 @@ async def put_card(
     after: After = -1,
     wait_s: Wait = 0.0,
 ) -> Response:
-    """Enrol a member by its signed card; the last card forms the cohort. With `after` and `wait_s`, waits until enrolment ends.
+    """Enrol a member by its signed card; the last card ends enrolment. With `after` and `wait_s`, waits until enrolment ends.
 
-    Answers with the member's Cards once the cohort is formed, and with the cohort before.
+    Answers with the member's Cards once there is a manifest, and with the cohort before.
     """
-    card = KeyCard.from_bytes(body)
+    enrolment = Enrolment.from_bytes(body)
     found = await here.catalogue.find_cohort(cohort)
-    if card.member != member:
+    if enrolment.card.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the card")
-    await found.receive(card, here.now())
+    await found.receive(enrolment, here.now())
 
     async def show_cards() -> Response:
         await here.polls.wait_request(found.watch, after, wait_s)
-        if found.manifest is not None:
+        if found.window is not None and found.fault is None:
             return await _cards_response(found, member)
-        path, version = rest.COHORT_PATH.format(cohort=cohort), await _cohort_version(found, here)
-        return await shown_as(request, path, version, lambda: here.cohort_view(found))
+        return await _cohort_response(found, here, request)
 
     return Later(show_cards)
+
+
+_SHOWN_CIPHERTEXTS = "the Ciphertexts message once the cohort is formed; the Cards message of a newer manifest; the cohort before, and where it failed"
+
+
+@serve(
+    "PUT",
+    rest.PAIRING_PATH,
+    MEMBER_GUARD,
+    Cause.WRONG_PHASE,
+    Cause.PAIRING_CONFLICT,
+    *DECODING_CAUSES,
+    Cause.BAD_SIGNATURE,
+    Cause.UNKNOWN_MEMBER,
+    Cause.PAIRING_MISSHAPEN,
+    takes="a Pairing message",
+    gives=_SHOWN_CIPHERTEXTS,
+    answers={200: {"model": rest.CohortView}},
+    max_body_size=MAX_PAIRING_BYTES,
+)
+async def put_pairing(
+    cohort: Hex32Path, member: MemberPath, body: Octets, here: Here, request: Request, wait_s: Wait = 0.0
+) -> Response:
+    """Pair a member with the others of the newest manifest; the last one forms the cohort. With `wait_s`, waits for that.
+
+    A pairing of an earlier manifest changes nothing, and is answered by the newest one's Cards.
+    """
+    pairing = await in_thread(Pairing.from_bytes, body)
+    found = await here.catalogue.find_cohort(cohort)
+    if pairing.member != member:
+        raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the pairing")
+    await found.receive_pairing(pairing, here.now())
+    return Later(partial(_show_ciphertexts, found, member, pairing.manifest, here, request, wait_s))
+
+
+@serve(
+    "GET",
+    rest.PAIRING_PATH,
+    MEMBER_GUARD,
+    Cause.WRONG_PHASE,
+    Cause.UNKNOWN_MEMBER,
+    gives=_SHOWN_CIPHERTEXTS,
+    answers={200: {"model": rest.CohortView}},
+)
+async def ciphertexts(
+    cohort: Hex32Path,
+    member: MemberPath,
+    here: Here,
+    request: Request,
+    manifest: Annotated[Hex32, Query(description="hash of the manifest that the member paired under")],
+    wait_s: Wait = 0.0,
+) -> Response:
+    """The others' ciphertexts for a member that has paired. With `wait_s`, waits until the cohort is formed."""
+    found = await here.catalogue.find_cohort(cohort)
+    return await _show_ciphertexts(found, member, bytes.fromhex(manifest), here, request, wait_s)
+
+
+async def _show_ciphertexts(
+    found: Cohort, member: str, manifest: bytes, here: Coordinator, request: Request, wait_s: float
+) -> Response:
+    """Answer a member that paired under a manifest, once there is something new for it."""
+    if not found.is_settled and found.window is not None and found.window.manifest.hash == manifest:
+        await here.polls.wait_request(found.watch, found.version, wait_s)
+    if found.window is None or found.fault is not None:
+        return await _cohort_response(found, here, request)
+    if found.window.manifest.hash != manifest:
+        return await _cards_response(found, member)
+    if not found.formed:
+        return await _cohort_response(found, here, request)
+    return Response(await found.ciphertexts_for(member), media_type=rest.OCTETS_TYPE)
+
+
+async def _cohort_response(found: Cohort, here: Coordinator, request: Request) -> Response:
+    path, version = rest.COHORT_PATH.format(cohort=found.id), await _cohort_version(found, here)
+    return await shown_as(request, path, version, lambda: here.cohort_view(found))
 
 
 @serve("POST", rest.CLOSE_PATH, ROUNDS_GUARD, Cause.NOT_FOUND)
 async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
     """End enrolment now, with the cards received so far (operator)."""
     found = await here.catalogue.find_cohort(cohort)
-    await found.close_enrolment()
+    await found.close_enrolment(here.now())
     return await here.cohort_view(found)
 
 
@@ -318,13 +396,13 @@ async def manifest(cohort: Hex32Path, here: Here, request: Request) -> Response:
     "GET", rest.CARDS_PATH, MEMBER_GUARD, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER, gives="the Cards message"
 )
 async def cards(cohort: Hex32Path, member: MemberPath, here: Here) -> Response:
-    """The manifest with the cards that a member needs: all of them in a cohort of up to 200."""
+    """The newest manifest with the cards that a member needs: all of them in a cohort of up to 200."""
     return await _cards_response(await here.catalogue.find_cohort(cohort), member)
 
 
 async def _cards_response(found: Cohort, member: str) -> Response:
-    cards = await in_thread(found.cards_for, member)
-    return Response(cards.to_bytes(), media_type=rest.OCTETS_TYPE)
+    body = await in_thread(lambda: found.cards_for(member).to_bytes())
+    return Response(body, media_type=rest.OCTETS_TYPE)
 
 
 @combinations(

@@ -81,9 +81,14 @@ cohorts = Table(
     Column("repeats", String(64)),
     Column("counter", Integer, nullable=False),
     Column("deadline_s", Float, nullable=False),
+    # The newest, and how many were made; it is formed once all members of the manifest have paired.
     Column("manifest", LargeBinary),
+    Column("manifests", Integer, nullable=False, default=0),
+    Column("formed", Boolean, nullable=False, default=False),
+    # When the last of its members that is not Ready erases its keys: from then on no ciphertext is of use. NULL once they are deleted.
+    Column("lapses_s", Float),
     Column("fault", Text),
-    # Grows with every card and with the end of enrolment; a process that has not seen the last change makes none.
+    # Grows with every card, pairing and manifest; a process that has not seen the last change makes none.
     Column("changes", Integer, nullable=False),
     UniqueConstraint("federation", "counter"),
 )
@@ -93,13 +98,38 @@ cards = Table(
     metadata,
     Column("cohort", String(64), nullable=False),
     Column("member", String(64), nullable=False),
+    # Which of the cohort's changes added it.
+    Column("change", Integer, nullable=False),
     # The key that signed it; 8 bytes, big-endian, because SQL has no unsigned integers.
     Column("key", String(64), nullable=False),
     Column("serial", LargeBinary, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("mlkem_key", LargeBinary, nullable=False),
     PrimaryKeyConstraint("cohort", "member"),
     # Two cards of one serial are of a folder and its copy. The index finds a member's newest card.
     UniqueConstraint("key", "serial"),
+)
+
+# Who has paired under the newest manifest of a cohort.
+pairings = Table(
+    "pairings",
+    metadata,
+    Column("cohort", String(64), nullable=False),
+    Column("member", String(64), nullable=False),
+    Column("change", Integer, nullable=False),
+    Column("signature", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("cohort", "member"),
+)
+
+# What these pairings hold, as each recipient is shown it, until the members' keys lapse.
+ciphertexts = Table(
+    "ciphertexts",
+    metadata,
+    Column("cohort", String(64), nullable=False),
+    Column("recipient", String(64), nullable=False),
+    Column("sender", String(64), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("cohort", "recipient", "sender"),
 )
 
 rounds = Table(

@@ -258,7 +258,7 @@ def test_agents_and_the_service_over_http(tmp_path: Path, served: Stage, questio
             running = [pool.submit(live, member) for member in consortium.ids]
             cohort = operator.open_cohort(name, shown.study, "p1").cohort
             view = operator.cohort(cohort)
-            while view.state == "enrolling":
+            while view.forming:
                 view = operator.cohort(cohort, view.version)
             while (view := operator.cohort(cohort)).step is not None:
                 operator.preflight(cohort)
@@ -298,7 +298,7 @@ class Line(httpx.HTTPTransport):
 def test_what_a_member_asks_from_its_card_to_its_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, agent: bool
 ) -> None:
-    """docs/protocol.md §11: two requests to a cohort and seven to a result, however long it waits."""
+    """docs/protocol.md §11: three requests to a cohort and seven to a result, however long it waits."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 20)
     with coordinator(tmp_path / "service", max_wait_s=60.0) as served:
         consortium, lines = Consortium(served, tmp_path / "federation"), dict[str, Line]()
@@ -313,7 +313,7 @@ def test_what_a_member_asks_from_its_card_to_its_result(
                 joined = pool.map(
                     lambda each: next(members[each].join(consortium.records(each), once=True)), members
                 )
-                while operator.cohort(cohort).state == "enrolling":
+                while operator.cohort(cohort).forming:
                     time.sleep(0.01)
             else:
                 list(pool.map(lambda each: members[each].enrol(cohort, consortium.records(each)), members))
@@ -332,6 +332,7 @@ def test_what_a_member_asks_from_its_card_to_its_result(
             "GET /v1/cohorts/*/invitation",
             f"PUT /v1/cohorts/*/cards/{member}",
             *((f"GET /v1/cohorts/*/manifest/{member}",) if agent else ()),
+            f"PUT /v1/cohorts/*/pairings/{member}",
             f"GET /v1/rounds/*/requests/{member}",
             f"PUT /v1/rounds/*/uploads/{member}",
             f"PUT /v1/rounds/*/uploads/{member}/chunks/0",

@@ -285,7 +285,7 @@ def test_a_member_whose_card_came_too_late_opens_the_next_sum(stage: Stage, tmp_
     others = [member for member in consortium.ids if member != M]
     consortium.together(
         {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in others},
-        stuck=lambda: consortium.operator.close_cohort(cohort).state == "formed",
+        stuck=lambda: consortium.operator.close_cohort(cohort).state == "pairing",
     )
     first = consortium.open_round(cohort)
     consortium.together(consortium.contributions(first, others), stuck=consortium.expiring(first))

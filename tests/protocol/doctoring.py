@@ -42,7 +42,7 @@ def with_other_key(federation: Federation, **keys: bytes) -> Callable[[Cards], C
 
     def change(cards: Cards) -> Cards:
         card = again(cards.shown[0].card, federation.keys["member-0"], **keys)
-        shown = (Shown(card, ()), *cards.shown[1:])
+        shown = (Shown(card, b"", ()), *cards.shown[1:])
         manifest = replace(cards.manifest, cards_root=cards_tree(each.card for each in shown).root)
         return Cards(manifest, shown)
 
@@ -97,17 +97,18 @@ BEGINNINGS: dict[str, tuple[int, Callable[[Federation, Any], Message], Cause]] =
     "a card left out, the others by their paths": (2, lambda _, m: in_part(m), Cause.MANIFEST_MISMATCH),
     "a card its member did not sign": (
         2,
-        lambda f, m: replace(m, shown=(Shown(again(m.shown[0].card, f.admin), ()), *m.shown[1:])),
+        lambda f, m: replace(m, shown=(Shown(again(m.shown[0].card, f.admin), b"", ()), *m.shown[1:])),
         Cause.BAD_SIGNATURE,
     ),
     "a card the root does not bind": (
         2,
         lambda f, m: replace(
-            m, shown=(Shown(again(m.shown[0].card, f.keys["member-0"], nonce=bytes(32)), ()), *m.shown[1:])
+            m,
+            shown=(Shown(again(m.shown[0].card, f.keys["member-0"], nonce=bytes(32)), b"", ()), *m.shown[1:]),
         ),
         Cause.MANIFEST_MISMATCH,
     ),
-    "a key of low order": (2, lambda f, m: with_other_key(f, mask_key=bytes(32))(m), Cause.LOW_ORDER_POINT),
+    "a key of low order": (2, lambda f, m: with_other_key(f, x25519_key=bytes(32))(m), Cause.LOW_ORDER_POINT),
     "an opening of another cohort": (
         3,
         lambda f, m: again(m, f.coordinator, cohort=bytes(32)),

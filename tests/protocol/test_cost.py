@@ -1,19 +1,41 @@
+import hashlib
+from collections import Counter
+
 import pytest
 
-from tests.support.simulator import Federation
+from tests.support.simulator import Federation, simulated_content, simulated_question, simulated_roster
 from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.cost import cost_in_words, cost_of, estimate_cost, in_bytes
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.messages import Cards, Message, Upload
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Enrolment,
+    KeyCard,
+    Message,
+    Opening,
+    Pairing,
+    Study,
+    Terms,
+    Upload,
+)
+from veilsum.protocol.messages.cohort import MLKEM_KEY_BYTES
 from veilsum.protocol.sizing import Quorum
+from veilsum.protocol.study import DAY_S, SUM_STEP
+
+NOW_S = 1_800_000_000
 
 
 def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
     announced: dict[str, int] = {}
+    before: Counter[str] = Counter()
 
     def note(sender: str, message: Message) -> Message:
         if isinstance(message, Upload):
             announced[sender] = len(message.to_bytes())
+        if isinstance(message, Enrolment | Pairing):
+            before[sender] += len(message.to_bytes())
         return message
 
     with Federation(members=5, tamper=note, question={"ring_bits": 48}) as federation:
@@ -23,10 +45,38 @@ def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
             # All but the announcement's framing, and a box more: a decryptor sends itself none.
             foreseen = cost_of(attempt).upload_bytes + 32 * attempt.chunk_count
             assert abs(announced[member] + chunks - foreseen) < 512
+            assert abs(before[member] - cost_of(attempt).pairing_bytes) < 512
 
 
-def unshown(_sender: str, message: Message) -> Message | None:
-    return None if isinstance(message, Cards) else message
+def attempt_of(members: int, decryptors: tuple[int, ...]) -> Attempt:
+    """Make an attempt of members that have enrolled, and not paired: what they do is not in question."""
+    admin = SigningKey(bytes(32))
+    ids = [f"member-{place:03}" for place in range(members)]
+    keys = {member: hashlib.sha256(member.encode()).digest() for member in ids}
+    roster = simulated_roster(admin, admin.public, keys, decryptors=tuple(ids[place] for place in decryptors))
+    content = simulated_content(simulated_question(members), NOW_S + 80 * DAY_S)
+    study = Study.make_signed(admin, federation=admin.public, content=content.to_bytes())
+    enrolling = Enrolling(roster, study, 0, "period-0")
+    enrolments = (
+        Enrolment(
+            KeyCard.make_signed(
+                admin,
+                cohort=enrolling.cohort,
+                member=member,
+                x25519_key=key,
+                mlkem_key_hash=key,
+                nonce=bytes(32),
+                expires_s=NOW_S,
+                serial=1,
+            ),
+            bytes(MLKEM_KEY_BYTES),
+        )
+        for member, key in keys.items()
+    )
+    manifest = enrolling.with_enrolments(enrolments).make_manifest()
+    terms = Terms(SUM_STEP, NO_CONTEXT, NO_CONTEXT, (), (), NO_CONTEXT, NOW_S + DAY_S)
+    opening = Opening.make_signed(admin, cohort=manifest.cohort, sequence=0, attempt=0, links=(), terms=terms)
+    return Attempt(roster, study, manifest, opening)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +94,7 @@ def unshown(_sender: str, message: Message) -> Message | None:
 def test_the_cost_in_words_has_the_sizes_of_the_cohort(
     members: int, decryptors: tuple[int, ...], figures: tuple[str, ...]
 ) -> None:
-    # No member is shown the cards: what it makes of 999 of them is not in question.
-    with Federation(members=members, decryptors=decryptors, tamper=unshown) as federation:
-        attempt = Attempt(
-            federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
-        )
+    attempt = attempt_of(members, decryptors)
     for figure in figures:
         assert figure in cost_in_words(attempt)
     assert cost_of(attempt).lost == members * attempt.question.loss // 1000

@@ -50,6 +50,20 @@ def test_strangers_are_a_misuse(graph: Graph) -> None:
         graph.window_excess(["eve"], 9)
 
 
+@given(graph=sparse_graphs())
+def test_strangers_are_neither_a_member_nor_its_neighbours(graph: Graph) -> None:
+    for member in graph.members:
+        near = {member, *graph.neighbours_of(member)}
+        assert graph.strangers_of(member, graph.members) == [
+            each for each in graph.members if each not in near
+        ]
+
+
+def test_on_the_complete_graph_nobody_is_a_stranger() -> None:
+    graph = Graph(ids(5), 4)
+    assert graph.strangers_of("m-00002", graph.members) == []
+
+
 @pytest.mark.parametrize("degree", [-2, 0, 1, 3, 7])
 def test_a_degree_that_no_ring_has_is_a_misuse(degree: int) -> None:
     with pytest.raises(Misuse, match=f"of 9 members has an even degree, not {degree}$"):
@@ -68,6 +82,28 @@ def test_members_stand_in_order_each_once(members: tuple[str, ...]) -> None:
         Graph(members, 2, BEACON)
     with pytest.raises(Misuse, match="ascending order"):
         draw_committee(BEACON, members, 1)
+
+
+@settings(deadline=None)
+@given(graph=sparse_graphs(), data=st.data())
+def test_a_ring_s_neighbours_are_those_that_follow_and_those_that_one_follows(
+    graph: Graph, data: st.DataObject
+) -> None:
+    member = data.draw(st.sampled_from(graph.members))
+    following = graph.followers_of(member)
+    place = graph.ring.index(member)
+    onward = [graph.ring[(place + step) % len(graph.ring)] for step in range(1, graph.window + 1)]
+    assert following == tuple(sorted(onward))
+    before = {other for other in graph.members if member in graph.followers_of(other)}
+    assert sorted({*following, *before}) == [*graph.neighbours_of(member)]
+    others = data.draw(st.lists(st.sampled_from(graph.members), unique=True))
+    near = {member, *graph.neighbours_of(member)}
+    assert graph.strangers_of(member, others) == [other for other in others if other not in near]
+
+
+def test_on_the_complete_graph_there_are_no_strangers() -> None:
+    graph = Graph(ids(5), 4)
+    assert graph.strangers_of("m-00002", graph.members) == []
 
 
 # --- The window rule ---------------------------------------------------------------------------------------

@@ -1,16 +1,32 @@
+import hmac
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.forging import mlkem_key_above_q
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.keys import AgreementKey, PairKey, canonical_public, check_order
-from veilsum.protocol.tags import PROTOCOL_VERSION, Tag
+from veilsum.protocol.keys import (
+    AgreementKey,
+    DecapsulationKey,
+    PairKey,
+    PairSecret,
+    canonical_public,
+    check_mlkem_key,
+    check_order,
+    encapsulate,
+    hash_ciphertext,
+    hash_mlkem_key,
+)
+from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
 P = 2**255 - 19
 # Every u-coordinate of low order on Curve25519 and its twist, with both encodings of those below 19 (cr.yp.to/ecdh.html).
@@ -26,12 +42,24 @@ LOW_ORDER = (
 COHORT, MANIFEST, CONTEXT, SALT = b"\xcc" * 32, b"\x3a" * 32, b"\xc7" * 32, b"\x5a" * 32
 
 
-def both_ends(tag: Tag = Tag.PAIR_MASK, manifest: bytes = MANIFEST) -> tuple[PairKey, PairKey]:
-    ann, bob = AgreementKey(b"\x01" * 32), AgreementKey(b"\x03" * 32)
-    return (
-        PairKey.from_shared_secret(tag, "ann", "bob", ann.agree_secret(bob.public, "bob"), COHORT, manifest),
-        PairKey.from_shared_secret(tag, "bob", "ann", bob.agree_secret(ann.public, "ann"), COHORT, manifest),
-    )
+ANN, BOB = AgreementKey(b"\x01" * 32), AgreementKey(b"\x03" * 32)
+BOBS = DecapsulationKey(bytes(range(64)))
+SECRET, CIPHERTEXT = encapsulate(BOBS.public, "bob")
+PAIR = PairSecret(
+    "ann",
+    "bob",
+    ANN.agree_secret(BOB.public, "bob"),
+    SECRET,
+    hash_mlkem_key(BOBS.public),
+    hash_ciphertext(CIPHERTEXT),
+)
+
+
+def root(
+    tag: Tag = Tag.PAIR_MASK, cohort: bytes = COHORT, manifest: bytes = MANIFEST, **changes: Any
+) -> bytes:
+    """Return K_0 of ann and bob, with some of what it is made of changed."""
+    return PAIR._replace(**changes).derive_root(tag, cohort, manifest)
 
 
 @pytest.mark.parametrize("high_bit", [0, 1 << 255])
@@ -56,11 +84,30 @@ def refuses(check: Callable[[bytes, str], object], public: bytes) -> bool:
     return False
 
 
+def test_both_ends_derive_one_key_and_the_sender_s_name_comes_first() -> None:
+    decapsulated = BOBS.decapsulate(CIPHERTEXT)
+    agreed = BOB.agree_secret(ANN.public, "ann")
+    assert root(x25519=agreed, mlkem=decapsulated) == root()
+    assert root(sender="bob", recipient="ann") != root()
+
+
 def test_every_secret_is_for_one_purpose() -> None:
-    ann, _ = both_ends()
+    ann = PairKey("bob", SecretBytes(root()))
+    changes: tuple[dict[str, Any], ...] = (
+        {"tag": Tag.PAIR_BOX},
+        {"cohort": bytes(32)},
+        {"manifest": bytes(32)},
+        {"sender": "amy"},
+        {"recipient": "bab"},
+        {"x25519": SecretBytes(bytes(32))},
+        {"mlkem": SecretBytes(bytes(32))},
+        {"x25519": PAIR.mlkem, "mlkem": PAIR.x25519},
+        {"mlkem_key_hash": bytes(32)},
+        {"ciphertext_hash": bytes(32)},
+    )
     derived = [
         ann.key,
-        both_ends(Tag.PAIR_BOX)[0].key,
+        *(root(**change) for change in changes),
         ann.mask_seed("ann", CONTEXT),
         ann.mask_seed("ann", bytes(32)),
         ann.box_key("ann", "bob", CONTEXT, SALT),
@@ -68,9 +115,68 @@ def test_every_secret_is_for_one_purpose() -> None:
         ann.box_key("ann", "bob", bytes(32), SALT),
         ann.box_key("ann", "bob", CONTEXT, bytes(32)),
         ann.ratchet_to(COHORT, 1).key,
-        both_ends(manifest=bytes(32))[0].key,
     ]
     assert len(set(derived)) == len(derived)
+
+
+def hkdf(secret: bytes, salt: bytes, tag: bytes, *parts: bytes) -> bytes:
+    """Derive 32 bytes by hand (RFC 5869; protocol §2, §6)."""
+    info = b"veilsum/4/" + tag + b"\0" + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    extracted = hmac.digest(salt or bytes(32), secret, "sha256")
+    return hmac.digest(extracted, info + b"\x01", "sha256")
+
+
+def test_every_key_is_made_of_what_the_page_says() -> None:
+    hashed = sha256(b"veilsum/4/ciphertext\0" + len(CIPHERTEXT).to_bytes(8, "little") + CIPHERTEXT).digest()
+    parts = (COHORT, b"ann", b"bob", PAIR.mlkem_key_hash, hashed)
+    for tag, name in ((Tag.PAIR_MASK, b"pair-mask"), (Tag.PAIR_BOX, b"pair-box")):
+        assert root(tag) == hkdf(PAIR.x25519 + PAIR.mlkem, MANIFEST, name, *parts)
+    pair = PairKey("bob", SecretBytes(root()))
+    assert pair.ratchet_to(COHORT, 7) == PairKey(
+        "bob", SecretBytes(hkdf(pair.key, b"", b"ratchet", COHORT, (7).to_bytes(8, "little")))
+    )
+    for me, peer in (("ann", "bob"), ("cat", "bob")):
+        ends = (name.encode() for name in sorted((me, peer)))
+        assert pair.mask_seed(me, CONTEXT) == hkdf(pair.key, CONTEXT, b"mask-seed", *ends)
+    assert pair.box_key("ann", "bob", CONTEXT, SALT) == hkdf(
+        pair.key, CONTEXT + SALT, b"box-key", b"ann", b"bob"
+    )
+
+
+def test_a_wrong_ciphertext_leads_to_another_secret_and_to_no_error() -> None:
+    wrong = CIPHERTEXT[:-1] + bytes([CIPHERTEXT[-1] ^ 1])
+    found = BOBS.decapsulate(wrong)
+    assert len(found) == 32
+    assert found == BOBS.decapsulate(wrong) != SECRET
+
+
+def test_each_encapsulation_draws_a_secret_of_its_own() -> None:
+    made = [encapsulate(BOBS.public, "bob") for _ in range(3)]
+    assert len({each.secret for each in made}) == len({each.ciphertext for each in made}) == 3
+
+
+@pytest.mark.parametrize(
+    "mlkem_key",
+    [
+        b"\x01\x0d" + bytes(1182),
+        mlkem_key_above_q(BOBS.public),
+        BOBS.public[:1149] + b"\xff" * 3 + BOBS.public[1152:],
+        BOBS.public[:-1],
+        BOBS.public + b"\0",
+        b"",
+    ],
+    ids=["3329", "4095", "the-last", "short", "long", "no-bytes"],
+)
+def test_an_mlkem_key_that_fails_the_check_of_fips_203_names_its_owner(mlkem_key: bytes) -> None:
+    for refuse in (check_mlkem_key, encapsulate):
+        with pytest.raises(PeerFault, match=r"^mlkem-key-invalid: .*\[eve\]$"):
+            refuse(mlkem_key, "eve")
+
+
+def test_an_mlkem_key_of_coefficients_below_q_is_taken() -> None:
+    check_mlkem_key(b"\x00\x0d" + bytes(1182), "eve")  # 3,328
+    check_mlkem_key(BOBS.public, "bob")
+    assert hash_mlkem_key(BOBS.public) == hash_fields(Tag.MLKEM_KEY, BOBS.public)
 
 
 def test_a_keys_canonical_encoding_ignores_the_top_bit_and_reduces() -> None:
@@ -81,10 +187,11 @@ def test_a_keys_canonical_encoding_ignores_the_top_bit_and_reduces() -> None:
 
 
 def test_keys_hide_what_they_hold() -> None:
-    key = AgreementKey(b"\x01" * 32)
-    assert repr(key) == f"<AgreementKey {key.public.hex()[:16]}>"
-    ann, _ = both_ends()
-    assert repr(ann) == "PairKey(peer='bob', key=<SecretBytes 32 B>)"
+    assert repr(ANN) == f"<AgreementKey {ANN.public.hex()[:16]}>"
+    assert repr(BOBS) == f"<DecapsulationKey {hash_mlkem_key(BOBS.public).hex()[:16]}>"
+    assert repr(PairKey("bob", SecretBytes(root()))) == "PairKey(peer='bob', key=<SecretBytes 32 B>)"
+    assert "x25519=<SecretBytes 32 B>, mlkem=<SecretBytes 32 B>" in repr(PAIR)
+    assert repr(encapsulate(BOBS.public, "bob")).startswith("Encapsulated(secret=<SecretBytes 32 B>, ")
 
 
 def test_tags_are_unique() -> None:

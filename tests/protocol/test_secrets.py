@@ -10,8 +10,9 @@ from tests.support.simulator import After, Federation
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Enrolled, MemberPhase, Opened, Ready
+from veilsum.protocol.member import Enrolled, MemberPhase, Opened, Paired, Ready
 from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.member.enrolled import Pairable
 from veilsum.protocol.messages import Freeze, Message, Opening, Reveal, Upload
 from veilsum.protocol.sealing import Sealing
 
@@ -26,8 +27,11 @@ class Watched(Federation):
 
     def note(self, phase: MemberPhase) -> None:
         self.shown.append(phase)
-        if isinstance(phase, Enrolled):
-            self.secrets |= {bytes(phase.mask_private), bytes(phase.box_private)}
+        if isinstance(phase, Pairable):
+            self.secrets |= {bytes(phase.keys.x25519), bytes(phase.keys.mlkem_seed)}
+            self.shown.append(phase.keys)
+        if isinstance(phase, Paired):
+            self.secrets |= {bytes(phase.secrets[at : at + 32]) for at in range(0, len(phase.secrets), 32)}
         ready = getattr(phase, "ready", phase)
         if isinstance(ready, Ready):
             self.secrets |= {bytes(pair.key) for pair in (*ready.masks, *ready.boxes)}
@@ -103,7 +107,7 @@ def spellings(secret: bytes) -> Iterator[str]:
 def test_the_canaries_are_planted(watched: Watched) -> None:
     assert len(watched.secrets) > 300
     kinds = {type(thing).__name__ for thing in watched.shown}
-    assert {"Enrolled", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Closed"} <= kinds
+    assert {"Enrolled", "Paired", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Closed"} <= kinds
     assert {"Reveal", "Upload", "Recovered", "PeerFault", "Sealing", "Masks", "PairKey", "Dealt"} <= kinds
 
 
@@ -125,6 +129,8 @@ def test_no_secret_stands_in_any_repr_or_fault(watched: Watched) -> None:
 
 def test_a_phase_shows_its_secrets_by_length(watched: Watched) -> None:
     enrolled = next(thing for thing in watched.shown if isinstance(thing, Enrolled))
-    assert "mask_private=<SecretBytes 32 B>, box_private=<SecretBytes 32 B>" in repr(enrolled)
+    assert "x25519=<SecretBytes 32 B>, mlkem_seed=<SecretBytes 64 B>" in repr(enrolled)
+    paired = next(thing for thing in watched.shown if isinstance(thing, Paired))
+    assert "secrets=<SecretBytes 64 B>" in repr(paired)
     opened = next(thing for thing in watched.shown if isinstance(thing, Opened))
     assert "own_shares=<SecretBytes 0 B>" in repr(opened)

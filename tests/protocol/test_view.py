@@ -5,6 +5,7 @@ are random, both runs are equally likely. So if every stored byte is the same, o
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,15 @@ from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Vector
 from veilsum.protocol import sealing
 from veilsum.protocol.coordinator import Checking, Recovered
+from veilsum.protocol.keys import encapsulate
 from veilsum.protocol.keystream import Masks
 from veilsum.protocol.messages import Message
 from veilsum.protocol.ring import Ring, Words
 
 ELEMENTS = 99
+
+encapsulate_once = cache(encapsulate)
+"""One secret for each key, so that two rounds of one seed are the same."""
 
 
 class Shifted(Masks):
@@ -43,12 +48,16 @@ class Shifted(Masks):
             chunk -= delta
 
 
+def seeded(drop: dict[int, After], bits: int) -> Federation:
+    return Federation(6, drop=drop, seed=42, question={"ring_bits": bits}, encapsulate=encapsulate_once)
+
+
 def view(
     vectors: dict[str, Vector], drop: dict[int, After], bits: int, false: tuple[str, ...] = ()
 ) -> tuple[Federation, list[bytes], Vector | None]:
     """Run a seeded round, in which some dealers are false; return all bytes that reach the coordinator, and the sum."""
     seen: list[bytes] = []
-    federation = Federation(6, drop=drop, seed=42, question={"ring_bits": bits})
+    federation = seeded(drop, bits)
     false_dealers(federation, dict.fromkeys(false, other_secrets))
     deal = federation.tamper
 
@@ -66,7 +75,7 @@ def view(
 
 def edge_seed(vectors: dict[str, Vector], drop: dict[int, After], bits: int, u: int, v: int) -> bytes:
     """Return r_uv of the seeded round."""
-    federation = Federation(6, drop=drop, seed=42, question={"ring_bits": bits})
+    federation = seeded(drop, bits)
     federation.begin(vectors)
     federation.run_until(Checking)
     phase = federation.phases[federation.ids[u]]

@@ -396,12 +396,14 @@ class Consortium:
 
     def _held(self, effect: Effect) -> bool:
         """Whether the coordinator holds the request as a long poll, until its member is asked something new."""
-        if not (
-            self.holds and isinstance(effect, Request) and effect.method == "GET" and "after" in effect.params
-        ):
+        if not (self.holds and isinstance(effect, Request) and effect.method == "GET" and effect.wait_s):
             return False
         kind, name = effect.path.split("/")[2:4]
         here = self.stage.server.coordinator
+        if "manifest" in effect.params:
+            cohort = here.catalogue.cohorts[name]
+            assert cohort.window is not None
+            return not cohort.is_settled and cohort.window.manifest.hash.hex() == effect.params["manifest"]
         things = None if kind == "federations" else getattr(here.catalogue, kind)
         watch = here.runs.watch_of(name) if things is None else things[name].watch
         return watch._urgent.version() <= int(effect.params["after"])

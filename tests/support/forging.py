@@ -90,6 +90,11 @@ def signed_otherwise(message: SignedMessage, key: SigningKey) -> SignedMessage:
     return replace(message, signature=nonce.public + s.to_bytes(32, "little"))
 
 
+def mlkem_key_above_q(mlkem_key: bytes) -> bytes:
+    """Return an ML-KEM key whose first coefficient is 4,095, above the modulus of 3,329."""
+    return bytes((0xFF, mlkem_key[1] | 0x0F)) + mlkem_key[2:]
+
+
 def _scalar(key: SigningKey) -> int:
     """Return the secret scalar of a key (RFC 8032 §5.1.5)."""
     low = int.from_bytes(sha512(key.seed).digest()[:32], "little")

@@ -28,24 +28,37 @@ from tests.support.simulator import (
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol import rest
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready
+from veilsum.protocol.member import (
+    Closed,
+    Enrolled,
+    EnrolmentPhase,
+    History,
+    MemberPhase,
+    Opened,
+    Paired,
+    Ready,
+)
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
     NO_CONTEXT,
     Cards,
+    Ciphertexts,
     Disclosure,
     Erasure,
     ErasureRequest,
     Evictions,
     Lost,
+    Manifest,
     Message,
     Opening,
+    Pairing,
     Receipt,
     Roster,
     Study,
     parse_message,
 )
 from veilsum.protocol.record import ResultRecord, verify_record
+from veilsum.protocol.rest import OCTETS_TYPE
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.shamir import share_secrets
 from veilsum.protocol.study import DAY_S, Content
@@ -249,7 +262,7 @@ class Party:
         drawn = hashlib.sha256(self.admin.public).digest()
         return (int.from_bytes(drawn[:5], "big") << 20) + self.counter + 1
 
-    def card_of(self, member: str) -> Message:
+    def card_of(self, member: str, now_s: float | None = None) -> Message:
         phase, (card,) = Enrolled.begin_enrolment(
             member,
             self.roster,
@@ -258,6 +271,7 @@ class Party:
             counter=self.counter,
             period=self.period,
             serial=self._serial(),
+            now_s=time.time() if now_s is None else now_s,
             repeats=self.repeats,
             history=getattr(self.phases.get(member), "history", History()),
             random_bytes=self.random,
@@ -272,7 +286,7 @@ class Party:
                 continue
             answer = await server.client.put(
                 f"/v1/cohorts/{self.cohort}/cards/{member}",
-                content=self.card_of(member).to_bytes(),
+                content=self.card_of(member, self.now(server)).to_bytes(),
                 headers=OCTETS,
             )
             assert answer.status_code == 200, answer.text
@@ -282,7 +296,7 @@ class Party:
 
     def _cohort_of(self, member: str) -> str:
         match self.phases.get(member):
-            case Enrolled() as phase:
+            case EnrolmentPhase() as phase:
                 return phase.card.cohort.hex()
             case Ready() as phase:
                 return phase.manifest.cohort.hex()
@@ -291,15 +305,59 @@ class Party:
         return ""
 
     async def take_manifest(self, server: Server) -> None:
+        """Pair under the newest manifest, and take the others' ciphertexts."""
         for member in self.ids:
-            if isinstance(self.phases.get(member), Enrolled):
-                answer = await server.client.get(f"/v1/cohorts/{self.cohort}/manifest/{member}")
-                if answer.status_code == 422:
-                    continue  # formed without this member
-                cards = Cards.from_bytes(answer.content)
-                self.phases[member], _ = self.phases[member].receive(
-                    cards, self.keys[member], self.now(server)
-                )
+            if isinstance(self.phases.get(member), Enrolled | Paired):
+                await self.pair(server, member)
+        for member in self.ids:
+            if isinstance(paired := self.phases.get(member), Paired):
+                await self.take_ciphertexts(server, member, paired)
+
+    async def pair(self, server: Server, member: str) -> httpx.Response | None:
+        """Check the cards and send the pairing; None if the manifest leaves the member out."""
+        pairing = await self.make_pairing(server, member)
+        if pairing is None:
+            return None
+        sent = await self.send_pairing(server, member, pairing)
+        assert sent.status_code == 200, sent.text
+        await self.on_ack(f"pairing of {member}")
+        return sent
+
+    async def make_pairing(self, server: Server, member: str) -> Pairing | None:
+        """Check the cards of the newest manifest; None if it leaves the member out."""
+        answer = await server.client.get(f"/v1/cohorts/{self.cohort}/manifest/{member}")
+        if answer.status_code == 422:
+            return None
+        cards = Cards.from_bytes(answer.content)
+        self.phases[member], [pairing] = self.phases[member].receive(
+            cards, self.keys[member], self.now(server)
+        )
+        assert isinstance(pairing, Pairing)
+        return pairing
+
+    async def send_pairing(
+        self, server: Server, member: str, pairing: Message, wait_s: float = 0.0
+    ) -> httpx.Response:
+        return await server.client.put(
+            f"/v1/cohorts/{self.cohort}/pairings/{member}",
+            content=pairing.to_bytes(),
+            headers=OCTETS,
+            params={"wait_s": wait_s},
+        )
+
+    async def take_ciphertexts(self, server: Server, member: str, paired: Paired) -> None:
+        """Take the others' ciphertexts, once all have paired."""
+        answer = await self.ciphertexts_of(server, member, paired.manifest)
+        if answer.headers["content-type"] == OCTETS_TYPE:
+            shown = Ciphertexts.from_bytes(answer.content)
+            self.phases[member], _ = paired.receive(shown, self.keys[member], self.now(server))
+
+    async def ciphertexts_of(
+        self, server: Server, member: str, manifest: Manifest, wait_s: float = 0.0
+    ) -> httpx.Response:
+        """Ask what `send_pairing` is answered, for a member that has paired under the manifest."""
+        where, params = f"/v1/cohorts/{self.cohort}/pairings/{member}", {"manifest": manifest.hash.hex()}
+        return await server.client.get(where, params={**params, "wait_s": str(wait_s)})
 
     async def begin(self, server: Server, **cohort: Any) -> None:
         """Found the federation, open a cohort and enrol the members."""

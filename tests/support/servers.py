@@ -19,17 +19,21 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AW
 
 
 class Servers:
-    """Give each data folder a database and a prefix of the bucket."""
+    """Give each data folder a database and a prefix of the bucket.
+
+    Attributes:
+        options: of CREATE DATABASE.
+    """
 
     def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
+        self.endpoint, self.options = endpoint, ""
         self._made: set[str] = set()
 
     async def settings(self, folder: Path) -> dict[str, Any]:
         """Return the settings of a replica with this data folder; the same folder gets the same stores."""
         name = "veilsum_" + hashlib.sha256(f"{os.getpid()} {folder}".encode()).hexdigest()[:16]
         if name not in self._made:
-            await execute(f"DROP DATABASE IF EXISTS {name} (FORCE)", f"CREATE DATABASE {name}")
+            await execute(f"DROP DATABASE IF EXISTS {name} (FORCE)", f"CREATE DATABASE {name} {self.options}")
             self._made.add(name)
         return {
             "database_url": ADMIN_URL.rpartition("/")[0] + "/" + name,

@@ -25,6 +25,7 @@ from veilsum.protocol.coordinator import (
     Ended,
     Enrolling,
     Erasing,
+    PairingWindow,
     Recovered,
     Voided,
     disclose_vectors,
@@ -32,26 +33,29 @@ from veilsum.protocol.coordinator import (
 from veilsum.protocol.counting import withheld_classes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready, load_phase
+from veilsum.protocol.keys import Encapsulate, encapsulate
+from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready, Step, load_phase
 from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.member.enrolled import Pairable
 from veilsum.protocol.member.history import Counted
 from veilsum.protocol.messages import (
     NO_CONTEXT,
     Cards,
     Certificate,
+    Ciphertexts,
     Deliveries,
+    Enrolment,
     Entry,
     Erasure,
     ErasureRequest,
     Evictions,
     Freeze,
-    KeyCard,
     Link,
     Lost,
     Message,
     Opening,
+    Pairing,
     Roster,
-    Shown,
     Study,
     Survivor,
     SurvivorSet,
@@ -62,6 +66,7 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.messages.opening import LOST_REASON, MAX_ATTEMPTS
 from veilsum.protocol.opening_rules import earlier_contexts, link_of
+from veilsum.protocol.pairing import split_pairing
 from veilsum.protocol.study import (
     COUNT_STEP,
     DAY_S,
@@ -345,7 +350,7 @@ class Federation(Chain):
         members: how many.
         drop: by member's index, the last thing that the member does before it vanishes for the rest of the round. The
             mapping may change between rounds.
-        seed: fixes every random byte.
+        seed: fixes every random byte, but for what members encapsulate.
         tamper: sees every message on its way.
         restart: store and reload a member's phase before each message it receives.
         colluders: the study's `a`; None for a quarter of the members.
@@ -356,6 +361,8 @@ class Federation(Chain):
             messages that are the same for all members are passed as one object: encoding and holding thousands of copies
             would cost too much.
         now_s: the simulated clock, Unix time in seconds.
+        encapsulate: source of the secrets that members encapsulate. `cryptography` draws them without a seed, so two runs send the
+            same bytes only with one that remembers them.
     """
 
     members: int
@@ -369,6 +376,7 @@ class Federation(Chain):
     question: Mapping[str, Any] = field(default_factory=dict)
     storage: Storage | None = None
     now_s: float = 1_000_000.0
+    encapsulate: Encapsulate = encapsulate
 
     def __post_init__(self) -> None:
         self.random: Callable[[int], bytes] = SeededRandom(self.seed)
@@ -409,12 +417,16 @@ class Federation(Chain):
         self.study, self.content = study, read_content(study.content)
 
     def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
-        """Form a cohort: members exchange their cards. They remember earlier attempts.
+        """Form a cohort: members exchange their cards and pair. They remember earlier attempts.
 
         Args:
             period: the period whose records the run sums.
             repeats: context of a certified attempt that the run repeats.
         """
+        self.pair(self.collect_cards(period, repeats))
+
+    def collect_cards(self, period: str, repeats: bytes = NO_CONTEXT) -> Enrolling:
+        """Let the members send their cards for the next cohort, and show them nothing."""
         self.counter += 1
         enrolling = Enrolling(
             self.roster, self.study, self.counter, period, repeats, self.sets.get(repeats, ())
@@ -429,6 +441,7 @@ class Federation(Chain):
                 counter=self.counter,
                 period=period,
                 serial=self.serial,
+                now_s=self.now_s,
                 repeats=repeats,
                 history=getattr(self.phases.get(member), "history", History()),
                 random_bytes=self.random,
@@ -436,19 +449,48 @@ class Federation(Chain):
             self.phases[member] = phase
             for card in cards:
                 sent = self.tamper(member, card)
-                if isinstance(sent, KeyCard):
+                if isinstance(sent, Enrolment):
                     enrolling = enrolling.receive(sent, self.now_s)
-        self.manifest = enrolling.make_manifest()
-        kept = () if self.storage else self.manifest.members
-        self.cards = Cards(self.manifest, tuple(Shown(enrolling.cards[member], ()) for member in kept))
         self.place, self.faults = (0, 0), []
+        return enrolling
+
+    def pair(self, enrolling: Enrolling) -> None:
+        """Let the members pair, without those that don't. Raises PeerFault(cohort-too-small) if too few do."""
+        window = PairingWindow.begin(enrolling)
+        while not (window := self._pair_all(window)).is_complete:
+            self.now_s += self.content.question.windows.answer
+            window = window.leave_out_missing()
+        self.cards = Cards(self.manifest, ()) if self.storage else window.enrolling.all_cards(self.manifest)
+
+    def _pair_all(self, window: PairingWindow) -> PairingWindow:
+        """Let the members of a manifest pair, and show them each other's ciphertexts once all have."""
+        self.manifest, mailbox = window.manifest, self._stores.mailbox()
+        manifest = self.manifest
 
         def welcomed(member: str) -> tuple[Message, ...]:
-            shown = self.tamper(f"coordinator>{member}", enrolling.cards_for(self.manifest, member))
-            return () if shown is None else self._tell(member, shown)
+            return self._show(member, window.enrolling.cards_for(manifest, member))
 
-        for _ in self._each(welcomed, self.manifest.members):
-            pass
+        def paired(member: str) -> tuple[Message, ...]:
+            return self._show(member, Ciphertexts(manifest.hash, mailbox.take(member)))
+
+        for member, replies in self._each(welcomed, manifest.members):
+            for reply in replies:
+                if isinstance(sent := self.tamper(member, reply), Pairing):
+                    try:
+                        window = window.receive(sent)
+                    except PeerFault as fault:
+                        self.faults.append((member, fault))
+                        continue
+                    for recipient, shown in split_pairing(manifest, sent):
+                        mailbox.put(recipient, shown)
+        if window.is_complete:
+            for _ in self._each(paired, manifest.members):
+                pass
+        return window
+
+    def _show(self, member: str, message: Message) -> tuple[Message, ...]:
+        shown = self.tamper(f"coordinator>{member}", message)
+        return () if shown is None else self._tell(member, shown)
 
     @overload
     def ask(self, member: str, message: Message) -> tuple[MemberPhase, tuple[Message, ...]]: ...
@@ -458,8 +500,14 @@ class Federation(Chain):
 
     def ask(self, member: str, message: Message, form: type[Any] = MemberPhase) -> Any:
         """Return a member's next phase and its replies to a message, without changing the federation."""
-        phase, replies = self.phases[member].receive(message, self.keys[member], self.now_s)
+        phase, replies = self._step(member, message)
         return of(form, phase), replies
+
+    def _step(self, member: str, message: Message) -> Step:
+        phase, key = self.phases[member], self.keys[member]
+        if isinstance(phase, Pairable) and isinstance(message, Cards):
+            return phase.pair(message, key, self.now_s, self.encapsulate)
+        return phase.receive(message, key, self.now_s)
 
     def answered(self, member: str, message: Message, form: type[T]) -> T:
         """Return a member's only reply to a message, without changing the federation."""
@@ -645,9 +693,7 @@ class Federation(Chain):
         if self.restart:
             self.phases[member] = load_phase(self.phases[member].to_bytes())
         try:
-            self.phases[member], replies = self.phases[member].receive(
-                self._carried(message), self.keys[member], self.now_s
-            )
+            self.phases[member], replies = self._step(member, self._carried(message))
         except PeerFault as fault:
             self.faults.append((member, fault))
             return ()

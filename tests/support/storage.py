@@ -1,5 +1,6 @@
 """Where a simulation stores what grows with the cohort: by default in memory."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol, Self
 
@@ -7,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilsum.protocol.member import MemberPhase
+from veilsum.protocol.messages import ShownCiphertext
 from veilsum.protocol.shelf import MemoryShelf, Shelf
 from veilsum.protocol.transcript import Transcript
 
@@ -30,6 +32,35 @@ class Storage(Protocol):
         """Make a store of the coordinator's announcements, for each attempt."""
         ...
 
+    def mailbox(self) -> "Mailbox":
+        """Make a store of the ciphertexts of one manifest."""
+        ...
+
+
+class Mailbox(Protocol):
+    """Ciphertexts by recipient, until the recipient is shown them."""
+
+    def put(self, recipient: str, shown: ShownCiphertext) -> None:
+        """Keep a ciphertext. Senders put theirs in ascending order."""
+        ...
+
+    def take(self, recipient: str) -> tuple[ShownCiphertext, ...]:
+        """Return what was put for a recipient, in ascending order of senders, and forget it."""
+        ...
+
+
+class MemoryMailbox:
+    """Keep ciphertexts in a dict."""
+
+    def __init__(self) -> None:
+        self._shown = defaultdict[str, list[ShownCiphertext]](list)
+
+    def put(self, recipient: str, shown: ShownCiphertext) -> None:
+        self._shown[recipient].append(shown)
+
+    def take(self, recipient: str) -> tuple[ShownCiphertext, ...]:
+        return tuple(self._shown.pop(recipient, ()))
+
 
 class Memory:
     """Store everything in dicts."""
@@ -42,6 +73,9 @@ class Memory:
 
     def shelf(self) -> Shelf:
         return MemoryShelf()
+
+    def mailbox(self) -> Mailbox:
+        return MemoryMailbox()
 
 
 class Generated(Mapping[str, Vector]):

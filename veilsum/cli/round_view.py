@@ -36,15 +36,17 @@ def progress_line(view: CohortView | RoundView) -> str:
 
 
 def _enrolment_line(view: CohortView) -> str:
-    missing = sorted(set(view.members) - set(view.cards))
     waiting = (
-        f", waiting for {join_names(missing)} until {format_time(view.deadline_s)}"
-        if view.state == "enrolling"
+        f", waiting for {join_names(view.awaited_members)} until {format_time(view.deadline_s)}"
+        if view.forming
         else ""
     )
-    return (
-        f"{view.name} {view.period}: {view.state}, {len(view.cards)} of {len(view.members)} members{waiting}"
+    done = (
+        f"paired {len(view.paired)} of {len(view.pairing_members)} members"
+        if view.state == "pairing"
+        else f"{view.state}, {len(view.cards)} of {len(view.members)} members"
     )
+    return f"{view.name} {view.period}: {done}{waiting}"
 
 
 def noise_values(view: NoiseView | None) -> dict[str, Any]:
@@ -82,7 +84,11 @@ def _cohort_values(view: CohortView) -> dict[str, Any]:
         "enrolled": f"{len(view.cards)} of {len(view.members)}",
         "missing": sorted(set(view.members) - set(view.cards)),
     }
-    if view.state == "enrolling":
+    if view.pairing_members and view.state != "enrolling":
+        values["paired"] = f"{len(view.paired)} of {len(view.pairing_members)}"
+    if view.left_out:
+        values["left_out"] = f"{join_names(view.left_out)}: did not pair in time"
+    if view.forming:
         values["until"] = format_time(view.deadline_s)
     if view.quorum is not None:
         values |= _quorum_values(view.quorum)

@@ -157,11 +157,11 @@ class Following:
         if cohort.state == "formed":
             return True
         views = watch_changes(lambda after: self.wait(partial(self.client.cohort, cohort.cohort, after)))
-        while (view := next(views)).state == "enrolling":
+        while (view := next(views)).forming:
             self.tell(view)
         self.tell(view)
         if view.state == "failed":
-            missing = join_names(sorted({*view.members} - {*view.cards}))
+            missing = join_names(sorted({*view.members} - {*(view.paired or view.cards)}))
             detail = view.fault.detail if view.fault else "no reason given"
             end = RunEnd.COHORT_FAILED
             self._note_failure(

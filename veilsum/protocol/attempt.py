@@ -9,7 +9,7 @@ from typing import TypeAlias
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Digest, Struct
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.keys import canonical_public
+from veilsum.protocol.keys import canonical_public, hash_mlkem_key
 from veilsum.protocol.merkle import verify_path
 from veilsum.protocol.messages import (
     COMMITMENT_BYTES,
@@ -43,7 +43,7 @@ from veilsum.protocol.sizing import Quorum, Sizes, size_cohort
 from veilsum.protocol.study import COUNT_STEP, Content, Question, check_period, read_content, study_fault
 from veilsum.protocol.tags import Tag, hash_fields
 
-CIPHER_SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
+CIPHER_SUITE = b"x25519_mlkem768-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
 ALL_CARDS_MAX = 200
 """Largest cohort in which every member receives all cards."""
 
@@ -173,7 +173,7 @@ def read_quorum(manifest: Manifest, question: Question) -> Quorum:
 
 
 def check_cards(roster: Roster, cards: Cards) -> None:
-    """Check the received cards, in the order of protocol §4.2, clauses 4 and 5. Key agreement detects low-order keys later."""
+    """Check the received cards, in the order of protocol §4.2, clauses 4 and 5."""
     for card in cards.by_member.values():
         if card.cohort != cards.manifest.cohort:
             raise PeerFault(
@@ -181,11 +181,25 @@ def check_cards(roster: Roster, cards: Cards) -> None:
             )
         card.verify(roster.key_of(card.member), card.member)
     cards.check_bound()
-    keys = [
-        canonical_public(key) for card in cards.by_member.values() for key in (card.mask_key, card.box_key)
-    ]
-    if len(set(keys)) != len(keys):
-        raise PeerFault(Cause.DUPLICATE, "an X25519 key appears twice in the cohort")
+    for name, keys in (
+        ("X25519", [canonical_public(card.x25519_key) for card in cards.by_member.values()]),
+        ("ML-KEM", [card.mlkem_key_hash for card in cards.by_member.values()]),
+    ):
+        if len(set(keys)) != len(keys):
+            raise PeerFault(Cause.DUPLICATE, f"an {name} key appears twice in the cohort")
+
+
+def check_mlkem_keys(cards: Cards, wanted: Collection[str]) -> None:
+    """Require the ML-KEM keys of `wanted` members and no others, each with the hash on its card (protocol §4.2, clause 6)."""
+    for shown in cards.shown:
+        has_key = bool(shown.mlkem_key)
+        right = not has_key or hash_mlkem_key(shown.mlkem_key) == shown.card.mlkem_key_hash
+        if has_key != (shown.member in wanted) or not right:
+            raise PeerFault(
+                Cause.MANIFEST_MISMATCH,
+                f"the ML-KEM key of {shown.member} is not the one on its card, is missing, or is not needed",
+                ["coordinator"],
+            )
 
 
 class Attempt(Struct):

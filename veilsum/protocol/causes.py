@@ -41,8 +41,20 @@ class Cause(StrEnum):
     CARD_CONFLICT = "card-conflict", "the member already sent another card to this cohort"
     CARD_EXPIRED = "card-expired", "the key card has expired"
     LOW_ORDER_POINT = "low-order-point", "an X25519 key is a point of low order"
-    COHORT_TOO_SMALL = "cohort-too-small", "too few members enrolled for a quorum"
-    MANIFEST_MISMATCH = "manifest-mismatch", "the manifest does not match this member's card or the roster"
+    MLKEM_KEY_INVALID = (
+        "mlkem-key-invalid",
+        "an ML-KEM key fails the check of FIPS 203, or is not the one whose hash its card holds",
+    )
+    PAIRING_MISSHAPEN = (
+        "pairing-misshapen",
+        "the pairing has another number of ciphertexts than the manifest asks of its member",
+    )
+    PAIRING_CONFLICT = "pairing-conflict", "the member already sent another pairing for this manifest"
+    COHORT_TOO_SMALL = "cohort-too-small", "too few members enrolled and paired for a quorum"
+    MANIFEST_MISMATCH = (
+        "manifest-mismatch",
+        "the manifest, the cards or the ciphertexts shown do not match each other, or what this member sent",
+    )
     WEAK_PARAMETERS = (
         "weak-parameters",
         "the threshold, the quorum or the number of colluders is not what the rules compute",

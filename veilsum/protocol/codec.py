@@ -190,7 +190,9 @@ class Many:
             raise Misuse(f"{len(value)} items where at most {self.limit} belong")
         if self.ascending and not _is_ascending(value):
             raise Misuse("the items are not in ascending order without repeats")
-        return len(value).to_bytes(4, "little") + b"".join(map(self.item.encode, value))
+        is_checked = isinstance(self.item, Fixed) and {self.item.size}.issuperset(map(len, value))
+        items = value if is_checked else map(self.item.encode, value)
+        return len(value).to_bytes(4, "little") + b"".join(items)
 
     def decode(self, data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
         count, at = _LENGTH.decode(data, at)
@@ -238,6 +240,9 @@ class Struct:
         cls._defaults = {each.name: each.default for each in found if each.default is not MISSING}
 
     def __init__(self, *values: Any, **named: Any) -> None:
+        if len(values) == len(self.codecs) and not named:
+            self.__dict__.update(zip(self.codecs, values, strict=True))
+            return
         given = dict(zip(self.codecs, values, strict=False)) | named
         known = self._defaults | given
         if len(given) < len(values) + len(named) or known.keys() != self.codecs.keys():
@@ -299,6 +304,13 @@ _SHARED_STRUCTS = WeakValueDictionary[tuple[type[Struct], bytes], Struct]()
 class Repeated(Struct):
     """A struct that is part of many others, so its encoding is cached."""
 
+    @classmethod
+    def decode(cls, data: bytes, at: int) -> tuple[Self, int]:
+        """Decode the fields, and keep the bytes: a value has one encoding."""
+        decoded, end = super().decode(data, at)
+        decoded.__dict__["_cached_encoding"] = data[at:end]
+        return decoded, end
+
     @cached_property
     def _cached_encoding(self) -> bytes:
         return super().encode()
@@ -318,7 +330,7 @@ class Shared(Repeated):
     def decode(cls, data: bytes, at: int) -> tuple[Self, int]:
         """Decode the fields and return the existing equal object, if any."""
         decoded, end = super().decode(data, at)
-        return cast("Self", _SHARED_STRUCTS.setdefault((cls, data[at:end]), decoded)), end
+        return cast("Self", _SHARED_STRUCTS.setdefault((cls, decoded.encode()), decoded)), end
 
 
 class Headed(Struct):
@@ -375,3 +387,4 @@ Key = Annotated[bytes, Fixed(32)]
 Signature = Annotated[bytes, Fixed(64)]
 Commitment = Annotated[bytes, Fixed(16)]
 Secret = Annotated[bytes, Fixed(32, secret=True)]
+MlkemSeed = Annotated[bytes, Fixed(64, secret=True)]

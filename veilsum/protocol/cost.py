@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.messages import BOX_TAG_BYTES, COMMITMENT_BYTES, SHARE_BYTES
+from veilsum.protocol.messages.cohort import CIPHERTEXT_BYTES, MLKEM_KEY_BYTES
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.sizing import Quorum, count_dropouts
 
 AGREEMENT_NS = 27_000
 """One X25519 agreement."""
+ENCAPSULATION_NS = 28_000
+"""One ML-KEM-768 encapsulation, with the check of the key."""
+DECAPSULATION_NS = 23_000
+"""One ML-KEM-768 decapsulation."""
+MLKEM_CHECK_NS = 13_000
+"""The check of one ML-KEM-768 key."""
 SIGNATURE_NS = 80_000
 """Verification of one Ed25519 signature."""
 DERIVATION_NS = 2_200
@@ -43,12 +50,14 @@ class Cost:
     Attributes:
         member_cpu_ns: CPU time of a member that is not a decryptor.
         decryptor_cpu_ns: total CPU time of a decryptor.
+        pairing_bytes: what a member that is not a decryptor sends before the cohort is formed: its ML-KEM key and its ciphertexts.
         coordinator_cpu_ns: CPU time of the coordinator with `lost` dropouts.
         lost: members that enrol and never upload, the costliest dropouts.
     """
 
     member_cpu_ns: int
     decryptor_cpu_ns: int
+    pairing_bytes: int
     upload_bytes: int
     stored_bytes: int
     coordinator_cpu_ns: int
@@ -66,10 +75,17 @@ def estimate_cost(quorum: Quorum, degree: int, lost: int, elements: int, ring_bi
     mask_ns = vector_bytes * MASK_PS // 1000
     row_bytes, box_bytes = COMMITMENT_BYTES * secrets, SHARE_BYTES * secrets + BOX_TAG_BYTES
     upload_bytes = ring.packed_bytes(elements) + row_bytes * (1 + L) + box_bytes * L
+    pairs = min(n - 1, degree + L)
+    decapsulated = (
+        degree // 2
+    )  # each of these members encapsulates to half of its neighbours and to the decryptors
 
     member_ns = (
-        min(n, degree + L) * SIGNATURE_NS  # their cards
-        + (degree + L) * (AGREEMENT_NS + 2 * DERIVATION_NS)
+        (1 + pairs) * SIGNATURE_NS  # the cards
+        + pairs * AGREEMENT_NS
+        + (pairs - decapsulated) * ENCAPSULATION_NS
+        + decapsulated * (SIGNATURE_NS + DECAPSULATION_NS)
+        + 2 * (degree + L) * DERIVATION_NS
         + secrets * L * t * _SECRET_LIMBS * DEAL_PS // 1000
         + secrets * (1 + L) * COMMITMENT_NS
         + L * BOX_NS
@@ -77,22 +93,25 @@ def estimate_cost(quorum: Quorum, degree: int, lost: int, elements: int, ring_bi
         + upload_bytes * DIGEST_PS // 1000
         + t * SIGNATURE_NS  # the certificate
     )
+    # what a decryptor pairs with beyond that: each card and each ciphertext is signed
+    further_ns = (n - 1 - pairs) * (2 * SIGNATURE_NS + AGREEMENT_NS + DECAPSULATION_NS + DERIVATION_NS)
     opening_ns = (
-        (SIGNATURE_NS + AGREEMENT_NS + 2 * DERIVATION_NS + BOX_NS)
+        (SIGNATURE_NS + DERIVATION_NS + BOX_NS)
         + secrets * COMMITMENT_NS
         + (row_bytes + box_bytes) * DIGEST_PS // 1000
     )
     # each survivor's own mask, and the masks between dropouts and their surviving neighbours
     opened = survivors + lost * min(degree, survivors)
     coordinator_ns = (
-        n * (SIGNATURE_NS + 2 * AGREEMENT_NS)  # cards, including the low-order check of both keys
+        n * (2 * SIGNATURE_NS + MLKEM_CHECK_NS)  # cards and pairings
         + survivors * (SIGNATURE_NS + (upload_bytes * DIGEST_PS + vector_bytes * ADD_ELEMENT_PS) // 1000)
         + 3 * L * SIGNATURE_NS  # receipts, votes, reveals
         + opened * (L * COMMITMENT_NS + t * _SECRET_LIMBS * RECOVER_PS // 1000 + mask_ns)
     )
     return Cost(
         member_cpu_ns=member_ns,
-        decryptor_cpu_ns=member_ns + n * opening_ns,
+        decryptor_cpu_ns=member_ns + further_ns + n * opening_ns,
+        pairing_bytes=MLKEM_KEY_BYTES + (pairs - decapsulated) * CIPHERTEXT_BYTES,
         upload_bytes=upload_bytes,
         stored_bytes=n * upload_bytes,
         coordinator_cpu_ns=coordinator_ns,
@@ -124,7 +143,7 @@ def cost_in_words(attempt: Attempt) -> str:
     return (
         f"{q.members:,} members, up to {q.colluders:,} of them colluding; {masks}. {holders} hold shares, and any {q.threshold:,} of "
         f"them can open the sum of {q.survivors_min:,} or more members. A member computes for about {cpu} and sends "
-        f"{in_bytes(cost.upload_bytes)}. The coordinator stores {in_bytes(cost.stored_bytes)} and computes for "
+        f"{in_bytes(cost.pairing_bytes + cost.upload_bytes)}. The coordinator stores {in_bytes(cost.stored_bytes)} and computes for "
         f"{_format_seconds(cost.coordinator_cpu_ns)} if {cost.lost:,} drop out."
     )
 

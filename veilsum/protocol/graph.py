@@ -6,7 +6,8 @@ window of k/2 consecutive places holds an honest survivor, the honest survivors 
 on the ring.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
 from heapq import nsmallest
 from itertools import pairwise
 
@@ -59,6 +60,33 @@ class Graph:
         return tuple(
             [self.members[other] for other in np.sort(self._places_around(self._ring, place)).tolist()]
         )
+
+    def followers_of(self, member: str) -> tuple[str, ...]:
+        """Return the neighbours that encapsulation leads to from `member`, ascending: of each two neighbours one follows the other.
+
+        On the ring they are the next k/2; on the complete graph the next ⌊(n − 1)/2⌋ in a circle of ids, and, for even n, from the
+        lower of two opposite ids the higher (protocol §4.2).
+        """
+        place = self._place_of(member)
+        if self._ring is not None:
+            steps = np.arange(1, self.window + 1)
+            around = self._ring[(self._position[place] + steps) % len(self._ring)]
+            return tuple([self.members[other] for other in np.sort(around).tolist()])
+        count = len(self.members)
+        end = place + (count - 1) // 2 + (count % 2 == 0 and place < count // 2)
+        return (*self.members[: max(0, end + 1 - count)], *self.members[place + 1 : end + 1])
+
+    def strangers_of(self, member: str, others: Iterable[str]) -> list[str]:
+        """Return those of `others` that are neither `member` nor its neighbours, in their order."""
+        if self._ring is None:
+            return []
+        position, size, window = self._position_by_member, len(self.members), self.window
+        own = position[member]
+        return [other for other in others if window < (position[other] - own) % size < size - window]
+
+    @cached_property
+    def _position_by_member(self) -> dict[str, int]:
+        return {member: position for position, member in enumerate(self.ring)}
 
     def window_excess(self, dropped: Collection[str], dropped_max: int) -> tuple[str, ...] | None:
         """Return the dropouts, ascending, in the first window of the closed ring that has more than D_max of them; None without one."""

@@ -59,8 +59,13 @@ class Tree:
 
 def verify_path(root: bytes, leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bool:
     """Whether `path` proves that `leaf` is leaf `index` of `count` under `root`. Never raises, whatever a peer sends."""
+    return climb_path(leaf, index, count, path) == root
+
+
+def climb_path(leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bytes | None:
+    """Return the root to which `path` leads from leaf `index` of `count`; None if the path is of another length. Never raises."""
     if not 0 <= index < count < _COUNT_LIMIT:
-        return False
+        return None
     node, last = leaf_hash(leaf), count - 1
     siblings = iter(path)
     # RFC 9162 §2.1.3.2; `last` is the index of the level's last node
@@ -68,10 +73,10 @@ def verify_path(root: bytes, leaf: bytes, index: int, count: int, path: Sequence
         if index % 2 or index < last:
             sibling = next(siblings, None)
             if sibling is None:
-                return False
+                return None
             node = _hash_node(sibling, node) if index % 2 else _hash_node(node, sibling)
         index, last = index >> 1, last >> 1
-    return next(siblings, None) is None and _hash_root(count, node) == root
+    return _hash_root(count, node) if next(siblings, None) is None else None
 
 
 def _hash_node(left: bytes, right: bytes) -> bytes:

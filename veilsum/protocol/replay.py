@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Any, ClassVar
 
-from veilsum.protocol.attempt import Attempt, Closing, check_cards, check_manifest, check_study
+from veilsum.protocol.attempt import (
+    Attempt,
+    Closing,
+    check_cards,
+    check_manifest,
+    check_mlkem_keys,
+    check_study,
+)
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
@@ -241,9 +248,9 @@ def _check_beginning(transcript: Transcript, federation: bytes | None) -> Attemp
     if tuple(cards.by_member) != cards.manifest.members:
         raise PeerFault(Cause.MANIFEST_MISMATCH, "not every member's card is shown")
     check_cards(roster, cards)
+    check_mlkem_keys(cards, ())
     for card in cards.by_member.values():
-        for key in (card.mask_key, card.box_key):
-            check_order(key, card.member)
+        check_order(card.x25519_key, card.member)
     attempt = Attempt(roster, study, cards.manifest, opening)
     check_opening(attempt)
     return attempt

@@ -7,7 +7,7 @@ of decimal digits in JSON; counts, versions and times are numbers.
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -45,6 +45,7 @@ COHORT_PATH = "/v1/cohorts/{cohort}"
 INVITATION_PATH = "/v1/cohorts/{cohort}/invitation"
 CARD_PATH = "/v1/cohorts/{cohort}/cards/{member}"
 CLOSE_PATH = "/v1/cohorts/{cohort}/close"
+PAIRING_PATH = "/v1/cohorts/{cohort}/pairings/{member}"
 MANIFEST_PATH = "/v1/cohorts/{cohort}/manifest"
 CARDS_PATH = "/v1/cohorts/{cohort}/manifest/{member}"
 ROUNDS_PATH = "/v1/cohorts/{cohort}/rounds"
@@ -155,6 +156,10 @@ class StudyView(View):
     revoked: bool
 
 
+CohortState: TypeAlias = Literal["enrolling", "pairing", "formed", "failed"]
+"""Of a cohort: it takes cards; its members pair under a manifest; all have paired; or too few came."""
+
+
 class RunView(View):
     """A cohort and its run, for members that look for runs to join.
 
@@ -172,7 +177,7 @@ class RunView(View):
     period: MemberId
     counter: U64Text
     repeats: Hex32 | None
-    state: Literal["enrolling", "formed", "failed"]
+    state: CohortState
     over: bool
     round: RoundId | None
 
@@ -220,10 +225,14 @@ class QuorumView(View):
 
 
 class CohortView(View):
-    """A cohort: enrolling, formed (with a manifest) or failed (too few cards); and its rounds, oldest first.
+    """A cohort, and its rounds, oldest first.
 
     Attributes:
         members: members that may send a card.
+        cards: members that sent one.
+        left_out: of these, members that did not pair in time.
+        paired: members that have paired under the newest manifest.
+        deadline_s: when enrolment or the window of pairing ends, Unix time in seconds; None once the cohort is formed or failed.
         study, name, version: hash, name and version of the study.
         counter: determines the cohort's id, with roster, study, period and repeats.
         step: step of the next round; None once the run is over.
@@ -237,15 +246,37 @@ class CohortView(View):
     period: MemberId
     counter: U64Text
     repeats: Hex32 | None
-    state: Literal["enrolling", "formed", "failed"]
+    state: CohortState
     version: int
     members: tuple[str, ...]
     cards: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    paired: tuple[str, ...] = ()
     deadline_s: float | None
     quorum: QuorumView | None
     fault: Problem | None
     rounds: tuple[RoundId, ...] = ()
     step: str | None = None
+
+    @property
+    def forming(self) -> bool:
+        """Whether the cohort still takes cards, or its members pair."""
+        return self.state in {"enrolling", "pairing"}
+
+    @property
+    def pairing_members(self) -> tuple[str, ...]:
+        """The members of the newest manifest, once there is one."""
+        left_out = frozenset(self.left_out)
+        return tuple(member for member in self.cards if member not in left_out)
+
+    @property
+    def awaited_members(self) -> tuple[str, ...]:
+        """The members that a cohort that is forming waits for: those without a card, or of the manifest those that have not paired."""
+        wanted, came = {
+            "enrolling": (self.members, self.cards),
+            "pairing": (self.pairing_members, self.paired),
+        }.get(self.state, ((), ()))
+        return tuple(sorted({*wanted} - {*came}))
 
 
 class InvitationView(View):

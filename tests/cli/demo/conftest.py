@@ -22,7 +22,7 @@ def make_facts() -> Callable[..., Facts]:
             members=MEMBERS,
             label_counts=np.array([[5, 0], [0, 4], [3, 3], [1, 1]]),
             survivors=MEMBERS[1:],
-            lost=(KilledMember("member-01", "card"), KilledMember("member-03", "upload")),
+            lost=(KilledMember("member-01", "pairing"), KilledMember("member-03", "upload")),
             verified=("member-02", "member-04"),
             records=12,
             withheld=(),

@@ -53,7 +53,7 @@ def test_the_demo_end_to_end(tmp_path: Path) -> None:
     summary = json.loads(printed)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     first, second = (lost["member"] for lost in summary["lost"])
-    assert [lost["after"] for lost in summary["lost"]] == ["card", "upload"]
+    assert [lost["after"] for lost in summary["lost"]] == ["pairing", "upload"]
     assert summary["members"] == 6
     assert len(summary["survivors"]) == 5
     assert first not in summary["survivors"]
@@ -62,7 +62,7 @@ def test_the_demo_end_to_end(tmp_path: Path) -> None:
     assert summary["accuracy_masked"] == summary["accuracy_plain"]
     assert summary["weights_max_rel_diff"] < 1e-6
     assert summary["accuracy_fedavg"] < summary["accuracy_fedavg_plain"]
-    assert f"{first} killed (SIGKILL) after its card" in told
+    assert f"{first} killed (SIGKILL) after its pairing" in told
     assert first in (tmp_path / "report.html").read_text()
     assert not {"admin", "coordinator", "members"} & {path.name for path in tmp_path.iterdir()}
     code, printed, _ = demo_verify(tmp_path)

@@ -16,7 +16,7 @@ def test_the_members_in_the_middle_by_records_are_killed() -> None:
         members=MEMBERS, partition=SimpleNamespace(sizes=np.array([40, 10, 30, 20]))
     )
     assert choose_casualties(learned) == (
-        KilledMember("member-04", "card"),
+        KilledMember("member-04", "pairing"),
         KilledMember("member-03", "upload"),
     )
 

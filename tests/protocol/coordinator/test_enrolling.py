@@ -1,40 +1,106 @@
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.support.forging import again
+from tests.support.forging import again, mlkem_key_above_q
+from tests.support.pairing import enrolments_of
 from tests.support.simulator import After, Federation
 from veilsum.protocol.coordinator import Enrolling
+from veilsum.protocol.coordinator import enrolling as enrolling_module
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import hash_mlkem_key
 from veilsum.protocol.member import Enrolled
-from veilsum.protocol.messages import KeyCard
+from veilsum.protocol.messages import Enrolment, Shown
 
 FEDERATION = Federation(5)
-CARDS = tuple(shown.card for shown in FEDERATION.cards.shown)
+FULL = FEDERATION.collect_cards("period-1")
+ENROLMENTS = enrolments_of(FULL)
+LOW_ORDER = bytes(32)
 
 
 @pytest.fixture
 def enrolling() -> Enrolling:
-    """Cohort 0, with the card of member-0."""
-    return Enrolling(FEDERATION.roster, FEDERATION.study, 0, "period-0").receive(CARDS[0], FEDERATION.now_s)
+    """Cohort 1, with the card of member-0."""
+    return Enrolling(FEDERATION.roster, FEDERATION.study, 1, "period-1").receive(
+        ENROLMENTS[0], FEDERATION.now_s
+    )
 
 
-def signed(index: int, key: SigningKey | None = None, **changes: Any) -> KeyCard:
-    card = CARDS[index]
-    return again(card, key or FEDERATION.keys[card.member], **changes)
+def signed(
+    index: int, key: SigningKey | None = None, mlkem_key: bytes | None = None, **changes: Any
+) -> Enrolment:
+    """Change fields of a card, or the ML-KEM key beside it."""
+    card = ENROLMENTS[index].card
+    return Enrolment(
+        again(card, key or FEDERATION.keys[card.member], **changes),
+        ENROLMENTS[index].mlkem_key if mlkem_key is None else mlkem_key,
+    )
 
 
-def full(enrolling: Enrolling, count: int = 5) -> Enrolling:
-    for card in CARDS[:count][::-1]:
-        enrolling = enrolling.receive(card, FEDERATION.now_s)
+def full(enrolling: Enrolling) -> Enrolling:
+    for enrolment in ENROLMENTS[::-1]:
+        enrolling = enrolling.receive(enrolment, FEDERATION.now_s)
     return enrolling
 
 
 def test_a_cohort_is_complete_when_everyone_has_sent_a_card(enrolling: Enrolling) -> None:
     assert not enrolling.is_complete
     assert full(enrolling).is_complete
+    assert full(enrolling) == FULL
+
+
+def test_a_card_is_checked_in_this_order(enrolling: Enrolling) -> None:
+    """What is wrong first is the cause, whatever else is wrong (protocol §4.2)."""
+    first = ENROLMENTS[0].card
+    above_q = mlkem_key_above_q(ENROLMENTS[1].mlkem_key)
+    wrongs: list[tuple[str, dict[str, Any]]] = [
+        ("wrong-cohort", {"cohort": bytes(32)}),
+        ("bad-signature", {"key": FEDERATION.admin}),
+        ("card-expired", {"expires_s": 1}),
+        ("mlkem-key-invalid", {"mlkem_key": ENROLMENTS[2].mlkem_key}),
+        ("mlkem-key-invalid", {"mlkem_key": above_q, "mlkem_key_hash": hash_mlkem_key(above_q)}),
+        ("low-order-point", {"x25519_key": LOW_ORDER}),
+        ("duplicate", {"x25519_key": first.x25519_key}),
+    ]
+    for at, (cause, _) in enumerate(wrongs):
+        changes: dict[str, Any] = {}
+        for _, change in reversed(wrongs[at:]):
+            changes |= change
+        with pytest.raises(PeerFault, match=rf"^{cause}: .*\[member-1\]$"):
+            enrolling.receive(signed(1, **changes), FEDERATION.now_s)
+    stranger = signed(1, member="stranger")
+    with pytest.raises(PeerFault, match=r"^unknown-member: .*\[stranger\]$"):
+        enrolling.receive(stranger, FEDERATION.now_s)
+
+
+def test_no_card_is_admitted_once_the_study_has_expired(enrolling: Enrolling) -> None:
+    expires_s = FEDERATION.content.notes.expires
+    enrolling.receive(ENROLMENTS[1], expires_s - 1)
+    with pytest.raises(PeerFault, match=r"^card-expired: .*\[member-1\]$"):
+        enrolling.receive(ENROLMENTS[1], expires_s)
+
+
+def test_neither_key_of_another_card_is_taken_again(enrolling: Enrolling) -> None:
+    first = ENROLMENTS[0]
+    top_bit = first.card.x25519_key[:31] + bytes([first.card.x25519_key[31] | 0x80])
+    copied = {"mlkem_key": first.mlkem_key, "mlkem_key_hash": first.card.mlkem_key_hash}
+    keys: tuple[dict[str, Any], ...] = (
+        {"x25519_key": first.card.x25519_key},
+        {"x25519_key": top_bit},
+        copied,
+    )
+    for changes in keys:
+        with pytest.raises(PeerFault, match=r"^duplicate: .*\[member-1\]$"):
+            enrolling.receive(signed(1, **changes), FEDERATION.now_s)
+
+
+def test_another_card_of_one_member_is_a_conflict_whatever_its_keys(enrolling: Enrolling) -> None:
+    other = signed(0, x25519_key=LOW_ORDER, mlkem_key=bytes(1184))
+    with pytest.raises(PeerFault, match=r"^card-conflict: .*\[member-0\]$"):
+        enrolling.receive(other, FEDERATION.now_s)
 
 
 def test_a_repeated_run_is_for_the_members_of_the_repeated_attempt_all_of_them() -> None:
@@ -45,7 +111,7 @@ def test_a_repeated_run_is_for_the_members_of_the_repeated_attempt_all_of_them()
     )
     assert enrolling.invited_members == federation.ids[:5]
     for member in federation.ids[:5]:
-        _, (card,) = Enrolled.begin_enrolment(
+        _, (sent,) = Enrolled.begin_enrolment(
             member,
             federation.roster,
             federation.study,
@@ -53,27 +119,52 @@ def test_a_repeated_run_is_for_the_members_of_the_repeated_attempt_all_of_them()
             counter=1,
             period="period-0",
             serial=2,
+            now_s=federation.now_s,
             repeats=repeats,
         )
-        assert isinstance(card, KeyCard)
+        assert isinstance(sent, Enrolment)
         if member == "member-4":
             with pytest.raises(PeerFault, match=r"^cohort-too-small: .*\[member-4\]$"):
                 enrolling.make_manifest()
-            stranger = again(card, federation.keys["member-5"], member="member-5")
+            stranger = replace(sent, card=again(sent.card, federation.keys["member-5"], member="member-5"))
             with pytest.raises(PeerFault, match=r"^unknown-member: .*\[member-5\]$"):
                 enrolling.receive(stranger, federation.now_s)
-        enrolling = enrolling.receive(card, federation.now_s)
+        enrolling = enrolling.receive(sent, federation.now_s)
     assert enrolling.is_complete
     assert enrolling.make_manifest().survivors_min == 5
 
 
 def test_the_same_card_again_changes_nothing(enrolling: Enrolling) -> None:
-    assert enrolling.receive(CARDS[0], FEDERATION.now_s) is enrolling
+    assert enrolling.receive(ENROLMENTS[0], FEDERATION.now_s) is enrolling
 
 
 def test_a_key_that_came_before_a_restart_is_in_use_too(enrolling: Enrolling) -> None:
-    fresh = replace(enrolling, cards={}, taken=frozenset())
-    loaded = fresh.with_cards(enrolling.cards.values())
+    fresh = replace(enrolling, cards={}, mlkem_keys={}, taken=frozenset())
+    loaded = fresh.with_enrolments(enrolments_of(enrolling))
     assert loaded == enrolling
     with pytest.raises(PeerFault, match=r"^duplicate: .*\[member-1\]$"):
-        loaded.receive(signed(1, mask_key=CARDS[0].mask_key), FEDERATION.now_s)
+        loaded.receive(signed(1, x25519_key=ENROLMENTS[0].card.x25519_key), FEDERATION.now_s)
+
+
+def test_a_manifest_of_fewer_members_is_over_the_cards_as_they_were() -> None:
+    left = FULL.of_members(FEDERATION.ids[1:])
+    assert left.cards == {member: FULL.cards[member] for member in FEDERATION.ids[1:]}
+    assert left.make_manifest().members == FEDERATION.ids[1:]
+    assert left.cohort == FULL.cohort
+
+
+@pytest.mark.parametrize(("most", "whole"), [(11, False), (12, True)])
+def test_a_small_cohort_on_a_ring_is_shown_all_cards(
+    sparse: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch, most: int, *, whole: bool
+) -> None:
+    federation = sparse()
+    collected = federation.collect_cards("other-1")
+    monkeypatch.setattr(enrolling_module, "ALL_CARDS_MAX", most)
+    cards = collected.cards_for(collected.make_manifest(), "member-01")
+    assert (len(cards.shown) == 12) is whole
+    assert all(bool(shown.path) is not whole for shown in cards.shown)
+
+
+def test_a_transcript_s_cards_show_no_mlkem_key() -> None:
+    cards = FULL.all_cards(FULL.make_manifest())
+    assert cards.shown == tuple(Shown(each.card, b"", ()) for each in ENROLMENTS)

@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def lives() -> dict[str, MemberPhase]:
     again = Federation(4)
     again.begin()
     opened, _ = again.phases["member-0"].receive(again.phase.attempt.opening, again.keys["member-0"], 1e6)
-    return {**seen, "Opened": opened}
+    return {**seen, "Opened": opened, "Lapsed": seen["Enrolled"].erase_expired(1e12)}
 
 
 LIVES = lives()
@@ -65,6 +66,8 @@ def test_what_is_no_phase_is_a_misuse(stored: bytes) -> None:
 ENDS = {"Certificate", "Erasure", "Lost", "ErasureRequest"}
 TAKES = {
     "Enrolled": {"Cards"},
+    "Paired": {"Cards", "Ciphertexts"},
+    "Lapsed": set(),
     "Ready": {"Opening", *ENDS},
     "Opened": {"Opening", "Deliveries", "VoidRequest", *ENDS},
     "Uploaded": {"Opening", "Deliveries", "VoidRequest", *ENDS},
@@ -96,6 +99,7 @@ def test_inside_an_attempt_no_other_is_opened(name: str) -> None:
         phase.receive(following, key, 1e6)
 
 
-@pytest.mark.parametrize("name", ["Enrolled", "Ready"])
-def test_outside_an_attempt_nothing_lapses(name: str) -> None:
+@pytest.mark.parametrize("name", ["Lapsed", "Ready"])
+def test_without_private_keys_and_outside_an_attempt_nothing_lapses(name: str) -> None:
+    assert LIVES[name].expiry_s == math.inf
     assert LIVES[name].erase_expired(1e12) is LIVES[name]

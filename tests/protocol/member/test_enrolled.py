@@ -1,41 +1,416 @@
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.support.forging import again, mlkem_key_above_q
+from tests.support.pairing import ciphertexts_for, enrolments_of, let_pair
 from tests.support.simulator import Federation, of
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Enrolled, History, Ready
-from veilsum.protocol.messages import Cards, Shown, cards_tree
+from veilsum.protocol.keys import Encapsulated, hash_mlkem_key
+from veilsum.protocol.member import Enrolled, History, Lapsed, Paired, Ready, load_phase
+from veilsum.protocol.member.enrolled import Pairable, PrivateKeys
+from veilsum.protocol.messages import Cards, Ciphertexts, cards_tree
+from veilsum.protocol.pairing import recipients_of
+
+VICTIM = "member-0"
+Change = Callable[[Federation, Enrolling], Enrolling]
 
 
 @pytest.fixture
 def federation() -> Federation:
-    """All members have sent a card for cohort 1; none has seen its manifest."""
-    federation = Federation(5)
-    federation.tamper = lambda sender, message: None if ">" in sender else message
-    federation.enrol("other-1")
-    return federation
+    return Federation(8)
 
 
-def test_the_manifest_turns_private_keys_into_pair_secrets(federation: Federation) -> None:
-    enrolled = of(Enrolled, federation.phases["member-0"])
-    ready, replies = federation.ask("member-0", federation.cards, Ready)
+@pytest.fixture
+def enrolling(federation: Federation) -> Enrolling:
+    """All members have sent a card for cohort 1, and none has been shown its manifest."""
+    return federation.collect_cards("other-1")
+
+
+def cards_of(enrolling: Enrolling, member: str = VICTIM) -> Cards:
+    return enrolling.cards_for(enrolling.make_manifest(), member)
+
+
+def secrets_of(phase: Pairable) -> list[bytes]:
+    """Return the private keys of a member's card, and what it encapsulated."""
+    encapsulated = phase.secrets if isinstance(phase, Paired) else b""
+    return [
+        bytes(phase.keys.x25519),
+        bytes(phase.keys.mlkem_seed),
+        *(encapsulated[at : at + 32] for at in range(0, len(encapsulated), 32)),
+    ]
+
+
+# A card
+
+
+def test_what_was_sent_is_sent_again(federation: Federation, enrolling: Enrolling) -> None:
+    enrolled = of(Enrolled, federation.phases[VICTIM])
+    assert enrolled.messages_to_resend() == (enrolments_of(enrolling)[0],)
+    enrolled.card.verify(federation.keys[VICTIM].public, VICTIM)
+    let_pair(federation, enrolling)
+    paired = of(Paired, federation.phases[VICTIM])
+    assert paired.messages_to_resend() == (paired.pairing,)
+    paired.pairing.verify(federation.keys[VICTIM].public, VICTIM)
+
+
+def test_each_card_has_keys_of_its_own(federation: Federation) -> None:
+    enrolments = [
+        *enrolments_of(federation.collect_cards("a")),
+        *enrolments_of(federation.collect_cards("b")),
+    ]
+    for keys in (
+        {each.card.x25519_key for each in enrolments},
+        {each.mlkem_key for each in enrolments},
+        {each.card.nonce for each in enrolments},
+    ):
+        assert len(keys) == len(enrolments)
+
+
+# From the cards to the keys of pairs
+
+
+def test_pairing_turns_private_keys_into_pair_keys(federation: Federation, enrolling: Enrolling) -> None:
+    enrolled = of(Enrolled, federation.phases[VICTIM])
+    let_pair(federation, enrolling)
+    paired = of(Paired, federation.phases[VICTIM])
+    ready, replies = federation.ask(VICTIM, ciphertexts_for(federation, VICTIM), Ready)
     assert replies == ()
     for pairs in (ready.masks, ready.boxes):
         assert [pair.peer for pair in pairs] == list(federation.ids[1:])
     assert (ready.sequence, ready.attempt, ready.history) == (0, 0, History())
-    # protocol "Keys": once the pair secrets are stored, the X25519 private keys are gone
-    for private in (enrolled.mask_private, enrolled.box_private):
-        assert private in enrolled.to_bytes()
-        assert private not in ready.to_bytes()
+    assert ready.manifest == enrolling.make_manifest()
+    # protocol §4.2: private keys and encapsulated secrets are deleted in the write that stores these keys
+    secrets = secrets_of(paired)
+    assert len(secrets) == 2 + len(recipients_of(paired.manifest, VICTIM)) == 6
+    assert secrets[:2] == secrets_of(enrolled)
+    for secret in secrets[:2]:
+        assert secret in enrolled.to_bytes()
+    for secret in secrets:
+        assert secret in paired.to_bytes()
+        assert secret not in ready.to_bytes()
 
 
-def test_the_card_is_what_is_sent_again(federation: Federation) -> None:
-    phase = of(Enrolled, federation.phases["member-0"])
-    assert phase.messages_to_resend() == (phase.card,)
-    phase.card.verify(federation.keys["member-0"].public, "member-0")
+def test_both_ends_of_each_pair_hold_one_key_and_no_two_pairs_do(
+    federation: Federation, enrolling: Enrolling
+) -> None:
+    let_pair(federation, enrolling)
+    shown = {member: ciphertexts_for(federation, member) for member in federation.ids}
+    ready = {member: federation.ask(member, shown[member], Ready)[0] for member in federation.ids}
+    keys: set[bytes] = set()
+    for kind in ("masks", "boxes"):
+        held = {(m, pair.peer): pair.key for m in federation.ids for pair in getattr(ready[m], kind)}
+        assert all(held[one, other] == held[other, one] for one, other in held)
+        assert len(set(held.values())) == len(held) // 2 == 28
+        keys |= set(held.values())
+    assert len(keys) == 56
+
+
+def test_a_member_that_has_its_keys_takes_no_manifest_and_no_ciphertexts(
+    federation: Federation, enrolling: Enrolling
+) -> None:
+    let_pair(federation, enrolling)
+    ciphertexts = ciphertexts_for(federation, VICTIM)
+    federation.phases[VICTIM], _ = federation.ask(VICTIM, ciphertexts, Ready)
+    fewer = enrolling.of_members(federation.ids[:7])
+    for message in (cards_of(enrolling), cards_of(fewer), ciphertexts):
+        with pytest.raises(PeerFault, match=r"^wrong-phase:"):
+            federation.ask(VICTIM, message)
+
+
+def test_a_member_that_has_not_paired_takes_no_ciphertexts(
+    federation: Federation, enrolling: Enrolling
+) -> None:
+    let_pair(federation, enrolling, *federation.ids[1:])
+    with pytest.raises(PeerFault, match=r"^wrong-phase:"):
+        federation.ask(VICTIM, Ciphertexts(enrolling.make_manifest().hash, ()))
+
+
+def test_what_is_learned_while_a_cohort_forms_is_kept(federation: Federation, enrolling: Enrolling) -> None:
+    known = replace(of(Enrolled, federation.phases[VICTIM]).history, length=7)
+    federation.phases[VICTIM] = federation.phases[VICTIM].with_history(known)
+    let_pair(federation, enrolling)
+    assert of(Paired, federation.phases[VICTIM]).history == known
+    later = replace(known, length=8)
+    federation.phases[VICTIM] = federation.phases[VICTIM].with_history(later)
+    ready, _ = federation.ask(VICTIM, ciphertexts_for(federation, VICTIM), Ready)
+    assert ready.history == later
+
+
+# What cards must satisfy
+
+
+def forge_cards(
+    federation: Federation,
+    enrolling: Enrolling,
+    *,
+    signer: str = "member-1",
+    mlkem_key: bytes | None = None,
+    path: tuple[bytes, ...] = (),
+    own: bytes | None = None,
+    manifest: dict[str, Any] | None = None,
+    **card: Any,
+) -> Cards:
+    """Return the victim's cards with another card of member-1's, bound by the root.
+
+    Args:
+        signer: of that card.
+        mlkem_key: beside it.
+        path: to it.
+        own: nonce of another card of the victim's.
+        manifest: fields of the manifest.
+        card: fields of that card.
+    """
+    cards = {**enrolling.cards}
+    cards["member-1"] = again(cards["member-1"], federation.keys[signer], **card)
+    if own is not None:
+        cards[VICTIM] = again(cards[VICTIM], federation.keys[VICTIM], nonce=own)
+    keys = enrolling.mlkem_keys if mlkem_key is None else {**enrolling.mlkem_keys, "member-1": mlkem_key}
+    made = cards_of(replace(enrolling, cards=cards, mlkem_keys=keys))
+    shown = (made.shown[0], replace(made.shown[1], path=path), *made.shown[2:])
+    return Cards(replace(made.manifest, **(manifest or {})), shown)
+
+
+def test_cards_are_checked_in_this_order(federation: Federation, enrolling: Enrolling) -> None:
+    """What is wrong first is the cause, whatever else is wrong (protocol §4.2, clauses 1 to 7 and after them)."""
+    above_q = mlkem_key_above_q(enrolling.mlkem_keys["member-1"])
+    second = enrolling.cards["member-2"]
+    wrongs: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+        ("wrong-cohort", (), {"manifest": {"cohort": bytes(32)}}),
+        ("weak-parameters", (), {"manifest": {"threshold": 2}}),
+        ("wrong-cohort", ("coordinator",), {"cohort": bytes(32)}),
+        ("bad-signature", ("member-1",), {"signer": "member-2"}),
+        ("manifest-mismatch", ("coordinator",), {"path": (bytes(32),)}),
+        ("duplicate", (), {"x25519_key": second.x25519_key}),
+        ("duplicate", (), {"mlkem_key_hash": second.mlkem_key_hash}),
+        ("manifest-mismatch", (), {"own": bytes([1] * 32)}),
+        ("manifest-mismatch", ("coordinator",), {"mlkem_key": enrolling.mlkem_keys["member-3"]}),
+        (
+            "mlkem-key-invalid",
+            ("member-1",),
+            {"mlkem_key": above_q, "mlkem_key_hash": hash_mlkem_key(above_q)},
+        ),
+        ("low-order-point", ("member-1",), {"x25519_key": bytes(32)}),
+    ]
+    before = federation.phases[VICTIM].to_bytes()
+    for at, (cause, parties, _) in enumerate(wrongs):
+        changes: dict[str, Any] = {}
+        for _, _, change in reversed(wrongs[at:]):
+            changes |= change
+        with pytest.raises(PeerFault) as caught:
+            federation.ask(VICTIM, forge_cards(federation, enrolling, **changes))
+        assert (caught.value.cause, caught.value.parties) == (cause, parties), changes
+        assert federation.phases[VICTIM].to_bytes() == before
+    federation.ask(VICTIM, forge_cards(federation, enrolling), Paired)
+
+
+def test_cards_of_another_cohort_are_refused_however_true(
+    federation: Federation, enrolling: Enrolling
+) -> None:
+    federation.collect_cards("other-2")
+    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+        federation.ask(VICTIM, cards_of(enrolling))
+
+
+def test_a_bad_key_of_a_member_that_encapsulates_to_this_one_is_not_shown(
+    federation: Federation, enrolling: Enrolling
+) -> None:
+    """Who encapsulates to that key finds it. The member itself agrees on an X25519 secret with its owner."""
+    recipients = recipients_of(enrolling.make_manifest(), VICTIM)
+    sender = next(m for m in federation.ids[1:] if m not in recipients)
+    above_q = mlkem_key_above_q(enrolling.mlkem_keys[sender])
+    hashed = {"mlkem_key_hash": hash_mlkem_key(above_q)}
+    low_order = {"x25519_key": bytes(32)}
+    for changes, cause in ((hashed, None), (low_order, "low-order-point")):
+        card = again(enrolling.cards[sender], federation.keys[sender], **changes)
+        cards = cards_of(replace(enrolling, cards={**enrolling.cards, sender: card}))
+        if cause is None:
+            federation.ask(VICTIM, cards, Paired)
+        else:
+            with pytest.raises(PeerFault, match=rf"^{cause}: .*\[{sender}\]$"):
+                federation.ask(VICTIM, cards)
+
+
+def test_a_member_does_not_enrol_under_a_key_that_the_roster_does_not_list(federation: Federation) -> None:
+    with pytest.raises(PeerFault, match=r"^unknown-member: .*\[member-0\]$"):
+        Enrolled.begin_enrolment(
+            VICTIM,
+            federation.roster,
+            federation.study,
+            federation.keys["member-1"],
+            counter=1,
+            period="other-1",
+            serial=2,
+            now_s=federation.now_s,
+        )
+
+
+# Other manifests of the cohort
+
+
+def test_the_cards_again_are_answered_by_the_same_pairing(
+    federation: Federation, enrolling: Enrolling
+) -> None:
+    let_pair(federation, enrolling)
+    paired = of(Paired, federation.phases[VICTIM])
+
+    def draw(_mlkem_key: bytes, _owner: str) -> Encapsulated:
+        raise AssertionError("nothing is encapsulated again")
+
+    federation.encapsulate = draw
+    again_, (answer,) = federation.ask(VICTIM, cards_of(enrolling))
+    assert again_ is paired
+    assert answer.to_bytes() == paired.pairing.to_bytes()
+
+
+def test_fewer_members_pair_afresh_over_their_cards(federation: Federation, enrolling: Enrolling) -> None:
+    let_pair(federation, enrolling)
+    before = of(Paired, federation.phases[VICTIM])
+    fewer = enrolling.of_members(federation.ids[:7])
+    let_pair(federation, fewer, *federation.ids[:7])
+    after = of(Paired, federation.phases[VICTIM])
+    assert (before.number, after.number) == (1, 2)
+    assert after.manifest.members == federation.ids[:7]
+    assert (after.card, after.keys, after.lapses_s) == (before.card, before.keys, before.lapses_s)
+    assert after.pairing.manifest == after.manifest.hash
+    assert set(after.pairing.ciphertexts).isdisjoint(before.pairing.ciphertexts)
+    assert set(secrets_of(after)[2:]).isdisjoint(secrets_of(before)[2:])
+    for secret in secrets_of(before)[2:]:
+        assert secret not in after.to_bytes()
+    ready, _ = federation.ask(VICTIM, ciphertexts_for(federation, VICTIM), Ready)
+    assert [pair.peer for pair in ready.masks] == list(federation.ids[1:7])
+
+
+def test_the_first_manifest_that_a_member_is_shown_may_be_a_later_one(
+    federation: Federation, enrolling: Enrolling
+) -> None:
+    fewer = enrolling.of_members(federation.ids[:7])
+    let_pair(federation, fewer, VICTIM)
+    assert of(Paired, federation.phases[VICTIM]).number == 1
+
+
+def test_the_third_manifest_is_the_last() -> None:
+    federation = Federation(12)
+    enrolling = federation.collect_cards("other-1")
+    for number, count in enumerate((12, 11, 10), 1):
+        let_pair(federation, enrolling.of_members(federation.ids[:count]), federation.ids[0])
+        assert of(Paired, federation.phases[federation.ids[0]]).number == number
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*\[coordinator\]$"):
+        federation.ask(
+            federation.ids[0], cards_of(enrolling.of_members(federation.ids[:9]), federation.ids[0])
+        )
+
+
+def with_other_card(federation: Federation, enrolling: Enrolling, member: str) -> Enrolling:
+    """Replace a member's card by another that it signed."""
+    other = again(enrolling.cards[member], federation.keys[member], nonce=bytes([1] * 32))
+    return replace(enrolling, cards={**enrolling.cards, member: other})
+
+
+@pytest.mark.parametrize(
+    ("first", "following"),
+    [
+        (lambda _, e: e, lambda f, e: with_other_card(f, e, "member-7")),
+        (lambda _, e: e, lambda f, e: with_other_card(f, e, "member-6").of_members(f.ids[:7])),
+        (lambda f, e: e.of_members(f.ids[:7]), lambda f, e: e.of_members((*f.ids[:5], "member-7"))),
+        (lambda f, e: e.of_members(f.ids[:7]), lambda _, e: e),
+    ],
+    ids=["the-same-members", "a-card-changed", "a-member-that-was-out", "more-members"],
+)
+def test_no_other_manifest_is_taken(
+    federation: Federation, enrolling: Enrolling, first: Change, following: Change
+) -> None:
+    let_pair(federation, first(federation, enrolling), VICTIM)
+    before = federation.phases[VICTIM].to_bytes()
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*\[coordinator\]$"):
+        federation.ask(VICTIM, cards_of(following(federation, enrolling)))
+    assert federation.phases[VICTIM].to_bytes() == before
+
+
+def test_a_member_that_is_left_out_does_not_follow(federation: Federation, enrolling: Enrolling) -> None:
+    let_pair(federation, enrolling)
+    fewer = enrolling.of_members(federation.ids[1:])
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch:"):
+        federation.ask(VICTIM, cards_of(fewer, "member-1"))
+
+
+def test_ciphertexts_of_the_manifest_before_are_refused(federation: Federation, enrolling: Enrolling) -> None:
+    let_pair(federation, enrolling)
+    before = ciphertexts_for(federation, VICTIM)
+    let_pair(federation, enrolling.of_members(federation.ids[:7]))
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*\[coordinator\]$"):
+        federation.ask(VICTIM, before)
+
+
+# The clock
+
+
+@pytest.mark.parametrize("has_paired", [False, True])
+def test_private_keys_lapse_after_the_window_to_enrol_and_four_to_answer(
+    federation: Federation, enrolling: Enrolling, *, has_paired: bool
+) -> None:
+    if has_paired:
+        let_pair(federation, enrolling)
+    phase = of(Pairable, federation.phases[VICTIM])
+    windows, lapses_s = federation.content.question.windows, phase.lapses_s
+    assert lapses_s == phase.expiry_s == federation.now_s + windows.enrol + 4 * windows.answer
+    assert phase.erase_expired(lapses_s - 1) is phase
+    lapsed = of(Lapsed, phase.erase_expired(lapses_s))
+    assert lapsed == phase.erase_expired(1e12)
+    assert (lapsed.card, lapsed.history) == (phase.card, phase.history)
+    for secret in secrets_of(phase):
+        assert secret not in lapsed.to_bytes()
+    assert lapsed.messages_to_resend() == ()
+    assert lapsed.erase_expired(1e12) is lapsed
+    known = replace(phase.history, length=7)
+    assert lapsed.with_history(known) == replace(lapsed, history=known)
+
+
+def test_a_member_whose_keys_have_lapsed_takes_no_cards_and_no_ciphertexts(
+    federation: Federation, enrolling: Enrolling
+) -> None:
+    let_pair(federation, enrolling, *federation.ids[1:])
+    cards, enrolled = cards_of(enrolling), of(Enrolled, federation.phases[VICTIM])
+    federation.now_s = enrolled.lapses_s - 1
+    federation.phases[VICTIM], _ = federation.ask(VICTIM, cards, Paired)
+    ciphertexts = ciphertexts_for(federation, VICTIM)
+    federation.ask(VICTIM, ciphertexts, Ready)
+    federation.now_s = enrolled.lapses_s
+    # by the phases themselves, whether or not their driver erased them
+    paired = federation.phases[VICTIM]
+    for phase in (enrolled, paired, enrolled.erase_expired(federation.now_s)):
+        federation.phases[VICTIM] = phase
+        for message in (cards, cards_of(enrolling.of_members(federation.ids[:7])), ciphertexts):
+            with pytest.raises(PeerFault, match=r"^wrong-phase:"):
+                federation.ask(VICTIM, message)
+
+
+def test_time_is_counted_from_when_the_card_was_made(federation: Federation) -> None:
+    federation.now_s += 7.9
+    federation.collect_cards("other-1")
+    windows = federation.content.question.windows
+    made = of(Enrolled, federation.phases[VICTIM])
+    assert made.lapses_s == 1_000_007 + windows.enrol + 4 * windows.answer
+
+
+# What is shown of secrets
+
+
+def test_no_phase_shows_its_secrets(federation: Federation, enrolling: Enrolling) -> None:
+    enrolled = of(Enrolled, federation.phases[VICTIM])
+    let_pair(federation, enrolling)
+    paired = of(Paired, federation.phases[VICTIM])
+    shown = f"{enrolled!r}{enrolled}{paired!r}{paired}{enrolled.keys!r}{enrolled.erase_expired(1e12)!r}"
+    assert isinstance(enrolled.keys, PrivateKeys)
+    for secret in secrets_of(paired):
+        for spelling in (secret[:4].hex(), secret[-4:].hex(), repr(secret[:4])[2:-1]):
+            assert spelling not in shown
+    assert "<SecretBytes 64 B>" in repr(enrolled)
+    for phase in (paired, load_phase(paired.to_bytes())):
+        assert f"secrets=<SecretBytes {32 * 4} B>" in repr(phase)
 
 
 # Large cohorts: some cards, each with its path
@@ -43,68 +418,104 @@ def test_the_card_is_what_is_sent_again(federation: Federation) -> None:
 
 @pytest.fixture
 def large(sparse: Callable[..., Federation]) -> Federation:
-    """Twelve members on a ring have sent a card for cohort 1; none has seen its manifest."""
-    federation = sparse()
-    federation.tamper = lambda sender, message: None if ">" in sender else message
-    federation.enrol("other-1")
-    return federation
+    return sparse()
 
 
-def shown_to(federation: Federation, member: str) -> Cards:
-    enrolling = Enrolling(federation.roster, federation.study, 1, "other-1")
-    for shown in federation.cards.shown:
-        enrolling = enrolling.receive(shown.card, federation.now_s)
-    return enrolling.cards_for(federation.manifest, member)
+@pytest.fixture
+def many(large: Federation) -> Enrolling:
+    """Twelve members on a ring have sent a card for cohort 1."""
+    return large.collect_cards("other-1")
 
 
-def test_a_member_is_shown_its_neighbours_and_the_decryptors(large: Federation) -> None:
-    neighbours = large.manifest.graph.neighbours_of("member-01")
-    cards = shown_to(large, "member-01")
-    assert set(cards.by_member) == {"member-01", *neighbours, *large.manifest.decryptors}
+def test_a_member_is_shown_its_neighbours_and_the_decryptors(large: Federation, many: Enrolling) -> None:
+    manifest = let_pair(large, many)
+    neighbours, cards = manifest.graph.neighbours_of("member-01"), cards_of(many, "member-01")
+    assert set(cards.by_member) == {"member-01", *neighbours, *manifest.decryptors}
     assert len(cards.shown) < 12
     assert all(shown.path for shown in cards.shown)
-    ready, _ = large.ask("member-01", cards, Ready)
+    recipients = recipients_of(manifest, "member-01")
+    assert tuple(shown.member for shown in cards.shown if shown.mlkem_key) == recipients
+    ready, _ = large.ask("member-01", ciphertexts_for(large, "member-01"), Ready)
     assert tuple(pair.peer for pair in ready.masks) == neighbours
-    assert tuple(pair.peer for pair in ready.boxes) == large.manifest.decryptors
+    assert tuple(pair.peer for pair in ready.boxes) == manifest.decryptors
 
 
-def test_a_decryptor_is_shown_all_and_needs_all(large: Federation) -> None:
-    cards = shown_to(large, "member-03")
+def test_a_decryptor_is_shown_all_and_needs_all(large: Federation, many: Enrolling) -> None:
+    manifest, cards = many.make_manifest(), cards_of(many, "member-03")
     assert tuple(cards.by_member) == large.ids
     assert not any(shown.path for shown in cards.shown)
-    ready, _ = large.ask("member-03", cards, Ready)
-    assert [pair.peer for pair in ready.boxes] == [m for m in large.ids if m != "member-03"]
-    assert tuple(pair.peer for pair in ready.masks) == large.manifest.graph.neighbours_of("member-03")
     # its own card, and those of its neighbours and of the other decryptors: it has no key for other boxes
-    needed = {"member-03", *large.manifest.graph.neighbours_of("member-03"), *large.manifest.decryptors}
-    tree = cards_tree(shown.card for shown in cards.shown)
-    some = tuple(
-        Shown(shown.card, tuple(tree.path_to(large.manifest.member_places[shown.member])))
-        for shown in cards.shown
-        if shown.member in needed
-    )
+    needed = {"member-03", *manifest.graph.neighbours_of("member-03"), *manifest.decryptors}
     stranger = next(m for m in large.ids if m not in needed)
-    with pytest.raises(
-        PeerFault, match=rf"^manifest-mismatch: the card of {stranger} is not shown \[coordinator\]$"
-    ):
-        large.ask("member-03", replace(cards, shown=some))
+    with pytest.raises(PeerFault, match=rf"^manifest-mismatch: .*\b{stranger}\b.* \[coordinator\]$"):
+        large.ask("member-03", with_paths(cards, *needed))
+    let_pair(large, many)
+    ready, _ = large.ask("member-03", ciphertexts_for(large, "member-03"), Ready)
+    assert [pair.peer for pair in ready.boxes] == [m for m in large.ids if m != "member-03"]
+    assert tuple(pair.peer for pair in ready.masks) == manifest.graph.neighbours_of("member-03")
 
 
-def test_a_card_that_is_needed_and_not_shown_is_named(large: Federation) -> None:
-    cards = shown_to(large, "member-01")
-    neighbour = next(m for m in large.manifest.graph.neighbours_of("member-01"))
+def with_paths(cards: Cards, *members: str) -> Cards:
+    """Show only these members' cards, each with its path."""
+    tree = cards_tree(shown.card for shown in cards.shown)
+    return replace(
+        cards,
+        shown=tuple(
+            replace(shown, path=tuple(tree.path_to(cards.manifest.member_places[shown.member])))
+            for shown in cards.shown
+            if shown.member in members
+        ),
+    )
+
+
+def test_a_card_that_is_needed_and_not_shown_is_named(large: Federation, many: Enrolling) -> None:
+    cards = cards_of(many, "member-01")
+    neighbour = next(m for m in cards.manifest.graph.neighbours_of("member-01"))
     for hidden in (neighbour, "member-09"):
         rest = replace(cards, shown=tuple(shown for shown in cards.shown if shown.member != hidden))
-        with pytest.raises(PeerFault, match=rf"^manifest-mismatch: the card of {hidden} is not shown"):
+        with pytest.raises(PeerFault, match=rf"^manifest-mismatch: .*\b{hidden}\b.* \[coordinator\]$"):
             large.ask("member-01", rest)
     without = replace(cards, shown=tuple(shown for shown in cards.shown if shown.member != "member-01"))
-    with pytest.raises(PeerFault, match=r"^manifest-mismatch: the manifest does not hold this member's card"):
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch:"):
         large.ask("member-01", without)
 
 
-def test_what_is_learned_while_the_cards_come_in_is_kept(federation: Federation) -> None:
-    enrolled = of(Enrolled, federation.phases["member-0"])
-    known = replace(enrolled.history, length=7)
-    federation.phases["member-0"] = enrolled.with_history(known)
-    ready, _ = federation.ask("member-0", federation.cards, Ready)
-    assert ready.history == known
+def test_no_other_manifest_of_the_same_members_is_taken_where_the_changed_card_is_not_shown(
+    large: Federation, many: Enrolling
+) -> None:
+    let_pair(large, many, "member-01")
+    shown = of(Paired, large.phases["member-01"]).cards
+    for hidden in sorted({*large.ids} - {card.member for card in shown}):
+        other = with_other_card(large, many, hidden)
+        cards = cards_of(other, "member-01")
+        assert cards.manifest != many.make_manifest()
+        with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*\[coordinator\]$"):
+            large.ask("member-01", cards)
+
+
+def test_an_mlkem_key_is_shown_exactly_beside_the_cards_of_recipients(
+    federation: Federation, enrolling: Enrolling
+) -> None:
+    cards = cards_of(enrolling)
+    recipients = recipients_of(cards.manifest, VICTIM)
+    keys = enrolling.mlkem_keys
+
+    def beside(member: str, mlkem_key: bytes) -> Cards:
+        return replace(
+            cards,
+            shown=tuple(
+                replace(shown, mlkem_key=mlkem_key) if shown.member == member else shown
+                for shown in cards.shown
+            ),
+        )
+
+    sender = next(m for m in federation.ids[1:] if m not in recipients)
+    for changed in (
+        beside(recipients[0], b""),
+        beside(recipients[0], keys[recipients[1]]),
+        beside(recipients[0], keys[recipients[0]][:-1]),
+        beside(sender, keys[sender]),
+        beside(VICTIM, keys[VICTIM]),
+    ):
+        with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*\[coordinator\]$"):
+            federation.ask(VICTIM, changed)

@@ -42,6 +42,9 @@ def fields(form: type[Struct]) -> list[str]:
 
 
 SHORT = {
+    "X25519_key": "x25519_key",
+    "ML-KEM_key": "mlkem_key",
+    "ML-KEM_key_hash": "mlkem_key_hash",
     "a_D": "decryptor_colluders",
     "n_min": "survivors_min",
     "t": "threshold",

@@ -167,7 +167,7 @@ def show(*names: str, paths: bool = True, **changes: Any) -> Cards:
     return Cards(
         replace(BOUND, **changes),
         tuple(
-            Shown(CARDS[name], tuple(TREE.path_to(BOUND.member_places[name])) if paths else ())
+            Shown(CARDS[name], b"", tuple(TREE.path_to(BOUND.member_places[name])) if paths else ())
             for name in names
         ),
     )
@@ -198,7 +198,7 @@ def test_cards_that_the_root_does_not_bind_are_the_coordinators_fault(cards: Car
         cards.check_bound()
 
 
-@pytest.mark.parametrize("field", ["mask_key", "box_key", "nonce", "signature"])
+@pytest.mark.parametrize("field", ["x25519_key", "mlkem_key_hash", "nonce", "signature"])
 def test_one_changed_card_is_seen_however_it_is_shown(field: str) -> None:
     for cards in (show(*NAMES, paths=False), show("ann", "cat")):
         first = cards.shown[0]

@@ -112,6 +112,8 @@ async def test_every_signed_request_may_arrive_twice_but_a_download_of_a_sum(ser
     assert kinds == {
         ("PUT", "cards"),
         ("GET", "manifest"),
+        ("PUT", "pairings"),
+        ("GET", "pairings"),
         ("GET", "requests"),
         ("PUT", "uploads"),
         ("POST", "answers"),

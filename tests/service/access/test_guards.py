@@ -15,6 +15,8 @@ from veilsum.protocol import rest
 MEMBERS = {
     ("PUT", rest.CARD_PATH),
     ("GET", rest.CARDS_PATH),
+    ("PUT", rest.PAIRING_PATH),
+    ("GET", rest.PAIRING_PATH),
     ("GET", rest.REQUEST_PATH),
     ("PUT", rest.UPLOAD_PATH),
     ("GET", rest.UPLOAD_PATH),

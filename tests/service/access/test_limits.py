@@ -187,9 +187,9 @@ async def test_where_a_signature_may_be_left_out_a_member_has_its_own_limits_and
             for client in (nobody, forged):
                 refused = await client.get(path)
                 assert refused.json()["detail"].startswith("address 127.0.0.1 may send")
-        # A card and its manifest came before. Beyond its rate the member counts as anonymous.
+        # A card, its manifest, a pairing and ciphertexts came before. Beyond its rate the member counts as anonymous.
         answers = [(await member.get(path)).status_code for _ in range(24)]
-        assert answers == [200] * 18 + [429] * 6
+        assert answers == [200] * 16 + [429] * 8
 
 
 async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:

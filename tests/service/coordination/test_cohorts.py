@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,29 @@ from tests.support.forging import again
 from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server, running
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Cards, Entry, KeyCard, Manifest
+from veilsum.protocol.keys import hash_mlkem_key
+from veilsum.protocol.messages import Cards, Enrolment, Entry, Manifest
+
+
+def changed(party: Party, member: str, key: SigningKey | None = None, **fields: Any) -> Enrolment:
+    """Make an enrolment with other fields of the card."""
+    sent = party.card_of(member)
+    assert isinstance(sent, Enrolment)
+    return replace(sent, card=again(sent.card, key or party.keys[member], **fields))
 
 
 def expiring(party: Party, member: str, key: SigningKey | None = None) -> bytes:
     """Make a card that expires before its study."""
-    card = party.card_of(member)
-    assert isinstance(card, KeyCard)
-    return again(card, key or party.keys[member], expires_s=card.expires_s - 1).to_bytes()
+    return changed(party, member, key, expires_s=party.content.notes.expires - 1).to_bytes()
 
 
 async def put_card(server: Server, party: Party, member: str, card: bytes) -> Any:
     return await server.client.put(f"/v1/cohorts/{party.cohort}/cards/{member}", content=card, headers=OCTETS)
 
 
-async def test_the_last_card_forms_the_cohort(server: Server, party: Party) -> None:
+async def test_the_last_card_makes_the_manifest_and_the_last_pairing_forms_the_cohort(
+    server: Server, party: Party
+) -> None:
     await party.found(server)
     await party.open_cohort(server)
     where = f"/v1/cohorts/{party.cohort}"
@@ -31,9 +40,16 @@ async def test_the_last_card_forms_the_cohort(server: Server, party: Party) -> N
     early = await party.try_round(server)
     assert (early.status_code, early.json()["detail"]) == (409, "the cohort is not formed yet")
     waiting = asyncio.create_task(server.client.get(where, params={"after": 5, "wait_s": 20}))
-    await party.enrol(server)
+    await party.enrol(server, party.ids)
     view = (await waiting).json()
-    assert (view["state"], view["version"], view["cards"]) == ("formed", 7, list(party.ids))
+    assert (view["state"], view["version"], view["cards"]) == ("pairing", 6, list(party.ids))
+    assert refusal(await server.client.get(f"{where}/manifest")) == (409, "wrong-phase")
+    assert refusal(await party.try_round(server)) == (409, "wrong-phase")
+    waiting = asyncio.create_task(server.client.get(where, params={"after": 11, "wait_s": 20}))
+    await party.take_manifest(server)
+    view = (await waiting).json()
+    assert (view["state"], view["version"], view["paired"]) == ("formed", 12, list(party.ids))
+    assert view["deadline_s"] is None
     assert view["quorum"] == {
         "members": 6,
         "colluders": 1,
@@ -91,12 +107,6 @@ async def newest(server: Server, party: Party, member: str | None) -> str | None
     return card
 
 
-def numbered(party: Party, member: str, serial: int) -> bytes:
-    card = party.card_of(member)
-    assert isinstance(card, KeyCard)
-    return again(card, party.keys[member], serial=serial).to_bytes()
-
-
 @pytest.mark.both_stores
 async def test_an_invitation_shows_its_signer_the_newest_card_of_its_key(
     server: Server, party: Party
@@ -105,9 +115,10 @@ async def test_an_invitation_shows_its_signer_the_newest_card_of_its_key(
     await party.found(server)
     await party.open_cohort(server)
     assert await newest(server, party, "m-0") is None
-    high = numbered(party, "m-0", 2**64 - 1)
-    assert (await put_card(server, party, "m-0", high)).status_code == 200
-    assert await newest(server, party, "m-0") == high.hex()
+    sent = changed(party, "m-0", serial=2**64 - 1)
+    high = sent.card.to_bytes().hex()
+    assert (await put_card(server, party, "m-0", sent.to_bytes())).status_code == 200
+    assert await newest(server, party, "m-0") == high
     assert await newest(server, party, "m-1") is None
     assert await newest(server, party, None) is None
     forged = server.signing("m-0", SigningKey(b"x" * 32))
@@ -118,15 +129,17 @@ async def test_an_invitation_shows_its_signer_the_newest_card_of_its_key(
     await other.found(server)
     await other.open_cohort(server)
     for member, serial in (("m-0", 7), ("m-1", 2**63), ("m-2", 255)):
-        assert (await put_card(server, other, member, numbered(other, member, serial))).status_code == 200
-    assert await newest(server, other, "m-0") == high.hex()
+        low = changed(other, member, serial=serial).to_bytes()
+        assert (await put_card(server, other, member, low)).status_code == 200
+    assert await newest(server, other, "m-0") == high
     for serial in (256, 2**63 - 1):
         await party.open_cohort(server, period=f"period-{serial}")
-        await put_card(server, party, "m-2", sent := numbered(party, "m-2", serial))
-        assert await newest(server, other, "m-2") == sent.hex()
+        sent = changed(party, "m-2", serial=serial)
+        assert (await put_card(server, party, "m-2", sent.to_bytes())).status_code == 200
+        assert await newest(server, other, "m-2") == sent.card.to_bytes().hex()
     if server.coordinator.database.shared:
         async with running(server.folder) as replica:
-            assert await newest(replica, party, "m-0") == high.hex()
+            assert await newest(replica, party, "m-0") == high
 
 
 @pytest.mark.both_stores
@@ -135,7 +148,7 @@ async def test_two_cards_of_one_serial_are_a_conflict(server: Server, party: Par
     for each in parties:
         await each.found(server)
         await each.open_cohort(server)
-    first, second = (numbered(each, "m-0", 5) for each in parties)
+    first, second = (changed(each, "m-0", serial=5).to_bytes() for each in parties)
     answers = await asyncio.gather(
         *(put_card(server, each, "m-0", card) for each, card in zip(parties, (first, second), strict=True))
     )
@@ -149,7 +162,8 @@ async def test_two_cards_of_one_serial_are_a_conflict(server: Server, party: Par
     ]
     assert [answer.status_code for answer in again_] == [answer.status_code for answer in answers]
     # Another member's card of that serial is its own.
-    assert (await put_card(server, party, "m-1", numbered(party, "m-1", 5))).status_code == 200
+    same = changed(party, "m-1", serial=5).to_bytes()
+    assert (await put_card(server, party, "m-1", same)).status_code == 200
 
 
 async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Server, party: Party) -> None:
@@ -169,6 +183,18 @@ async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Se
         assert refusal(await put_card(server, party, member, sent)) == (status, cause)
     answer = await put_card(server, party, "m-1", expiring(party, "m-1", SigningKey(b"x" * 32)))
     assert refusal(answer) == (422, "bad-signature")
+    other, weak = (changed(party, "m-1"), b"\xff" * 1184)
+    for bad in (
+        replace(other, mlkem_key=weak),
+        changed(party, "m-1", mlkem_key_hash=hash_mlkem_key(weak)),
+        replace(changed(party, "m-1", mlkem_key_hash=hash_mlkem_key(weak)), mlkem_key=weak),
+    ):
+        answer = await put_card(server, party, "m-1", bad.to_bytes())
+        assert refusal(answer) == (422, "mlkem-key-invalid")
+    taken = Enrolment.from_bytes(card)
+    stolen = changed(party, "m-1", mlkem_key_hash=taken.card.mlkem_key_hash)
+    answer = await put_card(server, party, "m-1", replace(stolen, mlkem_key=taken.mlkem_key).to_bytes())
+    assert refusal(answer) == (422, "duplicate")
     assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["version"] == 1
 
 
@@ -179,7 +205,8 @@ async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
     await party.open_cohort(server)
     await party.enrol(server, party.ids[:5])
     closed = await server.client.post(f"/v1/cohorts/{party.cohort}/close")
-    assert (closed.json()["state"], closed.json()["version"]) == ("formed", 6)
+    assert (closed.json()["state"], closed.json()["version"]) == ("pairing", 6)
+    assert closed.json()["left_out"] == []
     assert (await server.client.post(f"/v1/cohorts/{party.cohort}/close")).json() == closed.json()
     answer = await put_card(server, party, "m-5", party.card_of("m-5").to_bytes())
     assert refusal(answer) == (409, "wrong-phase")
@@ -259,4 +286,4 @@ async def test_a_card_and_the_end_of_enrolment_are_stored_at_once(
         monkeypatch.setattr(server.coordinator.database, "write", write)
         assert (await put_card(server, party, "m-5", card)).headers["content-type"] == OCTETS["content-type"]
     async with running(tmp_path) as server:
-        assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["state"] == "formed"
+        assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["state"] == "pairing"

@@ -227,6 +227,7 @@ async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Serv
     await counting.open_cohort(server)
     await counting.enrol(server, counting.ids[:5])
     await server.client.post(f"/v1/cohorts/{counting.cohort}/close")
+    await counting.take_manifest(server)
     refused = await counting.try_round(server)
     assert refusal(refused) == (422, "count-mismatch")
     assert refused.json()["parties"] == ["m-5"]

@@ -3,17 +3,19 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Connection, literal, select
 
 from service.coordination import changes, summaries
 from service.coordination.rounds import EndedRound
 from service.storage.dialects import Postgres
-from service.storage.tables import leases, rounds
+from service.storage.tables import cohorts, leases, rounds
 from service.telemetry.metrics import CLOCK_DIFFERENCE
 from tests.service.pages.gallery import browser
 from tests.support import serving
@@ -23,7 +25,7 @@ from tests.support.party import SIX, Party
 from tests.support.servers import Servers
 from tests.support.serving import OCTETS, Clock, Server, two
 from tests.support.simulator import After
-from veilsum.protocol.messages import Certificate, Message, Vote
+from veilsum.protocol.messages import Cards, Certificate, Ciphertexts, Message, Vote
 from veilsum.protocol.rest import VERSION_HEADER
 
 
@@ -235,6 +237,129 @@ async def test_a_card_and_a_reveal_wait_for_what_comes_of_others_at_the_other(
         await asyncio.sleep(0.2)
         await party.play(one, round_id)
         assert (await waiting).json() == (await one.client.get(f"{where}/result")).json()
+
+
+async def carded(server: Server, party: Party) -> None:
+    """Let all send their cards, and none pair."""
+    await party.found(server)
+    await party.open_cohort(server)
+    await party.enrol(server, party.ids)
+
+
+async def cohort_of(server: Server, party: Party) -> dict[str, Any]:
+    view: dict[str, Any] = (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()
+    return view
+
+
+async def test_members_pair_at_either_side_by_side(tmp_path: Path, party: Party) -> None:
+    """Each sends its pairing to both at once; each waits at one of them until all have paired."""
+    async with two(tmp_path / "data") as (one, other, both):
+        await carded(both, party)
+        pairings = {member: await party.make_pairing(both, member) for member in party.ids}
+        waiting = [
+            asyncio.create_task(party.send_pairing(replica, member, sent, wait_s=wait_s))
+            for member, sent in pairings.items()
+            if sent is not None
+            for replica, wait_s in ((one, 20.0), (other, 20.0))
+        ]
+        shown = [(await answer).content for answer in waiting]
+        assert shown[::2] == shown[1::2]
+        for member, content in zip(party.ids, shown[::2], strict=True):
+            ciphertexts = Ciphertexts.from_bytes(content)
+            party.phases[member], _ = party.phases[member].receive(
+                ciphertexts, party.keys[member], both.clock()
+            )
+        views = [await cohort_of(each, party) for each in (one, other)]
+        assert views[0] == views[1]
+        assert (views[0]["state"], views[0]["version"]) == ("formed", 12)
+        assert (await party.play(both, await party.open_round(both)))["state"] == "done"
+
+
+@pytest.mark.usefixtures("_deaf")
+async def test_the_last_pairing_and_the_end_of_the_window_come_at_once(tmp_path: Path, party: Party) -> None:
+    """One replica takes the pairing while the other ends the window: whichever is first, both see the same."""
+    async with two(tmp_path / "data") as (one, other, both):
+        for number in range(6):
+            await (carded(both, party) if number == 0 else _next_carded(both, party, number))
+            for member in party.ids[:5]:
+                await party.pair(both, member)
+            last = await party.make_pairing(one, "m-5")
+            assert last is not None
+            ending = await other.coordinator.catalogue.find_cohort(party.cohort)
+            acts = [party.send_pairing(one, "m-5", last), ending.leave_out_missing(ending.deadline_s)]
+            answers = await asyncio.gather(*(acts if number % 2 else acts[::-1]))
+            [answer] = [each for each in answers if each is not None]
+            views = [await cohort_of(each, party) for each in (one, other)]
+            assert views[0] == views[1]
+            if views[0]["state"] == "formed":
+                assert Ciphertexts.from_bytes(answer.content).manifest == last.manifest
+            else:
+                assert views[0]["left_out"] == ["m-5"]
+                assert refusal(answer) == (422, "unknown-member")
+            await party.take_manifest(both)
+            assert (await cohort_of(both, party))["state"] == "formed"
+
+
+async def _next_carded(server: Server, party: Party, number: int) -> None:
+    await party.open_cohort(server, period=f"period-{number}")
+    await party.enrol(server, party.ids)
+
+
+@pytest.mark.usefixtures("_deaf")
+async def test_a_replica_that_read_an_old_cohort_holds_no_newer_pairings_against_its_members(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the cohort, then another makes a manifest, and then it reads the pairings."""
+    async with two(tmp_path / "data") as (one, other, _):
+        await carded(one, party)
+        behind = await other.coordinator.catalogue.find_cohort(party.cohort)
+        for member in party.ids[:5]:
+            await party.pair(one, member)
+        first = party.phases["m-0"].messages_to_resend()[0]
+        row = await one.coordinator.database.read_row(select(cohorts).where(cohorts.c.id == party.cohort))
+        ahead = await one.coordinator.catalogue.find_cohort(party.cohort)
+        await ahead.leave_out_missing(ahead.deadline_s)
+        for member in party.ids[:2]:
+            await party.pair(one, member)
+        read = other.coordinator.database.read
+
+        async def read_late(work: Callable[[Any], Any]) -> Any:
+            return await read(lambda connection: work(Late(connection, row)))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(other.coordinator.database, "read", read_late)
+            await behind.refresh()
+        assert behind.current_view("sum").paired == ()
+        answer = await party.send_pairing(other, "m-0", first)
+        assert Cards.from_bytes(answer.content).manifest.members == party.ids[:5]
+        assert await cohort_of(one, party) == await cohort_of(other, party)
+
+
+class Late:
+    """A connection whose first query finds a row as it was."""
+
+    def __init__(self, connection: Connection, row: Any) -> None:
+        self._connection, self._row = connection, row
+
+    def execute(self, *query: Any) -> Any:
+        row, self._row = self._row, None
+        return self._connection.execute(*query) if row is None else SimpleNamespace(one=lambda: row)
+
+
+async def test_ciphertexts_are_in_the_order_of_ids_whatever_the_database_s(
+    tmp_path: Path, servers: Servers
+) -> None:
+    """Where a language ignores hyphens, `a-c` comes after `ab`."""
+    servers.options = "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US-u-ka-shifted'"
+    party = Party(("a-c", "a-d", "a1", "ab", "b-a", "ba"))
+    async with two(tmp_path / "data") as (_, other, both):
+        collated = select(literal("a-c") < literal("ab"))
+        assert await other.coordinator.database.read_value(collated) is False
+        await carded(both, party)
+        for member in reversed(party.ids):
+            await party.pair(both, member)
+        await party.take_manifest(both)
+        assert (await party.play(both, await party.open_round(both)))["state"] == "done"
 
 
 async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(

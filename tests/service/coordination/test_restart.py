@@ -69,7 +69,18 @@ async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: 
             )
         )
     labels = [label for label, *_ in saved]
-    for kind in ("roster", "cohort", "card", "round", "announcement", "chunk", "Receipt", "Vote", "Reveal"):
+    for kind in (
+        "roster",
+        "cohort",
+        "card",
+        "pairing",
+        "round",
+        "announcement",
+        "chunk",
+        "Receipt",
+        "Vote",
+        "Reveal",
+    ):
         assert any(label.startswith(kind) for label in labels), (kind, labels)
     finished = {"roster", "study", "cohort", "round"}
     for label, folder, then, seen, at_s in saved:

@@ -134,10 +134,12 @@ async def test_runs_are_seen_as_they_begin_go_on_and_end(server: Server, party: 
         "enrolling",
         False,
     )
-    waiting = asyncio.create_task(runs(server, party, after=seen.revision, wait_s=20))
-    await party.enrol(server)
-    seen = await waiting
-    assert [(run.state, run.round, run.over) for run in seen.runs] == [("formed", None, False)]
+    for state in ("pairing", "formed"):
+        waiting = asyncio.create_task(runs(server, party, after=seen.revision, wait_s=20))
+        await (party.enrol(server, party.ids) if state == "pairing" else party.take_manifest(server))
+        after, seen = seen.revision, await waiting
+        assert seen.revision == after + 1
+        assert [(run.state, run.round, run.over) for run in seen.runs] == [(state, None, False)]
     waiting = asyncio.create_task(runs(server, party, after=seen.revision, wait_s=20))
     round_id = await party.open_round(server)
     seen = await waiting

@@ -16,7 +16,9 @@ from tests.service.pages.gallery import exhibitor, hang
 from tests.service.pages.looking import SCHEMES, WIDTHS, chromium, context_of, look, reach
 from tests.support.serving import TOKEN, running, served
 
-OPERATORS = frozenset({"round-running", "result", "audit", "federation", "cohort-formed", "cohort-enrolling"})
+OPERATORS = frozenset(
+    {"round-running", "result", "audit", "federation", "cohort-formed", "cohort-pairing", "cohort-enrolling"}
+)
 """Pages that show more to signed-in users, or are hidden from others."""
 
 

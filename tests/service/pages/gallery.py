@@ -1,4 +1,4 @@
-"""A coordinator with content for every page: a finished round, a running one, one that ended VOID, and empty ones."""
+"""A coordinator with content for every page: rounds that are finished, running and VOID, and cohorts that are formed, pairing and enrolling."""
 
 import re
 from dataclasses import dataclass
@@ -24,6 +24,8 @@ class Gallery:
     combination: str
     formed: str
     enrolling: str
+    pairing: str
+    """Its second manifest leaves one member out."""
 
     def pages(self) -> dict[str, str]:
         """The path of every public page, by its picture's name."""
@@ -38,6 +40,7 @@ class Gallery:
             "federation": f"/federations/{self.federation}",
             "cohort-formed": f"/cohorts/{self.formed}",
             "cohort-enrolling": f"/cohorts/{self.enrolling}",
+            "cohort-pairing": f"/cohorts/{self.pairing}",
             "combination": f"/combinations/{self.combination}",
             "health": "/health",
             "problems": "/problems",
@@ -75,12 +78,27 @@ async def hang(server: Server, party: Party) -> Gallery:
     party.seal(party.ids[3], await server.opening(running, party.ids[3]))
     where = f"/v1/rounds/{running}/uploads/{party.ids[3]}"
     await server.client.put(where, content=party.upload_of(party.ids[3]), headers=OCTETS)
-    other = party.copy()
+    other, pairing = party.copy(), await begin_pairing(server, party.copy())
     await other.open_cohort(server, period="2027-01")
     await other.enrol(server, party.ids[2:5])
     members = tuple(e for e in party.roster.members if e.member != party.ids[1])
     await party.publish_roster(server, party.make_roster(party.roster.coordinator, 2, members=members))
-    return Gallery(party.federation, done, voided, running, later, combination, party.cohort, other.cohort)
+    return Gallery(
+        party.federation, done, voided, running, later, combination, party.cohort, other.cohort, pairing
+    )
+
+
+async def begin_pairing(server: Server, party: Party) -> str:
+    """Let five of six members pair in time, and three of these again under the second manifest."""
+    cohort = await party.open_cohort(server, period="2027-02")
+    await party.enrol(server, party.ids)
+    for member in party.ids[:5]:
+        await party.pair(server, member)
+    found = await server.coordinator.catalogue.find_cohort(cohort)
+    await found.leave_out_missing(found.deadline_s)
+    for member in party.ids[:3]:
+        await party.pair(server, member)
+    return cohort
 
 
 async def next_period(server: Server, party: Party, before: str) -> tuple[str, str]:

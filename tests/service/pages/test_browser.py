@@ -32,7 +32,15 @@ async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server) -> No
         gallery = await hang(server, party)
         pages = gallery.pages()
         context = await looking.context_of(browser, looking.WIDTHS["phone"], "dark")
-        for name in ("rounds", "result", "federation", "cohort-formed", "combination", "round-done"):
+        for name in (
+            "rounds",
+            "result",
+            "federation",
+            "cohort-formed",
+            "cohort-pairing",
+            "combination",
+            "round-done",
+        ):
             page = await context.new_page()
             found = await looking.look(page, address + pages[name])
             assert found.fine, (name, found)
@@ -76,10 +84,26 @@ async def test_the_longest_names_fit(server: Server) -> None:
         for width in looking.WIDTHS.values():
             context = await looking.context_of(browser, width, "light")
             page = await context.new_page()
-            for name in ("rounds", "federation", "round-running", "cohort-formed"):
+            for name in ("rounds", "federation", "round-running", "cohort-formed", "cohort-pairing"):
                 await page.goto(address + pages[name])
                 wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
                 assert wide <= 0, (name, width)
+
+
+async def test_a_cohorts_page_follows_its_pairing(server: Server, party: Party) -> None:
+    await party.found(server)
+    cohort = await party.open_cohort(server)
+    await party.enrol(server, party.ids)
+    async with served(server) as address, looking.chromium() as browser:
+        context = await looking.context_of(browser, looking.WIDTHS["phone"], "light")
+        page = await context.new_page()
+        await page.clock.install()
+        await page.goto(f"{address}/cohorts/{cohort}")
+        await expect(page.locator("#cohort")).to_contain_text("Missing: m-0")
+        await party.pair(server, "m-0")
+        await page.clock.fast_forward(16_000)
+        await expect(page.locator("#cohort")).to_contain_text("Missing: m-1")
+        await expect(page.locator("dl.cards")).to_contain_text("1 of 6")
 
 
 async def test_a_page_whose_stream_is_refused_asks_by_itself(tmp_path: Path, party: Party) -> None:

@@ -162,6 +162,32 @@ async def test_a_federation_shows_members_and_runs(
     assert f'data-label="Runs" class="number">{runs}</td>' in page
 
 
+async def test_a_cohort_that_pairs_says_who_has_paired_and_who_is_too_late(
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery
+) -> None:
+    where = f"/cohorts/{gallery.pairing}"
+    text = words((await visitor.get(where)).text)
+    assert "Enrolled 6 of 6 Paired 3 of 5" in text
+    assert "Missing: m-3 m-4 Enrolled" in text
+    assert "m-3 decryptor yes not yet m-4 decryptor yes not yet m-0 decryptor yes yes" in text
+    assert "m-5 yes too late" in text
+    assert "ct-2026, period 2027-02 6 of 6 3 of 5 m-3 m-4" in words((await visitor.get("/")).text)
+    federation = words((await visitor.get(f"/federations/{gallery.federation}")).text)
+    assert "ct-2026, period 2027-02 paired 3 of 5 6 of 6" in federation
+    found = await server.coordinator.catalogue.find_cohort(gallery.pairing)
+    await found.leave_out_missing(found.deadline_s)  # three are too few
+    server.coordinator.changes += 1
+    text = words((await visitor.get(where)).text)
+    assert "No cohort formed: cohort-too-small" in text
+    assert "Paired 3 of 5" in text
+    assert "m-0 decryptor yes yes" in text
+    assert "m-3 decryptor yes no" in text
+    enrolling = words((await visitor.get(f"/cohorts/{gallery.enrolling}")).text)
+    assert "m-2 yes –" in enrolling
+    formed = words((await visitor.get(f"/cohorts/{gallery.formed}")).text)
+    assert "Paired 6 of 6" in formed
+
+
 async def test_operators_see_when_each_member_was_last_heard_from(
     server: Server, visitor: httpx.AsyncClient, gallery: Gallery
 ) -> None:

@@ -13,12 +13,14 @@ from tests.support.party import Party
 from tests.support.serving import OCTETS, TOKEN, Server
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import Manifest, Pairing
 from veilsum.protocol.tags import PROTOCOL_VERSION
 
 BINARY = [
     ("put", "/v1/federations/{f}/roster"),
     ("put", "/v1/federations/{f}/studies/{s}"),
     ("put", "/v1/cohorts/{c}/cards/m-0"),
+    ("put", "/v1/cohorts/{c}/pairings/m-0"),
     ("put", "/v1/rounds/{r}/uploads/m-0"),
     ("put", "/v1/rounds/{r}/uploads/m-0/chunks/0"),
     ("post", "/v1/rounds/{r}/answers"),
@@ -88,6 +90,7 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
         ("put", rest.ROSTER_PATH),
         ("put", rest.STUDY_PATH),
         ("put", rest.CARD_PATH),
+        ("put", rest.PAIRING_PATH),
         ("put", rest.UPLOAD_PATH),
         ("put", rest.CHUNK_PATH),
         ("post", rest.ANSWERS_PATH),
@@ -98,7 +101,12 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
 
 
 async def test_what_is_answered_in_two_ways_says_so(server: Server) -> None:
-    for method, path in (("put", rest.CARD_PATH), ("post", rest.ANSWERS_PATH)):
+    for method, path in (
+        ("put", rest.CARD_PATH),
+        ("put", rest.PAIRING_PATH),
+        ("get", rest.PAIRING_PATH),
+        ("post", rest.ANSWERS_PATH),
+    ):
         answer = server.app.openapi()["paths"][path][method]["responses"]["200"]
         assert set(answer["content"]) == {rest.OCTETS_TYPE, "application/json"}
 
@@ -117,9 +125,16 @@ async def test_random_bytes_are_refused_with_a_cause(
 ) -> None:
     rng = random.Random(7)
     upload = formed.upload_of("m-0")
+    shown = await server.client.get("/v1/cohorts/{c}/manifest".format(**paths))
+    manifest = Manifest.from_bytes(shown.content).hash  # a pairing of another one is ignored
+    ciphertexts = (bytes(1088),) * 3
+    pairing = Pairing.make_signed(
+        formed.keys["m-0"], manifest=manifest, member="m-0", ciphertexts=ciphertexts
+    )
     genuine = {
         "/v1/federations/{f}/roster": formed.roster.to_bytes(),
         "/v1/federations/{f}/studies/{s}": formed.study.to_bytes(),
+        "/v1/cohorts/{c}/pairings/m-0": pairing.to_bytes(),
         "/v1/cohorts/{c}/cards/m-0": formed.card_of("m-0").to_bytes(),
     }
     for method, path in BINARY:
@@ -127,7 +142,7 @@ async def test_random_bytes_are_refused_with_a_cause(
         own = bytes([PROTOCOL_VERSION])
         bodies = [b"", b"\x00", own, real[:-1], real + b"\x00", b"\x01" + real[1:], own + b"\xff" + real]
         bodies += [rng.randbytes(rng.randrange(300)) for _ in range(5)]
-        bodies += [own + bytes([rng.randrange(27)]) + rng.randbytes(rng.randrange(300)) for _ in range(10)]
+        bodies += [own + bytes([rng.randrange(30)]) + rng.randbytes(rng.randrange(300)) for _ in range(10)]
         for _ in range(5):
             flipped = bytearray(real)
             flipped[rng.randrange(len(real))] ^= 1 << rng.randrange(8)
@@ -231,6 +246,9 @@ async def test_a_raw_body_has_its_type_and_its_limit(server: Server, paths: dict
         assert "text/html" in kind.json()["detail"]
     card = f"/v1/cohorts/{paths['c']}/cards/m-0"
     assert refusal(await server.client.put(card, content=bytes(4097), headers=OCTETS)) == (413, "oversized")
+    pairing = f"/v1/cohorts/{paths['c']}/pairings/m-0"
+    answer = await server.client.put(pairing, content=bytes((16 << 20) + 1), headers=OCTETS)
+    assert refusal(answer) == (413, "oversized")
     roster = f"/v1/federations/{paths['f']}/roster"
     operator = client_of(server.app, {"authorization": f"Bearer {TOKEN}"})
     answer = await operator.put(roster, content=_pieces(17 << 20), headers=OCTETS)
@@ -261,6 +279,7 @@ async def test_strangers_find_nothing(server: Server) -> None:
         f"/v1/cohorts/{h}/invitation",
         f"/v1/cohorts/{h}/manifest",
         f"/v1/cohorts/{h}/manifest/m-0",
+        f"/v1/cohorts/{h}/pairings/m-0?manifest={h}",
         f"/v1/contexts/{h}/closing",
         f"/v1/rounds/{r}/reports",
         f"/v1/rounds/{r}/result/evictions",

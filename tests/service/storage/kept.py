@@ -1,6 +1,6 @@
 """`python -m tests.service.storage.kept`: store a data folder in this release's format, for later releases to open.
 
-It has a federation with a finished round, and another with a round that accepts uploads.
+It has a federation with a finished round, another with a round that accepts uploads, and a third in which half the members have paired.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from veilsum.protocol import round_spec
 from veilsum.system.files import make_folder
 
 FOLDERS = Path(__file__).parent / "folders"
-FINISHED, RUNNING = b"a" * 32, b"b" * 32
+FINISHED, RUNNING, PAIRING = b"a" * 32, b"b" * 32, b"c" * 32
 """The seeds of the federations' admins."""
 DONE, LIVE = (Party(SIX, admin_seed=seed).federation for seed in (FINISHED, RUNNING))
 CHUNK_ELEMENTS = 8
@@ -77,6 +77,12 @@ async def made(folder: Path) -> None:
             else:
                 await party.play(server, round_id)
                 await server.tidy(round_id)
+        party = Party(SIX, admin_seed=PAIRING)
+        await party.found(server)
+        await party.open_cohort(server)
+        await party.enrol(server, SIX)
+        for member in SIX[:3]:
+            await party.pair(server, member)
     with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as database:
         database.execute("VACUUM")
 

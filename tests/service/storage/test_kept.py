@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from service.storage import migrating
 from service.storage.tables import rounds
-from tests.service.storage.kept import FINISHED, FOLDERS, RUNNING, opened
+from tests.service.storage.kept import FINISHED, FOLDERS, PAIRING, RUNNING, opened
 from tests.support.party import SIX, Party
 from tests.support.serving import running
 from veilsum.protocol.audit import follow_entries
@@ -22,7 +22,7 @@ def test_a_folder_of_this_release_s_format_is_kept() -> None:
 async def test_a_kept_folder_is_opened_and_goes_on(tmp_path: Path, archive: Path) -> None:
     clock = opened(archive, tmp_path)
     finished = Party(SIX, admin_seed=FINISHED, notes={"version": 2})
-    live = Party(SIX, admin_seed=RUNNING)
+    live, pairing = (Party(SIX, admin_seed=seed) for seed in (RUNNING, PAIRING))
     async with running(tmp_path, clock) as server:
         assert (await server.client.get("/readyz")).status_code == 200
         heard = await server.coordinator.last_heard.read_times(live.federation, SIX)
@@ -34,6 +34,9 @@ async def test_a_kept_folder_is_opened_and_goes_on(tmp_path: Path, archive: Path
         assert (view["state"], view["uploaded"]) == ("collecting", ["m-0"])
         assert (await server.view(names[finished.federation]))["state"] == "done"
         assert (await server.client.get(f"/v1/rounds/{names[finished.federation]}/result")).status_code == 200
+        [cohort] = (await server.client.get(pairing.where)).json()["cohorts"]
+        forming = (await server.client.get(f"/v1/cohorts/{cohort}")).json()
+        assert (forming["state"], forming["paired"]) == ("pairing", list(SIX[:3]))
         page = await server.audited()
         assert follow_entries(page.entries) == page.head.end
         await finished.found(server)

@@ -103,14 +103,14 @@ def status(connect: Connect, cohort: CohortId) -> None:
 @app.command()
 @at_coordinator(token=False)
 def watch(connect: Connect, cohort: CohortId) -> None:
-    """Follow enrolment to its end. Exits with 1 unless the cohort was formed."""
+    """Follow enrolment and pairing to their end. Exits with 1 unless the cohort was formed."""
     from veilsum.cli.remote import watch_changes
     from veilsum.cli.round_view import progress_line, show_view
 
     name = names.cohort_id(cohort)
     with connect() as client:
         tell, views = note_printer(), watch_changes(lambda after: client.cohort(name, after))
-        while (view := next(views)).state == "enrolling":
+        while (view := next(views)).forming:
             tell(progress_line(view))
     show_view(view)
     if view.state != "formed":

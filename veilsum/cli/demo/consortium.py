@@ -39,7 +39,7 @@ class KilledMember:
     """A killed member process, and its last step."""
 
     member: str
-    after: Literal["card", "upload"]
+    after: Literal["pairing", "upload"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def choose_casualties(learned: Learned) -> tuple[KilledMember, KilledMember]:
     """Which members to kill: the two in the middle by their number of records, the smaller one first."""
     order = np.argsort(learned.partition.sizes, kind="stable")
     smaller, larger = order[len(order) // 2 - 1 : len(order) // 2 + 1]
-    return KilledMember(learned.members[smaller], "card"), KilledMember(learned.members[larger], "upload")
+    return KilledMember(learned.members[smaller], "pairing"), KilledMember(learned.members[larger], "upload")
 
 
 def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: int) -> Content:

@@ -171,7 +171,7 @@ def gather_facts(seed: int, learned: Learned, held: DemoRun, comparison: Compari
 
 PHASE_NAMES = {
     "training": "training SphereFed and FedAvg",
-    "enrolment": "process starts and key cards",
+    "enrolment": "process starts, key cards and pairing",
     "collecting": "masked uploads",
     "checking": "receipts for sealed shares",
     "freezing": "votes on the survivors",
@@ -181,7 +181,7 @@ PHASE_NAMES = {
 }
 NUMBER_TO_BEAT = "SphereFed trains under a fixed head, so its accuracy before calibration is not the number to beat: FedAvg's is."
 FATE_WORDS = {
-    "card": "killed after its key card: not in the sum",
+    "pairing": "killed after its pairing: not in the sum",
     "upload": "killed after its upload: still in the sum",
 }
 

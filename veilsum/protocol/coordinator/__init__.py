@@ -18,6 +18,7 @@ from veilsum.protocol.coordinator.checking import Checking
 from veilsum.protocol.coordinator.collecting import Collecting
 from veilsum.protocol.coordinator.enrolling import Enrolling
 from veilsum.protocol.coordinator.freezing import Freezing
+from veilsum.protocol.coordinator.pairing import PairingWindow
 from veilsum.protocol.coordinator.revealing import Revealing
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Erasing",
     "Failed",
     "Freezing",
+    "PairingWindow",
     "Recovered",
     "Revealing",
     "Setting",

@@ -1,17 +1,18 @@
 """M0: members enrol in a cohort with key cards, until the manifest closes it (protocol §4.2)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from veilsum.protocol.attempt import ALL_CARDS_MAX, cohort_sizes
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.keys import canonical_public, check_order
+from veilsum.protocol.keys import canonical_public, check_mlkem_key, check_order, hash_mlkem_key
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     NO_CONTEXT,
     Cards,
+    Enrolment,
     KeyCard,
     Manifest,
     Roster,
@@ -22,6 +23,7 @@ from veilsum.protocol.messages import (
     cards_tree,
     cohort_id,
 )
+from veilsum.protocol.pairing import peers_of, recipients_of
 from veilsum.protocol.study import Content, read_content
 
 
@@ -33,6 +35,9 @@ class Enrolling:
         counter: distinguishes the cohorts of a roster.
         repeated: the certified set of the repeated attempt; only its members may enrol. Empty for fresh records.
         repeats: the repeated attempt's context; `NO_CONTEXT` for fresh records.
+        cards: received, by member.
+        mlkem_keys: received beside them.
+        taken: X25519 keys, in their canonical encoding, and hashes of ML-KEM keys.
     """
 
     roster: Roster
@@ -42,6 +47,7 @@ class Enrolling:
     repeats: bytes = NO_CONTEXT
     repeated: tuple[Survivor, ...] = ()
     cards: dict[str, KeyCard] = field(default_factory=dict)
+    mlkem_keys: dict[str, bytes] = field(default_factory=dict)
     taken: frozenset[bytes] = frozenset()
 
     @property
@@ -65,13 +71,13 @@ class Enrolling:
         """Whether every invited member has sent its card."""
         return len(self.cards) == len(self.invited_members)
 
-    def receive(self, card: KeyCard, now_s: float) -> "Enrolling":
+    def receive(self, enrolment: Enrolment, now_s: float) -> "Enrolling":
         """Admit a card after the checks of protocol §4.2, in their order; repeating a card changes nothing."""
-        member = card.member
+        card, member = enrolment.card, enrolment.card.member
         if card.cohort != self.cohort:
             raise PeerFault(Cause.WRONG_COHORT, f"{member}'s card is for another cohort", [member])
         card.verify(self.roster.key_of(member), member)
-        if member not in self.invited_members:
+        if self.repeats != NO_CONTEXT and member not in self.invited_members:
             raise PeerFault(
                 Cause.UNKNOWN_MEMBER, f"{member} was not in the attempt that the run repeats", [member]
             )
@@ -82,18 +88,29 @@ class Enrolling:
             if self.cards[member] != card:
                 raise PeerFault(Cause.CARD_CONFLICT, f"{member} sent another card before", [member])
             return self
-        for key in (card.mask_key, card.box_key):
-            check_order(key, member)
-        keys = (canonical_public(card.mask_key), canonical_public(card.box_key))
-        if keys[0] == keys[1] or not self.taken.isdisjoint(keys):
+        if hash_mlkem_key(enrolment.mlkem_key) != card.mlkem_key_hash:
+            raise PeerFault(
+                Cause.MLKEM_KEY_INVALID, f"{member}'s card holds the hash of another ML-KEM key", [member]
+            )
+        check_mlkem_key(enrolment.mlkem_key, member)
+        check_order(card.x25519_key, member)
+        if not self.taken.isdisjoint(_taken_by(card)):
             raise PeerFault(Cause.DUPLICATE, f"a key on {member}'s card is in use already", [member])
-        return self.with_cards([card])
+        return self.with_enrolments([enrolment])
 
-    def with_cards(self, cards: Iterable[KeyCard]) -> "Enrolling":
-        """Add cards that have already been checked."""
-        more = {card.member: card for card in cards}
-        keys = (canonical_public(key) for card in more.values() for key in (card.mask_key, card.box_key))
-        return replace(self, cards=self.cards | more, taken=self.taken.union(keys))
+    def with_enrolments(self, enrolments: Iterable[Enrolment]) -> "Enrolling":
+        """Add enrolments that have already been checked."""
+        more = {each.card.member: each for each in enrolments}
+        return replace(
+            self,
+            cards=self.cards | {member: each.card for member, each in more.items()},
+            mlkem_keys=self.mlkem_keys | {member: each.mlkem_key for member, each in more.items()},
+            taken=self.taken.union(*(_taken_by(each.card) for each in more.values())),
+        )
+
+    def of_members(self, members: Collection[str]) -> "Enrolling":
+        """Return the enrolment with the cards of these members alone."""
+        return replace(self, cards={member: self.cards[member] for member in members})
 
     def make_manifest(self) -> Manifest:
         """Close the cohort with the received cards. Raises PeerFault(cohort-too-small) if there are too few."""
@@ -131,23 +148,31 @@ class Enrolling:
     def _card_tree(self) -> Tree:
         return cards_tree(self.cards[member] for member in sorted(self.cards))
 
+    def all_cards(self, manifest: Manifest) -> Cards:
+        """Return the manifest with all cards, as a transcript holds them: without ML-KEM keys."""
+        return Cards(manifest, tuple(Shown(self.cards[other], b"", ()) for other in manifest.members))
+
     def cards_for(self, manifest: Manifest, member: str) -> Cards:
-        """Return the manifest with all cards, or in a large cohort with the cards that `member` needs and their paths."""
-        wanted = manifest.members
+        """Return what `member` needs: all cards, or in a large cohort some with their paths; with the ML-KEM keys to encapsulate to."""
+        wanted, recipients = manifest.members, frozenset(recipients_of(manifest, member))
         if not needs_all(manifest, member):
-            needed = {member, *manifest.graph.neighbours_of(member), *manifest.decryptors}
-            wanted = tuple(sorted(needed))
+            wanted = tuple(sorted({member, *peers_of(manifest, member)}))
         whole = len(wanted) == len(manifest.members)
         return Cards(
             manifest,
             tuple(
                 Shown(
                     self.cards[other],
+                    self.mlkem_keys[other] if other in recipients else b"",
                     () if whole else tuple(self._card_tree.path_to(manifest.member_places[other])),
                 )
                 for other in wanted
             ),
         )
+
+
+def _taken_by(card: KeyCard) -> tuple[bytes, bytes]:
+    return canonical_public(card.x25519_key), card.mlkem_key_hash
 
 
 def needs_all(manifest: Manifest, member: str) -> bool:

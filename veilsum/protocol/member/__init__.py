@@ -2,7 +2,7 @@
 
 from veilsum.protocol.member.attempting import Checked, Closed, Opened, Uploaded, Voted
 from veilsum.protocol.member.base import MemberPhase, Step, load_phase
-from veilsum.protocol.member.enrolled import Enrolled
+from veilsum.protocol.member.enrolled import Enrolled, EnrolmentPhase, Lapsed, Paired
 from veilsum.protocol.member.history import History
 from veilsum.protocol.member.ready import Ready
 
@@ -10,9 +10,12 @@ __all__ = [
     "Checked",
     "Closed",
     "Enrolled",
+    "EnrolmentPhase",
     "History",
+    "Lapsed",
     "MemberPhase",
     "Opened",
+    "Paired",
     "Ready",
     "Step",
     "Uploaded",

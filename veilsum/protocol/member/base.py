@@ -1,6 +1,8 @@
 """The base of a member's phases. Each is stored before its messages are sent, and refuses messages that it does not list.
 
-    Enrolled ──cards──▶ Ready ──opening──▶ Opened ──(own vector)──▶ Uploaded
+    Enrolled ──cards──▶ Paired ──ciphertexts──▶ Ready
+
+                        Ready ──opening──▶ Opened ──(own vector)──▶ Uploaded
                           ▲                  │                        │
                           │                  └──────deliveries────────┴──▶ Checked ──freeze──▶ Voted
                           │                                             (receipt)            (vote)
@@ -9,7 +11,7 @@
                                                     (reveal)
 
 From Opened on, every phase answers a void request with a VOID vote, and ends on a certificate, an Erasure, the admin's Lost or
-the terms' latest end. Past the latest end it erases the attempt's secrets and answers erasure requests.
+the terms' latest end. A member that is not Ready in time is Lapsed, and holds no keys. Past the latest end it erases the attempt's secrets and answers erasure requests.
 """
 
 import math
@@ -33,7 +35,7 @@ Step: TypeAlias = "tuple[MemberPhase, tuple[Message, ...]]"
 class MemberPhase(Headed, ABC):
     """One immutable phase of a member, which answers a message with the next phase and replies."""
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     forms: ClassVar[dict[int, type["MemberPhase"]]] = {}
     handlers: ClassVar[dict[type[Message], Callable[..., Step]]]
     """Handler of each message that the phase accepts."""

@@ -29,6 +29,12 @@ from veilsum.protocol.tags import Tag, hash_fields
 
 MAX_CONTENT = 1 << 20
 
+MLKEM_KEY_BYTES = 1_184
+"""One ML-KEM-768 encapsulation key (FIPS 203)."""
+
+CIPHERTEXT_BYTES = 1_088
+"""One ML-KEM-768 ciphertext (FIPS 203)."""
+
 
 class Study(Shared, Signed, kind=25, tag=Tag.STUDY):
     """A signed study; `veilsum.study` reads and checks its content.
@@ -147,11 +153,11 @@ def cohort_id(roster_hash: bytes, counter: int, study: bytes, period: str, repea
 
 
 class KeyCard(Repeated, Signed, kind=2, tag=Tag.CARD):
-    """A member's two X25519 public keys for one cohort, signed by its identity.
+    """A member's public keys for one cohort, signed by its identity.
 
     Attributes:
-        mask_key: public key for pairwise mask seeds.
-        box_key: public key for share boxes.
+        x25519_key: public key from which, with an encapsulated secret, all keys of its pairs are derived.
+        mlkem_key_hash: `hash_mlkem_key` of its ML-KEM-768 encapsulation key, which travels beside the card, to those who need it.
         nonce: 32 fresh bytes, so that no two cards are alike.
         expires_s: Unix time in seconds after which no round may open with this card.
         serial: how many cards this member's signing key has ever signed, this one included. It shows a restored copy of an older
@@ -160,12 +166,19 @@ class KeyCard(Repeated, Signed, kind=2, tag=Tag.CARD):
 
     cohort: Digest
     member: Id
-    mask_key: Key
-    box_key: Key
+    x25519_key: Key
+    mlkem_key_hash: Digest
     nonce: Digest
     expires_s: U64
     serial: U64
     signature: Signature
+
+
+class Enrolment(Message, kind=26):
+    """M0, from a member: its card, with the ML-KEM key whose hash the card holds."""
+
+    card: KeyCard
+    mlkem_key: Annotated[bytes, Fixed(MLKEM_KEY_BYTES)]
 
 
 class Manifest(Shared, Message, kind=3):
@@ -221,15 +234,25 @@ class Manifest(Shared, Message, kind=3):
         return {member: place for place, member in enumerate(self.members)}
 
     @cached_property
+    def decryptor_set(self) -> frozenset[str]:
+        """The decryptors, for lookup."""
+        return frozenset(self.decryptors)
+
+    @cached_property
     def graph(self) -> Graph:
         """The mask graph, cached because sorting the ring is expensive."""
         return Graph(self.members, self.degree, self.beacon)
 
 
 class Shown(Struct):
-    """A card with its Merkle path to the manifest's root; the path is empty if all cards are sent."""
+    """A card with its Merkle path to the manifest's root; the path is empty if all cards are sent.
+
+    Attributes:
+        mlkem_key: the card's ML-KEM key if the receiver encapsulates to it; else no bytes.
+    """
 
     card: KeyCard
+    mlkem_key: Annotated[bytes, Bytes(MLKEM_KEY_BYTES)]
     path: Path
 
     @property
@@ -274,6 +297,54 @@ class Cards(Repeated, Message, kind=14):
                 f"the manifest's root does not bind the cards shown: {', '.join(strangers) or 'all'}",
                 ["coordinator"],
             )
+
+
+class Pairing(Signed, kind=27, tag=Tag.PAIRING):
+    """A member's ciphertexts for those that it encapsulates to, in ascending order of their ids (protocol §4.2).
+
+    Attributes:
+        manifest: hash of the manifest.
+    """
+
+    manifest: Digest
+    member: Id
+    ciphertexts: Annotated[tuple[bytes, ...], Many(Fixed(CIPHERTEXT_BYTES), MAX_MEMBERS)]
+    signature: Signature
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The tree over the ciphertexts."""
+        return Tree(self.ciphertexts)
+
+    @property
+    def digest(self) -> bytes:
+        """The signed digest. It includes the root of the ciphertexts, so that a single one can be shown."""
+        return pairing_digest(self.manifest, self.member, self.tree.root)
+
+
+def pairing_digest(manifest: bytes, member: str, root: bytes) -> bytes:
+    """Compute what a member signs for its pairing: H("pairing", manifest, member, root of the ciphertexts)."""
+    return hash_fields(Tag.PAIRING, manifest, member.encode(), root)
+
+
+class ShownCiphertext(Struct):
+    """One ciphertext of a member's pairing, with its path to the root that the signature is over."""
+
+    member: Id
+    ciphertext: Annotated[bytes, Fixed(CIPHERTEXT_BYTES)]
+    path: Path
+    signature: Signature
+
+
+class Ciphertexts(Message, kind=28):
+    """The ciphertexts for one member, once all members have paired.
+
+    Attributes:
+        manifest: hash of the manifest.
+    """
+
+    manifest: Digest
+    shown: Annotated[tuple[ShownCiphertext, ...], Many(ShownCiphertext, MAX_MEMBERS, ascending=True)]
 
 
 def cards_tree(cards: Iterable[KeyCard]) -> Tree:

@@ -1,0 +1,182 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.support.forging import again, swallowing
+from tests.support.pairing import let_pair, pairing_of
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import PairingWindow
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Message, Pairing
+from veilsum.protocol.pairing import MAX_MANIFESTS
+
+
+@pytest.fixture
+def federation() -> Federation:
+    """Six members with cards for cohort 1."""
+    return Federation(6)
+
+
+@pytest.fixture
+def window(federation: Federation) -> PairingWindow:
+    """The window of their first manifest, under which all have paired; none of the pairings has come."""
+    enrolling = federation.collect_cards("other-1")
+    let_pair(federation, enrolling)
+    return PairingWindow.begin(enrolling)
+
+
+def receive(federation: Federation, window: PairingWindow, *members: str) -> PairingWindow:
+    for member in members:
+        window = window.receive(pairing_of(federation, member))
+    return window
+
+
+def follow(federation: Federation, window: PairingWindow, away: str) -> PairingWindow:
+    """Let all pair but one, and leave that one out."""
+    let_pair(federation, window.enrolling, manifest=window.manifest)
+    present = (member for member in window.manifest.members if member != away)
+    return receive(federation, window, *present).leave_out_missing()
+
+
+def test_a_window_is_complete_once_every_member_has_paired(
+    federation: Federation, window: PairingWindow
+) -> None:
+    most = receive(federation, window, *federation.ids[:5])
+    assert most.missing_members == ("member-5",)
+    assert not most.is_complete
+    whole = receive(federation, most, "member-5")
+    assert (whole.missing_members, whole.is_complete) == ((), True)
+    assert whole.signatures == {m: pairing_of(federation, m).signature for m in federation.ids}
+
+
+def test_the_same_pairing_again_changes_nothing(federation: Federation, window: PairingWindow) -> None:
+    one = receive(federation, window, "member-0")
+    assert receive(federation, one, "member-0") is one
+
+
+def test_another_pairing_of_one_member_is_a_conflict(federation: Federation, window: PairingWindow) -> None:
+    one = receive(federation, window, "member-0")
+    pairing = pairing_of(federation, "member-0")
+    other = again(pairing, federation.keys["member-0"], ciphertexts=pairing.ciphertexts[::-1])
+    with pytest.raises(PeerFault, match=r"^pairing-conflict: .*\[member-0\]$"):
+        one.receive(other)
+
+
+@pytest.mark.parametrize(
+    ("cause", "change"),
+    [
+        ("manifest-mismatch", lambda p, _: replace(p, manifest=bytes(32))),
+        ("bad-signature", lambda p, f: again(p, f.keys["member-1"])),
+        ("pairing-misshapen", lambda p, f: again(p, f.keys["member-0"], ciphertexts=())),
+    ],
+)
+def test_a_window_takes_no_pairing_that_fails_a_check(
+    federation: Federation,
+    window: PairingWindow,
+    cause: str,
+    change: Callable[[Pairing, Federation], Pairing],
+) -> None:
+    with pytest.raises(PeerFault, match=rf"^{cause}: .*\[member-0\]$"):
+        window.receive(change(pairing_of(federation, "member-0"), federation))
+
+
+def test_a_pairing_that_came_before_a_restart_counts(federation: Federation, window: PairingWindow) -> None:
+    one = receive(federation, window, "member-0", "member-1")
+    assert window.with_signatures(one.signatures) == one
+
+
+def test_the_next_manifest_is_of_the_others_over_the_same_cards(
+    federation: Federation, window: PairingWindow
+) -> None:
+    following = receive(federation, window, *federation.ids[1:]).leave_out_missing()
+    assert following.number == 2
+    assert following.signatures == {}
+    assert following.manifest.members == following.manifest.decryptors == federation.ids[1:]
+    assert following.manifest.cohort == window.manifest.cohort
+    assert following.manifest.hash != window.manifest.hash
+    assert following.enrolling.cards == {m: window.enrolling.cards[m] for m in federation.ids[1:]}
+    assert following.enrolling.mlkem_keys.items() >= {
+        (m, window.enrolling.mlkem_keys[m]) for m in federation.ids[1:]
+    }
+
+
+def test_a_pairing_of_the_last_manifest_is_not_one_of_the_next(
+    federation: Federation, window: PairingWindow
+) -> None:
+    following = receive(federation, window, *federation.ids[1:]).leave_out_missing()
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*\[member-1\]$"):
+        receive(federation, following, "member-1")
+
+
+def test_after_the_third_manifest_the_cohort_fails_and_names_who_is_missing() -> None:
+    federation = Federation(12)  # nine would be enough
+    window = PairingWindow.begin(federation.collect_cards("other-1"))
+    for number, away in enumerate(federation.ids[: MAX_MANIFESTS - 1], 1):
+        assert window.number == number
+        window = follow(federation, window, away)
+    assert window.number == MAX_MANIFESTS == 3
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: .*\[member-11\]$"):
+        follow(federation, window, "member-11")
+
+
+def test_with_too_few_left_the_cohort_fails_and_names_who_is_missing(
+    federation: Federation, window: PairingWindow
+) -> None:
+    with pytest.raises(PeerFault) as caught:
+        receive(federation, window, "member-0", "member-1").leave_out_missing()
+    assert (caught.value.cause, caught.value.parties) == (Cause.COHORT_TOO_SMALL, federation.ids[2:])
+
+
+def test_a_repeated_run_fails_with_the_first_member_that_does_not_pair(federation: Federation) -> None:
+    context = federation.run_round().phase.attempt.context
+    federation.tamper = swallowing(Pairing, "member-3")
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: .*\[member-3\]$"):
+        federation.enrol("period-0", context)
+
+
+# Whole cohorts
+
+
+def test_a_member_that_never_pairs_costs_one_window() -> None:
+    federation = Federation(6)
+    begun_s = federation.now_s
+    federation.tamper = swallowing(Pairing, "member-2")
+    federation.enrol("other-1")
+    assert federation.now_s - begun_s == federation.content.question.windows.answer
+    assert federation.manifest.members == tuple(m for m in federation.ids if m != "member-2")
+    assert federation.faults == []
+    outcome = federation.run_round()
+    assert outcome.survivors == federation.manifest.members
+
+
+@pytest.mark.parametrize("quiet", [2, 3])
+def test_members_that_stop_to_pair_one_after_another_cost_a_window_each(quiet: int) -> None:
+    federation = Federation(8)
+    begun_s, window_s = federation.now_s, federation.content.question.windows.answer
+
+    def tamper(sender: str, message: Message) -> Message | None:
+        gone = federation.ids[: min(quiet, 1 + int(federation.now_s - begun_s) // window_s)]
+        return None if isinstance(message, Pairing) and sender in gone else message
+
+    federation.tamper = tamper
+    if quiet < MAX_MANIFESTS:
+        federation.enrol("other-1")
+        assert federation.run_round().survivors == federation.ids[quiet:]
+    else:
+        with pytest.raises(PeerFault, match=r"^cohort-too-small: .*\[member-2\]$"):
+            federation.enrol("other-1")
+    assert federation.now_s - begun_s == quiet * window_s
+
+
+def test_a_round_on_a_ring_with_a_member_that_never_pairs(sparse: Callable[..., Federation]) -> None:
+    federation = sparse()
+    federation.tamper = swallowing(Pairing, "member-01")
+    federation.enrol("other-1")
+    manifest = federation.manifest
+    assert manifest.degree == 4
+    assert manifest.members == tuple(m for m in federation.ids if m != "member-01")
+    outcome = federation.run_round()
+    assert outcome.survivors == manifest.members
+    assert outcome.total is not None

@@ -1,0 +1,276 @@
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.protocol.messages.forms import sample
+from tests.support.forging import again
+from tests.support.pairing import ciphertexts_for, let_pair, pairing_of
+from tests.support.simulator import Federation
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Ciphertexts, Manifest, Pairing, ShownCiphertext
+from veilsum.protocol.pairing import (
+    check_ciphertexts,
+    check_pairing,
+    lapse_s,
+    peers_of,
+    recipients_of,
+    senders_to,
+    split_pairing,
+)
+from veilsum.protocol.study import Windows
+
+# Who encapsulates to whom
+
+
+def manifest_of(
+    count: int, degree: int, decryptors: tuple[int, ...] | None = None, root: bytes = bytes(32)
+) -> Manifest:
+    """Return a manifest of m-00, m-01 and so on; without decryptors' places, all decrypt."""
+    members = tuple(f"m-{place:02}" for place in range(count))
+    places = range(count) if decryptors is None else decryptors
+    made: Manifest = replace(
+        sample(Manifest),
+        members=members,
+        degree=degree,
+        decryptors=tuple(members[place] for place in places),
+        cards_root=root,
+    )
+    return made
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> Manifest:
+    count = draw(st.integers(3, 24))
+    sparse = [2 * half for half in range(1, count // 2) if 2 * half < count - 1]
+    return manifest_of(
+        count,
+        draw(st.sampled_from([count - 1, *sparse])),
+        tuple(sorted(draw(st.sets(st.integers(0, count - 1), min_size=1)))),
+        draw(st.binary(min_size=32, max_size=32)),
+    )
+
+
+def share_keys(manifest: Manifest, one: str, other: str) -> bool:
+    return other in manifest.graph.neighbours_of(one) or not {one, other}.isdisjoint(manifest.decryptors)
+
+
+@given(manifests())
+def test_every_pair_that_shares_keys_encapsulates_once(manifest: Manifest) -> None:
+    sent = Counter(
+        frozenset((member, other)) for member in manifest.members for other in recipients_of(manifest, member)
+    )
+    pairs = {frozenset(pair) for pair in combinations(manifest.members, 2) if share_keys(manifest, *pair)}
+    assert sent == dict.fromkeys(pairs, 1)
+
+
+@given(manifests())
+def test_both_ends_agree_on_who_sends(manifest: Manifest) -> None:
+    for member in manifest.members:
+        recipients, senders = recipients_of(manifest, member), senders_to(manifest, member)
+        assert peers_of(manifest, member) == tuple(sorted((*recipients, *senders)))
+        assert senders == tuple(
+            other for other in manifest.members if member in recipients_of(manifest, other)
+        )
+        for ids in (recipients, senders, peers_of(manifest, member)):
+            assert all(low < high for low, high in pairwise(ids))
+
+
+@pytest.mark.parametrize("count", range(3, 12))
+@pytest.mark.parametrize("decryptors", [None, (0, 2)])
+def test_on_the_complete_graph_the_work_is_shared_evenly(
+    count: int, decryptors: tuple[int, ...] | None
+) -> None:
+    manifest = manifest_of(count, count - 1, decryptors)
+    sent = [len(recipients_of(manifest, member)) for member in manifest.members]
+    half = (count - 1) // 2
+    assert sent == [half + (count % 2 == 0 and place < count // 2) for place in range(count)]
+
+
+def test_on_the_complete_graph_a_member_encapsulates_to_those_that_follow_in_the_circle() -> None:
+    odd, even = manifest_of(5, 4), manifest_of(4, 3)
+    assert [recipients_of(odd, member) for member in odd.members] == [
+        ("m-01", "m-02"),
+        ("m-02", "m-03"),
+        ("m-03", "m-04"),
+        ("m-00", "m-04"),
+        ("m-00", "m-01"),
+    ]
+    # of two that stand opposite the lower id
+    assert [recipients_of(even, member) for member in even.members] == [
+        ("m-01", "m-02"),
+        ("m-02", "m-03"),
+        ("m-03",),
+        ("m-00",),
+    ]
+
+
+def test_on_a_ring_a_member_encapsulates_to_the_next_and_to_decryptors_that_are_no_neighbours() -> None:
+    manifest = manifest_of(12, 4, (0, 3, 6, 9), bytes(range(32)))
+    ring, decryptors = manifest.graph.ring, manifest.decryptors
+    for place, member in enumerate(ring):
+        following = {ring[(place + step) % 12] for step in (1, 2)}
+        near = {ring[(place + step) % 12] for step in (-2, -1, 1, 2)}
+        far = {other for other in decryptors if other not in {member, *near}}
+        if member in decryptors:
+            far = {other for other in far if member < other}
+        assert recipients_of(manifest, member) == tuple(sorted(following | far))
+        if member in decryptors:
+            assert peers_of(manifest, member) == tuple(other for other in manifest.members if other != member)
+        else:
+            assert peers_of(manifest, member) == tuple(sorted(near | {*decryptors}))
+
+
+def test_private_keys_last_for_enrolment_three_manifests_and_the_ciphertexts() -> None:
+    windows = Windows(enrol=1_000, upload=100, answer=10)
+    assert lapse_s(windows) == 1_040
+
+
+# A member's pairing
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    """Five members have paired under the first manifest of cohort 1, and have not been shown the others' ciphertexts."""
+    federation = Federation(5)
+    federation.manifest = let_pair(federation, federation.collect_cards("other-1"))
+    return federation
+
+
+def test_a_pairing_is_checked_in_this_order(federation: Federation) -> None:
+    pairing = pairing_of(federation, "member-1")
+    check_pairing(federation.roster, federation.manifest, pairing)
+    wrongs: list[tuple[str, str, Callable[[Pairing], Pairing]]] = [
+        ("manifest-mismatch", "stranger", lambda p: replace(p, manifest=bytes(32))),
+        ("unknown-member", "stranger", lambda p: replace(p, member="stranger")),
+        ("bad-signature", "member-1", lambda p: again(p, federation.keys["member-2"])),
+        (
+            "pairing-misshapen",
+            "member-1",
+            lambda p: again(p, federation.keys["member-1"], ciphertexts=p.ciphertexts[1:]),
+        ),
+    ]
+    for at, (cause, named, _) in enumerate(wrongs):
+        broken = pairing
+        for _, _, change in reversed(wrongs[at:]):
+            broken = change(broken)
+        with pytest.raises(PeerFault, match=rf"^{cause}: .*\[{named}\]$"):
+            check_pairing(federation.roster, federation.manifest, broken)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_pairing_has_one_ciphertext_for_each_recipient(federation: Federation, count: int) -> None:
+    pairing = pairing_of(federation, "member-1")
+    other = again(pairing, federation.keys["member-1"], ciphertexts=(pairing.ciphertexts[0],) * count)
+    with pytest.raises(PeerFault, match=r"^pairing-misshapen: .*\[member-1\]$"):
+        check_pairing(federation.roster, federation.manifest, other)
+
+
+def test_a_member_of_the_roster_that_did_not_enrol_is_a_stranger_to_the_cohort() -> None:
+    federation = Federation(5)
+    enrolling = federation.collect_cards("other-1")
+    manifest = let_pair(federation, enrolling.of_members(federation.ids[:4]))
+    pairing = again(pairing_of(federation, "member-0"), federation.keys["member-4"], member="member-4")
+    with pytest.raises(PeerFault, match=r"^unknown-member: .*\[member-4\]$"):
+        check_pairing(federation.roster, manifest, pairing)
+
+
+def test_a_pairing_is_shown_ciphertext_by_ciphertext(federation: Federation) -> None:
+    for member in federation.ids:
+        pairing = pairing_of(federation, member)
+        shown = dict(split_pairing(federation.manifest, pairing))
+        assert tuple(shown) == recipients_of(federation.manifest, member)
+        assert tuple(each.ciphertext for each in shown.values()) == pairing.ciphertexts
+        assert {(each.member, each.signature) for each in shown.values()} == {(member, pairing.signature)}
+
+
+# What one member is shown
+
+
+def check(federation: Federation, ciphertexts: Ciphertexts, member: str = "member-0") -> None:
+    check_ciphertexts(federation.roster, federation.manifest, member, ciphertexts)
+
+
+def test_every_member_accepts_what_the_others_sent_to_it(federation: Federation) -> None:
+    for member in federation.ids:
+        check(federation, ciphertexts_for(federation, member), member)
+
+
+def first(**changes: Any) -> Callable[[Ciphertexts], Ciphertexts]:
+    return lambda c: replace(c, shown=(replace(c.shown[0], **changes), *c.shown[1:]))
+
+
+def exchanged(name: str) -> Callable[[Ciphertexts], Ciphertexts]:
+    """Give two senders each other's ciphertexts, paths or signatures."""
+
+    def change(ciphertexts: Ciphertexts) -> Ciphertexts:
+        one, two = ciphertexts.shown
+        changed: dict[str, Any] = {name: getattr(two, name)}
+        back: dict[str, Any] = {name: getattr(one, name)}
+        return replace(ciphertexts, shown=(replace(one, **changed), replace(two, **back)))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("cause", "change"),
+    [
+        ("manifest-mismatch", lambda c: replace(c, manifest=bytes(32))),
+        ("manifest-mismatch", lambda c: replace(c, shown=())),
+        ("manifest-mismatch", lambda c: replace(c, shown=c.shown[1:])),
+        ("manifest-mismatch", lambda c: replace(c, shown=(replace(c.shown[0], member="member-1"), *c.shown))),
+        ("manifest-mismatch", first(member="member-1")),
+        ("bad-signature", first(ciphertext=bytes(1088))),
+        ("bad-signature", first(path=())),
+        ("bad-signature", first(path=(bytes(32),) * 2)),
+        ("bad-signature", first(signature=bytes(64))),
+        ("bad-signature", exchanged("ciphertext")),
+        ("bad-signature", exchanged("path")),
+        ("bad-signature", exchanged("signature")),
+    ],
+    ids=[
+        "other-manifest",
+        "none",
+        "one-left-out",
+        "one-more",
+        "of-a-recipient",
+        "other-ciphertext",
+        "no-path",
+        "long-path",
+        "signature",
+        "ciphertexts-exchanged",
+        "paths-exchanged",
+        "signatures-exchanged",
+    ],
+)
+def test_what_does_not_lead_to_what_its_sender_signed_is_the_coordinators_fault(
+    federation: Federation, cause: str, change: Callable[[Ciphertexts], Ciphertexts]
+) -> None:
+    with pytest.raises(PeerFault, match=rf"^{cause}: .*\[coordinator\]$"):
+        check(federation, change(ciphertexts_for(federation, "member-0")))
+
+
+def test_whose_ciphertexts_are_shown_is_checked_before_their_signatures(federation: Federation) -> None:
+    unsigned = first(signature=bytes(64))(ciphertexts_for(federation, "member-0"))
+    for wrong in (replace(unsigned, manifest=bytes(32)), replace(unsigned, shown=unsigned.shown[:1])):
+        with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*\[coordinator\]$"):
+            check(federation, wrong)
+
+
+def test_a_ciphertext_for_another_member_is_refused_with_its_own_path(federation: Federation) -> None:
+    """It leads to the root that its sender signed, from another place."""
+    for member in federation.ids:
+        mine = ciphertexts_for(federation, member)
+        for place, shown in enumerate(mine.shown):
+            pairing = pairing_of(federation, shown.member)
+            for other, theirs in split_pairing(federation.manifest, pairing):
+                if other != member:
+                    swapped: list[ShownCiphertext] = [*mine.shown]
+                    swapped[place] = theirs
+                    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
+                        check(federation, replace(mine, shown=tuple(swapped)), member)
