@@ -167,3 +167,89 @@
 #ifndef RULE_COUNTED_FROM_UPLOAD /* 7.3: A run counts from the announcement on. Without: from a certificate on. */
 #define RULE_COUNTED_FROM_UPLOAD 1
 #endif
+
+/* pairing.pml */
+#ifndef RULE_PAIRING_STORED_FIRST /* 4: A Pairing is stored before it leaves. */
+#define RULE_PAIRING_STORED_FIRST 1
+#endif
+#ifndef RULE_PAIRING_KEPT /* 4.2: Cards of the manifest that it paired under are answered with the Pairing that was sent. Without: with a new one. */
+#define RULE_PAIRING_KEPT 1
+#endif
+#ifndef RULE_PAIRING_SENT_AGAIN /* 4.2: They are answered at all. Without: a Pairing is sent once. */
+#define RULE_PAIRING_SENT_AGAIN 1
+#endif
+#ifndef RULE_FRESH_FOR_EACH /* 4.2: Each encapsulation has fresh randomness. Without: one for all that a member encapsulates to. */
+#define RULE_FRESH_FOR_EACH 1
+#endif
+#ifndef RULE_CARD_SIGNED /* 4.2: Every card shown is signed by its member. */
+#define RULE_CARD_SIGNED 1
+#endif
+#ifndef RULE_OWN_CARD /* 4.2: The member's own card is shown as it was sent. */
+#define RULE_OWN_CARD 1
+#endif
+#ifndef RULE_KEY_OF_ITS_CARD /* 4.2: An ML-KEM key has its card's hash. */
+#define RULE_KEY_OF_ITS_CARD 1
+#endif
+#ifndef RULE_CIPHERTEXT_SIGNED /* 4.2: A ciphertext's path leads to a root that was signed. */
+#define RULE_CIPHERTEXT_SIGNED 1
+#endif
+#ifndef RULE_CIPHERTEXT_OF_ITS_SENDER /* 4.2: It was signed by the member that encapsulates. Without: by any member of the manifest. */
+#define RULE_CIPHERTEXT_OF_ITS_SENDER 1
+#endif
+#ifndef RULE_CIPHERTEXT_OF_ITS_MANIFEST /* 4.2: It was signed for the manifest that the member paired under last. */
+#define RULE_CIPHERTEXT_OF_ITS_MANIFEST 1
+#endif
+#ifndef RULE_CIPHERTEXT_OF_ITS_PLACE /* 4.2: Its path is that of the member's place among those that its sender encapsulates to. */
+#define RULE_CIPHERTEXT_OF_ITS_PLACE 1
+#endif
+#ifndef RULE_EVERY_CIPHERTEXT /* 4.2: They are of exactly the members that encapsulate to it. Without: one may be missing. */
+#define RULE_EVERY_CIPHERTEXT 1
+#endif
+#ifndef RULE_FORMER_MEMBERS /* 4.2: A further manifest's members are some of those before. */
+#define RULE_FORMER_MEMBERS 1
+#endif
+#ifndef RULE_CARDS_UNCHANGED /* 4.2: Every card that was shown before is unchanged. */
+#define RULE_CARDS_UNCHANGED 1
+#endif
+#ifndef RULE_THIRD_AT_MOST /* 4.2: A member pairs under three manifests at most. */
+#define RULE_THIRD_AT_MOST 1
+#endif
+#ifndef RULE_READY_IS_FINAL /* 4.2: A member that holds root keys takes no other manifest of the cohort. */
+#define RULE_READY_IS_FINAL 1
+#endif
+#ifndef RULE_ERASED_WITH_KEYS /* 4.2: Private keys and secrets go in the write that stores the root keys. Without: in a later one. */
+#define RULE_ERASED_WITH_KEYS 1
+#endif
+#ifndef RULE_FORMER_SECRETS /* 4.2: So do the secrets encapsulated under earlier manifests. */
+#define RULE_FORMER_SECRETS 1
+#endif
+#ifndef RULE_LAPSE /* 4.2: A member that is not Ready in time lapses. Without: it waits for ever. */
+#define RULE_LAPSE 1
+#endif
+#ifndef RULE_LAPSE_ERASES /* 4.2: It erases its private keys and secrets. */
+#define RULE_LAPSE_ERASES 1
+#endif
+#ifndef RULE_CLOCK_FIRST /* 4.2: It does so before it looks at any message. */
+#define RULE_CLOCK_FIRST 1
+#endif
+#ifndef RULE_LAPSED_IS_FINAL /* 4.2: It takes no manifest of the cohort any more. */
+#define RULE_LAPSED_IS_FINAL 1
+#endif
+#ifndef RULE_ALL_PAIRED_FIRST /* 4.2: No ciphertext is handed out before all have paired. Without: once its sender has. */
+#define RULE_ALL_PAIRED_FIRST 1
+#endif
+#ifndef RULE_NEWEST_PAIRINGS /* 4.2: The coordinator counts Pairings of the newest manifest only. */
+#define RULE_NEWEST_PAIRINGS 1
+#endif
+#ifndef RULE_WINDOW_ENDS /* 4.2: A window ends though not all have paired. */
+#define RULE_WINDOW_ENDS 1
+#endif
+#ifndef RULE_LEFT_OUT /* 4.2: Who has not paired by then is left out of the next manifest. Without: the same window again. */
+#define RULE_LEFT_OUT 1
+#endif
+#ifndef RULE_NEXT_CARDS /* 4.2: A member that has paired takes Cards of a manifest of fewer. */
+#define RULE_NEXT_CARDS 1
+#endif
+#ifndef RULE_TIME_FOR_THREE /* 4.2: A member's keys last for three windows after the cards. Without: for two. */
+#define RULE_TIME_FOR_THREE 1
+#endif

@@ -22,7 +22,15 @@ def tools() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools")
-@pytest.mark.parametrize(("search", "states"), [(check.SMALLEST, 10_000), (check.SMALLEST_SPENDING, 1_000)])
+@pytest.mark.parametrize(
+    ("search", "states"),
+    [
+        (check.SMALLEST, 10_000),
+        (check.SMALLEST_SPENDING, 1_000),
+        (check.SMALLEST_PAIRING, 1_000),
+        (check.SMALLEST_WINDOWS, 1_000),
+    ],
+)
 def test_the_smallest_search_holds(search: check.Search, states: int) -> None:
     assert check.check(search, None).states > states
 
@@ -36,6 +44,9 @@ def test_the_smallest_search_holds(search: check.Search, states: int) -> None:
         (check.SMALLEST, "PROOF_MISSES"),
         (check.SMALLEST_SPENDING, "EVERY_CONTEXT"),
         (check.SMALLEST_SPENDING, "COUNTS_HOLD_NOTHING"),
+        (check.SMALLEST_PAIRING, "CIPHERTEXT_OF_ITS_MANIFEST"),
+        (check.SMALLEST_PAIRING, "KEY_OF_ITS_CARD"),
+        (check.SMALLEST_WINDOWS, "LEFT_OUT"),
     ],
 )
 def test_a_removed_rule_is_noticed(search: check.Search, rule: str) -> None:
