@@ -32,7 +32,7 @@ async def test_a_clock_that_jumps_and_comes_back(
         clock.ahead_s = jump_s
         server.coordinator.scheduler.wake_up()
         assert refusal(await right.get(f"/v1/rounds/{round_id}/requests/m-0")) == (401, "clock-skew")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)  # what is due now is done, also on a busy machine
         assert not (await server.view(round_id))["ended"] or jump_s > 0
         clock.ahead_s = 0.0
         server.coordinator.scheduler.wake_up()
@@ -64,7 +64,7 @@ async def test_a_clock_that_jumps_while_members_pair_and_comes_back(tmp_path: Pa
             await party.pair(server, member)
         clock.ahead_s = jump_s
         server.coordinator.scheduler.wake_up()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)  # what is due now is done, also on a busy machine
         clock.ahead_s = 0.0
         server.coordinator.scheduler.wake_up()
         view = (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()
