@@ -302,17 +302,31 @@ class Agent:
                 and isinstance(held.phase, EnrolmentPhase)
             ):
                 try:
-                    yield from self._pair_in(self._alone, held.phase, wait=False)
+                    yield from self._pair_in(self._alone, held.phase, run, wait=False)
                 except (NotEnrolled, PeerFault) as error:
                     self._refuse_run(run.cohort, error, final=False)
 
-    def _pair_in(self, session: Session, phase: EnrolmentPhase, *, wait: bool) -> Flow[bool]:
-        """Pair in a cohort, as far as the others have. Returns whether this member holds the keys of its pairs now."""
+    def _pair_in(self, session: Session, phase: EnrolmentPhase, run: RunView, *, wait: bool) -> Flow[bool]:
+        """Pair in a run's cohort, as far as the others have. Returns whether this member holds the keys of its pairs now.
+
+        Raises:
+            NotEnrolled: the cohort goes on without this member, which gives the run up.
+            PeerFault: as `pair_in_cohort` does.
+        """
         current: MemberPhase = phase
         shown: ShownInCohort | None = None
         while isinstance(current, EnrolmentPhase):
             before, known = current, shown
-            current, shown = yield from pair_in_cohort(session, before, known, wait=wait)
+            try:
+                current, shown = yield from pair_in_cohort(session, before, known, wait=wait)
+            except PeerFault as fault:
+                if fault.cause is not Cause.UNKNOWN_MEMBER:
+                    raise
+                session.give_up_over(before, run.period)
+                raise NotEnrolled(
+                    f"{run.name}, period {run.period}, goes on without this member, which did not pair in time: its records are free "
+                    "for the next period"
+                ) from fault
             if known is not None and current is before and not isinstance(shown, Ciphertexts):
                 return False  # the feed tells when there is more to do
         return True
@@ -329,7 +343,7 @@ class Agent:
                 self._passed.add(run.cohort)
                 self._refuse_run(run.cohort, (yield from fetch_failure(session, cohort)), final=False)
                 return None
-            if not (yield from self._pair_in(session, held.phase, wait=True)):
+            if not (yield from self._pair_in(session, held.phase, run, wait=True)):
                 return None
         # A study that has expired is shown only while an attempt is open: what is left then is the round that this member was in.
         round_id, shown = held.round_id if run is None else run.round, None

@@ -474,7 +474,8 @@ class Cohort:
 
 def _check_listed(manifest: Manifest, member: str) -> None:
     if member not in manifest.member_places:
-        raise PeerFault(Cause.UNKNOWN_MEMBER, f"the cohort is formed without {member}", [member])
+        detail = f"the cohort goes on without {member}, which did not enrol or pair in time"
+        raise PeerFault(Cause.UNKNOWN_MEMBER, detail, [member])
 
 
 async def _begin_window(enrolling: Enrolling) -> tuple[PairingWindow | None, Problem | None]:

@@ -42,9 +42,13 @@ def cohort_view(**changes: Any) -> CohortView:
         ),
         (
             {"state": "pairing", "cards": MEMBERS, "left_out": MEMBERS[:1], "paired": MEMBERS[2:]},
-            "digits 2026-11: paired 10 of 11 members, waiting for m01 until ",
+            "digits 2026-11: paired 10 of 11 members, without m00, which did not pair in time, waiting for m01 until ",
         ),
         ({"state": "formed", "deadline_s": None}, "digits 2026-11: formed, 11 of 12 members"),
+        (
+            {"state": "formed", "deadline_s": None, "left_out": MEMBERS[:2]},
+            "digits 2026-11: formed, 9 of 12 members, without m00, m01, which did not pair in time",
+        ),
     ],
 )
 def test_a_cohort_that_forms_names_the_members_that_it_waits_for(changes: dict[str, Any], line: str) -> None:

@@ -77,7 +77,7 @@ def test_a_cohort_that_formed_without_this_member_is_refused(stage: Stage, tmp_p
     with pytest.raises(PeerFault, match=r"^wrong-phase:"):
         for _ in late:
             pass
-    with pytest.raises(PeerFault, match="formed without member-4") as caught:
+    with pytest.raises(PeerFault, match="goes on without member-4") as caught:
         consortium.alone(consortium.member("member-4").enrol(cohort))
     assert caught.value.cause is Cause.UNKNOWN_MEMBER
 

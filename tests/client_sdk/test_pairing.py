@@ -81,6 +81,22 @@ def test_who_never_pairs_costs_a_window_and_nobodys_records(five: Consortium) ->
     assert run.state is State.RESERVED
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_an_agent_that_slept_while_the_others_paired_is_told_and_has_its_records_back(
+    five: Consortium, *, once: bool
+) -> None:
+    cohort = five.open_cohort()
+    started = carded(five, cohort)
+    started.pop(FIRST).close()
+    five.together({}, stuck=window_ends(five, cohort), started=started)
+    agent = five.member(FIRST).make_agent(five.records(FIRST), once=once, period=None)
+    results = five.together({FIRST: five.open[FIRST].next_result(agent)})
+    assert isinstance(results.get(FIRST), NotEnrolled) is once
+    said = [event.detail for _, event in five.events if "goes on without this member" in event.detail]
+    assert len(said) == (not once)
+    assert [run.state for run in five.open[FIRST].ledger()] == [State.FREE]
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_member_killed_around_its_pairing_sends_the_same_bytes(five: Consortium, moment: str) -> None:
     cohort, sent = five.open_cohort(), list[bytes]()

@@ -36,17 +36,15 @@ def progress_line(view: CohortView | RoundView) -> str:
 
 
 def _enrolment_line(view: CohortView) -> str:
-    waiting = (
-        f", waiting for {join_names(view.awaited_members)} until {format_time(view.deadline_s)}"
-        if view.forming
-        else ""
-    )
-    done = (
-        f"paired {len(view.paired)} of {len(view.pairing_members)} members"
-        if view.state == "pairing"
-        else f"{view.state}, {len(view.cards)} of {len(view.members)} members"
-    )
-    return f"{view.name} {view.period}: {done}{waiting}"
+    if view.state == "pairing":
+        line = f"paired {len(view.paired)} of {len(view.pairing_members)} members"
+    else:
+        line = f"{view.state}, {len(view.pairing_members)} of {len(view.members)} members"
+    if view.left_out:
+        line += f", without {join_names(view.left_out)}, which did not pair in time"
+    if view.forming:
+        line += f", waiting for {join_names(view.awaited_members)} until {format_time(view.deadline_s)}"
+    return f"{view.name} {view.period}: {line}"
 
 
 def noise_values(view: NoiseView | None) -> dict[str, Any]:
