@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,9 @@ def watch_commits(points: Points, form: type[Any]) -> None:
     true = form.write
 
     async def write(database: Any, work: Callable[[Any], Any]) -> Any:
-        asking = work.__qualname__.partition(".<locals>")[0]
-        label = f"commit of {work.__module__.removeprefix('service.')}.{asking}"
+        asking = work.func if isinstance(work, partial) else work
+        name = asking.__qualname__.partition(".<locals>")[0]
+        label = f"commit of {asking.__module__.removeprefix('service.')}.{name}"
 
         def passing(connection: Any) -> Any:
             found = work(connection)
