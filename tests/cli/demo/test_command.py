@@ -100,7 +100,13 @@ def found(monkeypatch: pytest.MonkeyPatch, facts: Facts) -> Iterator[None]:
 def test_a_run_that_shows_the_wrong_thing_exits_1_and_says_so(
     make_facts: Callable[..., Facts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with found(monkeypatch, make_facts(max_rel_diff=1.0, accuracies=Heads(0.9, 0.8, 0.8, 0.9, 0.9))):
+    with found(
+        monkeypatch,
+        make_facts(
+            max_rel_diff=1.0,
+            accuracies=Heads(fedavg=0.8, fedavg_plain=0.9, before=0.7, masked=0.8, plain=0.8),
+        ),
+    ):
         code, printed, told = demo("--json")
     assert code == 1
     assert json.loads(printed)["weights_max_rel_diff"] == 1.0

@@ -31,7 +31,7 @@ def demo(
 
     Starts a coordinator and twelve members, kills two members on the way, and compares the head with a fit in the clear.
 
-    Exits with 1 if they differ, or if the head did not improve.
+    Exits with 1 if they differ, or if the head is no better than FedAvg's.
     """
     began_s = time.perf_counter()
     require_extras("the demo", "service", "training")

@@ -88,5 +88,5 @@ class DemoPlan:
     withhold: bool = False
     constant: bool = True
     enrol_s: int = 600
-    upload_s: int = 20
-    answer_s: int = 60
+    upload_s: int = 5
+    answer_s: int = 6
