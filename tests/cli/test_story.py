@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,19 @@ from safetensors.numpy import load_file
 
 from client_sdk import Member, Result
 from client_sdk.operator import Operator
-from tests.support.cli import CLASSES, DIM, PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, later, records, until
+from tests.support.cli import (
+    CLASSES,
+    DIM,
+    EXTRACTOR,
+    PATIENCE_S,
+    PERIOD,
+    TOKEN,
+    Cli,
+    Consortium,
+    later,
+    records,
+    until,
+)
 from veilsum.protocol.messages import Study
 
 Make = Callable[..., Consortium]
@@ -326,3 +340,41 @@ def test_a_new_identity_marks_what_its_old_one_may_have_summed(consortium: Make,
     assert (
         remote.json("member", "mark-summed", new, c.files[0])["records_marked"] == 1
     )  # all of it, without ids
+
+
+def test_each_printed_next_step_runs_as_it_stands(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For an admin without an operator's token; only the first roster needs one."""
+    c = consortium()
+    monkeypatch.setenv("VEILSUM_URL", remote.url)
+
+    def follow(values: dict[str, Any]) -> dict[str, Any]:
+        program, *words = shlex.split(values["next"])
+        assert program == "veilsum"
+        return remote.json(*words)
+
+    folder = ("--folder", c.folder / "admin")
+    revised = remote.json("admin", "roster", c.draft, "--reader", "m0", *folder)
+    assert follow(revised)["published"][0]["roster"] == 2
+    drafted = remote.json(
+        *("admin", "study", "new", "another.toml", "--extractor", EXTRACTOR, "--dim", DIM),
+        *(
+            "--class",
+            "a",
+            "--class",
+            "b",
+            "--members",
+            3,
+            "--name",
+            "another",
+            "--why-not-listable",
+            "simulated",
+        ),
+    )
+    assert "explained" in follow(drafted)
+    checked = remote("admin", "study", "check", "another.toml")
+    step = checked.err.split("Next: ")[1].split()
+    assert step[:4] == ["veilsum", "admin", "study", "sign"]
+    signed = remote.json(*" ".join(step[1:]).replace("ADMIN", str(c.folder / "admin")).split())
+    assert follow(signed)["published"][0]["study"] == "another"

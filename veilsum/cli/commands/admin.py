@@ -100,7 +100,9 @@ def roster(
             "roster": str(target),
             "federation": signed.federation.hex(),
             "hash": signed.hash.hex(),
-            "next": f"veilsum admin publish {target}",
+            "next": f"veilsum admin publish {target} --folder {folder}"
+            if signed.number > 1
+            else f"veilsum admin publish {target}, with an operator's token in VEILSUM_OPERATOR_TOKEN",
         }
     print_values(values, "Roster, not signed" if signed is None else "Roster, signed")
 

@@ -136,6 +136,7 @@ def sign(
         "hash": signed.hash.hex(),
         "approval": content.approval.hex(),
         "federation": of.hex(),
-        "next": f"veilsum admin publish {target}",
+        # Whoever holds a study key of its own asks the operator or the admin to publish.
+        "next": f"veilsum admin publish {target}" + (f" --folder {folder}" if federation is None else ""),
     }
     print_values(values, "Study, signed")
