@@ -185,7 +185,7 @@ class Agent:
                 yield from session.learn_endings()
 
     def _leave_over_runs(self) -> None:
-        """Give up the runs that ended without a sum for this member, so that its records may be free (docs/protocol.md §7.3)."""
+        """Give up the runs that ended without a sum for this member, so that its records may be free (member: Ledger)."""
         runs = self._session.store.ledger.list_runs()
         if not any(each.state is State.RESERVED and not each.given_up for each in runs):
             return

@@ -30,7 +30,7 @@ class Combined(PublishedHead):
            same readers; the record's federation, study, vectors and rows follow from them (result-mismatch);
         4. the head's digest, then that the head is the study's and scores no class without rows (result-mismatch).
 
-        Records are reserved for one run each (docs/protocol.md §7), so different periods hold different ones.
+        Records are reserved for one run each (member: Ledger), so different periods hold different ones.
 
         Args:
             results: this member's result of each round.

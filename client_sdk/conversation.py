@@ -374,7 +374,7 @@ class Conversation:
         return (yield from self._send_reply(self._receive_message(asked.message), asked))
 
     def erase(self, asked: Asked) -> Flow[Turn]:
-        """Erase the attempt's keys and report. A decryptor that never saw the opening is shown it first (docs/protocol.md §4.9)."""
+        """Erase the attempt's keys and report. A decryptor that never saw the opening is shown it first (ERASE-1)."""
         request = asked.message
         assert isinstance(request, ErasureRequest)
         self._check_names_round(request)
@@ -520,7 +520,7 @@ class Conversation:
             raise self._expired_error()
 
     def _check_allowed(self, attempt: Attempt) -> None:
-        """Refuse what roster, policy and ledger, as they are now, don't allow (docs/protocol.md §4.3, clauses 10 and 11, and §7.3)."""
+        """Refuse what roster, policy and ledger, as they are now, don't allow (OPEN-25, OPEN-26)."""
         session = self.session
         session.check_current(attempt.roster)
         session.policy.check_opening(attempt, session.environment.now_s())

@@ -153,7 +153,7 @@ def _known_serial(session: Session) -> int:
 
 
 def _check_newest_card(session: Session, shown: bytes | None) -> None:
-    """Refuse to enrol with a folder whose key has signed cards that it does not know (protocol §7.6).
+    """Refuse to enrol with a folder whose key has signed cards that it does not know (RESTORE-1, RESTORE-2).
 
     Raises:
         PeerFault: state-restored; or malformed, bad-signature and others if what is shown is no card of this member.
@@ -242,7 +242,7 @@ def _pair(session: Session, phase: Enrolled | Paired, cards: Cards) -> Paired:
 
 
 def _complete_pairing(session: Session, phase: Enrolled | Paired, ciphertexts: Ciphertexts) -> MemberPhase:
-    """Check the ciphertexts. The keys of all pairs replace the private keys in one atomic write (protocol §4.2)."""
+    """Check the ciphertexts. The keys of all pairs replace the private keys in one atomic write (LAPSE-3)."""
     following, _ = phase.receive(ciphertexts, session.key, session.environment.now_s())
     session.store_phase(phase.card.cohort, phase, following, "")
     return following
@@ -284,7 +284,7 @@ def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) 
 
 
 def _answer_run(session: Session, content: Content, view: CohortView, records: Records | None) -> Flow[None]:
-    """Answer yes or no for good. After a yes, nothing about the data affects the messages (docs/protocol.md §7.2).
+    """Answer yes or no for good. After a yes, nothing about the data affects the messages (member: Selection).
 
     Raises:
         Declined: the answer is no, or was no before.
@@ -321,7 +321,7 @@ def _answer_run(session: Session, content: Content, view: CohortView, records: R
 
 
 def _leave_others(session: Session, question: bytes) -> Flow[None]:
-    """Release what other periods of a question reserve, once all attempts have ended (docs/protocol.md §7.2).
+    """Release what other periods of a question reserve, once all attempts have ended (SELECT-7).
 
     Otherwise a party that names periods could have every record reserved, and count records by the answers.
     """
@@ -352,12 +352,12 @@ def _select_for_run(session: Session, content: Content, records: Records, base: 
 
 
 def _bears_sum(question: Question, found: Selection) -> bool:
-    """Whether the selected rows have features enough for the study's sum (docs/protocol.md §7.2)."""
+    """Whether the selected rows have features enough for the study's sum (SELECT-4)."""
     return question.noise is not None or rows_bear_sum(question, found.features, found.labels)
 
 
 def _bears_again(session: Session, content: Content, view: CohortView, base: Run, found: Selection) -> bool:
-    """Whether a reservation bears one more sum under another extractor, beside those that it bore (docs/protocol.md §7.2)."""
+    """Whether a reservation bears one more sum under another extractor, beside those that it bore (SELECT-8)."""
     ledger, question = session.store.ledger, content.question
     history, (features, labels, _) = ledger.load_history(), ledger.load_rows(base)
     finished = history.finished_of(_repeated_context(view))
@@ -382,7 +382,7 @@ def _bears_again(session: Session, content: Content, view: CohortView, base: Run
 
 
 def _find_base_run(session: Session, content: Content, view: CohortView) -> Run:
-    """Find the reservation of the attempt that a run repeats under another extractor; noise is never repeated (docs/protocol.md §7.2)."""
+    """Find the reservation of the attempt that a run repeats under another extractor; noise is never repeated (member: Selection)."""
     base = session.store.ledger.run_of_attempt(_repeated_context(view))
     noisy = content.question.noise is not None or (base is not None and base.noisy)
     if base is None or base.period != view.period or noisy:

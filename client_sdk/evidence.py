@@ -111,7 +111,7 @@ class Evidence(Struct):
 
 
 def replay_with_evidence(raw: bytes, evidence: Evidence, record: ResultRecord) -> "Verdict":
-    """Replay a transcript against what a member saw and signed itself (docs/protocol.md §11), in this order.
+    """Replay a transcript against what a member saw and signed itself (analysis: Transcripts), in this order.
 
     1. it can be read, and its head is the one that the record names (result-mismatch);
     2. roster, cards and opening hold, and are those of the evidence (result-mismatch);

@@ -1,4 +1,4 @@
-"""A member's labelled records, and which of their rows a run sums (docs/protocol.md §7.1, §7.2).
+"""A member's labelled records, and which of their rows a run sums (member: Ids, member: Selection).
 
 The selection is stateless: the same secret, data and free ids give the same rows, so that neither a crash nor a restored backup draws
 others.
@@ -182,7 +182,7 @@ class Marks:
         return hmac.digest(self.secret, info(Tag.RECORD, self.federation, identifier), "sha256")
 
     def is_held_out(self, identifier: bytes) -> bool:
-        """Whether a record is in no count and no sum, for life: by its id alone, and never for data without ids (docs/protocol.md §7.1)."""
+        """Whether a record is in no count and no sum, for life: by its id alone, and never for data without ids (member: Ids)."""
         if not identifier:
             return False
         drawn = hmac.digest(self.secret, info(Tag.HELD_OUT, self.federation, identifier), "sha256")
@@ -307,7 +307,7 @@ def _labels_of(labels: Any, rows: int) -> Array:
 
 
 def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
-    """Convert ids to bytes that do not depend on the file format or program (docs/protocol.md §7.1)."""
+    """Convert ids to bytes that do not depend on the file format or program (member: Ids)."""
     values = ids if isinstance(ids, list | tuple) else np.atleast_1d(as_array(ids))
     if isinstance(values, np.ndarray) and values.dtype.kind not in "mM":  # nanoseconds would become integers
         values = values.tolist()
@@ -354,7 +354,7 @@ def normalise_id(value: bytes) -> bytes:
 def normalise_text(text: str) -> str:
     """Spell text in one way: NFKC, without format characters, surrounding white space and trailing NULs; a whole number as its digits.
 
-    Normalised text stays as it is (docs/protocol.md §7.1).
+    Normalised text stays as it is (member: Ids).
     """
     plain, before = text, None
     while plain != before:  # what is removed may have kept characters apart that NFKC composes

@@ -1,7 +1,7 @@
-"""A member's ledger: its answers to runs, the records they hold, and the attempts made with them (docs/protocol.md §7).
+"""A member's ledger: its answers to runs, the records they hold, and the attempts made with them (member: Ledger).
 
 A yes is a reservation. It is stored with its rows before the member enrols, and all later uploads of the run come from it. The history of
-§4.3 is in the same database, so that an attempt's end and its effect on a reservation are one durable write.
+OPEN-8 to OPEN-14 is in the same database, so that an attempt's end and its effect on a reservation are one durable write.
 """
 
 import math
@@ -47,7 +47,7 @@ _RUN_BY_CONTEXT_SQL = _RUNS_SQL + "WHERE id = " + _BASE_RUN_SQL
 
 
 COUNTS_MAX = 3
-"""Maximum runs that count a record: each tells how many members hold its class (docs/protocol.md §7.3)."""
+"""Maximum runs that count a record: each tells how many members hold its class (LEDGER-6)."""
 _HELD_SQL = """
 SELECT record, MAX(NOT noisy AND (NOT freed OR spent)), SUM(NOT noisy AND counts), MAX(noisy), MAX(noisy AND question = ?), SUM(mu * mu)
 FROM held JOIN answered ON answered.id = held.run GROUP BY record
@@ -125,7 +125,7 @@ class Run:
         unusable, taken, held_out, beyond, counted_out: rows skipped, as `Selection` counts them.
         records: how many records it holds.
         summed: context of the first sum of it that was certified or lost; None before.
-        counted: whether the run counts its records (docs/protocol.md §7.3).
+        counted: whether the run counts its records (member: Ledger).
         given_up: whether the member opens and uploads nothing more of it.
     """
 
@@ -263,7 +263,7 @@ class Reservations:
     def free_records(
         self, records: Sequence[bytes], question: Question, mu_budget: float = math.inf
     ) -> set[bytes]:
-        """Return which of these records a new run of this question may take (docs/protocol.md §7.2).
+        """Return which of these records a new run of this question may take (member: Selection).
 
         An exact run takes records that no reservation holds and no sum has spent. If its study withholds classes, fewer than
         `COUNTS_MAX` runs count them. A noisy run takes records that no exact run holds, counts or has spent and no other run of its
@@ -368,7 +368,7 @@ class Reservations:
     # What a reservation sends
 
     def check_attempt(self, attempt: Attempt) -> Run:
-        """Find the reservation for an attempt before it is opened (docs/protocol.md §7.3).
+        """Find the reservation for an attempt before it is opened (LEDGER-4, LEDGER-9).
 
         Raises:
             PeerFault: policy-refused without a reservation, or for a run given up; already-summed for a step that was certified or
@@ -475,7 +475,7 @@ class Reservations:
     # Giving up
 
     def give_up(self, run: Run) -> None:
-        """Withdraw from a run for good. Its records are free once no sum of it can hold them (docs/protocol.md §7.3)."""
+        """Withdraw from a run for good. Its records are free once no sum of it can hold them (member: Ledger)."""
         with self._database.write_ledger() as ledger:
             ledger.execute("UPDATE run SET given_up = 1 WHERE id = ?", (run.number,))
             _free_given_up(ledger)

@@ -88,7 +88,7 @@ class Session:
         return self.read_study(roster, study)
 
     def read_study(self, roster: Roster, study: Study) -> Content:
-        """Check a study up to its approval (docs/protocol.md §4.1, 1 to 6), remember it, and return its content.
+        """Check a study up to its approval (STUDY-1 to STUDY-6), remember it, and return its content.
 
         Raises:
             PeerFault: wrong-federation, bad-signature or study-refused.
@@ -98,7 +98,7 @@ class Session:
         return content
 
     def check_current(self, roster: Roster) -> None:
-        """Refuse a roster older than one already seen (roster-rollback; protocol §4.3, clause 10)."""
+        """Refuse a roster older than one already seen (roster-rollback; OPEN-25)."""
         seen = self.store.newest_roster()
         if seen is not None and roster.number < seen.number:
             raise PeerFault(
@@ -187,7 +187,7 @@ class Session:
         return result
 
     def give_up_over(self, phase: MemberPhase, period: str | None = None) -> None:
-        """Give up the run of a cohort's phase, which is over. Its records are free by the proofs of docs/protocol.md §7.3.
+        """Give up the run of a cohort's phase, which is over. Its records are free by the proofs of LEDGER-5.
 
         `period` is needed before the manifest alone.
         """
@@ -215,7 +215,7 @@ class Session:
         return view
 
     def learn_endings(self, shown: Collection[Link] | None = None) -> Flow[None]:
-        """Learn how this member's open attempts ended. It must before it opens another (docs/protocol.md §4.3, clauses 4 and 5).
+        """Learn how this member's open attempts ended. It must before it opens another (OPEN-8 to OPEN-11).
 
         Args:
             shown: links of the opening to come, in which certificates without an end may stand; None before there is one.
@@ -233,7 +233,7 @@ class Session:
                 history = self._close_attempt(history, (yield from self._fetch_end(entry.context)))
 
     def check_missed(self, links: Sequence[Link]) -> Flow[None]:
-        """Check that no certified set holds this member's key without its knowledge (docs/protocol.md §7.6).
+        """Check that no certified set holds this member's key without its knowledge (RESTORE-3, RESTORE-4).
 
         Args:
             links: of the opening to come. Those that the history lacks are looked at, in cohorts that this member sent a card to.
@@ -348,7 +348,7 @@ class Session:
 
 
 def restored_fault(member: str, why: str) -> PeerFault:
-    """Return the fault of a folder that was restored from an older copy (docs/protocol.md §7.6)."""
+    """Return the fault of a folder that was restored from an older copy (member: Restored folders)."""
     return PeerFault(
         Cause.STATE_RESTORED,
         f"this folder is out of date: {why}. It was restored from an older copy, or another copy of it is in use. It can't tell which of its "

@@ -70,7 +70,7 @@ class Store:
             folder: the identity's. An existing state is left as it is.
             member: its id, for life.
             ledger: the folder of an identity that lost its other state. Its ledger moves here, so that no record is summed twice, and
-                that identity becomes unusable. It must not be older than the last attempt it took part in (docs/protocol.md §4).
+                that identity becomes unusable. It must not be older than the last attempt it took part in (member: Clock).
             held_out: the share of records that are in no count and no sum, for life; `HELD_OUT_SHARE` by default. A ledger keeps its own.
 
         Raises:

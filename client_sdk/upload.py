@@ -64,7 +64,7 @@ def mask_upload(
 
 
 def own_vector(session: Session, run: Run, spec: RoundSpec, material: Material) -> Integers:
-    """Compute a reservation's vector, (elements,). An exact vector is stored once it was masked; a noisy one gets fresh noise (docs/protocol.md §7.3)."""
+    """Compute a reservation's vector, (elements,). An exact vector is stored once it was masked; a noisy one gets fresh noise (member: Ledger)."""
     ledger = session.store.ledger
     kept = None if spec.noisy else ledger.load_vector(run, _vector_name(spec))
     if kept is not None:

@@ -72,14 +72,14 @@ class Attack(ABC):
 
     Attributes:
         name: describes the attack.
-        clause: of docs/protocol.md, which stops the attack.
+        rule: of docs/protocol, which stops the attack.
         survives: the entry of `SURVIVED`.
         cause: the exact cause of the refusal.
         parties: the exact parties that the refusal names.
     """
 
     name: str
-    clause: str
+    rule: str
     survives: str
     cause: Cause
     parties: tuple[str, ...]
@@ -236,11 +236,11 @@ class Chapter:
         self.attacks: list[Attack] = []
 
     def add(
-        self, name: str, clause: str, survives: str, cause: Cause, make: Make, *parties: str, **where: Any
+        self, name: str, rule: str, survives: str, cause: Cause, make: Make, *parties: str, **where: Any
     ) -> None:
         """Add an attack."""
         self.attacks.append(
-            Shown(name, clause, survives, cause, parties, **{**self.shared, **where}, make=make)
+            Shown(name, rule, survives, cause, parties, **{**self.shared, **where}, make=make)
         )
 
 

@@ -1,4 +1,4 @@
-"""Every attack, with the clause that stops it and the cause of its refusal."""
+"""Every attack, with the rule that stops it and the cause of its refusal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from assurance.vectors.rounds import played
 from tests.protocol.doctoring import BEGINNINGS, DOCTORED
 from tests.protocol.transcripts import Entries, doctored
 from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import parse_message
 
@@ -45,6 +46,25 @@ class Doctored(Attack):
         return PeerFault(self.cause if self.cause in causes else causes[0], "", self.parties)
 
 
+AUDIT_RULES = {
+    Cause.UNKNOWN_MESSAGE: "AUDIT-2",
+    Cause.DUPLICATE: "AUDIT-3",
+    Cause.WRONG_PHASE: "AUDIT-4",
+    Cause.UPLOAD_MISSHAPEN: "AUDIT-6",
+    Cause.MALFORMED: "AUDIT-8",
+    Cause.SURVIVORS_INVALID: "AUDIT-11",
+    Cause.CERTIFICATE_INVALID: "AUDIT-14",
+    Cause.EVICTION_INVALID: "AUDIT-19",
+    Cause.OUTCOME_MISSING: "AUDIT-23",
+}
+"""The rule of each cause; any other cause is AUDIT-5's, which has those of the rules that it repeats."""
+
+
+def audit_rule(name: str, cause: Cause) -> str:
+    """Return the rule by which an auditor finds an entry that must not be there."""
+    return "AUDIT-9" if name.startswith("a receipt moved") else AUDIT_RULES.get(cause, "AUDIT-5")
+
+
 def transcripts() -> list[Attack]:
     """Make an attack for each invalid beginning of a transcript, and for each entry that must not be there."""
     coordinator, survives = ("coordinator",), "transcripts doctored"
@@ -61,11 +81,13 @@ def transcripts() -> list[Attack]:
         return lambda _, entries: DOCTORED[name][0](entries)
 
     begun = [
-        Doctored(f"in a transcript, {name}", "§11", survives, cause, coordinator, 4, beginning(name))
+        Doctored(f"in a transcript, {name}", "AUDIT-1", survives, cause, coordinator, 4, beginning(name))
         for name, (_, _, cause) in BEGINNINGS.items()
     ]
     after = [
-        Doctored(f"in a transcript, {name}", "§11", survives, cause, coordinator, 5, later(name))
+        Doctored(
+            f"in a transcript, {name}", audit_rule(name, cause), survives, cause, coordinator, 5, later(name)
+        )
         for name, (_, cause) in DOCTORED.items()
     ]
     return [*begun, *after]
@@ -91,7 +113,7 @@ def exported() -> list[Json]:
 def _exported(attack: Attack) -> Json:
     said: Json = {
         "name": attack.name,
-        "clause": attack.clause,
+        "rule": attack.rule,
         "survives": attack.survives,
         "cause": attack.cause.value,
         "parties": list(attack.parties),

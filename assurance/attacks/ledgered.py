@@ -119,7 +119,7 @@ class Ledgered(Federation):
         return self.ledgers[member].marks_in(self.roster.federation)
 
     def answer(self, member: str, period: str, repeats: bytes = NO_CONTEXT) -> Run | None:
-        """Return a member's reservation if it says yes; None if it declines (§7.2)."""
+        """Return a member's reservation if it says yes; None if it declines (member: Selection)."""
         ledger, question = self.ledgers[member], self.content.question
         run = ledger.find_run(question.digest, period)
         if run is None:

@@ -11,7 +11,7 @@ from assurance.attacks.base import Attack, Played
 from tests.support.forging import again
 from tests.support.pairing import ciphertext_of, let_pair, pairing_of
 from tests.support.simulator import After, Federation, Outcome, of
-from veilsum.protocol.attempt import check_manifest, check_study
+from veilsum.protocol.attempt import Attempt, check_manifest, check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
     Checking,
@@ -26,18 +26,21 @@ from veilsum.protocol.coordinator import (
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Opened, Paired, Ready, Voted, load_phase
-from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.member.attempting import Attempting, Closed
 from veilsum.protocol.messages import (
     Certificate,
     Ciphertexts,
     Enrolment,
     Entry,
+    ErasureRequest,
     Freeze,
     Message,
     Opening,
     Pairing,
+    Refusal,
     Reveal,
     Survivor,
+    SurvivorSet,
     Upload,
     VoidRequest,
     Vote,
@@ -389,6 +392,42 @@ def repeated_noise() -> object:
     return victims(federation)
 
 
+def repeated_set() -> object:
+    """The coordinator shows another set as the one that a cohort repeats."""
+    federation = summed()
+    (context,) = federation.sets
+    federation._tell_ending()
+    federation.enrol("period-0", context)
+    phase = federation.reach(Freezing)
+    (shown,) = phase.proposal.earlier
+    forged = SurvivorSet(tuple(replace(each, digest=bytes(32)) for each in shown.survivors))
+    (refusal,) = tell(federation, VICTIM, replace(phase.proposal, earlier=(forged,)))
+    assert isinstance(refusal, Refusal)
+    raise PeerFault(Cause(refusal.cause))
+
+
+def large_roster() -> object:
+    """A cohort is formed from a roster of more members than the study allows."""
+    federation = Federation(6)
+    federation.use(federation.study_of(members_max=5))
+    assert refused(lambda: federation.enrol("period-1")) is Cause.COHORT_TOO_SMALL
+    return victims(federation)
+
+
+def unopened(sequence: int) -> Any:
+    """A decryptor that closed sequence 0 is to erase an attempt that it never opened."""
+
+    def play() -> object:
+        federation = summed()
+        ready = of(Closed, federation.phases[VICTIM]).ready
+        opening = again(federation.phase.attempt.opening, federation.coordinator, sequence=sequence, links=())
+        federation.now_s = opening.terms.latest_end_s
+        context = Attempt(ready.roster, ready.study, ready.manifest, opening).context
+        return ready.erase_unopened(opening, ErasureRequest(context), federation.keys[VICTIM], federation.now_s)
+
+    return play
+
+
 def late_opening() -> object:
     """A decryptor that revealed in an attempt gets its opening again after the latest end. It must not enter it again."""
     federation = summed()
@@ -512,50 +551,55 @@ def attacks() -> list[Attack]:
     """Return all attacks of this module."""
     found: list[Attack] = []
 
-    def add(name: str, clause: str, survives: str, cause: Cause, play: Any, *parties: str) -> None:
-        found.append(Played(name, clause, survives, cause, parties, play))
+    def add(name: str, rule: str, survives: str, cause: Cause, play: Any, *parties: str) -> None:
+        found.append(Played(name, rule, survives, cause, parties, play))
 
     cards, terms = "other cards or roster for one victim", "terms changed mid-cohort"
-    add("the next roster, for the victim alone", "§4.2.1", cards, Cause.WRONG_COHORT, other_roster)
-    add("another card of a colluder, for the victim alone, validly bound", "§4.2", cards, Cause.BAD_SIGNATURE, other_cards, "coordinator")
-    add("another latest end for one member, validly signed", "§4.3", terms, Cause.WRONG_CONTEXT, other_terms(latest_end_s=1_050_000), VICTIM)
-    add("a roster of another federation", "§4.1.1", REPLAY, Cause.WRONG_FEDERATION, roster_check("coordinator", federation=b"\x66" * 32))
-    add("a roster that the coordinator extended", "§4.1.2", "Sybil", Cause.BAD_SIGNATURE, roster_check("coordinator"), "admin")
-    add("a roster older than one that was seen", "§4.1.3", "rolled-back roster", Cause.ROSTER_ROLLBACK, roster_check("admin", 2), "coordinator")
-    add("a listed name under another key", "§4.2", "Sybil", Cause.UNKNOWN_MEMBER, sybil_enrols, VICTIM)
-    add("half of the cards left out, to lower a", "§5", "shrunk cohort", Cause.COHORT_TOO_SMALL, lowered_by_leaving_out)
+    add("the next roster, for the victim alone", "CARDS-1", cards, Cause.WRONG_COHORT, other_roster)
+    add("another card of a colluder, for the victim alone, validly bound", "CIPHER-3", cards, Cause.BAD_SIGNATURE, other_cards, "coordinator")
+    add("another latest end for one member, validly signed", "UPLOAD-1", terms, Cause.WRONG_CONTEXT, other_terms(latest_end_s=1_050_000), VICTIM)
+    add("a roster of another federation", "ROSTER-1", REPLAY, Cause.WRONG_FEDERATION, roster_check("coordinator", federation=b"\x66" * 32))
+    add("a roster that the coordinator extended", "ROSTER-2", "Sybil", Cause.BAD_SIGNATURE, roster_check("coordinator"), "admin")
+    add("a roster older than one that was seen", "ROSTER-3", "rolled-back roster", Cause.ROSTER_ROLLBACK, roster_check("admin", 2), "coordinator")
+    add("two rosters of one number", "ROSTER-4", "rolled-back roster", Cause.ROSTER_ROLLBACK, roster_check("admin", name="another"), "admin")
+    add("a listed name under another key", "ROSTER-5", "Sybil", Cause.UNKNOWN_MEMBER, sybil_enrols, VICTIM)
+    add("half of the cards left out, to lower a", "CARDS-7", "shrunk cohort", Cause.COHORT_TOO_SMALL, lowered_by_leaving_out)
     for members in (5, 6, 8):
-        add(f"two sets shown to the decryptors of {members}", "§4.6", "split survivors", Cause.ALREADY_VOTED, split(members))
-    add("b_u by one set and u's edges by another", "§12", "both secrets of one member", Cause.CERTIFICATE_INVALID, both_secrets)
-    add("what is revealed for others, against a victim outside S", "§12", "both secrets of one member", Cause.WRONG_CONTEXT, colluders_shares, "coordinator")
-    add("a sum with a vote too few", "§4.6", "t, a, n_min too low", Cause.QUORUM_LOST, overruled_threshold, "member-0", "member-1")
-    add("VOID from some, survivors from others", "§4.6", "two attempts, two sets", Cause.QUORUM_LOST, void_votes, "member-2", "member-3", "member-4")
-    add("a period again in another cohort, without one member", "§4.3.7", OVERLAPPING, Cause.ALREADY_SUMMED, the_same_period, "coordinator")
-    add("a period again after it was lost", "§4.3.7", "LOST abuse", Cause.ALREADY_SUMMED, after_lost, "coordinator")
-    add("a lost attempt left out, and its step again", "§4.3.5", "LOST abuse", Cause.ALREADY_SUMMED, lost_and_left_out, "coordinator")
-    add("an upload to a step that was lost in another cohort meanwhile", "§4.4", "LOST abuse", Cause.ALREADY_SUMMED, lost_elsewhere, "coordinator")
+        add(f"two sets shown to the decryptors of {members}", "VOTE-3", "split survivors", Cause.ALREADY_VOTED, split(members))
+    add("b_u by one set and u's edges by another", "CERT-3", "both secrets of one member", Cause.CERTIFICATE_INVALID, both_secrets)
+    add("what is revealed for others, against a victim outside S", "CERT-1", "both secrets of one member", Cause.WRONG_CONTEXT, colluders_shares, "coordinator")
+    add("a sum with a vote too few", "VOID-2", "t, a, n_min too low", Cause.QUORUM_LOST, overruled_threshold, "member-0", "member-1")
+    add("VOID from some, survivors from others", "VOID-2", "two attempts, two sets", Cause.QUORUM_LOST, void_votes, "member-2", "member-3", "member-4")
+    add("a period again in another cohort, without one member", "OPEN-19", OVERLAPPING, Cause.ALREADY_SUMMED, the_same_period, "coordinator")
+    add("a period again after it was lost", "OPEN-19", "LOST abuse", Cause.ALREADY_SUMMED, after_lost, "coordinator")
+    add("a lost attempt left out, and its step again", "OPEN-14", "LOST abuse", Cause.ALREADY_SUMMED, lost_and_left_out, "coordinator")
+    add("an upload to a step that was lost in another cohort meanwhile", "OPEN-14", "LOST abuse", Cause.ALREADY_SUMMED, lost_elsewhere, "coordinator")
     repeat = "repeat abuse"
-    add("a sum repeated without another member", "§4.2.2", repeat, Cause.REPEAT_MISMATCH, repeated_without(4), "coordinator")
+    add("a sum repeated without another member", "CARDS-5", repeat, Cause.REPEAT_MISMATCH, repeated_without(4), "coordinator")
     for change in ({"h_min": 4, "members_min": 5}, {"loss": 50}, {"ring_bits": 48}, {"constant": True}):
-        add(f"a sum repeated with another {next(iter(change))}", "§4.3.8", repeat, Cause.REPEAT_MISMATCH, repeated_otherwise(**change), "coordinator")
-    add("a sum repeated with another extractor and more classes", "§4.3.8", repeat, Cause.REPEAT_MISMATCH,
+        add(f"a sum repeated with another {next(iter(change))}", "OPEN-21", repeat, Cause.REPEAT_MISMATCH, repeated_otherwise(**change), "coordinator")
+    add("a sum repeated with another extractor and more classes", "OPEN-21", repeat, Cause.REPEAT_MISMATCH,
         repeated_otherwise(extractor="ab" * 32, classes=["a", "b", "c", "d", "e"]), "coordinator")
-    add("a sum repeated as of another period", "§4.3.8", repeat, Cause.REPEAT_MISMATCH, repeated_period, "coordinator")
-    add("an attempt repeated that is VOID", "§4.2.2", repeat, Cause.REPEAT_MISMATCH, repeated_void, "coordinator")
-    add("a noisy sum repeated", "§4.2.2", repeat, Cause.TERMS_REFUSED, repeated_noise, "coordinator")
+    add("a sum repeated as of another period", "OPEN-20", repeat, Cause.REPEAT_MISMATCH, repeated_period, "coordinator")
+    add("an attempt repeated that is VOID", "CARDS-5", repeat, Cause.REPEAT_MISMATCH, repeated_void, "coordinator")
+    add("a noisy sum repeated", "CARDS-4", repeat, Cause.TERMS_REFUSED, repeated_noise, "coordinator")
+    add("another set as the one that is repeated", "FREEZE-6", repeat, Cause.REPEAT_MISMATCH, repeated_set)
+    add("a roster of more members than the study allows", "CARDS-6", "t, a, n_min too low", Cause.WEAK_PARAMETERS, large_roster, "admin")
+    add("the erasure of an attempt beyond a gap", "ERASE-4", "erasure abuse", Cause.CHAIN_BROKEN, unopened(1), "coordinator")
+    add("the erasure of an attempt behind the member", "ERASE-5", "erasure abuse", Cause.WRONG_SEQUENCE, unopened(0))
     study = "study abuse"
-    add("a study of another federation", "§4.1.1", study, Cause.WRONG_FEDERATION, study_check("admin", federation=b"\x66" * 32), "admin")
-    add("a study that the coordinator signed", "§4.1.2", study, Cause.BAD_SIGNATURE, study_check("coordinator"), "admin")
-    add("a study that is not canonical", "§4.1.3", study, Cause.STUDY_REFUSED, study_check("admin", content=b"{ }"), "admin")
-    add("a study whose rows overflow its ring", "§4.1.3", "overflow", Cause.STUDY_REFUSED, study_check("admin", content=written(most=2**24)), "admin")
-    add("a study that sums no row", "§4.1.3", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0)), "admin")
-    add("a study of half a row", "§4.1.3", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0.5)), "admin")
-    add("a study that the roster revokes", "§4.1.4", study, Cause.STUDY_REFUSED, study_check("admin", revoked=True), "admin")
-    add("the opening of an attempt with a reveal, after its latest end", "§4.9", "erasure abuse", Cause.TERMS_EXPIRED, late_opening)
-    add("an opening before the end of the last round is shown", "§4.3.4", OVERLAPPING, Cause.OUTCOME_MISSING, unasked_end, "coordinator")
+    add("a study of another federation", "STUDY-1", study, Cause.WRONG_FEDERATION, study_check("admin", federation=b"\x66" * 32), "admin")
+    add("a study that the coordinator signed", "STUDY-2", study, Cause.BAD_SIGNATURE, study_check("coordinator"), "admin")
+    add("a study that is not canonical", "STUDY-3", study, Cause.STUDY_REFUSED, study_check("admin", content=b"{ }"), "admin")
+    add("a study whose rows overflow its ring", "CONTENT-17", "overflow", Cause.STUDY_REFUSED, study_check("admin", content=written(most=2**24)), "admin")
+    add("a study that sums no row", "CONTENT-1", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0)), "admin")
+    add("a study of half a row", "CONTENT-1", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0.5)), "admin")
+    add("a study that the roster revokes", "STUDY-4", study, Cause.STUDY_REFUSED, study_check("admin", revoked=True), "admin")
+    add("the opening of an attempt with a reveal, after its latest end", "OPEN-5", "erasure abuse", Cause.TERMS_EXPIRED, late_opening)
+    add("an opening before the end of the last round is shown", "OPEN-8", OVERLAPPING, Cause.OUTCOME_MISSING, unasked_end, "coordinator")
     rollback = "mask or box key reuse after a rollback"
-    add("a restored backup seals a second upload", "§4.4.4", rollback, Cause.UPLOAD_CONFLICT, rolled_back, VICTIM)
-    add("a stolen state of an earlier round", "§4.3, §6.2", rollback, Cause.WRONG_SEQUENCE, stale_keys, "coordinator")
+    add("a restored backup seals a second upload", "UPLOAD-6", rollback, Cause.UPLOAD_CONFLICT, rolled_back, VICTIM)
+    add("a stolen state of an earlier round", "PHASE-3", rollback, Cause.WRONG_SEQUENCE, stale_keys, "coordinator")
     for kind in ("round", "cohort", "federation"):
-        add(f"all that was said, in another {kind}", "§4.3", REPLAY, Cause.WRONG_CONTEXT, crossed(kind), VICTIM)
+        add(f"all that was said, in another {kind}", "UPLOAD-1", REPLAY, Cause.WRONG_CONTEXT, crossed(kind), VICTIM)
     return found

@@ -178,19 +178,19 @@ def attacks() -> list[Attack]:
     """Return all attacks of this module."""
     found: list[Attack] = []
 
-    def add(name: str, survives: str, cause: Cause, play: Any, *parties: str, clause: str = "§4.2") -> None:
-        found.append(Played(name, clause, survives, cause, parties, play))
+    def add(name: str, rule: str, survives: str, cause: Cause, play: Any, *parties: str) -> None:
+        found.append(Played(name, rule, survives, cause, parties, play))
 
     coordinator = "coordinator"
-    add("ciphertexts of an earlier manifest", EXCHANGED, Cause.MANIFEST_MISMATCH, earlier_ciphertexts(relabelled=False), coordinator)
-    add("ciphertexts of an earlier manifest, as if of this one", EXCHANGED, Cause.BAD_SIGNATURE, earlier_ciphertexts(relabelled=True), coordinator)
-    add("a second manifest of more members", MANIFESTS, Cause.MANIFEST_MISMATCH, shown(8, range(7), range(8)), coordinator)
-    add("a second manifest of others", MANIFESTS, Cause.MANIFEST_MISMATCH, shown(8, range(7), (0, 1, 2, 3, 4, 5, 7)), coordinator)
-    add("a fourth manifest", MANIFESTS, Cause.MANIFEST_MISMATCH, shown(9, range(9), range(8), range(7), range(6)), coordinator)
-    add("a member left out although it paired", MANIFESTS, Cause.WRONG_PHASE, left_out_by_choice)
-    add("two manifests over the same cards, one for the victim alone", MANIFESTS, Cause.WRONG_CONTEXT, two_manifests, VICTIM, clause="§4.3")
-    add("the suite without ML-KEM, for the victim alone", DOWNGRADE, Cause.WRONG_CONTEXT, other_suite, VICTIM, clause="§4.3")
-    add("a ciphertext of noise", EXCHANGED, Cause.EDGE_DISAGREEMENT, false_ciphertext, "member-2", "member-3")
-    add("three members that stop to pair one after the other", MANIFESTS, Cause.COHORT_TOO_SMALL, never_pairing(3), "member-2")
-    add("a member of a repeated run that does not pair", "repeat abuse", Cause.COHORT_TOO_SMALL, repeated_without_pairing, "member-4")
+    add("ciphertexts of an earlier manifest", "CIPHER-1", EXCHANGED, Cause.MANIFEST_MISMATCH, earlier_ciphertexts(relabelled=False), coordinator)
+    add("ciphertexts of an earlier manifest, as if of this one", "CIPHER-3", EXCHANGED, Cause.BAD_SIGNATURE, earlier_ciphertexts(relabelled=True), coordinator)
+    add("a second manifest of more members", "CARDS-18", MANIFESTS, Cause.MANIFEST_MISMATCH, shown(8, range(7), range(8)), coordinator)
+    add("a second manifest of others", "CARDS-18", MANIFESTS, Cause.MANIFEST_MISMATCH, shown(8, range(7), (0, 1, 2, 3, 4, 5, 7)), coordinator)
+    add("a fourth manifest", "CARDS-18", MANIFESTS, Cause.MANIFEST_MISMATCH, shown(9, range(9), range(8), range(7), range(6)), coordinator)
+    add("a member left out although it paired", "PHASE-2", MANIFESTS, Cause.WRONG_PHASE, left_out_by_choice)
+    add("two manifests over the same cards, one for the victim alone", "UPLOAD-1", MANIFESTS, Cause.WRONG_CONTEXT, two_manifests, VICTIM)
+    add("the suite without ML-KEM, for the victim alone", "UPLOAD-1", DOWNGRADE, Cause.WRONG_CONTEXT, other_suite, VICTIM)
+    add("a ciphertext of noise", "VOID-3", EXCHANGED, Cause.EDGE_DISAGREEMENT, false_ciphertext, "member-2", "member-3")
+    add("three members that stop to pair one after the other", "PAIR-6", MANIFESTS, Cause.COHORT_TOO_SMALL, never_pairing(3), "member-2")
+    add("a member of a repeated run that does not pair", "PAIR-6", "repeat abuse", Cause.COHORT_TOO_SMALL, repeated_without_pairing, "member-4")
     return found

@@ -8,7 +8,8 @@ import numpy as np
 
 from assurance.attacks.base import Attack, Played
 from assurance.attacks.plays import freezing, raised, refused, tell
-from tests.support.forging import Edit, again, other_secrets, redeal, resign
+from tests.protocol.counting import count_rows, indicated
+from tests.support.forging import Edit, again, other_secrets, redeal, resign, unsigned
 from tests.support.simulator import After, Federation, SeededRandom, of
 from veilsum.protocol import round_spec
 from veilsum.protocol.attempt import Attempt, check_manifest
@@ -18,7 +19,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import AgreementKey
-from veilsum.protocol.member import Checked
+from veilsum.protocol.member import Checked, Enrolled
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
     Enrolment,
@@ -31,6 +32,7 @@ from veilsum.protocol.messages import (
     Reveal,
     Survivor,
     Upload,
+    UploadHeader,
 )
 from veilsum.protocol.proposal import check_proposal
 from veilsum.protocol.shamir import LIMB_PRIME, ShareError, recover_secrets
@@ -165,6 +167,39 @@ def beyond_the_margin() -> object:
     raise PeerFault(Cause(refusal.cause))
 
 
+def uncounted() -> object:
+    """The coordinator proposes a colluder that the count did not count."""
+    federation = Federation(6, margin=0, drop={5: After.OPENING})
+    federation.run_round({member: np.ones(4, np.int64) for member in federation.ids})
+    federation.disclose()
+    federation.drop = {}
+    phase = federation.reach(Freezing)
+    honest = phase.proposal.headers[0]
+    added = UploadHeader.make_signed(federation.keys["member-5"], **{**unsigned(honest), "member": "member-5"})
+    (refusal,) = tell(federation, VICTIM, replace(phase.proposal, headers=(*phase.proposal.headers, added)))
+    assert isinstance(refusal, Refusal)
+    raise PeerFault(Cause(refusal.cause))
+
+
+def uncounting() -> object:
+    """The rows are counted before members have recounted the count."""
+    federation = indicated()
+    federation.run_round(terms=federation.terms("rows"))
+    raise next(fault for who, fault in federation.faults if who == VICTIM)
+
+
+def repeated_classes() -> object:
+    """A cohort repeats a sum, and withholds another class as well."""
+    federation = indicated()
+    count_rows(federation)
+    context = federation.run_round().phase.attempt.context
+    federation._tell_ending()
+    federation.enrol("period-0", context)
+    terms = federation.terms()
+    federation.run_round(terms=replace(terms, withheld=(1, *terms.withheld)))
+    raise next(fault for who, fault in federation.faults if who == VICTIM)
+
+
 def partial() -> object:
     """Announced uploads with missing chunks don't count."""
     federation = Federation(5, drop={0: After.ANNOUNCEMENT, 1: After.ANNOUNCEMENT})
@@ -206,8 +241,8 @@ def isolated() -> object:
     raise PeerFault(Cause(refusal.cause))
 
 
-def isolated_in_a_crowd() -> object:
-    """In a sparse cohort of 1,000, the victim's 222 neighbours are reported as dropped, and 778 members stay."""
+def in_a_crowd() -> tuple[Federation, Enrolling, dict[str, SigningKey]]:
+    """Return the cards of a sparse cohort of 1,000, with the keys that signed them. Nobody pairs."""
     crowd = 1_000
     keys = {f"m-{i:04}": SigningKey(i.to_bytes(32, "little")) for i in range(1, crowd + 1)}
     small, seeds = Federation(3), SeededRandom(201)
@@ -222,8 +257,28 @@ def isolated_in_a_crowd() -> object:
         card = KeyCard.make_signed(
             key, cohort=enrolling.cohort, member=member, x25519_key=public, mlkem_key_hash=seeds(32), nonce=bytes(32), expires_s=10**9, serial=1
         )
-        sent.append(Enrolment(card, bytes(1184)))  # nobody pairs
-    manifest = enrolling.with_enrolments(sent).make_manifest()
+        sent.append(Enrolment(card, bytes(1184)))
+    return small, enrolling.with_enrolments(sent), keys
+
+
+def without_a_neighbour() -> object:
+    """A member of a sparse cohort is shown its cards by their paths, and a neighbour's is left out."""
+    _, enrolling, keys = in_a_crowd()
+    manifest = enrolling.make_manifest()
+    victim = next(member for member in manifest.members if member not in manifest.decryptor_set)
+    made, _ = Enrolled.begin_enrolment(
+        victim, enrolling.roster, enrolling.study, keys[victim], counter=0, period="period-0", serial=1, now_s=0.0
+    )
+    enrolled = replace(of(Enrolled, made), card=enrolling.cards[victim])
+    shown = enrolling.cards_for(manifest, victim)
+    neighbour = manifest.graph.neighbours_of(victim)[0]
+    return enrolled.check_shown(replace(shown, shown=tuple(each for each in shown.shown if each.member != neighbour)))
+
+
+def isolated_in_a_crowd() -> object:
+    """In a sparse cohort of 1,000, the victim's 222 neighbours are reported as dropped, and 778 members stay."""
+    small, enrolling, _ = in_a_crowd()
+    manifest, roster, study = enrolling.make_manifest(), enrolling.roster, enrolling.study
     assert check_manifest(roster, study, manifest).survivors_min < 778
     attempt = Attempt(roster, study, manifest, small.opening(small.terms()))
     victim = manifest.members[0]
@@ -283,20 +338,23 @@ def attacks() -> list[Attack]:
     """Return all attacks of this module."""
     found: list[Attack] = []
 
-    def add(name: str, clause: str, survives: str, cause: Cause, play: Any, *parties: str) -> None:
-        found.append(Played(name, clause, survives, cause, parties, play))
+    def add(name: str, rule: str, survives: str, cause: Cause, play: Any, *parties: str) -> None:
+        found.append(Played(name, rule, survives, cause, parties, play))
 
     framing = "a dealer framing a decryptor and the reverse"
-    add("shares of zeros, committed to as true ones", "§4.5.4", framing, Cause.BOX_REFUSED, dealt(short, commit=False), "member-0", "member-1", "member-2", "member-3")
-    add("shares whose words are p", "§4.5.4", SHARES, Cause.BOX_REFUSED,
+    add("shares of zeros, committed to as true ones", "BOX-8", framing, Cause.BOX_REFUSED, dealt(short, commit=False), "member-0", "member-1", "member-2", "member-3")
+    add("shares whose words are p", "BOX-8", SHARES, Cause.BOX_REFUSED,
         dealt(lambda _, shares: LIMB_PRIME.to_bytes(4, "little") + shares[4:]), "member-0", "member-1", "member-2", "member-3")
-    add("shares whose words are above p", "§4.5.4", SHARES, Cause.BOX_REFUSED,
+    add("shares whose words are above p", "BOX-8", SHARES, Cause.BOX_REFUSED,
         dealt(lambda _, shares: b"\xff" * 4 + shares[4:]), "member-0", "member-1", "member-2", "member-3")
-    add("shares in another order than committed to", "§4.5.4", "share order chosen by the coordinator", Cause.BOX_REFUSED,
+    add("shares in another order than committed to", "BOX-8", "share order chosen by the coordinator", Cause.BOX_REFUSED,
         dealt(lambda _, shares: shares[36:] + shares[:36], commit=False), "member-0", "member-1", "member-2", "member-3")
-    add("a complaint of a true box", "§4.5", framing, Cause.BOX_REFUSED, framed_dealer, "member-0", "member-1")
-    add("a false end of an edge", "§4.5", framing, Cause.EDGE_DISAGREEMENT, lying_edge, "member-2", "member-3")
-    add("more false dealers than may collude", "§4.7.6", framing, Cause.DEALER_INCONSISTENT, too_many_false, "member-3", "member-4")
+    add("a complaint of a true box", "VOID-4", framing, Cause.BOX_REFUSED, framed_dealer, "member-0", "member-1")
+    add("a false end of an edge", "VOID-3", framing, Cause.EDGE_DISAGREEMENT, lying_edge, "member-2", "member-3")
+    add("the rows before the count is recounted", "OPEN-23", "count abuse", Cause.COUNT_MISMATCH, uncounting, "coordinator")
+    add("a sum repeated without another class", "OPEN-22", "repeat abuse", Cause.COUNT_MISMATCH, repeated_classes, "coordinator")
+    add("a survivor that the count did not count", "FREEZE-8", "count abuse", Cause.COUNT_MISMATCH, uncounted)
+    add("more false dealers than may collude", "EVICT-8", framing, Cause.DEALER_INCONSISTENT, too_many_false, "member-3", "member-4")
     for name, change in (
         ("a position twice", lambda p, s: ([0, 1, 2, 2], s)),
         ("position −1, which is the secret itself", lambda p, s: ([-1, 1, 2, 3], s)),
@@ -304,20 +362,21 @@ def attacks() -> list[Attack]:
         ("no share", lambda p, s: ([], [])),
         ("a word that is p", lambda p, s: (p, [LIMB_PRIME.to_bytes(4, "little") + s[0][4:], *s[1:]])),
     ):
-        add(f"recovery from {name}", "§10", "duplicate indices" if "position" in name else SHARES, Cause.SHARE_INVALID, recovered(change))
-    add("a chunk of another digest", "§4.4", "digest mismatch", Cause.CHUNK_MISMATCH, chunk(0, bytes(32)), VICTIM)
-    add("a chunk that is short", "§4.4", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(0, length=31), VICTIM)
-    add("a chunk that is long", "§4.4", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(1, length=25), VICTIM)
-    add("a chunk after the last", "§4.4", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(2), VICTIM)
-    add("a chunk before the first", "§4.4", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(-1), VICTIM)
-    add("a chunk that nobody announced", "§4.4", "partial upload counted", Cause.CHUNK_UNKNOWN, chunk(0, announced=False), VICTIM)
-    add("too few uploads that are whole", "§4.4", "partial upload counted", Cause.SURVIVORS_TOO_FEW, partial, "member-0", "member-1")
-    add("a packed chunk cut short", "§10", "truncated or extra chunk", Cause.CHUNK_MISMATCH, unpacked(lambda data: data[:-1]), VICTIM)
-    add("a packed chunk with a byte more", "§10", "left-over bytes", Cause.CHUNK_MISMATCH, unpacked(lambda data: data + b"\0"), VICTIM)
-    add("more holders of a class than members", "§8.2", "count abuse", Cause.DISCLOSURE_INVALID, miscounted)
-    add("fewer of the count round than the margin allows", "§4.6.7", "count abuse", Cause.COUNT_MISMATCH, beyond_the_margin)
-    add("a victim whose neighbours are all named as dropped", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated)
-    add("all neighbours of the victim named as dropped, of 1,000", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated_in_a_crowd)
-    add("a card left out until the draw suits", "§5", "grinding", Cause.WEAK_PARAMETERS, ground)
-    add("a refused share, looked for in what is said of it", "§4.7", "a secret in a log, repr, error or metric", Cause.SHARE_INVALID, canaries, "member-1")
+        add(f"recovery from {name}", "SHARE-1", "duplicate indices" if "position" in name else SHARES, Cause.SHARE_INVALID, recovered(change))
+    add("a chunk of another digest", "UPLOAD-8", "digest mismatch", Cause.CHUNK_MISMATCH, chunk(0, bytes(32)), VICTIM)
+    add("a chunk that is short", "UPLOAD-8", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(0, length=31), VICTIM)
+    add("a chunk that is long", "UPLOAD-8", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(1, length=25), VICTIM)
+    add("a chunk after the last", "UPLOAD-7", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(2), VICTIM)
+    add("a chunk before the first", "UPLOAD-7", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(-1), VICTIM)
+    add("a chunk that nobody announced", "UPLOAD-7", "partial upload counted", Cause.CHUNK_UNKNOWN, chunk(0, announced=False), VICTIM)
+    add("too few uploads that are whole", "VOID-1", "partial upload counted", Cause.SURVIVORS_TOO_FEW, partial, "member-0", "member-1")
+    add("a packed chunk cut short", "UPLOAD-8", "truncated or extra chunk", Cause.CHUNK_MISMATCH, unpacked(lambda data: data[:-1]), VICTIM)
+    add("a packed chunk with a byte more", "UPLOAD-8", "left-over bytes", Cause.CHUNK_MISMATCH, unpacked(lambda data: data + b"\0"), VICTIM)
+    add("more holders of a class than members", "COUNT-6", "count abuse", Cause.DISCLOSURE_INVALID, miscounted)
+    add("fewer of the count round than the margin allows", "FREEZE-9", "count abuse", Cause.COUNT_MISMATCH, beyond_the_margin)
+    add("a victim whose neighbours are all named as dropped", "FREEZE-4", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated)
+    add("a neighbour's card left out, of 1,000", "CARDS-14", "isolating a victim on a sparse graph", Cause.MANIFEST_MISMATCH, without_a_neighbour, "coordinator")
+    add("all neighbours of the victim named as dropped, of 1,000", "FREEZE-4", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated_in_a_crowd)
+    add("a card left out until the draw suits", "CARDS-8", "grinding", Cause.WEAK_PARAMETERS, ground)
+    add("a refused share, looked for in what is said of it", "REVEAL-3", "a secret in a log, repr, error or metric", Cause.SHARE_INVALID, canaries, "member-1")
     return found

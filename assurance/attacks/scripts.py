@@ -288,7 +288,7 @@ def _exported(attack: Attack, said: dict[str, int]) -> Json | None:
     start, *rest = (_numbered(step.what, said) for step in steps)
     start.setdefault("now_s", next((each["now_s"] for each in rest if "now_s" in each), 0))
     return {
-        "name": attack.name, "clause": attack.clause, "cause": attack.cause.value, "parties": list(attack.parties),
+        "name": attack.name, "rule": attack.rule, "cause": attack.cause.value, "parties": list(attack.parties),
         "ends": ending[0], **start, "steps": rest,
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Attempts of a coordinator or of absent members to make a run lose something, and how they fail (protocol §4.4, §4.9)."""
+"""Attempts of a coordinator or of absent members to make a run lose something, and how they fail (wire: Uploads, wire: Ends)."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -55,29 +55,29 @@ def cards() -> list[Attack]:
         return sent
 
     points = "low-order points"
-    add("a card for another cohort", "§4.2.1", REPLAY, Cause.WRONG_COHORT, card(cohort=OTHER), "member-1")
-    add("a card of a stranger", "§4.2.1", "Sybil", Cause.UNKNOWN_MEMBER, card(member="sybil"), "sybil")
-    add("a card that its member did not sign", "§4.2.1", "Sybil", Cause.BAD_SIGNATURE, card("member-2"), "member-1")
-    add("a card that expires within the day", "§4.2.2", "clock skew", Cause.CARD_EXPIRED, card(expires_s=1_086_399), "member-1")
-    add("a second card", "§4.2.3", "other cards or roster for one victim", Cause.CARD_CONFLICT, card(nonce=OTHER), "member-1", after=True)
-    add("a second card, with the ML-KEM key of the first", "§4.2.3", KEM, Cause.CARD_CONFLICT, card(x25519_key=OTHER), "member-1", after=True)
-    add("a card with another's X25519 key", "§4.2.5", points, Cause.DUPLICATE,
+    add("a card for another cohort", "ENROL-1", REPLAY, Cause.WRONG_COHORT, card(cohort=OTHER), "member-1")
+    add("a card of a stranger", "ENROL-2", "Sybil", Cause.UNKNOWN_MEMBER, card(member="sybil"), "sybil")
+    add("a card that its member did not sign", "ENROL-3", "Sybil", Cause.BAD_SIGNATURE, card("member-2"), "member-1")
+    add("a card that expires within the day", "ENROL-4", "clock skew", Cause.CARD_EXPIRED, card(expires_s=1_086_399), "member-1")
+    add("a second card", "ENROL-5", "other cards or roster for one victim", Cause.CARD_CONFLICT, card(nonce=OTHER), "member-1", after=True)
+    add("a second card, with the ML-KEM key of the first", "ENROL-5", KEM, Cause.CARD_CONFLICT, card(x25519_key=OTHER), "member-1", after=True)
+    add("a card with another's X25519 key", "ENROL-8", points, Cause.DUPLICATE,
         lambda m, f: card(x25519_key=first(f).card.x25519_key)(m, f), "member-1")
-    add("a card with another's X25519 key, encoded otherwise", "§4.2.5", points, Cause.DUPLICATE,
+    add("a card with another's X25519 key, encoded otherwise", "ENROL-8", points, Cause.DUPLICATE,
         lambda m, f: card(x25519_key=twin(first(f).card.x25519_key))(m, f), "member-1")
     for point in LOW_ORDER:
-        add(f"a card with an X25519 key of low order, {point[:8]}", "§4.2.5", points, Cause.LOW_ORDER_POINT, card(x25519_key=bytes.fromhex(point)), "member-1")
-    add("another ML-KEM key than the card that is sent holds the hash of", "§4.2.4", KEM, Cause.MLKEM_KEY_INVALID,
+        add(f"a card with an X25519 key of low order, {point[:8]}", "ENROL-7", points, Cause.LOW_ORDER_POINT, card(x25519_key=bytes.fromhex(point)), "member-1")
+    add("another ML-KEM key than the card that is sent holds the hash of", "ENROL-6", KEM, Cause.MLKEM_KEY_INVALID,
         lambda m, f: replace(m, mlkem_key=first(f).mlkem_key), "member-1")
-    add("a card without the hash of its ML-KEM key", "§4.2.4", DOWNGRADE, Cause.MLKEM_KEY_INVALID, card(mlkem_key_hash=bytes(32)), "member-1")
-    add("a card with a second X25519 key where the hash of an ML-KEM key belongs", "§4.2.4", DOWNGRADE, Cause.MLKEM_KEY_INVALID,
+    add("a card without the hash of its ML-KEM key", "ENROL-6", DOWNGRADE, Cause.MLKEM_KEY_INVALID, card(mlkem_key_hash=bytes(32)), "member-1")
+    add("a card with a second X25519 key where the hash of an ML-KEM key belongs", "ENROL-6", DOWNGRADE, Cause.MLKEM_KEY_INVALID,
         lambda m, f: card(mlkem_key_hash=first(f).card.x25519_key)(m, f), "member-1")
-    add("a card with an ML-KEM key above q", "§4.2.4", KEM, Cause.MLKEM_KEY_INVALID, keyed(mlkem_key_above_q), "member-1")
-    add("a card with an ML-KEM key of all ones", "§4.2.4", KEM, Cause.MLKEM_KEY_INVALID, keyed(lambda _: b"\xff" * 1184), "member-1")
-    add("a card with another's ML-KEM key", "§4.2.5", KEM, Cause.DUPLICATE, lambda m, f: hashed(first(f).mlkem_key)(m, f), "member-1")
-    add("a card with another's ML-KEM key, above q, and an X25519 key of low order", "§4.2.4", KEM, Cause.MLKEM_KEY_INVALID,
+    add("a card with an ML-KEM key above q", "ENROL-6", KEM, Cause.MLKEM_KEY_INVALID, keyed(mlkem_key_above_q), "member-1")
+    add("a card with an ML-KEM key of all ones", "ENROL-6", KEM, Cause.MLKEM_KEY_INVALID, keyed(lambda _: b"\xff" * 1184), "member-1")
+    add("a card with another's ML-KEM key", "ENROL-8", KEM, Cause.DUPLICATE, lambda m, f: hashed(first(f).mlkem_key)(m, f), "member-1")
+    add("a card with another's ML-KEM key, above q, and an X25519 key of low order", "ENROL-6", KEM, Cause.MLKEM_KEY_INVALID,
         lambda m, f: hashed(mlkem_key_above_q(first(f).mlkem_key), x25519_key=bytes(32))(m, f), "member-1")
-    add("a card with another's ML-KEM key and an X25519 key of low order", "§4.2.5", points, Cause.LOW_ORDER_POINT,
+    add("a card with another's ML-KEM key and an X25519 key of low order", "ENROL-7", points, Cause.LOW_ORDER_POINT,
         lambda m, f: hashed(first(f).mlkem_key, x25519_key=bytes(32))(m, f), "member-1")
     return c.attacks
 
@@ -93,25 +93,25 @@ def pairings() -> list[Attack]:
         return lambda m, f: f.again(m, who, ciphertexts=change(m.ciphertexts))
 
     def add_shape(name: str, make: Any) -> None:
-        add(name, "§4.2.2", EXCHANGED, Cause.PAIRING_MISSHAPEN, make, "member-1")
+        add(name, "PAIR-4", EXCHANGED, Cause.PAIRING_MISSHAPEN, make, "member-1")
 
     # The service ignores it: a member may pair again before it has seen the newest manifest.
-    add("a pairing of another manifest", "§4.2", REPLAY, Cause.MANIFEST_MISMATCH, pairing(manifest=OTHER), "member-1")
-    add("a pairing of another cohort", "§4.2", REPLAY, Cause.MANIFEST_MISMATCH,
+    add("a pairing of another manifest", "PAIR-1", REPLAY, Cause.MANIFEST_MISMATCH, pairing(manifest=OTHER), "member-1")
+    add("a pairing of another cohort", "PAIR-1", REPLAY, Cause.MANIFEST_MISMATCH,
         lambda _, f: Forger("nominated", ENROLMENT).said(Pairing, "member-1"), "member-1")
-    add("a pairing of a stranger", "§4.2.1", "Sybil", Cause.UNKNOWN_MEMBER, pairing(member="sybil"), "sybil")
-    add("a pairing that its member did not sign", "§4.2.1", "Sybil", Cause.BAD_SIGNATURE, pairing("member-2"), "member-1")
-    add("a pairing under another's name", "§4.2.1", "Sybil", Cause.BAD_SIGNATURE, pairing(member="member-2"), "member-2")
-    add("ciphertexts exchanged after they were signed", "§4.2.1", EXCHANGED, Cause.BAD_SIGNATURE,
+    add("a pairing of a stranger", "PAIR-2", "Sybil", Cause.UNKNOWN_MEMBER, pairing(member="sybil"), "sybil")
+    add("a pairing that its member did not sign", "PAIR-3", "Sybil", Cause.BAD_SIGNATURE, pairing("member-2"), "member-1")
+    add("a pairing under another's name", "PAIR-3", "Sybil", Cause.BAD_SIGNATURE, pairing(member="member-2"), "member-2")
+    add("ciphertexts exchanged after they were signed", "PAIR-3", EXCHANGED, Cause.BAD_SIGNATURE,
         lambda m, _: replace(m, ciphertexts=m.ciphertexts[::-1]), "member-1")
     add_shape("a ciphertext too few", sent(lambda found: found[1:]))
     add_shape("a ciphertext too many", sent(lambda found: (*found, found[0])))
     add_shape("no ciphertext at all", sent(lambda _: ()))
     add_shape("ciphertexts for everyone", sent(lambda found: (found[0],) * 5))
-    add("the ciphertexts of another member's pairing, which has fewer", "§4.2.2", EXCHANGED, Cause.PAIRING_MISSHAPEN,
+    add("the ciphertexts of another member's pairing, which has fewer", "PAIR-4", EXCHANGED, Cause.PAIRING_MISSHAPEN,
         lambda m, f: f.again(m, "member-1", ciphertexts=f.said(Pairing, "member-5").ciphertexts), "member-1")
-    add("a second pairing", "§4.2.3", EXCHANGED, Cause.PAIRING_CONFLICT, sent(lambda found: found[::-1]), "member-1", after=True)
-    add("a second pairing, with too few ciphertexts", "§4.2.2", EXCHANGED, Cause.PAIRING_MISSHAPEN, sent(lambda found: found[1:]), "member-1", after=True)
+    add("a second pairing", "PAIR-5", EXCHANGED, Cause.PAIRING_CONFLICT, sent(lambda found: found[::-1]), "member-1", after=True)
+    add("a second pairing, with too few ciphertexts", "PAIR-4", EXCHANGED, Cause.PAIRING_MISSHAPEN, sent(lambda found: found[1:]), "member-1", after=True)
     return c.attacks
 
 
@@ -134,15 +134,18 @@ def uploads() -> list[Attack]:
         return lambda m, f: resign(f.federation, m, **change(m))
 
     def add_shape(name: str, make: Any, survives: str = "truncated or extra chunk") -> None:
-        add(name, "§4.4", survives, Cause.UPLOAD_MISSHAPEN, make, "member-1")
+        add(name, "UPLOAD-4", survives, Cause.UPLOAD_MISSHAPEN, make, "member-1")
 
-    add("an upload of another context", "§4.4.1", REPLAY, Cause.WRONG_CONTEXT, remade(context=OTHER), "member-1")
-    add("the first round's upload again", "§4.4.1", REPLAY, Cause.WRONG_CONTEXT, lambda _, f: f.said(Upload, "member-1", attempt=0), "member-1", attempt=1)
-    add("an upload that its member did not sign", "§4.4.1", "digest mismatch", Cause.BAD_SIGNATURE,
+    def add_unbound(name: str, make: Any) -> None:
+        add(name, "UPLOAD-5", "digest mismatch", Cause.UPLOAD_MISSHAPEN, make, "member-1")
+
+    add("an upload of another context", "UPLOAD-1", REPLAY, Cause.WRONG_CONTEXT, remade(context=OTHER), "member-1")
+    add("the first round's upload again", "UPLOAD-1", REPLAY, Cause.WRONG_CONTEXT, lambda _, f: f.said(Upload, "member-1", attempt=0), "member-1", attempt=1)
+    add("an upload that its member did not sign", "UPLOAD-3", "digest mismatch", Cause.BAD_SIGNATURE,
         lambda m, _: replace(m, header=replace(m.header, salt=OTHER)), "member-1")
-    add("an upload under another's name", "§4.4.1", "Sybil", Cause.BAD_SIGNATURE,
+    add("an upload under another's name", "UPLOAD-3", "Sybil", Cause.BAD_SIGNATURE,
         lambda m, _: replace(m, header=replace(m.header, member="member-2")), "member-2")
-    add("an upload of a stranger", "§4.4.1", "Sybil", Cause.UNKNOWN_MEMBER, lambda m, _: replace(m, header=replace(m.header, member="sybil")), "sybil")
+    add("an upload of a stranger", "UPLOAD-2", "Sybil", Cause.UNKNOWN_MEMBER, lambda m, _: replace(m, header=replace(m.header, member="sybil")), "sybil")
     add_shape("a chunk too few", lambda m, _: replace(m, chunk_digests=m.chunk_digests[:-1]))
     add_shape("a chunk too many", shaped(lambda m: {"chunk_digests": (*m.chunk_digests, OTHER)}))
     add_shape("a commitment too few", shaped(lambda m: {"secret_commitments": m.secret_commitments[:-1]}), SHARES)
@@ -153,13 +156,13 @@ def uploads() -> list[Attack]:
     add_shape("a box with a share more", shaped(lambda m: {"boxes": (m.boxes[0] + bytes(36), *m.boxes[1:])}), SHARES)
     add_shape("a box for itself", shaped(lambda m: {"boxes": (m.boxes[0], m.boxes[0], *m.boxes[2:])}), SHARES)
     add_shape("boxes out of their decryptors' order", shaped(lambda m: {"boxes": (m.boxes[1], m.boxes[0], *m.boxes[2:])}), "share order chosen by the coordinator")
-    add_shape("digests that the root does not bind", lambda m, _: unsigned(chunk_digests=(OTHER,) * len(m.chunk_digests))(m, _), "digest mismatch")
-    add_shape("commitments that the root does not bind", lambda m, _: unsigned(secret_commitments=m.secret_commitments[::-1])(m, _), "digest mismatch")
-    add_shape("rows that the root does not bind", lambda m, _: unsigned(share_rows=m.share_rows[::-1])(m, _), "digest mismatch")
-    add_shape("boxes that the root does not bind", lambda m, _: unsigned(boxes=(bytes(232), *m.boxes[1:]))(m, _), "digest mismatch")
-    add("a second upload", "§4.4.4", "two attempts, two sets", Cause.UPLOAD_CONFLICT, remade(salt=OTHER), "member-1", after=True)
-    add("a second upload of other chunks", "§4.4.4", "overlapping rounds, three rounds", Cause.UPLOAD_CONFLICT, remade(chunk_digests=(OTHER,)), "member-1", after=True)
-    add("an upload once the boxes are out", "§4.4", "partial upload counted", Cause.WRONG_PHASE,
+    add_unbound("digests that the root does not bind", lambda m, _: unsigned(chunk_digests=(OTHER,) * len(m.chunk_digests))(m, _))
+    add_unbound("commitments that the root does not bind", lambda m, _: unsigned(secret_commitments=m.secret_commitments[::-1])(m, _))
+    add_unbound("rows that the root does not bind", lambda m, _: unsigned(share_rows=m.share_rows[::-1])(m, _))
+    add_unbound("boxes that the root does not bind", lambda m, _: unsigned(boxes=(bytes(232), *m.boxes[1:]))(m, _))
+    add("a second upload", "UPLOAD-6", "two attempts, two sets", Cause.UPLOAD_CONFLICT, remade(salt=OTHER), "member-1", after=True)
+    add("a second upload of other chunks", "UPLOAD-6", "overlapping rounds, three rounds", Cause.UPLOAD_CONFLICT, remade(chunk_digests=(OTHER,)), "member-1", after=True)
+    add("an upload once the boxes are out", "PHASE-2", "partial upload counted", Cause.WRONG_PHASE,
         lambda _, f: resign(f.federation, f.said(Upload, "member-1"), salt=OTHER), form=Receipt)
     return c.attacks
 
@@ -171,19 +174,19 @@ def receipts() -> list[Attack]:
     def receipt(who: str = "member-1", **changes: Any) -> Any:
         return lambda m, f: f.again(m, who, **changes)
 
-    add("a receipt of another context", "§4.5", REPLAY, Cause.WRONG_CONTEXT, receipt(context=OTHER), "member-1")
-    add("a receipt that its decryptor did not sign", "§4.5", "Sybil", Cause.BAD_SIGNATURE, receipt("member-2"), "member-1")
-    add("a receipt of a member that holds no shares", "§4.5", "Sybil", Cause.NOT_A_DECRYPTOR, receipt("member-4", member="member-4"), "member-4", round="nominated")
-    add("a receipt that passes a dealer over", "§4.5", FRAMING, Cause.MALFORMED, lambda m, f: f.again(m, "member-1", dealers=m.dealers[1:]), "member-1")
-    add("a receipt that praises a dealer and complains of it", "§4.5", FRAMING, Cause.MALFORMED,
+    add("a receipt of another context", "ANSWER-1", REPLAY, Cause.WRONG_CONTEXT, receipt(context=OTHER), "member-1")
+    add("a receipt that its decryptor did not sign", "ANSWER-3", "Sybil", Cause.BAD_SIGNATURE, receipt("member-2"), "member-1")
+    add("a receipt of a member that holds no shares", "ANSWER-2", "Sybil", Cause.NOT_A_DECRYPTOR, receipt("member-4", member="member-4"), "member-4", round="nominated")
+    add("a receipt that passes a dealer over", "ANSWER-7", FRAMING, Cause.MALFORMED, lambda m, f: f.again(m, "member-1", dealers=m.dealers[1:]), "member-1")
+    add("a receipt that praises a dealer and complains of it", "ANSWER-7", FRAMING, Cause.MALFORMED,
         lambda m, f: f.again(m, "member-1", complaints=m.dealers[:1]), "member-1")
-    add("a receipt for a dealer that sent nothing", "§4.5", "partial upload counted", Cause.MALFORMED,
+    add("a receipt for a dealer that sent nothing", "ANSWER-7", "partial upload counted", Cause.MALFORMED,
         lambda m, f: f.again(m, "member-1", dealers=tuple(sorted((*m.dealers, "member-4")))), "member-1")
-    add("a receipt for its own box", "§4.5", FRAMING, Cause.MALFORMED,
+    add("a receipt for its own box", "ANSWER-7", FRAMING, Cause.MALFORMED,
         lambda m, f: f.again(m, "member-1", dealers=tuple(sorted((*m.dealers, "member-1")))), "member-1")
-    add("a complaint after a clean receipt", "§4.5", FRAMING, Cause.CONFLICT,
+    add("a complaint after a clean receipt", "ANSWER-5", FRAMING, Cause.CONFLICT,
         lambda m, f: f.again(m, "member-1", dealers=m.dealers[1:], complaints=m.dealers[:1]), "member-1", after=True)
-    add("a dealer twice in a receipt", "§3", "duplicate indices", Cause.MALFORMED, lambda m, _: patched(m, b"\x08member-2", b"\x08member-0"))
+    add("a dealer twice in a receipt", "DECODE-5", "duplicate indices", Cause.MALFORMED, lambda m, _: patched(m, b"\x08member-2", b"\x08member-0"))
     return c.attacks
 
 
@@ -194,22 +197,22 @@ def votes() -> list[Attack]:
     def vote(who: str = "member-1", **changes: Any) -> Any:
         return lambda m, f: f.again(m, who, **changes)
 
-    add("a vote of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT, vote(context=OTHER), "member-1")
-    add("the first round's vote again", "§4.6", REPLAY, Cause.WRONG_CONTEXT, lambda _, f: f.said(Vote, "member-1", attempt=0), "member-1", attempt=1)
-    add("a vote that its decryptor did not sign", "§4.6", EQUIVOCATING, Cause.BAD_SIGNATURE, vote("member-2"), "member-1")
-    add("a vote of a member that holds no shares", "§4.6", "Sybil", Cause.NOT_A_DECRYPTOR, vote("member-4", member="member-4"), "member-4", round="nominated")
-    add("a vote on a set that nobody proposed", "§4.6", "split survivors", Cause.SURVIVORS_INVALID, vote(outcome=OTHER), "member-1")
-    add("a second vote, on another set", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True)
-    add("a second vote, on VOID for another reason", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True, round="voided")
-    add("a refusal that its decryptor did not sign", "§4.6", "Sybil", Cause.BAD_SIGNATURE,
+    add("a vote of another context", "ANSWER-1", REPLAY, Cause.WRONG_CONTEXT, vote(context=OTHER), "member-1")
+    add("the first round's vote again", "ANSWER-1", REPLAY, Cause.WRONG_CONTEXT, lambda _, f: f.said(Vote, "member-1", attempt=0), "member-1", attempt=1)
+    add("a vote that its decryptor did not sign", "ANSWER-3", EQUIVOCATING, Cause.BAD_SIGNATURE, vote("member-2"), "member-1")
+    add("a vote of a member that holds no shares", "ANSWER-2", "Sybil", Cause.NOT_A_DECRYPTOR, vote("member-4", member="member-4"), "member-4", round="nominated")
+    add("a vote on a set that nobody proposed", "ANSWER-6", "split survivors", Cause.SURVIVORS_INVALID, vote(outcome=OTHER), "member-1")
+    add("a second vote, on another set", "ANSWER-4", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True)
+    add("a second vote, on VOID for another reason", "ANSWER-4", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True, round="voided")
+    add("a refusal that its decryptor did not sign", "ANSWER-3", "Sybil", Cause.BAD_SIGNATURE,
         lambda m, f: Refusal.make_signed(f.key("member-2"), context=m.context, member="member-1", cause="window-exceeded"), "member-1")
-    add("a refusal of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT,
+    add("a refusal of another context", "ANSWER-1", REPLAY, Cause.WRONG_CONTEXT,
         lambda m, f: Refusal.make_signed(f.key("member-1"), context=OTHER, member="member-1", cause="window-exceeded"), "member-1")
-    add("shares before a certificate", "§4.7", "both secrets of one member", Cause.WRONG_PHASE, lambda _, f: f.said(Reveal, "member-1"))
-    add("a report before the latest end", "§4.9", "erasure abuse", Cause.WRONG_PHASE,
+    add("shares before a certificate", "PHASE-2", "both secrets of one member", Cause.WRONG_PHASE, lambda _, f: f.said(Reveal, "member-1"))
+    add("a report before the latest end", "PHASE-2", "erasure abuse", Cause.WRONG_PHASE,
         lambda m, f: Erased.make_signed(f.key("member-1"), context=m.context, member="member-1", revealed=bytes(32)))
     for form in (Opening, Deliveries, Freeze, VoidRequest):
-        add(f"the coordinator's own {form.__name__}", "§4", REPLAY, Cause.WRONG_PHASE, its_own(form))
+        add(f"the coordinator's own {form.__name__}", "PHASE-2", REPLAY, Cause.WRONG_PHASE, its_own(form))
     return c.attacks
 
 
@@ -234,16 +237,16 @@ def reveals() -> list[Attack]:
         return runs(lambda found: (change(found[0]), *found[1:]))
 
     def add_share(name: str, make: Any) -> None:
-        add(name, "§4.7.3", SHARES, Cause.SHARE_INVALID, make, "member-1")
+        add(name, "REVEAL-3", SHARES, Cause.SHARE_INVALID, make, "member-1")
 
-    def add_shape(name: str, make: Any, survives: str = SHARES) -> None:
-        add(name, "§4.7.2", survives, Cause.REVEAL_MISSHAPEN, make, "member-1")
+    def add_shape(name: str, make: Any, rule: str = "REVEAL-2", survives: str = SHARES) -> None:
+        add(name, rule, survives, Cause.REVEAL_MISSHAPEN, make, "member-1")
 
-    add("a reveal of another context", "§4.7.1", REPLAY, Cause.WRONG_CONTEXT, reveal(context=OTHER), "member-1")
-    add("a reveal that its decryptor did not sign", "§4.7.1", FRAMING, Cause.BAD_SIGNATURE, reveal("member-2"), "member-1")
-    add("a reveal of a member that holds no shares", "§4.7.1", "Sybil", Cause.NOT_A_DECRYPTOR, reveal("member-4", member="member-4"), "member-4", round="nominated")
-    add_shape("a reveal for another outcome", reveal(outcome=OTHER), EQUIVOCATING)
-    add_shape("a reveal that evicts an honest dealer", reveal(evicted=("member-0",)), FRAMING)
+    add("a reveal of another context", "ANSWER-1", REPLAY, Cause.WRONG_CONTEXT, reveal(context=OTHER), "member-1")
+    add("a reveal that its decryptor did not sign", "ANSWER-3", FRAMING, Cause.BAD_SIGNATURE, reveal("member-2"), "member-1")
+    add("a reveal of a member that holds no shares", "ANSWER-2", "Sybil", Cause.NOT_A_DECRYPTOR, reveal("member-4", member="member-4"), "member-4", round="nominated")
+    add_shape("a reveal for another outcome", reveal(outcome=OTHER), "REVEAL-1", EQUIVOCATING)
+    add_shape("a reveal that evicts an honest dealer", reveal(evicted=("member-0",)), "REVEAL-1", FRAMING)
     add_shape("a run too few", runs(lambda found: found[1:]))
     add_shape("a run too many", runs(lambda found: (*found, found[0])))
     add_shape("a run cut short", first(lambda run: run[:-1]))
@@ -256,7 +259,7 @@ def reveals() -> list[Attack]:
     add_share("shares in another order", first(lambda run: run[36:] + run[:36]))
     add_share("runs in another order", runs(lambda found: found[::-1]))
     add_share("another decryptor's shares", lambda _, f: f.again(f.said(Reveal, "member-0"), "member-1", member="member-1"))
-    add("a second reveal with other shares", "§4.7", EQUIVOCATING, Cause.SHARE_INVALID, first(lambda run: bumped(run, 0)), "member-1", after=True)
+    add("a second reveal with other shares", "REVEAL-3", EQUIVOCATING, Cause.SHARE_INVALID, first(lambda run: bumped(run, 0)), "member-1", after=True)
     return c.attacks
 
 
@@ -274,12 +277,12 @@ def reports() -> list[Attack]:
         return lambda m, f: f.again(m, who, **changes)
 
     abuse = "erasure abuse"
-    add("a report bound to another context", "§4.9", REPLAY, Cause.WRONG_CONTEXT, report(context=OTHER), "member-2")
-    add("a report by somebody else", "§4.9", abuse, Cause.BAD_SIGNATURE, report("member-3"), "member-2")
-    add("a report of a member that nobody knows", "§4.9", abuse, Cause.NOT_A_DECRYPTOR, report(member="sybil"), "sybil")
-    add("a second report", "§4.9", abuse, Cause.CONFLICT, report(revealed=OTHER), "member-2", after=True)
-    add("an upload after the latest end", "§4.9", abuse, Cause.WRONG_PHASE, lambda _, f: f.said(Upload, "member-2"))
-    add("LOST by the coordinator's own hand", "§4.9", "LOST abuse", Cause.BAD_SIGNATURE,
+    add("a report bound to another context", "ANSWER-1", REPLAY, Cause.WRONG_CONTEXT, report(context=OTHER), "member-2")
+    add("a report by somebody else", "ANSWER-3", abuse, Cause.BAD_SIGNATURE, report("member-3"), "member-2")
+    add("a report of a member that nobody knows", "ANSWER-2", abuse, Cause.NOT_A_DECRYPTOR, report(member="sybil"), "sybil")
+    add("a second report", "ANSWER-5", abuse, Cause.CONFLICT, report(revealed=OTHER), "member-2", after=True)
+    add("an upload after the latest end", "PHASE-2", abuse, Cause.WRONG_PHASE, lambda _, f: f.said(Upload, "member-2"))
+    add("LOST by the coordinator's own hand", "END-3", "LOST abuse", Cause.BAD_SIGNATURE,
         lambda m, f: Lost.make_signed(f.key("coordinator"), context=m.context), "admin")
     return c.attacks
 
@@ -300,22 +303,22 @@ def late() -> list[Attack]:
 
         for kind in (Vote, Receipt):
             name = f"a {kind.__name__.lower()} of another"
-            add(f"{name} context {when}", "§4.6", REPLAY, Cause.WRONG_CONTEXT, said(kind, context=OTHER), source, **where)
-            add(f"{name} signer {when}", "§4.6", "Sybil", Cause.BAD_SIGNATURE, said(kind, "member-2"), source, **where)
-            add(f"{name} member {when}", "§4.6", "Sybil", Cause.NOT_A_DECRYPTOR, said(kind, member="sybil"), "sybil", **where)
-        add(f"a second vote {when}", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, said(Vote, outcome=OTHER), source, **where)
-        add(f"a second receipt {when}", "§4.6", EQUIVOCATING, Cause.CONFLICT, said(Receipt, uploads=OTHER), source, **where)
+            add(f"{name} context {when}", "ANSWER-1", REPLAY, Cause.WRONG_CONTEXT, said(kind, context=OTHER), source, **where)
+            add(f"{name} signer {when}", "ANSWER-3", "Sybil", Cause.BAD_SIGNATURE, said(kind, "member-2"), source, **where)
+            add(f"{name} member {when}", "ANSWER-2", "Sybil", Cause.NOT_A_DECRYPTOR, said(kind, member="sybil"), "sybil", **where)
+        add(f"a second vote {when}", "ANSWER-4", EQUIVOCATING, Cause.ALREADY_VOTED, said(Vote, outcome=OTHER), source, **where)
+        add(f"a second receipt {when}", "ANSWER-5", EQUIVOCATING, Cause.CONFLICT, said(Receipt, uploads=OTHER), source, **where)
         slow = "member-5" if form is Reveal else "member-0"  # has sent no vote
-        add(f"a vote that nobody asked for {when}", "§4.6", EQUIVOCATING, Cause.SURVIVORS_INVALID, said(Vote, slow, member=slow, outcome=OTHER), slow, **where)
+        add(f"a vote that nobody asked for {when}", "ANSWER-6", EQUIVOCATING, Cause.SURVIVORS_INVALID, said(Vote, slow, member=slow, outcome=OTHER), slow, **where)
         found += c.attacks
     add = (c := Chapter("member-2", "coordinator", Vote, "voided")).add
-    add("a second vote after VOID", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, lambda m, f: f.again(m, "member-2", outcome=OTHER), "member-2", after=True)
-    add("a vote that nobody asked for after VOID", "§4.6", EQUIVOCATING, Cause.SURVIVORS_INVALID,
+    add("a second vote after VOID", "ANSWER-4", EQUIVOCATING, Cause.ALREADY_VOTED, lambda m, f: f.again(m, "member-2", outcome=OTHER), "member-2", after=True)
+    add("a vote that nobody asked for after VOID", "ANSWER-6", EQUIVOCATING, Cause.SURVIVORS_INVALID,
         lambda m, f: f.again(m, "member-3", member="member-3", outcome=OTHER), "member-3", after=True)
-    add("shares after VOID", "§4.7", "both secrets of one member", Cause.REVEAL_MISSHAPEN,
+    add("shares after VOID", "REVEAL-1", "both secrets of one member", Cause.REVEAL_MISSHAPEN,
         lambda m, f: Reveal.make_signed(f.key("member-3"), context=m.context, member="member-3", outcome=OTHER, evicted=(), runs=()), "member-3", after=True)
     add = (c2 := Chapter("member-4", "coordinator", Erased, "erased")).add
-    add("a second report after an Erasure", "§4.9", "erasure abuse", Cause.CONFLICT, lambda m, f: f.again(m, "member-4", revealed=OTHER), "member-4", after=True)
+    add("a second report after an Erasure", "ANSWER-5", "erasure abuse", Cause.CONFLICT, lambda m, f: f.again(m, "member-4", revealed=OTHER), "member-4", after=True)
     return [*found, *c.attacks, *c2.attacks]
 
 

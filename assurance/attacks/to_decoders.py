@@ -26,6 +26,18 @@ from veilsum.protocol.tags import PROTOCOL_VERSION
 OTHER = b"\x66" * 32
 LEFT, OVER, PATHS = "left-over bytes", "oversized anything", "path tricks in ids"
 DOWNGRADE = "downgrade to keys without ML-KEM"
+RULES = {
+    Cause.UNKNOWN_VERSION: "DECODE-1",
+    Cause.UNKNOWN_MESSAGE: "DECODE-2",
+    Cause.TRUNCATED: "DECODE-3",
+    Cause.OVERSIZED: "DECODE-4",
+    Cause.MALFORMED: "DECODE-5",
+    Cause.LEFT_OVER_BYTES: "DECODE-6",
+    Cause.DUPLICATE: "DECODE-7",
+    Cause.UNKNOWN_MEMBER: "DECODE-8",
+    Cause.WRONG_SEQUENCE: "DECODE-9",
+}
+"""A decoder has one rule for each cause."""
 
 
 def said(form: type[Message], source: str = "member-1", to: str = "coordinator") -> Message:
@@ -65,7 +77,7 @@ def attacks() -> list[Attack]:
     found: list[Attack] = []
 
     def add(name: str, survives: str, cause: Cause, data: Callable[[], bytes], *parties: str) -> None:
-        found.append(Decoded(name, "§3", survives, cause, parties, data))
+        found.append(Decoded(name, RULES[cause], survives, cause, parties, data))
 
     add("nothing at all", "truncated or extra chunk", Cause.TRUNCATED, lambda: b"")
     add("a version alone", "truncated or extra chunk", Cause.TRUNCATED, lambda: bytes((PROTOCOL_VERSION,)))

@@ -41,47 +41,45 @@ def misnamed(body: Json) -> Json:
 
 
 DISPUTED = {"cause": "edge-disagreement", "parties": ["member-1", "member-4"]}
-DOCTORED: tuple[tuple[str, str, int, Callable[[Json], Json]], ...] = (
-    ("under another round's name", "complete", 0, changed(round=OTHER[:16])),
-    ("of another federation", "complete", 0, changed(federation=OTHER)),
-    ("of another cohort", "complete", 0, changed(cohort=OTHER)),
-    ("of another context", "complete", 0, changed(context=OTHER)),
-    ("of another study", "complete", 0, changed(study=OTHER)),
-    ("of a study of another name", "complete", 0, changed(name="another")),
-    ("of another version of the study", "complete", 0, changed(version=2)),
-    ("of another period", "complete", 0, changed(period="period-9")),
-    ("of another step", "complete", 0, changed(step="sum")),
-    ("of other terms", "complete", 0, changed(terms=OTHER)),
-    ("with another set of survivors", "complete", 0, changed(survivors_hash=OTHER)),
-    ("with a survivor less", "complete", 0, fewer),
-    ("with another upload of a survivor", "complete", 0, misnamed),
-    ("that drops whom no dispute costs its place", "complete", 0, changed(dropped=["member-4"])),
-    ("whose dispute drops nobody", "complete", 0, changed(disputes=[DISPUTED])),
-    ("with somebody evicted who is not proved false", "complete", 0, changed(evicted=["member-1"])),
-    ("that keeps who was proved false", "evicted", 0, changed(evicted=[])),
-    ("that withholds what the terms do not", "complete", 0, changed(withheld=[1])),
-    ("that publishes what the terms withhold", "count", 2, changed(withheld=[])),
-    ("without counts", "count", 2, changed(holders=[])),
-    ("of counts that leave other classes below the floor", "count", 2, changed(holders=[4, 4, 4, 4, 4])),
-    ("without counted rows", "count", 2, changed(reached=[])),
-    ("of rows that are too few", "count", 2, changed(reached=[0] * 8)),
-    ("that leaves out an earlier count of the question", "count", 2, changed(counts=[])),
-    ("of an exact sum of a noisy study", "complete", 0, changed(noise=None)),
-    ("of more rows than the study admits", "evicted", 0, changed(rows=10**12)),
+DOCTORED: tuple[tuple[str, str, str, int, Callable[[Json], Json]], ...] = (
+    ("under another round's name", "RESULT-3", "complete", 0, changed(round=OTHER[:16])),
+    ("of another federation", "RESULT-3", "complete", 0, changed(federation=OTHER)),
+    ("of another cohort", "RESULT-3", "complete", 0, changed(cohort=OTHER)),
+    ("of another context", "RESULT-3", "complete", 0, changed(context=OTHER)),
+    ("of another study", "RESULT-3", "complete", 0, changed(study=OTHER)),
+    ("of a study of another name", "RESULT-3", "complete", 0, changed(name="another")),
+    ("of another version of the study", "RESULT-3", "complete", 0, changed(version=2)),
+    ("of another period", "RESULT-3", "complete", 0, changed(period="period-9")),
+    ("of another step", "RESULT-3", "complete", 0, changed(step="sum")),
+    ("of other terms", "RESULT-3", "complete", 0, changed(terms=OTHER)),
+    ("with another set of survivors", "RESULT-3", "complete", 0, changed(survivors_hash=OTHER)),
+    ("with a survivor less", "RESULT-3", "complete", 0, fewer),
+    ("with another upload of a survivor", "RESULT-3", "complete", 0, misnamed),
+    ("that drops whom no dispute costs its place", "RESULT-4", "complete", 0, changed(dropped=["member-4"])),
+    ("whose dispute drops nobody", "RESULT-4", "complete", 0, changed(disputes=[DISPUTED])),
+    ("with somebody evicted who is not proved false", "RESULT-5", "complete", 0, changed(evicted=["member-1"])),
+    ("that keeps who was proved false", "RESULT-5", "evicted", 0, changed(evicted=[])),
+    ("that withholds what the terms do not", "RESULT-6", "complete", 0, changed(withheld=[1])),
+    ("that publishes what the terms withhold", "RESULT-6", "count", 2, changed(withheld=[])),
+    ("without counts", "RESULT-6", "count", 2, changed(holders=[])),
+    ("of counts that leave other classes below the floor", "RESULT-6", "count", 2, changed(holders=[4, 4, 4, 4, 4])),
+    ("without counted rows", "RESULT-6", "count", 2, changed(reached=[])),
+    ("of rows that are too few", "RESULT-6", "count", 2, changed(reached=[0] * 8)),
+    ("that leaves out an earlier count of the question", "RESULT-6", "count", 2, changed(counts=[])),
+    ("of an exact sum of a noisy study", "RESULT-7", "complete", 0, changed(noise=None)),
+    ("of more rows than the study admits", "RESULT-7", "evicted", 0, changed(rows=10**12)),
 )  # fmt: skip
 
 
 def attacks() -> list[Attack]:
-    """Return the attacks, all refused as result-mismatch."""
+    """Return the attacks: false records that the coordinator signed, and one that it did not."""
+    false = [
+        Doctoring(f"a record {name}", rule, round_, number, body)
+        for name, rule, round_, number, body in DOCTORED
+    ]
+    forged = Doctoring("a record that the admin signed", "RESULT-2", "complete", 0, changed(), "admin")
+    met = [*((Cause.RESULT_MISMATCH, each) for each in false), (Cause.BAD_SIGNATURE, forged)]
     return [
-        Recorded(
-            doctoring.name,
-            doctoring.clause,
-            "records doctored",
-            Cause.RESULT_MISMATCH,
-            ("coordinator",),
-            doctoring,
-        )
-        for name, round_, number, body in DOCTORED
-        for doctoring in (Doctoring(f"a record {name}", "§4.8", round_, number, body),)
+        Recorded(each.name, each.rule, "records doctored", cause, ("coordinator",), each)
+        for cause, each in met
     ]

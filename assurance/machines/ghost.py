@@ -1,7 +1,7 @@
 """What the coordinator and colluders know from everything that honest members released, and what they must never know.
 
 The ghost sees what no party sees: who signed what, which shares were released by whom, and which certificates are true. It uses nothing of
-`protocol` but the layout of messages, and checks independently what protocol §4.3, §4.6, §4.7, §4.9 and §12 promise.
+`protocol` but the layout of messages, and checks independently what the specification promises (wire: Openings, wire: Votes, wire: Reveals, wire: Ends, analysis: Proofs).
 """
 
 from collections import Counter, defaultdict
@@ -111,7 +111,7 @@ class Ghost(Mutable):
             self._reveal(member, message)
 
     def _pairing(self, member: str, pairing: Pairing) -> None:
-        """Check a pairing: one for each manifest, of at most three, each of fewer members than the one before (§4.2)."""
+        """Check a pairing: one for each manifest, of at most three, each of fewer members than the one before (CARDS-18)."""
         manifest = self.manifests[pairing.manifest]
         known = self.pairings.setdefault((pairing.manifest, member), pairing)
         assert known == pairing, f"{member} sent two pairings for one manifest"
@@ -190,7 +190,7 @@ class Ghost(Mutable):
         self.check_closed(report.context)
 
     def _reveal(self, member: str, reveal: Reveal) -> None:
-        """Check a reveal: exactly what §4.7 requires for a certificate that the member was shown, each share as it was dealt."""
+        """Check a reveal: exactly what the specification requires (wire: Reveals) for a certificate that the member was shown, each share as it was dealt."""
         context, attempt = reveal.context, self.attempts[reveal.context]
         assert (context, member) not in self.erased, f"{member} revealed after its report"
         self.revealed[context, member] = reveal.outcome
@@ -269,7 +269,7 @@ class Ghost(Mutable):
             self._check_records(context)
 
     def _check_periods(self, context: Context) -> None:
-        """Check that a step of a question and period has one sum over fresh records, ever (§4.3, clause 7)."""
+        """Check that a step of a question and period has one sum over fresh records, ever (OPEN-19)."""
         attempt = self.attempts[context]
         if attempt.repeats:
             self.reached["repeated sum"] += 1
@@ -284,7 +284,7 @@ class Ghost(Mutable):
         )
 
     def _check_records(self, context: Context) -> None:
-        """Check that all exact sums with a record have the same members, and one question for each extractor (§12, theorem 1)."""
+        """Check that all exact sums with a record have the same members, and one question for each extractor (analysis: Proofs)."""
         attempt = self.attempts[context]
         for other, honest in self.sums.items():
             if other == context or not self._shared(context, other):

@@ -462,7 +462,7 @@ class Loyal(RuleBasedStateMachine):
         )
         quorum, members = federation.phase.attempt.quorum, {*federation.manifest.members}
         lying = len({*self.liars}.intersection(federation.manifest.decryptors))
-        # Each liar costs at most one honest member (§12).
+        # Each liar costs at most one honest member (analysis: Proofs).
         spare = len(members) - 2 * len(members.intersection(self.liars)) >= quorum.survivors_min
         calm = spare and quorum.decryptors - lying >= quorum.threshold
         self._drive(self.deceit if calm else 0)

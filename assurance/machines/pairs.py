@@ -1,4 +1,4 @@
-"""What the keys of two honest members must be, derived again from their private keys (protocol §4.2, §6).
+"""What the keys of two honest members must be, derived again from their private keys (wire: Cohorts, wire: Keys).
 
 It uses nothing of `protocol` but the layout of messages: HKDF, the hashes and who encapsulates to whom stand here once more.
 """
@@ -72,7 +72,7 @@ def _root(
     recipient: Enrolled,
     ciphertext: bytes,
 ) -> bytes:
-    """Derive K_0 (protocol §6, 1)."""
+    """Derive K_0 (wire: Keys)."""
     from_, to = (end.encode() for end in ends)
     public = recipient.enrolment.mlkem_key
     key_hash = hashlib.sha256(_fields("mlkem-key", public)).digest()
@@ -84,7 +84,7 @@ def _root(
 
 
 def _fields(name: str, *fields: bytes) -> bytes:
-    """Encode a tag and its fields (protocol §2)."""
+    """Encode a tag and its fields (wire: Hashes)."""
     return f"veilsum/4/{name}\0".encode() + b"".join(
         len(each).to_bytes(8, "little") + each for each in fields
     )

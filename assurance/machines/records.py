@@ -1,4 +1,4 @@
-"""An honest member's ledger in memory, after docs/protocol.md §7: which uploads it allows, and for which records."""
+"""An honest member's ledger in memory, after docs/protocol/member.md: which uploads it allows, and for which records."""
 
 from dataclasses import dataclass, field, replace
 
@@ -43,7 +43,7 @@ class Records(Mutable):
         self.extractors: dict[bytes, str] = {}
 
     def answer(self, question: Question, period: str) -> bool:
-        """Return whether the member takes part over fresh records. Its first answer stands (§7.2)."""
+        """Return whether the member takes part over fresh records. Its first answer stands (SELECT-6)."""
         run = (question.digest, period)
         self.extractors[question.digest] = question.extractor
         if run not in self.runs:
@@ -58,7 +58,7 @@ class Records(Mutable):
         return all(each.noisy and noisy for each in holding) and self.kind.get(record, noisy) == noisy
 
     def again(self, context: bytes, question: Question, period: str) -> bool:
-        """Return whether it repeats an attempt: it holds the reservation, and this is the extractor's one question (§7.3)."""
+        """Return whether it repeats an attempt: it holds the reservation, and this is the extractor's one question (member: Ledger)."""
         held = self.runs.get(self.run_of.get(context, (b"", "")))
         # The opening to come may be the first message with the attempt's end.
         if held is None or held.summed not in {NO_CONTEXT, context} or held.given_up:
@@ -70,7 +70,7 @@ class Records(Mutable):
         return self.runs.setdefault((question.digest, period), held) is held
 
     def may_open(self, attempt: Attempt) -> bool:
-        """Return whether the reservation allows this attempt, and record the attempt if so (§7.3)."""
+        """Return whether the reservation allows this attempt, and record the attempt if so (member: Ledger)."""
         run = (attempt.question.digest, attempt.manifest.period)
         held = self.runs.get(run)
         if held is None or not held.records or held.given_up:

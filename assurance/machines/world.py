@@ -499,13 +499,13 @@ class World(Mutable):
         self.ghost.join(member, manifest)
 
     def _check_roster(self, member: str, cohort: int, message: Message) -> None:
-        """Check what the driver checks: an opening counts only under the newest roster that the member has seen (§4.3, clause 10)."""
+        """Check what the driver checks: an opening counts only under the newest roster that the member has seen (OPEN-25)."""
         number = self.cohorts[cohort].collected.roster.number
         if isinstance(message, Opening) and number < self.disks[member].roster:
             raise PeerFault(Cause.ROSTER_ROLLBACK, "a newer roster was seen", ["coordinator"])
 
     def _learn(self, member: str, message: Message, phase: MemberPhase) -> None:
-        """Record in the member's ledger how attempts ended. A survivors' certificate is no end until a link confirms it (§4.9)."""
+        """Record in the member's ledger how attempts ended. A survivors' certificate is no end until a link confirms it (wire: Ends)."""
         history = self.disks[member].history
         ends = [link for link in history.settled if link.reason != NO_REASON]
         # A late opening is accepted for erasing only: its links were not checked.

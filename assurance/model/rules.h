@@ -1,4 +1,4 @@
-/* The protocol's rules as switches: the checker sets one at a time to 0 (assurance/model/README.md; clauses of docs/protocol.md). */
+/* The protocol's rules as switches: the checker sets one at a time to 0 (assurance/model/README.md; rules and sections of docs/protocol). */
 
 /* secrecy.pml */
 #ifndef RULE_2T_ABOVE_L_PLUS_A /* 5: 2t > L + a: two certificates share an honest voter. Without: t = 2 of 4. */

@@ -1,4 +1,4 @@
-"""All ways in which decryptors of small committees can end an attempt after its latest end (protocol §4.9).
+"""All ways in which decryptors of small committees can end an attempt after its latest end (wire: Ends).
 
 The tests first count them, for every possible threshold of a committee, then play them with real members' reports and the real coordinator.
 """

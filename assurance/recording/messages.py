@@ -36,7 +36,7 @@ _SHARED: dict[str, Fields] = {
         "a_D": "u32",
         "n_min": "u32",
         "t": "u32",
-        "k": "u32",
+        "degree": "u32",
         "D_max": "u32",
         "decryptors": "*id",
     },
@@ -213,11 +213,11 @@ def parse(version: int, data: bytes) -> tuple[str, Any] | None:
 
 
 def info(version: int, tag: str, *fields: bytes) -> bytes:
-    """Encode a tag, then each field after its 8-byte length (§2)."""
+    """Encode a tag, then each field after its 8-byte length (wire: Hashes)."""
     head = b"veilsum/%d/%s\0" % (version, tag.encode())
     return head + b"".join(len(each).to_bytes(8, "little") + each for each in fields)
 
 
 def hashed(version: int, tag: str, *fields: bytes) -> bytes:
-    """Compute H(tag, fields…) of a version (§2)."""
+    """Compute H(tag, fields…) of a version (wire: Hashes)."""
     return hashlib.sha256(info(version, tag, *fields)).digest()

@@ -5,7 +5,7 @@
 A recorder has every message of a round, and later every X25519 private key of it, or every ML-KEM key, or both. This
 script does all that it can do with them: it derives pair keys, opens boxes, rebuilds secrets from shares, in boxes and
 in reveals, and takes off masks. A secret that the keys don't give is guessed, by what a faulty member might have put
-in its place. It shares no line with the product; sections are docs/protocol.md's.
+in its place. It shares no line with the product; sections are those of docs/protocol.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def hkdf(secret: bytes, salt: bytes, context: bytes) -> bytes:
 
 
 def recover(shares: Mapping[int, bytes]) -> bytes | None:
-    """Rebuild a secret from its shares at x (§10); None if a limb is out of range."""
+    """Rebuild a secret from its shares at x (wire: Keys); None if a limb is out of range."""
     limbs = [0] * 9
     for x, share in shares.items():
         weight = 1
@@ -59,7 +59,7 @@ def recover(shares: Mapping[int, bytes]) -> bytes | None:
 
 
 def keystream(seed: bytes, bits: int, count: int) -> list[int]:
-    """Return G(seed) modulo 2^bits (§6.5)."""
+    """Return G(seed) modulo 2^bits (wire: Keys)."""
     size = 4 if bits <= 32 else 8
     stream = Cipher(AES256(seed), CTR(bytes(16))).encryptor().update(bytes(size * count))
     return [int.from_bytes(each, "little") % 2**bits for each in pieces(stream, size)]
@@ -112,10 +112,10 @@ class Opener:
             self._try_masks(low, high)
         self._rebuild()
 
-    # The graph (§5, appendix A), and who encapsulates to whom (§4.2)
+    # The graph (analysis: Sizes), and who encapsulates to whom (wire: Cohorts)
 
     def _neighbours(self, member: str) -> list[str]:
-        n, k = len(self.manifest.members), self.manifest.k
+        n, k = len(self.manifest.members), self.manifest.degree
         if k == n - 1:
             return [each for each in self.manifest.members if each != member]
         at = self.ring.index(member)
@@ -126,12 +126,12 @@ class Opener:
         """Return whether `one` is who encapsulates to the `other`."""
         if other in self.neighbours[one]:
             n = len(self.manifest.members)
-            complete = self.manifest.k == n - 1
+            complete = self.manifest.degree == n - 1
             circle = self.manifest.members if complete else self.ring
             distance = (circle.index(other) - circle.index(one)) % n
             if complete and 2 * distance == n:
                 return one < other
-            return bool(2 * distance < n if complete else distance <= self.manifest.k // 2)
+            return bool(2 * distance < n if complete else distance <= self.manifest.degree // 2)
         both = one in self.places and other in self.places
         return one < other if both else other in self.places
 
@@ -149,7 +149,7 @@ class Opener:
         decrypts = one in self.places or other in self.places
         return one != other and (decrypts or other in self.neighbours[one])
 
-    # Keys (§6)
+    # Keys (wire: Keys)
 
     def _public(self, member: str, purpose: str) -> bytes:
         card = self.recording.cards[self.manifest.cohort, member]
@@ -267,7 +267,7 @@ class Opener:
                 if pair in self.boxes:
                     self._open_box(key, *pair)
 
-    # Shares and secrets (§4.4, §4.7)
+    # Shares and secrets (wire: Uploads, wire: Reveals)
 
     def _note_share(self, dealer: str, decryptor: str, index: int, share: bytes) -> None:
         """Note a share that is the one committed to."""
@@ -318,7 +318,7 @@ class Opener:
         made = self.recording.hashed(tag, self.round.context, *fields)[:COMMITMENT_BYTES]
         return bool(made == self.round.uploads[member].commitments[index])
 
-    # Vectors (§4.4)
+    # Vectors (wire: Uploads)
 
     def groups(self) -> list[tuple[str, ...]]:
         """Return the smallest sets of members that sent whole vectors and whose masks are known, but for those among the set.

@@ -64,7 +64,7 @@ class Round:
             raise ValueError(f"chunks of {member} are not those that it announced")
         return [word for each in chunks for word in self._unpack(each)]
 
-    def _unpack(self, packed: bytes) -> Iterator[int]:  # §10
+    def _unpack(self, packed: bytes) -> Iterator[int]:  # wire: Keys
         for each in pieces(packed, self.bits // 8):
             yield int.from_bytes(each, "little")
 
@@ -140,7 +140,7 @@ class Recording:
             case "Reveal":
                 of.reveals.append(message)
 
-    def _note_opening(self, opening: Any) -> None:  # §4.3
+    def _note_opening(self, opening: Any) -> None:  # wire: Openings
         chain = bytes(32)
         for link in opening.links:
             chain = self.hashed("link", chain, link.raw)

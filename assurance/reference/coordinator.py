@@ -1,4 +1,4 @@
-"""The coordinator of the secure sum (§4): what it accepts, asks and computes. It keeps no deadlines."""
+"""The coordinator of the secure sum (wire: States): what it accepts, asks and computes. It keeps no deadlines."""
 
 from collections import Counter, defaultdict
 from functools import partial, reduce
@@ -49,7 +49,7 @@ def matching(edges: Any, ranked: list[str]) -> set[str]:
 
 
 def search(edges: Any, ranked: list[str], fewer: int, left: int, *, once: bool = False) -> Any:
-    """Return the first of the smallest results below `fewer` members, and whether the branchings sufficed (§4.5, rules 2 to 4)."""
+    """Return the first of the smallest results below `fewer` members, and whether the branchings sufficed (wire: Survivors)."""
     best, branches = None, [set[str]()]
     while branches and left >= 0 and not (once and best):
         gone = branches.pop()
@@ -65,7 +65,7 @@ def search(edges: Any, ranked: list[str], fewer: int, left: int, *, once: bool =
 
 
 def least_cover(edges: Any, ranked: list[str], liars: int, most: int) -> set[str]:
-    """Return the first of the smallest covers; with too few branchings, the best so far or a matching (§4.5, rules 3, 4)."""
+    """Return the first of the smallest covers; with too few branchings, the best so far or a matching (wire: Survivors)."""
     best = search(edges, ranked, len(ranked), most, once=True)[0] or {*ranked}
     found, whole = search(edges, ranked, min(len(best), liars + 1), most)
     if whole and not found:
@@ -88,7 +88,7 @@ class Coordinator(Party):
         of_another = pairing and pairing.manifest != self.manifest_hash  # which is ignored
         return None if of_another else super().receive(message)
 
-    def on_enrolment(self, said: Any) -> None:  # §4.2
+    def on_enrolment(self, said: Any) -> None:  # wire: Cohorts
         card, key = said
         self.verify(card)
         demand(card.expires >= self.study.expires, "card-expired")
@@ -118,7 +118,7 @@ class Coordinator(Party):
         shown = ((self.cards[v], self.mlkem_keys[v] if v in to else b"", path) for v, path in paths.items())
         return encode(M.Cards(self.m, tuple(M.Shown(*each) for each in shown)))
 
-    def on_pairing(self, said: Any) -> None:  # §4.2
+    def on_pairing(self, said: Any) -> None:  # wire: Cohorts
         demand(len(said.ciphertexts) == len(recipients(self.m, said.member)), "pairing-misshapen")
         demand(self.pairings.setdefault(said.member, said) == said, "pairing-conflict")
 
@@ -140,9 +140,9 @@ class Coordinator(Party):
         self.earlier = tuple(M.SurvivorSet(certified[at][1]) for at in self.rests if at in certified)
         return encode(self.opening)
 
-    def on_upload(self, said: Any) -> None:  # §4.4
+    def on_upload(self, said: Any) -> None:  # wire: Uploads
         header, digests, commits, rows, boxes = said
-        member, size = header.member, 1 + self.m.k
+        member, size = header.member, 1 + self.m.degree
         self.verify(header)
         shape = [-(-self.elements // self.chunk), size, *[16 * size] * len(self.places)]
         shape += [(36 * size + 16) * (d != member) for d in self.places]
@@ -176,17 +176,17 @@ class Coordinator(Party):
         demand(right and said.uploads == self.delivered(headers), "malformed", said.member)
         self.receipts.setdefault(said.member, said)
 
-    def on_vote(self, said: Any) -> None:  # §4.6
+    def on_vote(self, said: Any) -> None:  # wire: Votes
         demand(self.votes.get(said.member, said)[:-1] == said[:-1], "already-voted", said.member)
         demand(said.outcome in self.asked, "survivors-invalid", said.member)
         if not self.over:  # a late one is harmless
             self.votes.setdefault(said.member, said)
 
-    def on_erased(self, said: Any) -> None:  # §4.9
+    def on_erased(self, said: Any) -> None:  # wire: Ends
         demand(self.reports.setdefault(said.member, said)[:-1] == said[:-1], "conflict", said.member)
 
     def dropped(self, conflicts: Any, complaints: Any) -> set[str]:
-        """Return the dealers to drop: a conflict joins two dealers, a complaint is (dealer, decryptor) (§4.5)."""
+        """Return the dealers to drop: a conflict joins two dealers, a complaint is (dealer, decryptor) (wire: Survivors)."""
         edges = {*conflicts, *map(frozenset, complaints)}
         ends = Counter(each for edge in edges for each in edge)
         gone = {each for each, count in ends.items() if count > self.study.a}
@@ -211,7 +211,7 @@ class Coordinator(Party):
         seen = {(v, w): each for v, pairs in ends for w, each in pairs if w}
         return {frozenset(pair) for pair, each in seen.items() if seen.get(pair[::-1], each) != each}
 
-    def freeze(self) -> bytes:  # A Freeze, or the VoidRequest that says why there is none (§4.5)
+    def freeze(self) -> bytes:  # A Freeze, or the VoidRequest that says why there is none (wire: Survivors)
         whole, receipts, t = self.whole(), self.receipts, self.m.t
         conflicts = self.conflicts(whole)
         clean = {v: sum(v in each.dealers or v == d for d, each in receipts.items()) for v in whole}
@@ -270,17 +270,17 @@ class Coordinator(Party):
             self.close(reason)
         return encode(M.Certificate(self.context, survivors, reason, votes))
 
-    def erase(self) -> bytes:  # the Erasure, which closes the attempt (§4.9)
+    def erase(self) -> bytes:  # the Erasure, which closes the attempt (wire: Ends)
         reports = tuple(each for _, each in sorted(self.reports.items()) if not any(each.revealed))
         demand(len(reports) >= len(self.places) + self.m.a_D - self.m.t + 1, "erasure-invalid")
         self.close("erased")
         return encode(M.Erasure(self.context, reports))
 
-    def on_lost(self, _: Any) -> None:  # §4.9
+    def on_lost(self, _: Any) -> None:  # wire: Ends
         self.close("lost")
 
     def close(self, reason: str) -> None:
-        """Add the attempt to the chain (§4.9)."""
+        """Add the attempt to the chain (wire: Ends)."""
         sequence, attempt = self.place
         retry = reason not in {"none", "erased", "lost"} and attempt < 7 and self.now < self.terms.latest_end
         self.next = (sequence, attempt + 1) if retry else (sequence + 1, 0)
@@ -289,7 +289,7 @@ class Coordinator(Party):
     def chain(self) -> bytes:
         return encode(M.Chain(self.roster.federation, self.known.links))
 
-    def on_reveal(self, said: Any) -> None:  # §4.7
+    def on_reveal(self, said: Any) -> None:  # wire: Reveals
         d, owed = said.member, self.owed(self.survivors, self.evicted)
         demand(said.outcome == outcome(self.context, "none", self.survivors), "reveal-misshapen", d)
         held = [v for v in owed if v == d or v in self.receipts[d].dealers]
@@ -301,7 +301,9 @@ class Coordinator(Party):
                 demand(self.commit_share(v, d, i, share) == row[i], "share-invalid", d)
                 self.shares[v, i][d] = share
 
-    def result(self) -> bytes | list[int]:  # the sum, or the Evictions that must precede it (§4.7, §4.8)
+    def result(
+        self,
+    ) -> bytes | list[int]:  # the sum, or the Evictions that must precede it (wire: Reveals, analysis: Results)
         proofs, total, entries = dict(self.proofs), [0] * self.elements, []
         for v, indices in self.owed(self.survivors, self.evicted).items():
             (header, digests, commits, *_), leaves, seeds = self.uploads[v], self.committed(v), dict[int, bytes]()
@@ -325,10 +327,10 @@ class Coordinator(Party):
         return encode(M.Evictions(self.context, tuple(proofs[v] for v in self.evicted)))
 
     def disclose(self) -> bytes:
-        """Return the parts of a count's sum (§8.2). For any other step this would reveal every vector."""
+        """Return the parts of a count's sum (wire: Counts). For any other step this would reveal every vector."""
         demand(self.terms.step in {"count", "rows"}, "wrong-phase")
         return encode(M.Disclosure(self.context, self.entries))
 
-    def seal(self, entries: Any) -> Any:  # the signature of a transcript (§11)
+    def seal(self, entries: Any) -> Any:  # the signature of a transcript (analysis: Transcripts)
         head = reduce(partial(H, "transcript"), entries, NONE)
         return self.key.sign(H("transcript", self.context, head))

@@ -375,7 +375,7 @@ class Lockstep(Federation):
             replies = super()._upload(member, opened)
             if not (drawn := self.tape.take()):
                 return replies
-            uniform = coefficients(drawn[32:-32], twin.m.t, 1 + twin.m.k).__next__
+            uniform = coefficients(drawn[32:-32], twin.m.t, 1 + twin.m.degree).__next__
             vector = [int(value) for value in self.vectors_now[member]]
             draw = player(drawn[:32] + drawn[-32:])
             made: tuple[bytes, list[bytes]] | None = None

@@ -1,4 +1,4 @@
-"""A member's own rows: which of them a run sums (§7.1, §7.2), and a noisy step's vector before noise (§9).
+"""A member's own rows: which of them a run sums (member: Ids, member: Selection), and a noisy step's vector before noise (member: Noise).
 
 A second implementation, written from the protocol's page alone.
 """
@@ -25,7 +25,7 @@ WHITE_SPACE = {*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 
 
 
 def identifier(given: bytes) -> bytes:
-    """An id's bytes (§7.1)."""
+    """An id's bytes (member: Ids)."""
     try:
         text = given.decode("utf-8")
     except UnicodeDecodeError:
@@ -49,17 +49,17 @@ def trimmed(text: str) -> str:
 
 
 def mark(secret: bytes, tag: str, *parts: Any) -> bytes:
-    """An HMAC over an id, with the installation's secret (§7.1)."""
+    """An HMAC over an id, with the installation's secret (member: Ids)."""
     return hmac.digest(secret, info(tag, *parts), "sha256")
 
 
 def key(secret: bytes, federation: bytes, each: bytes) -> bytes:
-    """What the ledger knows an id by (§7.1)."""
+    """What the ledger knows an id by (member: Ids)."""
     return mark(secret, "record", federation, each) if each else bytes(32)
 
 
 def held_out(secret: bytes, federation: bytes, each: bytes, share: float) -> bool:
-    """Whether an id is in no count and no sum (§7.1)."""
+    """Whether an id is in no count and no sum (member: Ids)."""
     drawn = int.from_bytes(mark(secret, "held-out", federation, each)[:8], "big")
     return each != b"" and Fraction(drawn, 2**64) < Fraction(share)
 
@@ -74,7 +74,7 @@ def select(
     taken: Collection[bytes] = (),
     share: float = 0.0,
 ) -> list[int]:
-    """Return the places of the rows that a run sums; `taken` are the keys of the records that are not free (§7.2)."""
+    """Return the places of the rows that a run sums; `taken` are the keys of the records that are not free (member: Selection)."""
     seen, ranked = Counter[bytes](), defaultdict(list)
     for place, (row, label, each) in enumerate(zip(rows, labels, ids or [b""] * len(labels), strict=True)):
         rank = mark(secret, "row", federation, each, u(32, seen[each]))
@@ -88,7 +88,7 @@ def select(
 
 
 def integers(x: Sequence[float], room: int = 4**12) -> list[int]:
-    """Return the integer row of a row no longer than 1 (§9)."""
+    """Return the integer row of a row no longer than 1 (member: Noise)."""
     q = [round(2.0**12 * value) for value in x]
     away = {i for i, value in enumerate(x) if abs(q[i]) > abs(2.0**12 * value)}
     while sum(each * each for each in q) > room:
@@ -99,7 +99,7 @@ def integers(x: Sequence[float], room: int = 4**12) -> list[int]:
 
 
 def noiseless(study: Study, step: str, rows: Any, labels: Sequence[int], material: Mapping[str, Any]) -> list[int]:
-    """Return a noisy step's vector before its noise (§9)."""
+    """Return a noisy step's vector before its noise (member: Noise)."""
     used = [(direction(row, material.get("centre")), label) for row, label in zip(rows, labels, strict=True)]
     most, values = study.most * 4**12, [*sums(study, step, used, material)]
     if study.unit == "member":
@@ -160,13 +160,13 @@ def sums(study: Study, step: str, used: Any, material: Mapping[str, Any]) -> Ite
 
 
 def waves(omega: Any, z: Sequence[float]) -> list[float]:
-    """φ(z) (§8.1)."""
+    """φ(z) (member: Exact vectors)."""
     turns = [math.fsum(map(mul, each, z)) for each in omega]
     return [wave(turn) / math.sqrt(len(omega)) for turn in turns for wave in (math.cos, math.sin)]
 
 
 def whitened(s: Sequence[float], material: Mapping[str, Any]) -> list[float]:
-    """Return a gradient's whitened row (§9)."""
+    """Return a gradient's whitened row (member: Noise)."""
     x = [math.fsum(map(mul, line, s)) for line in material["whitening"]]
     return unit(x) if any(x) else [1.0, *[0.0] * (len(x) - 1)]
 

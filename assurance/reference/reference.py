@@ -1,4 +1,4 @@
-"""A member of the secure sum (§4, with §5 and §8.3), with checks in the specification's order; messages are bytes."""
+"""A member of the secure sum (docs/protocol/wire.md), with checks in the specification's order; messages are bytes."""
 
 from contextlib import suppress
 from functools import cache, partial, reduce
@@ -46,15 +46,15 @@ def by_draw(tag: str, m: Any) -> list[str]:
 def secrets(m: Any, member: str) -> tuple[str, ...]:
     """Return with whom each of a member's secrets is shared: the first, `b_u`, with no neighbour, the others with one each."""
     n, ring = len(m.members), by_draw("ring", m)
-    steps = range(-(m.k // 2), m.k // 2 + 1) if m.k < n - 1 else range(n)
+    steps = range(-(m.degree // 2), m.degree // 2 + 1) if m.degree < n - 1 else range(n)
     return ("", *sorted({ring[(ring.index(member) + step) % n] for step in steps} - {member}))
 
 
 @cache
 def recipients(m: Any, member: str) -> tuple[str, ...]:
-    """Return those that a member encapsulates to (§4.2)."""
+    """Return those that a member encapsulates to (wire: Cohorts)."""
     n = len(m.members)
-    circle, half = (by_draw("ring", m), m.k // 2) if m.k < n - 1 else (m.members, (n - 1) // 2)
+    circle, half = (by_draw("ring", m), m.degree // 2) if m.degree < n - 1 else (m.members, (n - 1) // 2)
     onward = [circle[(circle.index(member) + step) % n] for step in range(1, n // 2 + 1)]
     opposite = {*onward[half:]} if circle is m.members else set[str]()  # of an even number of members
     following = {*onward[:half], *(each for each in opposite if member < each)}
@@ -65,18 +65,18 @@ def recipients(m: Any, member: str) -> tuple[str, ...]:
 
 @cache
 def senders(m: Any, member: str) -> tuple[str, ...]:
-    """Return those that encapsulate to a member (§4.2)."""
+    """Return those that encapsulate to a member (wire: Cohorts)."""
     return tuple(each for each in peers(m, member) if each not in recipients(m, member))
 
 
 def peers(m: Any, member: str) -> list[str]:
-    """Return everyone that a member shares keys with (§4.2)."""
+    """Return everyone that a member shares keys with (wire: Cohorts)."""
     near = m.members if member in m.decryptors else (*secrets(m, member)[1:], *m.decryptors)
     return sorted({*near} - {member})
 
 
 def check_ciphertexts(keys: Any, m: Any, member: str, said: Any) -> None:
-    """Check what a member of this manifest is shown of the others' pairings (§4.2)."""
+    """Check what a member of this manifest is shown of the others' pairings (CIPHER-1 to CIPHER-3)."""
     demand(said.manifest == H("manifest", encode(m)), "manifest-mismatch")
     demand(tuple(each.member for each in said.shown) == senders(m, member), "manifest-mismatch")
     for sender, ciphertext, siblings, signature in said.shown:
@@ -87,11 +87,11 @@ def check_ciphertexts(keys: Any, m: Any, member: str, said: Any) -> None:
 
 def windows_hold(m: Any, survivors: Any) -> bool:
     lost, n = [each not in survivors for each in by_draw("ring", m)], len(m.members)
-    return m.k == n - 1 or all(sum((lost * 2)[i : i + m.k // 2]) <= m.D_max for i in range(n))
+    return m.degree == n - 1 or all(sum((lost * 2)[i : i + m.degree // 2]) <= m.D_max for i in range(n))
 
 
 def computed(roster: Any, study: Study, m: Any) -> Any:
-    """Return a manifest's fields from `a_D` to `decryptors`, by §5."""
+    """Return a manifest's fields from `a_D` to `decryptors`, by its sizes (analysis: Sizes)."""
     came = {*roster.decryptors} & {*m.members}
     found = sizes(
         study, len(m.members), len(roster.members), len(came), len(roster.decryptors), fresh=m.repeats == NONE
@@ -179,7 +179,7 @@ class Party(SimpleNamespace):
         demand(len(points) == len({*points}) and len(hashes) == len({*hashes}), "duplicate")
 
     def check_cards(self, said: Any) -> None:
-        """Check each card shown, and all together (§4.2, clauses 4 and 5)."""
+        """Check each card shown, and all together (CARDS-9 to CARDS-12)."""
         m, cards = said.manifest, [each.card for each in said.shown]
         for card in cards:
             self.verify(card)
@@ -198,14 +198,14 @@ class Party(SimpleNamespace):
         return not any(self.run[3])
 
     def check_places(self, said: Any) -> None:
-        """Check that the links name no attempt twice, and skip no place of this cohort (§4.3, clause 5)."""
+        """Check that the links name no attempt twice, and skip no place of this cohort (OPEN-12, OPEN-13)."""
         demand(len({link.context for link in said.links}) == len(said.links), "chain-broken")
         places = [*(link[1:3] for link in said.links if link.cohort == self.cohort), said[1:3]]
         steps = all(b in {(a[0], a[1] + 1), (a[0] + 1, 0)} for a, b in pairwise(places))
         demand(places[0] == (0, 0) and steps, "chain-broken")
 
     def check_step(self, said: Any) -> None:
-        """Check the terms against the links alone (§4.3, clauses 6 to 8)."""
+        """Check the terms against the links alone (OPEN-15 to OPEN-20)."""
         terms, study = said.terms, self.study
         demand(terms.step in study.steps, "terms-refused")
         demand(any(terms.material) == study.takes_material(terms.step), "terms-refused")
@@ -227,7 +227,7 @@ class Party(SimpleNamespace):
             what = (self.run[2], terms.step, NONE, self.run[3], "none")
             demand(what in {each[4:9] for each in said.links}, "repeat-mismatch")
 
-    def check_fresh(self, said: Any, links: Any) -> None:  # §4.3, clause 7
+    def check_fresh(self, said: Any, links: Any) -> None:  # OPEN-19
         step = (self.study.digest, self.run[2], said.terms.step, NONE)
         spent = [each for each in links if each[3:7] == step and each.reason in {"none", "lost"}]
         demand(not self.fresh or not spent, "already-summed")
@@ -241,7 +241,7 @@ class Party(SimpleNamespace):
         return self.study.bits_of(self.terms.step)
 
     def owed(self, survivors: Any, evicted: Any) -> dict[str, list[int]]:
-        """Return which of its secrets each dealer of `S∖E` must have revealed (§4.7)."""
+        """Return which of its secrets each dealer of `S∖E` must have revealed (wire: Reveals)."""
         kept = {each.member: each for each in survivors if each.member not in evicted}
         return {v: [i for i, w in enumerate(secrets(self.m, v)) if w not in kept] for v in kept}
 
@@ -255,22 +255,22 @@ class Party(SimpleNamespace):
     def delivered(self, headers: Any) -> bytes:
         return H("deliveries", self.context, *(survivor(header).digest for header in headers))
 
-    def is_chunk(self, index: int, data: bytes) -> bool:  # of the right length (§4.4)
+    def is_chunk(self, index: int, data: bytes) -> bool:  # of the right length (wire: Uploads)
         count = max(0, min(self.chunk, self.elements - index * self.chunk))
         return bool(8 * len(data) == count * self.bits)
 
     def mask(self, total: list[int], member: str, seeds: dict[int, bytes], sign: int = 1) -> None:
-        """Add or subtract the masks of these secrets of a member, given by index (§4.4)."""
+        """Add or subtract the masks of these secrets of a member, given by index (wire: Uploads)."""
         for index, seed in seeds.items():
             other = secrets(self.m, member)[index]
             wire.mask(total, self.bits, sign if other > member or not other else -sign, seed)
 
     def unmask(self, total: list[int], member: str, chunks: Any, seeds: dict[int, bytes]) -> None:
-        """Add an upload without the masks of these seeds (§4.8)."""
+        """Add an upload without the masks of these seeds (analysis: Results)."""
         total[:] = map(add, total, wire.unpack(b"".join(chunks), len(total), self.bits))
         self.mask(total, member, seeds, -1)
 
-    def begin(self, opening: Any) -> None:  # the context (§4.3)
+    def begin(self, opening: Any) -> None:  # the context (wire: Openings)
         self.opening, self.terms, self.place = opening, opening.terms, opening[1:3]
         self.context = self.context_of(opening)
 
@@ -288,11 +288,11 @@ class Party(SimpleNamespace):
 
     @property
     def rests(self) -> list[bytes]:
-        """Return the contexts that an attempt rests on (§4.6)."""
+        """Return the contexts that an attempt rests on (wire: Votes)."""
         return [at for at in (self.terms[1:3] if self.fresh else self.run[3:]) if any(at)]
 
     @property
-    def survivors_min(self) -> int:  # §4.4
+    def survivors_min(self) -> int:  # wire: Uploads
         counted = self.terms.step == "count"
         return int(max(self.m.n_min + self.study.margin, self.study.floor) if counted else self.m.n_min)
 
@@ -302,7 +302,7 @@ class Party(SimpleNamespace):
         demand(len(survivors) >= self.survivors_min, "survivors-too-few")
 
     def check_proposal(self, survivors: Any, earlier: Any) -> None:
-        """Check survivors against the chain, and the earlier set with them (§4.6, clauses 1 to 3 and 6; §4.5)."""
+        """Check survivors against the chain, and the earlier set with them (FREEZE-2 to FREEZE-9)."""
         self.check_names(survivors)
         names = {each.member for each in survivors}
         demand(windows_hold(self.m, names), "window-exceeded")
@@ -318,7 +318,7 @@ class Party(SimpleNamespace):
         missing = kept[0] - {*self.terms.evicted} - names if self.fresh and kept else set()
         demand(len(missing) <= (self.study.margin if missing else 0), cause)
 
-    def check_certificate(self, said: Any) -> None:  # §4.6
+    def check_certificate(self, said: Any) -> None:  # wire: Votes
         context, survivors, reason, votes = said
         demand({vote.outcome for vote in votes} <= {outcome(context, reason, survivors)}, "certificate-invalid")
         for vote in votes:
@@ -327,7 +327,7 @@ class Party(SimpleNamespace):
         if survivors:
             self.check_names(survivors)
 
-    def check_erasure(self, said: Any) -> None:  # §4.9
+    def check_erasure(self, said: Any) -> None:  # wire: Ends
         for report in said.reports:
             try:
                 self.verify(report)
@@ -337,7 +337,7 @@ class Party(SimpleNamespace):
         demand(len(said.reports) >= len(self.places) + self.m.a_D - self.m.t + 1, "erasure-invalid")
 
     def check_proof(self, proof: Any, certified: Any) -> None:
-        """Check a proof that a dealer of the certified set is false (§4.7)."""
+        """Check a proof that a dealer of the certified set is false (wire: Reveals)."""
         header, commits, siblings, index, holders = proof
         dealer, top, count = header.member, header.commitment_root, 1 + len(self.places)
         right = [survivor(header) in certified and wire.signed(self.keys[dealer], header)]
@@ -374,7 +374,7 @@ class Member(Party):
         self.known.studies[study.name] = version
         demand(self.policy[0] is None or study.approval in self.policy[0], "study-refused")
 
-    def verify(self, said: Any) -> None:  # an open attempt comes before clause 1 (§4.3)
+    def verify(self, said: Any) -> None:  # an open attempt comes first (PHASE-3)
         over = not self.context or self._late() or self.context in {*self.known.ends, *self.known.certified}
         demand(over or not isinstance(said, M.Opening) or said == self.opening, "wrong-sequence")
         super().verify(said)
@@ -392,7 +392,7 @@ class Member(Party):
         self.exchange, self.lapses, self.draw = (point, kem), self.now + self.study.pairs_within, draw
         return encode(self.enrolment)
 
-    def on_cards(self, said: Any) -> Any:  # → Pairing (§4.2)
+    def on_cards(self, said: Any) -> Any:  # → Pairing (wire: Cohorts)
         demand(self.exchange, "wrong-phase")  # it has a card, is not ready, and not too late
         m, cards, study = said.manifest, {each.card.member: each.card for each in said.shown}, self.study
         if self.paired:
@@ -432,7 +432,7 @@ class Member(Party):
         self.paired = sign(self.key, "Pairing", H("manifest", encode(m)), self.name, ciphertexts)
         return self.paired
 
-    def on_ciphertexts(self, said: Any) -> None:  # §4.2, §6
+    def on_ciphertexts(self, said: Any) -> None:  # wire: Cohorts, wire: Keys
         demand(self.exchange and self.paired, "wrong-phase")
         m, cards, (point, kem) = self.offered, self.cards, self.exchange
         check_ciphertexts(self.keys, m, self.name, said)
@@ -459,7 +459,7 @@ class Member(Party):
                 keys.update((v, hkdf(key, b"", "ratchet", self.cohort, u(64, step))) for v, key in keys.items())
             self.step = step
 
-    def on_opening(self, said: Any) -> Any:  # §4.3, clauses 2 to 11
+    def on_opening(self, said: Any) -> Any:  # OPEN-3 to OPEN-25
         terms, study, known = said.terms, self.study, self.known
         demand(self.places, "wrong-phase")  # it is not ready
         if self.open and said == self.opening and not self._late():
@@ -487,7 +487,7 @@ class Member(Party):
         self._ratchet(said.sequence)
         return None
 
-    def _check_counts(self, terms: Any) -> None:  # §8.3
+    def _check_counts(self, terms: Any) -> None:  # member: Enough rows
         counts = [self.known.counted.get(at) for at in terms[1:3] if any(at)]
         for counted in counts:
             demand(counted and self.name in counted[0] and counted[3] in {NONE, terms.count}, "count-mismatch")
@@ -498,7 +498,7 @@ class Member(Party):
         demand(all(right) and self.study.enough_published(holders, reached), "count-mismatch")
 
     def check_chain(self, said: Any) -> dict[bytes, Any]:
-        """Return the known ends, with those of links that close certified attempts (§4.3, clauses 4, 5 and 7)."""
+        """Return the known ends, with those of links that close certified attempts (OPEN-8 to OPEN-14)."""
         known, links, here = self.known, said.links, vars(self).get("opening")
         held = {at: each[0] for at, each in known.certified.items() if at not in known.ends}
         ends: dict[bytes, Any] = known.ends | {at: link for at, link in held.items() if link in links}
@@ -528,7 +528,7 @@ class Member(Party):
         demand(not self._late(), "terms-expired")
 
     def upload(self, x: Any, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
-        """Return the announcement and the chunks of a vector (§4.4); `below_p` draws Shamir's coefficients."""
+        """Return the announcement and the chunks of a vector (wire: Uploads); `below_p` draws Shamir's coefficients."""
         self.check_chain(self.opening)
         ctx, name, masked = self.context, self.name, list(x)
         seeds = [hkdf(self.mask_keys[v], ctx, "mask-seed", *sorted((name, v))) for v in secrets(self.m, name)[1:]]
@@ -557,25 +557,25 @@ class Member(Party):
         key = self.box_keys[decryptor if header.member == self.name else header.member]
         return AESGCM(hkdf(key, self.context + header.salt, "box-key", header.member, decryptor))
 
-    def on_deliveries(self, said: Any) -> Any:  # → Receipt (§4.5)
+    def on_deliveries(self, said: Any) -> Any:  # → Receipt (wire: Survivors)
         self._check_open()
         demand(not self.vote, "wrong-phase")
         demand(self.name in self.places, "not-a-decryptor")
         if self.receipt:
             return self.receipt
         x, count, opened = self.places[self.name], len(self.places), dict[str, Any]()
-        for each in said.items:
+        for each in said.deliveries:
             self.verify(each.header)
             demand(each.header.member != self.name, "malformed")
-        for header, box, box_path, row, row_path in said.items:
+        for header, box, box_path, row, row_path in said.deliveries:
             roots = climb(box, x - 1, count, box_path), climb(row, x, 1 + count, row_path)
             demand(roots == (header.box_root, header.commitment_root), "chunk-mismatch")
-        self.headers = {each.header.member: each.header for each in said.items}
-        for header, box, _, row, _ in said.items:
+        self.headers = {each.header.member: each.header for each in said.deliveries}
+        for header, box, _, row, _ in said.deliveries:
             with suppress(InvalidTag, ValueError):
                 shares = pieces(self.cipher(header, self.name).decrypt(bytes(12), box, self.context), 36)
                 low = all(word < P for share in shares for word in wire.unpack(share, 9, 32))
-                if len(shares) == 1 + self.m.k and low and self.row(header.member, self.name, shares) == row:
+                if len(shares) == 1 + self.m.degree and low and self.row(header.member, self.name, shares) == row:
                     opened[header.member] = shares
         self.shares |= opened
         fates = (tuple(v for v in self.headers if (v in opened) == clean) for clean in (True, False))
@@ -585,7 +585,7 @@ class Member(Party):
         )
         return self.receipt
 
-    def on_freeze(self, said: Any) -> Any:  # → Vote or Refusal (§4.6)
+    def on_freeze(self, said: Any) -> Any:  # → Vote or Refusal (wire: Votes)
         self._check_open()
         _, headers, earlier = said
         survivors = tuple(map(survivor, headers))
@@ -603,7 +603,7 @@ class Member(Party):
             return sign(self.key, "Refusal", self.context, self.name, refused.args[0])
         return self._vote("none", survivors)
 
-    def on_voidrequest(self, said: Any) -> Any:  # → Vote (§4.6)
+    def on_voidrequest(self, said: Any) -> Any:  # → Vote (wire: Votes)
         self._check_open()
         return self._vote(said.reason)
 
@@ -616,7 +616,7 @@ class Member(Party):
         return sign(self.key, "Vote", self.context, self.name, chosen)
 
     def on_certificate(self, said: Any) -> Any:
-        """→ Reveal, if it is for survivors and this member holds shares (§4.6, §4.7)."""
+        """→ Reveal, if it is for survivors and this member holds shares (wire: Votes, wire: Reveals)."""
         self.check_certificate(said)
         context, survivors, reason, _ = said
         own = [each for each in survivors if each.member == self.name]
@@ -644,7 +644,7 @@ class Member(Party):
             return sign(self.key, "Reveal", self.context, self.name, chosen, tuple(sorted(self.evicted)), runs)
         return None
 
-    def on_evictions(self, said: Any) -> Any:  # → the second Reveal (§4.7)
+    def on_evictions(self, said: Any) -> Any:  # → the second Reveal (wire: Reveals)
         for proof in said.proofs:
             self.check_proof(proof, self.certified)
         evicted = self.evicted | {proof.header.member for proof in said.proofs}
@@ -652,7 +652,7 @@ class Member(Party):
         self.evicted: Any = evicted
         return self._reveal()
 
-    def on_disclosure(self, said: Any) -> None:  # a count recounted (§8.2)
+    def on_disclosure(self, said: Any) -> None:  # a count recounted (wire: Counts)
         staying = [each for each in self.certified if each.member not in self.evicted]
         demand(staying and self.terms.step in {"count", "rows"}, "wrong-phase")
         demand([survivor(each.header) for each in said.entries] == staying, "disclosure-invalid")
@@ -670,13 +670,13 @@ class Member(Party):
         counted = {each.member for each in staying}
         self.known.counted[self.context] = (counted, tuple(sorted(self.evicted)), counts, self.terms.count)
 
-    def on_erasurerequest(self, _: Any) -> Any:  # → Erased (§4.9)
+    def on_erasurerequest(self, _: Any) -> Any:  # → Erased (wire: Ends)
         demand(self.name in self.places, "not-a-decryptor")
         demand(self._late(), "wrong-phase")
         demand(self.context not in self.known.ends, "wrong-context")
         return self._erase()
 
-    def erase_unopened(self, opening: bytes, request: bytes) -> bytes:  # an attempt that it never took (§4.9)
+    def erase_unopened(self, opening: bytes, request: bytes) -> bytes:  # an attempt that it never took (wire: Ends)
         said = decode(opening, "Opening")
         self.verify(said)
         demand(decode(request, "ErasureRequest").context == self.context_of(said), "wrong-context")
@@ -699,10 +699,10 @@ class Member(Party):
         self.known.joined.add(self.context)
         return sign(self.key, "Erased", self.context, self.name, self.revealed)
 
-    def on_erasure(self, said: Any) -> None:  # §4.9
+    def on_erasure(self, said: Any) -> None:  # wire: Ends
         self.check_erasure(said)
         self._close("erased")
 
-    def on_lost(self, _: Any) -> None:  # §4.9
+    def on_lost(self, _: Any) -> None:  # wire: Ends
         demand(self._late(), "wrong-phase")
         self._close("lost")

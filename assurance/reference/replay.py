@@ -1,4 +1,4 @@
-"""Replay of a transcript (§11): an outsider finds out who broke which rule. Written from the specification alone."""
+"""Replay of a transcript (analysis: Transcripts): an outsider finds out who broke which rule. Written from the specification alone."""
 
 from collections import defaultdict
 from functools import partial, reduce
@@ -13,7 +13,7 @@ from assurance.reference.reference import NONE, agree, computed, survivor, windo
 from assurance.reference.wire import H, M, Refused, climb, decode, demand, encode, outcome, pieces
 
 UNCERTIFIED = "collecting checking freezing voiding"
-STATES = {  # of the coordinator, in which it admits or shows a message (§4's drawing)
+STATES = {  # of the coordinator, in which it admits or shows a message (wire: REST)
     "UploadSummary": "collecting",
     "Receipt": f"{UNCERTIFIED} revealing erasing closed",  # from voiding on only a second one
     "Freeze": "checking",
@@ -56,7 +56,7 @@ class Auditor(Coordinator):
         auditor._opened(cards, opening)
         return auditor
 
-    def _opened(self, cards: Any, opening: Any) -> None:  # §4.2 and §4.3, without clocks and histories
+    def _opened(self, cards: Any, opening: Any) -> None:  # AUDIT-1, without clocks and histories
         m = cards.manifest
         demand((m.cohort, m.roster_hash, m.study) == (self.cohort, self.roster_hash, self.study_hash), "wrong-cohort")
         demand({*m.members} <= {*self.keys}, "unknown-member")
@@ -110,7 +110,7 @@ class Auditor(Coordinator):
             demand(survivor(self.uploads[header.member].header) != survivor(header), "duplicate")
             self.blame(header.member)
             return
-        demand(len(said.secret_commitments) == 1 + self.m.k, "upload-misshapen")
+        demand(len(said.secret_commitments) == 1 + self.m.degree, "upload-misshapen")
         top = climb(commits, 0, 1 + len(self.places), said.path)
         demand(top == header.commitment_root, "upload-misshapen")
         self.uploads[header.member] = M.Upload(header, (), said.secret_commitments, (), ())
@@ -270,7 +270,7 @@ class Auditor(Coordinator):
             self.blame("coordinator")
 
     def refuted(self, said: Any) -> bool:
-        """Return whether the proposal shows that a refusal's cause is false (§4.6, clauses 1 to 5)."""
+        """Return whether the proposal shows that a refusal's cause is false (analysis: Transcripts)."""
         names = {each.member for each in self.survivors}
         announced = {each: survivor(upload.header) for each, upload in self.uploads.items() if each in self.whole()}
         match said.cause:

@@ -1,4 +1,4 @@
-"""A study: its content and rules (§4.1), the sizes of its cohorts (§5), its vectors (§8), the size of its noise (§9).
+"""A study: its content and rules (wire: Studies), the sizes of its cohorts (analysis: Sizes), its vectors and noise (docs/protocol/member.md).
 
 A second implementation, written from the protocol's page alone, on Python's own JSON.
 """
@@ -175,7 +175,9 @@ class Study:
         seconds = fields(given["windows"], "enrol", "upload", "answer")
         holds(*(whole(each, 1, 2_592_000) for each in seconds))
         self.lasting = seconds[1] + 3 * seconds[2]  # the fewest seconds from an opening to its latest end
-        self.pairs_within = seconds[0] + 4 * seconds[2]  # seconds from a card until its private keys are erased (§4.2)
+        self.pairs_within = (
+            seconds[0] + 4 * seconds[2]
+        )  # seconds from a card until its private keys are erased (wire: Cohorts)
         holds(self.lasting <= 2_592_000)
 
     def _judge(self, judge: Any) -> None:
@@ -239,7 +241,7 @@ class Study:
             holds(self.withhold is None, Fraction(self.delta) * n_max <= 1, self.bits == 48, n_max < 2**22)
 
     def rows_suffice(self, n_min: int) -> bool:
-        """Check rule 1 of §4.1: enough rows of honest members. Noisy studies don't need it."""
+        """Check CONTENT-20: enough rows of honest members. Noisy studies don't need it."""
         return self.noise is not None or self.least * (n_min - self.a) >= self.rows_needed
 
     @property
@@ -247,10 +249,10 @@ class Study:
         return max(50, self.need(self.elements, max(self.widths)))
 
     def need(self, numbers: int, width: int) -> int:
-        """Return the fewest rows behind so many sums of them, whose widest second moment has so many rows (§8.3)."""
+        """Return the fewest rows behind so many sums of them, whose widest second moment has so many rows (member: Enough rows)."""
         return int(self.per_id * max(2 * width, math.ceil(Fraction(2 * numbers, self.dim - 1))))
 
-    # Steps (§4.3, §8, §9)
+    # Steps (wire: Openings)
 
     @property
     def steps(self) -> list[str]:
@@ -278,7 +280,7 @@ class Study:
             return self.widths[0] * count
         return self.elements - (count if self.noise is not None and self.kinds != ["ccvr"] else 0)
 
-    # Rare classes (§8.3)
+    # Rare classes (member: Enough rows)
 
     def rare(self, holders: Sequence[int]) -> tuple[int, ...]:
         """Return the classes that these counts withhold."""
@@ -299,13 +301,13 @@ class Study:
         return rows_suffice and (published >= 2 or published == len(holders))
 
     def like(self, other: "Study") -> bool:
-        """Return whether a sum of this study may repeat one of the other (§4.3, clause 8)."""
+        """Return whether a sum of this study may repeat one of the other (OPEN-21)."""
         parts = {name for name in self.question if self.question[name] != other.question[name]}
         free = {"extractor", "dim", "columns", "statistics", "ring_bits"}
         alike = all((kind in self.kinds) == (kind in other.kinds) for kind in ("ccvr", "random-features"))
         return bool(not parts or ("extractor" in parts and alike and parts <= free))
 
-    # Vectors (§8)
+    # Vectors (member: Exact vectors)
 
     @property
     def scale(self) -> int:
@@ -331,7 +333,7 @@ class Study:
         return bits
 
     def bears(self, rows: Any, labels: Sequence[int], n_min: int) -> bool:
-        """Return whether selected rows have features enough for a sum (§7.2)."""
+        """Return whether selected rows have features enough for a sum (SELECT-4)."""
         used = [(unit(row), label) for row, label in zip(rows, labels, strict=True)]
         free = entries(without_sparse(used, by_class="ccvr" in self.kinds)) - len(used)
         return bool((n_min - self.a) * free >= 2 * self.per_id * self.elements)
@@ -373,7 +375,7 @@ class Study:
         yield from counts
 
     def directions(self, rows: int, bandwidth: float) -> list[list[float]]:
-        """Return ω of random features (§8.1)."""
+        """Return ω of random features (member: Exact vectors)."""
         pairs = -(-rows * self.dim // 2)
         stream = shake_256(b"veilsum calibration random features 1 " + self.digest).digest(16 * pairs)
         drawn = [int.from_bytes(stream[at : at + 8], "little") for at in range(0, len(stream), 8)]
@@ -384,7 +386,7 @@ class Study:
             normals += [radius * math.cos(angle) / bandwidth, radius * math.sin(angle) / bandwidth]
         return [normals[row * self.dim : (row + 1) * self.dim] for row in range(rows)]
 
-    # Noise (§9)
+    # Noise (member: Noise)
 
     @cached_property
     def mu(self) -> float:
@@ -433,7 +435,7 @@ class Study:
 
 
 def unit(row: Any) -> list[float]:
-    """Scale a used row to length 1 (§8.1)."""
+    """Scale a used row to length 1 (member: Exact vectors)."""
     top = max(abs(float(value)) for value in row)
     scaled = [float(value) / top for value in row]
     norm = math.sqrt(math.fsum(value * value for value in scaled))
@@ -441,7 +443,7 @@ def unit(row: Any) -> list[float]:
 
 
 def without_sparse(used: Any, *, by_class: bool) -> list[tuple[list[float], int]]:
-    """Set features to 0 that fewer than five of the rows have, or of whose squares one row holds more than half (§8.1)."""
+    """Set features to 0 that fewer than five of the rows have, or of whose squares one row holds more than half (member: Exact vectors)."""
     groups = {
         label if by_class else 0: [[*z] for z, each in used if not by_class or each == label] for _, label in used
     }
@@ -467,7 +469,7 @@ def is_kept(column: Sequence[float]) -> bool:
 
 @cache
 def least(n: int, marked: int, sample: int, odds: int) -> int:
-    """Return the least `c` with `P[Hyp(n, marked, sample) > c]·odds ≤ 1` (§5)."""
+    """Return the least `c` with `P[Hyp(n, marked, sample) > c]·odds ≤ 1` (analysis: Sizes)."""
     most, tail, every = min(marked, sample), 0, comb(n, sample)
     ways = comb(marked, most) * comb(n - marked, sample - most)  # of drawing so many
     while (tail + ways) * odds <= every:
@@ -478,7 +480,7 @@ def least(n: int, marked: int, sample: int, odds: int) -> int:
 
 
 def sizes(study: Study, n: int, roster: int, came: int = 0, nominees: int = 0, *, fresh: bool = True) -> Any:
-    """Return `a_D, n_min, t, k, D_max` and the number of decryptors, for `n` members of a roster, `came` of whose nominees came (§5)."""
+    """Return `a_D, n_min, t, k, D_max` and the number of decryptors, for `n` members of a roster, `came` of whose nominees came (analysis: Sizes)."""
     lost = n * study.loss // 1000
 
     def drawn(losses: int, odds: int, lost_odds: int) -> Any:

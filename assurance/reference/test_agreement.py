@@ -181,7 +181,7 @@ def is_over(federation: Lockstep) -> bool:
 
 
 def forged(federation: Lockstep, rng: random.Random) -> None:
-    """Show some members openings that break one of the first clauses (§4.3)."""
+    """Show some members openings that break one of the first rules of OPEN."""
     true = federation.opening(federation.terms(federation.next_step()))
     links = true.links
     fields: list[dict[str, Any]] = [{"cohort": rng.randbytes(32)}, {"sequence": true.sequence + 1}]

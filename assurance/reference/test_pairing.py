@@ -1,4 +1,4 @@
-"""Who encapsulates to whom, and true and false enrolments, cards, pairings and ciphertexts, in both implementations (§4.2)."""
+"""Who encapsulates to whom, and true and false enrolments, cards, pairings and ciphertexts, in both implementations (wire: Cohorts)."""
 
 import random
 from collections import Counter

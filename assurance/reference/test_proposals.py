@@ -1,4 +1,4 @@
-"""From random true and false receipts, both implementations propose the same survivors, or void for the same reason (§4.5)."""
+"""From random true and false receipts, both implementations propose the same survivors, or void for the same reason (wire: Survivors)."""
 
 import random
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Both implementations blame the same parties for doctored transcripts (§11)."""
+"""Both implementations blame the same parties for doctored transcripts (analysis: Transcripts)."""
 
 import random
 from collections import Counter

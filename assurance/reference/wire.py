@@ -1,9 +1,10 @@
-"""The bytes of the secure sum, version 4: hashes and trees (§2), encoding, signatures (§3), masks (§6), shares (§10).
+"""The bytes of the secure sum, version 4: hashes and trees, signatures, encoding, masks, shares.
 
-A second implementation, written from the protocol's page alone; sections are that page's, and its tables of messages
-and structs drive the codec. A message or struct is a named tuple in `M`, an id a `str`, a list a `tuple`.
+A second implementation, written from the specification alone (docs/protocol): sections are those of its pages, and the messages
+and structs of its protocol.json drive the codec. A message or struct is a named tuple in `M`, an id a `str`, a list a `tuple`.
 """
 
+import json
 import re
 import struct
 from collections import namedtuple
@@ -23,23 +24,25 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 P = 2**31 - 1
-PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
+FOLDER = Path(__file__).parents[2] / "docs" / "protocol"
+SPECIFICATION: Any = json.loads((FOLDER / "protocol.json").read_text("utf-8"))
 CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"  # and lone surrogates
-TABLES = re.sub(r"(?<=\d),(?=\d)", "", PAGE.split("## 3. ")[1].split("## 4. ")[0])
-ROW, FIELD = r"(?m)^\| (?:(\d+) \| )?([A-Z]\w+) \| (.+) \|$", r"^(.*?) ?((?:list≤\S+ )?\S+?)(?: \(.*)?$"
 # A type's name, its bits or bytes, its limit, its items, whether they ascend.
 PARTS = cache(re.compile(r"([A-Za-z]+)(\d*)(?:≤(\d+))?(?: (\S+?))?(↑?)$").findall)
 M = SimpleNamespace()
 KINDS, TYPES = dict[str, int](), dict[str, list[str]]()  # message → kind; message or struct → types of its fields
 SIGNERS = dict[str, tuple[str, str]]()  # message or header → its signer, and the tag
-for _kind, _name, _row in re.findall(ROW, TABLES.replace("2^20", "1048576")):
-    _row = re.sub(r"signature( B64)? \(", "signature B64 (", _row).replace(" (the fields of", "")
-    _fields = [re.findall(FIELD, each)[0] for each in _row.split(" · ")]
+for _form in (*SPECIFICATION["messages"], *SPECIFICATION["structs"]):
+    _name, _fields = _form["name"], _form["fields"]
     _tuple: Any = namedtuple  # noqa: PYI024 - its fields are data
-    setattr(M, _name, _tuple(_name, [re.sub(r"\W", "_", label) or "items" for label, _ in _fields]))
-    TYPES[_name] = [kind.rstrip(")") for _, kind in _fields]
-    KINDS.update((_name, int(number)) for number in [_kind] if number)
-    SIGNERS.update((_name, each) for each in re.findall(r'B64 \(([\w ]+), "?([a-z]*)', _row))
+    setattr(M, _name, _tuple(_name, [re.sub(r"\W", "_", each["name"]) for each in _fields]))
+    TYPES[_name] = [each["type"].replace(",", "").replace("2^20", "1048576") for each in _fields]
+    KINDS.update((_name, int(_form[key])) for key in _form if key == "kind")
+    SIGNERS.update(
+        (_name, each)
+        for last in _fields[-1:]
+        for each in re.findall(r'^([\w ]+), "?([a-z]*)', last.get("note", "")[: 99 * (last["type"] == "B64")])
+    )
 SIGNERS["RevealSummary"] = SIGNERS["Reveal"]  # "as Reveal"
 
 

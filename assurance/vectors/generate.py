@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from assurance.vectors import cases
+from assurance.vectors import cases, specification
 from assurance.vectors.produce import run
 from assurance.vectors.rounds import SCENARIOS, played
 from veilsum.protocol.tags import PROTOCOL_VERSION
 
 HERE = Path(__file__).parent
 FORMAT = "veilsum-vectors"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Json = dict[str, Any]
 
@@ -42,16 +42,19 @@ GIVEN = (
         "noisy",
         "records",
         "ids",
+        "selections",
     ),
     *FOLLOWING,
 )
 """Files that hold their own inputs: add a case's input there, and run this module for its output."""
+KEPT = ("name", "rule", "function", "input")
+"""What a case is; the rest is computed."""
 
 
 def solved(given: Iterable[Json]) -> list[Json]:
     """Return the cases with `protocol`'s output."""
     return [
-        {**{key: each[key] for key in ("name", "function", "input")}, **run(each["function"], each["input"])}
+        {**{key: each[key] for key in KEPT if key in each}, **run(each["function"], each["input"])}
         for each in given
     ]
 
@@ -61,7 +64,8 @@ def solved_again(name: str) -> Json:
     kept = json.loads((HERE / f"{name}.json").read_text("utf-8"))
     function, following = FOLLOWING.get(name, ("", lambda _: ()))
     made = solved(each for each in kept["cases"] if function in {"", each["function"]})
-    return {"clauses": kept["clauses"], "cases": made + solved(following(made))}
+    about = {key: kept[key] for key in ("sections", "rules") if key in kept}
+    return {**about, "cases": made + solved(following(made))}
 
 
 def documents() -> dict[str, Json]:
@@ -72,9 +76,19 @@ def documents() -> dict[str, Json]:
     messages = [each for name in ("evicted", "voided") for each in solved(cases.messages(rounds[name]))]
     files: dict[str, Json] = {
         **{name: solved_again(name) for name in GIVEN},
-        "contexts": {"clauses": "§4.1–4.3", "cases": contexts + solved(cases.context_preimages(contexts))},
-        "messages": {"clauses": "§4.2, §4.4–4.7", "cases": pairings + messages},
-        **{f"round-{name}": {"clauses": "§4, §11", **each.document} for name, each in rounds.items()},
+        "contexts": {
+            "sections": ["wire: Encoding", "wire: Openings"],
+            "cases": contexts + solved(cases.context_preimages(contexts)),
+        },
+        "messages": {
+            "sections": ["wire: Cohorts", "wire: Uploads", "wire: Reveals"],
+            "rules": ["CIPHER-1", "CIPHER-2", "CIPHER-3"],
+            "cases": pairings + messages,
+        },
+        **{
+            f"round-{name}": {"sections": ["wire: States", "analysis: Transcripts"], **each.document}
+            for name, each in rounds.items()
+        },
     }
     return {
         name: {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, **content}
@@ -100,8 +114,13 @@ def told() -> dict[str, Json]:
 
     shared = {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION}
     return {
-        "transcripts": {**shared, "clauses": "§11", "cases": solved(transcripts.cases())},
-        "results": {**shared, "clauses": "§4.8", "cases": solved(results.cases())},
+        "transcripts": {
+            **shared,
+            "sections": ["analysis: Transcripts"],
+            "rules": [f"AUDIT-{number}" for number in range(1, 28)],
+            "cases": solved(transcripts.cases()),
+        },
+        "results": {**shared, "sections": ["analysis: Results"], "cases": solved(results.cases())},
     }
 
 
@@ -109,7 +128,7 @@ def attacks() -> Json:
     """Export the catalogue of attacks, which replays these rounds."""
     from assurance.attacks.catalogue import exported  # noqa: PLC0415 - it depends on the rounds
 
-    return {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, "clauses": "§3–§11", "attacks": exported()}
+    return {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, "attacks": exported()}
 
 
 def plays() -> Json:
@@ -117,11 +136,12 @@ def plays() -> Json:
     from assurance.attacks.catalogue import ATTACKS  # noqa: PLC0415 - as above
     from assurance.attacks.scripts import exported  # noqa: PLC0415 - as above
 
-    return {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, "clauses": "§4–§12", **exported(ATTACKS)}
+    return {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, **exported(ATTACKS)}
 
 
 def main() -> None:
-    """Write all files."""
+    """Write all files, and the tables of the specification's pages."""
+    specification.main()
     for name, document in {**documents(), **told(), "attacks": attacks(), "plays": plays()}.items():
         (HERE / f"{name}.json").write_text(text_of(document), "utf-8")
 

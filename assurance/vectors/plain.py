@@ -318,6 +318,22 @@ def record_id(case: Case) -> Case:
     }
 
 
+def selection(case: Case) -> Case:
+    content, ids = read(case), case["ids"]
+    secret, federation, *taken = map(bytes.fromhex, (case["secret"], case["federation"], *case["taken"]))
+    names = None if ids is None else [records.identifier(each.encode()) for each in ids]
+    rows, labels = case["rows"], case["labels"]
+    chosen = records.select(content, rows, labels, names, secret, federation, taken, case["held_out"])
+    own = [rows[place] for place in chosen], [labels[place] for place in chosen]
+    n_min = study.sizes(content, content.members, content.members)[1]
+    of_ids = {b"" if names is None else names[place] for place in chosen}
+    return {
+        "selected": chosen,
+        "keys": sorted(records.key(secret, federation, each).hex() for each in of_ids),
+        "yes": content.noise is not None or (len(chosen) >= content.least and content.bears(*own, n_min)),
+    }
+
+
 def count(case: Case) -> Case:
     return {"elements": read(case).count(case["rows"], case["labels"])}
 
@@ -519,6 +535,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "vector": vector,
     "noisy-vector": noisy_vector,
     "record-id": record_id,
+    "selection": selection,
     "count": count,
     "rare": rare,
     "rows": reach,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.records import Marks, normalise_id
+from client_sdk.records import Marks, Records, normalise_id, select_rows
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.attempt import Attempt, cohort_sizes
 from veilsum.protocol.causes import Cause
@@ -92,7 +92,7 @@ def agree(case: Case) -> Case:
 
 
 def root_key(case: Case) -> Case:
-    """Return K_0 of a pair (§6.1)."""
+    """Return K_0 of a pair (wire: Keys)."""
     x25519, mlkem = map(SecretBytes, raw(case, "x25519", "mlkem"))
     key_hash, ciphertext, cohort, manifest = raw(case, "hash", "ciphertext", "cohort", "manifest_hash")
     pair = PairSecret(case["from"], case["to"], x25519, mlkem, key_hash, hash_ciphertext(ciphertext))
@@ -239,7 +239,7 @@ def ring(case: Case) -> Case:
 
 
 def pairs(case: Case) -> Case:
-    """Return to whom, and from whom, members encapsulate (§4.2)."""
+    """Return to whom, and from whom, members encapsulate (wire: Cohorts)."""
     members = tuple(f"m-{i:05}" for i in range(case["members"]))
     hashes = {name: bytes.fromhex(case[name]) for name in ("cohort", "cards_root")}
     hashes |= dict.fromkeys(("roster_hash", "study", "repeats"), bytes(32))
@@ -315,7 +315,7 @@ def outcomes(case: Case) -> Case:
 
 
 def studied(case: Case) -> Case:
-    """Return what follows from a study's content (§4.1, §8.1, §9)."""
+    """Return what follows from a study's content (wire: Studies)."""
     content = Content.from_bytes(case["content"].encode())
     question = content.question
     return {
@@ -335,7 +335,7 @@ def signed_study(case: Case) -> Case:
 
 
 def cohort(case: Case) -> Case:
-    """Return a cohort's id (§4.2)."""
+    """Return a cohort's id (wire: Cohorts)."""
     roster, study, repeats = raw(case, "roster_hash", "study", "repeats")
     found = cohort_id(roster, int(case["counter"]), study, case["period"], repeats)
     return {"cohort": found.hex()}
@@ -347,7 +347,7 @@ def spec_of(case: Case, step: str, withheld: tuple[int, ...] = ()) -> RoundSpec:
 
 
 def statistic(case: Case) -> Case:
-    """Return an exact sum's vector of these rows (§8.1)."""
+    """Return an exact sum's vector of these rows (member: Exact vectors)."""
     spec = spec_of(case, "sum", tuple(case["withheld"]))
     rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
     made = vectors.compute_vector(spec, rows.reshape(len(labels), spec.question.dim), labels)
@@ -355,7 +355,7 @@ def statistic(case: Case) -> Case:
 
 
 def noisy(case: Case) -> Case:
-    """Return a noisy step's vector before its noise, and the variances of a member's noise (§9)."""
+    """Return a noisy step's vector before its noise, and the variances of a member's noise (member: Noise)."""
     content = read_content(case["content"].encode())
     spec = RoundSpec(content, bytes(32), "", case["step"], (), case["members"], case["n_min"], 1 << 20)
     rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
@@ -378,29 +378,50 @@ def record_id(case: Case) -> Case:
     return {"id": name.hex(), "key": marks.mark_record(name).hex(), "held_out": marks.is_held_out(name)}
 
 
+def selection(case: Case) -> Case:
+    """Return the rows that a run takes, and whether the member's answer is yes (member: Selection)."""
+    question = read_content(case["content"].encode()).question
+    secret, federation = raw(case, "secret", "federation")
+    marks, taken = (
+        Marks(secret, federation, case["held_out"]),
+        {bytes.fromhex(each) for each in case["taken"]},
+    )
+    records = Records(np.array(case["rows"], np.float64), np.array(case["labels"], np.int64), case["ids"])
+    found = select_rows(records, question, marks, lambda keys: {*keys} - taken)
+    ranks = {rank.tobytes() for rank in found.ranks}
+    enough = len(found.labels) >= question.records.least and vectors.rows_bear_sum(
+        question, found.features, found.labels
+    )
+    return {
+        "selected": [row for row, rank in enumerate(marks.rank_rows(records)) if rank in ranks],
+        "keys": [each.hex() for each in found.records],
+        "yes": question.noise is not None or enough,
+    }
+
+
 def indicated(case: Case) -> Case:
-    """Return a count's vector (§8.2)."""
+    """Return a count's vector (member: Count vectors)."""
     spec, labels = spec_of(case, "count"), np.array(case["labels"], np.int64)
     rows = np.array(case["rows"], np.float64).reshape(len(labels), spec.question.dim)
     return {"elements": vectors.compute_vector(spec, rows, labels).tolist()}
 
 
 def rare(case: Case) -> Case:
-    """Return the classes that these counts withhold, if they allow a sum (§8.3)."""
+    """Return the classes that these counts withhold, if they allow a sum (OPEN-24)."""
     question = read_content(case["content"].encode()).question
     check_counts(question, case["holders"], case.get("reached"))
     return {"withheld": list(withheld_classes(question, case["holders"]))}
 
 
 def reach(case: Case) -> Case:
-    """Return the vector of the step `rows` (§8.2)."""
+    """Return the vector of the step `rows` (member: Count vectors)."""
     spec, labels = spec_of(case, "rows", tuple(case["withheld"])), np.array(case["labels"], np.int64)
     rows = np.array(case["rows"], np.float64).reshape(len(labels), spec.question.dim)
     return {"elements": vectors.compute_vector(spec, rows, labels).tolist()}
 
 
 def directed(case: Case) -> Case:
-    """Return the directions of random features (§8.1)."""
+    """Return the directions of random features (member: Exact vectors)."""
     phi = vectors.random_features(read_content(case["content"].encode()).question)
     assert phi is not None
     return {"directions": phi.directions.tolist()}
@@ -430,7 +451,7 @@ def context(case: Case) -> Case:
 
 
 def pairing(case: Case) -> Case:
-    """Return the root that a member signed, what it signed, and the path of each ciphertext (§4.2)."""
+    """Return the root that a member signed, what it signed, and the path of each ciphertext (wire: Cohorts)."""
     made = Pairing.from_bytes(bytes.fromhex(case["pairing"]))
     made.verify(bytes.fromhex(case["public"]), made.member)
     paths = [[each.hex() for each in made.tree.path_to(place)] for place in range(len(made.ciphertexts))]
@@ -438,7 +459,7 @@ def pairing(case: Case) -> Case:
 
 
 def ciphertexts(case: Case) -> Case:
-    """Return whose ciphertexts a member takes (§4.2)."""
+    """Return whose ciphertexts a member takes (wire: Cohorts)."""
     roster, manifest = (
         Roster.from_bytes(bytes.fromhex(case["roster"])),
         Manifest.from_bytes(bytes.fromhex(case["manifest"])),
@@ -545,6 +566,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "vector": statistic,
     "noisy-vector": noisy,
     "record-id": record_id,
+    "selection": selection,
     "count": indicated,
     "rare": rare,
     "rows": reach,

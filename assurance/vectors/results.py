@@ -1,4 +1,4 @@
-"""Signed records of the vectors' rounds: those that follow from the evidence, and those that a reader must refuse (protocol §4.8)."""
+"""Signed records of the vectors' rounds: those that follow from the evidence, and those that a reader must refuse (analysis: Results)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -57,9 +57,9 @@ def attempt_of(round_: str, attempt: int) -> Attempt:
     return Attempt(roster_of(round_), study, played(round_).federation.manifest, opening)
 
 
-def signed(round_: str, body: Json) -> Json:
-    """Make a record of these fields, signed by the coordinator."""
-    key = SigningKey(bytes.fromhex(document_of(round_)["coordinator"]))
+def signed(round_: str, body: Json, signer: str = "coordinator") -> Json:
+    """Make a record of these fields, signed by the coordinator or by "admin"."""
+    key = SigningKey(bytes.fromhex(document_of(round_)[signer]))
     record = sign_record(ResultRecord.model_validate_json(json.dumps(body)), key)
     return record.model_dump(mode="json")
 
@@ -98,9 +98,9 @@ def honest(round_: str, attempt: int) -> Json:
     }
 
 
-def case(name: str, round_: str, attempt: int, body: Json) -> Json:
+def case(name: str, round_: str, attempt: int, body: Json, signer: str = "coordinator") -> Json:
     """Make a case of `result`: a signed record with this body, shown to member-0."""
-    inputs: Json = {"round": round_, "attempt": attempt, "record": signed(round_, body)}
+    inputs: Json = {"round": round_, "attempt": attempt, "record": signed(round_, body, signer)}
     return {"name": name, "function": "result", "input": inputs}
 
 
@@ -116,18 +116,22 @@ class Doctoring:
 
     Attributes:
         body: makes the false body from the honest one.
+        signer: "coordinator" or "admin".
     """
 
     name: str
-    clause: str
+    rule: str
     round: str
     attempt: int
     body: Callable[[Json], Json]
+    signer: str = "coordinator"
 
     @property
     def case(self) -> Json:
         """The doctored record as a case."""
-        return case(self.name, self.round, self.attempt, self.body(honest(self.round, self.attempt)))
+        return case(
+            self.name, self.round, self.attempt, self.body(honest(self.round, self.attempt)), self.signer
+        )
 
     @property
     def changes(self) -> Json:

@@ -167,7 +167,7 @@ def _take(party: Any, step: Json, messages: list[str]) -> bytes:
 
 
 def _upload(member: Member, given: Json) -> None:
-    below_p = _coefficients(bytes.fromhex(given["coefficients"]), 9 * (1 + member.m.k)).__next__
+    below_p = _coefficients(bytes.fromhex(given["coefficients"]), 9 * (1 + member.m.degree)).__next__
     member.upload(given["vector"], _drawing(given["b_u"], given["salt"]), below_p)
 
 
@@ -195,7 +195,7 @@ def _drawing(*values: str) -> Callable[[int], bytes]:
 
 
 def _coefficients(words: bytes, columns: int) -> Iterator[int]:
-    """Yield coefficients limb by limb, as §10 draws them; the script has them degree by degree."""
+    """Yield coefficients limb by limb, as shares draw them (wire: Keys); the script has them degree by degree."""
     values = [int.from_bytes(words[i : i + 4], "little") for i in range(0, len(words), 4)]
     for column in range(columns):
         yield from values[column::columns]

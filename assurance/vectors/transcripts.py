@@ -9,8 +9,9 @@ from tests.protocol.doctoring import BEGINNINGS, DOCTORED
 from tests.protocol.transcripts import Entries, find
 from tests.support.forging import again
 from veilsum.protocol.keys import DecapsulationKey
-from veilsum.protocol.merkle import Tree
+from veilsum.protocol.merkle import Tree, climb_path
 from veilsum.protocol.messages import (
+    NOTHING_REVEALED,
     BadRun,
     Cards,
     Certificate,
@@ -24,6 +25,7 @@ from veilsum.protocol.messages import (
     Upload,
     UploadSummary,
     Vote,
+    deliveries_hash,
     parse_message,
 )
 from veilsum.protocol.replay import replay_transcript
@@ -109,6 +111,11 @@ def cases() -> Iterator[Case]:
         ("an eviction whose shares are others", "evicted", other_proof),
         ("a refusal that the proposal does not bear out", "complete", refusing("survivors-too-few")),
         ("a refusal that nobody can judge", "complete", refusing("policy-refused")),
+        ("a vote that nobody asked for", "erased", unasked),
+        ("an erasure of a report that is not there", "erased", lambda e, _: e.pop(find(e, Erased))),
+        ("a report that denies a reveal", "complete", denying),
+        ("a complaint", "complete", complaining),
+        ("an edge whose ends differ", "complete", other_edge),
     ):
         yield case(name, round_, 0, edit)
 
@@ -161,6 +168,55 @@ def refusing(cause: str) -> Edit:
         entries.insert(at, refusal.to_bytes())
 
     return edit
+
+
+def unasked(entries: Entries, federation: Recorder) -> None:
+    """Let a decryptor that did not vote sign a set that nobody proposed."""
+    receipt: Any = parse_message(entries[find(entries, Receipt)])
+    vote = Vote.make_signed(
+        federation.keys["member-0"], context=receipt.context, member="member-0", outcome=b"\x66" * 32
+    )
+    entries.insert(find(entries, Erased), vote.to_bytes())
+
+
+def denying(entries: Entries, federation: Recorder) -> None:
+    """Let the last decryptor that revealed report that it did not."""
+    reveal: Any = parse_message(entries[-1])
+    report = Erased.make_signed(
+        federation.keys[reveal.member],
+        context=reveal.context,
+        member=reveal.member,
+        revealed=NOTHING_REVEALED,
+    )
+    entries.append(report.to_bytes())
+
+
+def complaining(entries: Entries, federation: Recorder) -> None:
+    """Let the first decryptor complain about the first box that it holds."""
+    at = find(entries, Receipt)
+    receipt: Any = parse_message(entries[at])
+    first, *others = receipt.dealers
+    changed = again(receipt, federation.keys[receipt.member], dealers=tuple(others), complaints=(first,))
+    entries[at] = changed.to_bytes()
+
+
+def other_edge(entries: Entries, federation: Recorder) -> None:
+    """Let the first member have committed to another seed of its first edge, as all decryptors were shown."""
+    at = find(entries, UploadSummary)
+    summary: Any = parse_message(entries[at])
+    first, _, *others = summary.secret_commitments
+    commitments = (first, bytes(16), *others)
+    holders = len(Cards.from_bytes(entries[2]).manifest.decryptors)
+    root = climb_path(b"".join(commitments), 0, 1 + holders, summary.path)
+    header = again(summary.header, federation.keys[summary.header.member], commitment_root=root)
+    entries[at] = replace(summary, header=header, secret_commitments=commitments).to_bytes()
+    said: list[Any] = [parse_message(entry) for entry in entries]
+    digests = {each.header.member: each.header.digest for each in said if isinstance(each, UploadSummary)}
+    for place, receipt in enumerate(said):
+        if isinstance(receipt, Receipt):
+            covered = sorted({*receipt.dealers, *receipt.complaints})
+            uploads = deliveries_hash(receipt.context, (digests[member] for member in covered))
+            entries[place] = again(receipt, federation.keys[receipt.member], uploads=uploads).to_bytes()
 
 
 def bad_run(entries: Entries, federation: Recorder, wrong: int = 1) -> None:

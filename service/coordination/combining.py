@@ -1,4 +1,4 @@
-"""Periods: the exact sums of several finished rounds of one question added up, and solved again (protocol §4.8).
+"""Periods: the exact sums of several finished rounds of one question added up, and solved again (analysis: Results).
 
 Certified sets of records are disjoint over the periods of a question, so no record counts twice. Each sum is known to the coordinator
 already: adding them up opens nothing.

@@ -1,4 +1,4 @@
-"""The coordinator as one object. It decides which cohorts and steps are opened, and under which terms (protocol §4.3).
+"""The coordinator as one object. It decides which cohorts and steps are opened, and under which terms (wire: Openings).
 
 A run carries out a study for one period, over fresh records or those of one certified attempt. Its parameters follow from the study and
 the federation's chain; the operator does not choose them. What the chain rules out is refused here, before any member is asked.
@@ -442,7 +442,7 @@ def _lifetime_s(question: Question, asked_s: float | None) -> int:
 
 
 def _check_repeated(question: Question, repeated: Terms, counts: Mapping[bytes, CountOutcome]) -> None:
-    """Refuse to sum records again by a question that leaves out other classes, or wants more rows behind them (protocol §8.3)."""
+    """Refuse to sum records again by a question that leaves out other classes, or wants more rows behind them (OPEN-24)."""
     if repeated.count not in counts:
         return
     holders, rows = counts[repeated.count].sums, counts.get(repeated.rows)
@@ -451,7 +451,7 @@ def _check_repeated(question: Question, repeated: Terms, counts: Mapping[bytes, 
 
 
 def _check_counted(cohort: Cohort, counts: Sequence[CountOutcome]) -> None:
-    """Refuse a step if too few of the members that the run's counts counted have enrolled (protocol §8.3)."""
+    """Refuse a step if too few of the members that the run's counts counted have enrolled (member: Enough rows)."""
     manifest, question = cohort.formed_manifest(), cohort.content.question
     assert question.withhold is not None
     first, counted = find_counted_members(counts)

@@ -3,7 +3,7 @@
 Every change of a live round goes through `_accept_decisions`, which computes the next standing and commits the events before the round changes and
 any caller is answered. If another process was first, its events are applied and everything is decided again. Decisions that arrive during
 a commit share the next one. A restart replays the events. When a round ends, its outcome and the signed transcript remain; its uploads,
-boxes, shares and seeds are deleted (protocol §4.8).
+boxes, shares and seeds are deleted (analysis: Results).
 """
 
 import asyncio
@@ -144,7 +144,7 @@ class Round(ABC):
         return UploadView(member=member, chunks=self.attempt.chunk_count, missing=missing)
 
     async def receive(self, message: Message, now_s: float) -> None:
-        """Store a member's message. After the end an answer changes nothing, and is checked by what the transcript holds (protocol §4.6)."""
+        """Store a member's message. After the end an answer changes nothing, and is checked by what the transcript holds (ANSWER-1 to ANSWER-6)."""
         late_answer: Answer | None = None
 
         def decide(now: Position) -> Event | None:

@@ -1,4 +1,4 @@
-"""M4: solve the unmasked sum for a signed result, or publish a count's sums (protocol §4.8, §8.3)."""
+"""M4: solve the unmasked sum for a signed result, or publish a count's sums (analysis: Results, member: Enough rows)."""
 
 import ctypes
 import gc

@@ -401,7 +401,7 @@ async def closing(
     rest.TRANSCRIPT_PATH,
     EVERYONE_GUARD,
     *END_REFUSALS,
-    gives="the round's signed transcript (protocol §11)",
+    gives="the round's signed transcript (docs/protocol/analysis.md)",
     kind=rest.TRANSCRIPT_TYPE,
 )
 async def transcript(found: TheRound) -> Response:
@@ -463,7 +463,7 @@ async def disclosure(found: TheRound, member: MemberPath) -> Response:
     rest.SUMS_PATH,
     READERS_GUARD,
     *END_REFUSALS,
-    gives="tensor `sum`, int64, as docs/protocol.md §8 and §9 lay it out",
+    gives="tensor `sum`, int64, as docs/protocol/member.md lays it out",
     kind=rest.SAFETENSORS_TYPE,
 )
 async def sums(request: Request, found: TheRound) -> Response:

@@ -65,7 +65,7 @@ def test_bounds_and_bits() -> None:
 
 
 def reference_row(z: Any, bits: int, constant: int) -> list[int]:
-    """Compute docs/protocol.md §9 literally, one coordinate at a time."""
+    """Compute docs/protocol/member.md (member: Noise) literally, one coordinate at a time."""
     exact = [float(x) * 2**bits for x in z]
     q = [round(x) for x in exact]
 

@@ -50,7 +50,7 @@ def test_every_recipe_shares_one_budget(recipe: str, cli: Cli) -> None:
     assert list(said["steps"]) == [step for step, _ in RECIPES[recipe]]
     assert said["epsilon"] == 2
     width = 64 + 1  # with the constant
-    numbers = {"mean": 64 + 1, "sum": width * (width + 1) // 2 + width * 10}  # protocol §9, of 48 bits each
+    numbers = {"mean": 64 + 1, "sum": width * (width + 1) // 2 + width * 10}  # member: Noise, of 48 bits each
     assert said["upload_bytes"] == sum(6 * numbers.get(step, width * 10) for step in said["steps"])
 
 

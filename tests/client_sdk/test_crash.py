@@ -1,4 +1,4 @@
-"""A machine that stops at any durable write of a whole run sends the same bytes afterwards, or none (docs/protocol.md §7.2, §7.3)."""
+"""A machine that stops at any durable write of a whole run sends the same bytes afterwards, or none (member: Selection, member: Ledger)."""
 
 import os
 import shutil

@@ -298,7 +298,7 @@ class Line(httpx.HTTPTransport):
 def test_what_a_member_asks_from_its_card_to_its_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, agent: bool
 ) -> None:
-    """docs/protocol.md §11: three requests to a cohort and seven to a result, however long it waits."""
+    """wire: REST. Three requests to a cohort and seven to a result, however long it waits."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 20)
     with coordinator(tmp_path / "service", max_wait_s=60.0) as served:
         consortium, lines = Consortium(served, tmp_path / "federation"), dict[str, Line]()

@@ -33,7 +33,7 @@ def records(rows: int = 40, ids: Any = None, **changed: Any) -> Records:
 
 
 def asked(rows_per_id: int = 1, most: int = 1000, least: int = 1) -> Question:
-    # Limits of a handful of rows break the rules of §4.1, which this is not about.
+    # Limits of a handful of rows break the rules of CONTENT, which this is not about.
     whole = simulated_content(simulated_question(3), 0).question
     limits = whole.records.model_copy(update={"least": least, "most": most, "rows_per_id": rows_per_id})
     return whole.model_copy(update={"dim": 3, "records": limits})

@@ -1,4 +1,4 @@
-"""What users met: a count without a sum costs no records, and a member that sleeps keeps its own (docs/protocol.md §7.3)."""
+"""What users met: a count without a sum costs no records, and a member that sleeps keeps its own (member: Ledger)."""
 
 from __future__ import annotations
 

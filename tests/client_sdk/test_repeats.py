@@ -1,4 +1,4 @@
-"""Runs that sum the reserved records of an earlier attempt again (docs/protocol.md §7.2)."""
+"""Runs that sum the reserved records of an earlier attempt again (member: Selection)."""
 
 from pathlib import Path
 from typing import Any

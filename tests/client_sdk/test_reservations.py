@@ -1,4 +1,4 @@
-"""The ledger: answers, held records, attempts, vectors, and its state after a crash (docs/protocol.md §7)."""
+"""The ledger: answers, held records, attempts, vectors, and its state after a crash (member: Ledger)."""
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
@@ -47,7 +47,7 @@ def ledger_in(folder: Path) -> Reservations:
 
 
 def study(name: str = "study", *, least: int = 3, mu: float = 0.0, **question: Any) -> Content:
-    """Make a study of three members, exempt from the rule about few rows (§4.1)."""
+    """Make a study of three members, exempt from the rule about few rows (CONTENT-20)."""
     content = simulated_content({**simulated_question(3), **question}, EXPIRES)
     epsilon = gdp_epsilon(mu, 1e-6)
     noise = Noise(epsilon=epsilon, delta=1e-6, unit="record", recipe="sum") if mu else None
@@ -291,7 +291,7 @@ def test_a_certified_or_lost_attempt_spends_for_ever(ledger: Reservations, reaso
 def test_who_was_left_out_or_whose_certificate_was_erased_spends_nothing(
     ledger: Reservations, reason: str, *, left_out: bool
 ) -> None:
-    """A set's certificate is not yet an end (§4.9); the history decides which end is accepted."""
+    """A set's certificate is not yet an end (wire: Ends); the history decides which end is accepted."""
     run = reserve(ledger)
     chain = Chain(ledger, run.question)
     chain.enter(C)

@@ -1,4 +1,4 @@
-"""A folder that was restored from an older copy enrols nowhere, and opens nothing (docs/protocol.md §7.6)."""
+"""A folder that was restored from an older copy enrols nowhere, and opens nothing (member: Restored folders)."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A member's checks of a study before it answers, in the specification's order (docs/protocol.md §4.1)."""
+"""A member's checks of a study before it answers, in the specification's order (STUDY-1 to STUDY-7)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_a_study_signed_by_the_rosters_study_key_alone(consortium: Consortium) -
 def test_a_rollback_of_a_study_is_remembered_over_restarts_and_without_approval(
     consortium: Consortium,
 ) -> None:
-    """A study counts as seen once it has passed every check but approval (§4.1, 6)."""
+    """A study counts as seen once it has passed every check but approval (STUDY-6)."""
     cohort = opened(consortium, consortium.make_study({"version": 2}))
     fault = enrolling(consortium, cohort, policy=Policy(consortium.admin.public))
     assert "has not approved study" in fault.detail

@@ -1,4 +1,4 @@
-"""Counts in the simulator, and the sums that rest on them (protocol §8.2, §8.3)."""
+"""Counts in the simulator, and the sums that rest on them (member: Count vectors, member: Enough rows)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a study, a manifest and its cards must satisfy, in the specification's order (protocol §4.1, §4.2)."""
+"""What a study, a manifest and its cards must satisfy, in the specification's order (STUDY-1 to STUDY-4, CARDS-1 to CARDS-15)."""
 
 from collections.abc import Callable
 from dataclasses import replace

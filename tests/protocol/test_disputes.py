@@ -1,4 +1,4 @@
-"""Which members leave the sum if two members contradict each other (protocol §4.5)."""
+"""Which members leave the sum if two members contradict each other (wire: Survivors)."""
 
 import random
 from collections.abc import Collection, Sequence

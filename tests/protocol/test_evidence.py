@@ -1,4 +1,4 @@
-"""Evidence against decryptors and dealers, as an auditor accepts it, and forgeries of it (protocol §4.7, §11)."""
+"""Evidence against decryptors and dealers, as an auditor accepts it, and forgeries of it (wire: Reveals, analysis: Transcripts)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -206,7 +206,7 @@ def test_evictions_that_do_not_hold_name_the_coordinator() -> None:
     assert (COORDINATOR, "eviction-invalid") in named(doctored(federation, let_back))
 
 
-# Proofs that a dealer is false: true ones hold, and none can be forged against an honest dealer (protocol §4.7).
+# Proofs that a dealer is false: true ones hold, and none can be forged against an honest dealer (wire: Reveals).
 
 
 HONEST, FALSE = "member-2", "member-3"

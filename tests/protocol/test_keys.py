@@ -120,7 +120,7 @@ def test_every_secret_is_for_one_purpose() -> None:
 
 
 def hkdf(secret: bytes, salt: bytes, tag: bytes, *parts: bytes) -> bytes:
-    """Derive 32 bytes by hand (RFC 5869; protocol §2, §6)."""
+    """Derive 32 bytes by hand (RFC 5869; wire: Keys)."""
     info = b"veilsum/4/" + tag + b"\0" + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
     extracted = hmac.digest(salt or bytes(32), secret, "sha256")
     return hmac.digest(extracted, info + b"\x01", "sha256")
@@ -206,8 +206,9 @@ def test_every_tag_names_the_protocols_version() -> None:
     assert all(tag.value.startswith(f"veilsum/{PROTOCOL_VERSION}/".encode()) for tag in Tag)
 
 
-def test_the_page_s_tags_are_in_the_table() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
+def test_the_pages_tags_are_in_the_table() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "protocol"
+    page = "".join(each.read_text("utf-8") for each in folder.glob("*.md"))
     said = set(re.findall(r'(?:(?<=H\()|(?<=info\()|(?<=tag )|(?<=" or ))"([a-z-]+)"', page))
     assert {"ctx", "roster", "pair-mask", "pair-box", "merkle-root", "transcript"} <= said
     assert {f"veilsum/4/{name}\0".encode() for name in said} <= {tag.value for tag in Tag}

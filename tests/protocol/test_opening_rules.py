@@ -1,4 +1,4 @@
-"""A member's checks of an opening, in the specification's order (protocol §4.3)."""
+"""A member's checks of an opening, in the specification's order (wire: Openings)."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -197,7 +197,7 @@ def test_an_honest_opening_is_opened(case: Case, federation: Federation) -> None
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "before those behind it"])
 @pytest.mark.parametrize("at", range(len(CLAUSES)), ids=lambda at: CLAUSES[at][1].__name__)
-def test_each_clause_is_checked(case: Case, federation: Federation, at: int, *, alone: bool) -> None:
+def test_each_rule_is_checked(case: Case, federation: Federation, at: int, *, alone: bool) -> None:
     cause, change = CLAUSES[at]
     for _, behind in reversed(CLAUSES[at + 1 :]):
         if not alone and behind not in ALONE:
@@ -389,7 +389,7 @@ def test_7_a_step_of_a_period_is_certified_once_or_lost_once(change: dict[str, A
         check_step(attempt)
 
 
-# The next step, by clauses 6 and 7
+# The next step, by OPEN-15 to OPEN-19
 
 
 CERTIFIED = {"count": OTHER, "rows": bytes([8] * 32), "sum": bytes([7] * 32)}

@@ -137,7 +137,7 @@ def test_under_a_count_only_counted_members_are_summed_and_the_margin_may_miss()
         check_proposal(attempt, survivors, earlier)
 
 
-# One liar among few receipts: which dealers lose their place while other receipts are in transit (protocol §4.5).
+# One liar among few receipts: which dealers lose their place while other receipts are in transit (wire: Survivors).
 
 
 def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_way() -> None:
@@ -167,7 +167,7 @@ def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_wa
     assert tuple(each.member for each in alone.survivors) == tuple(honest[3:])
 
 
-# Up to `a` liars of every kind against whom the sum holds: searched at random, while all honest members are there (protocol §4.5).
+# Up to `a` liars of every kind against whom the sum holds: searched at random, while all honest members are there (wire: Survivors).
 
 
 ROUNDS = 150

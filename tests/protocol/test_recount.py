@@ -1,4 +1,4 @@
-"""Every member recounts a count round; the sum then withholds rare classes (protocol §8.2)."""
+"""Every member recounts a count round; the sum then withholds rare classes (wire: Counts)."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""An auditor blames a coordinator for what it admits into a transcript, omits or invents (protocol §11)."""
+"""An auditor blames a coordinator for what it admits into a transcript, omits or invents (analysis: Transcripts)."""
 
 from dataclasses import replace
 from typing import Any

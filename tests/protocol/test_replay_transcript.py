@@ -1,4 +1,4 @@
-"""An auditor replays a transcript: rule breakers are blamed, and no other party is (protocol §11)."""
+"""An auditor replays a transcript: rule breakers are blamed, and no other party is (analysis: Transcripts)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -125,7 +125,7 @@ def test_a_finding_is_a_dispute_where_nobody_can_tell() -> None:
     assert not any(isinstance(message, Lost) for message in played(3).transcript.decode_messages())
 
 
-# What a forged file may cost an auditor (protocol §11).
+# What a forged file may cost an auditor (analysis: Transcripts).
 
 
 def test_edges_are_looked_at_of_those_who_uploaded(monkeypatch: pytest.MonkeyPatch) -> None:

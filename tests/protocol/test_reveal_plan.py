@@ -1,4 +1,4 @@
-"""Which secrets a certified set needs, and which of their shares a decryptor reveals (protocol §4.7)."""
+"""Which secrets a certified set needs, and which of their shares a decryptor reveals (wire: Reveals)."""
 
 from dataclasses import replace
 

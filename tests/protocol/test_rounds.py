@@ -125,7 +125,7 @@ def test_a_sparse_cohort_sums_without_those_who_are_lost(
     assert outcome.phase.attempt.decryptors == tuple(federation.ids[index] for index in (0, 3, 6, 9))
 
 
-# Runs that sum the records of an earlier sum again: after a failure, and with another extractor (protocol §4.2, §4.3)
+# Runs that sum the records of an earlier sum again: after a failure, and with another extractor (wire: Cohorts, wire: Openings)
 
 
 EXTRACTOR = "ab" * 32
@@ -174,7 +174,7 @@ def test_only_a_sum_over_fresh_records_is_repeated() -> None:
     refused(federation, repeat(federation, second), Cause.REPEAT_MISMATCH)
 
 
-# Decryptors whose boxes reach them after the proposal (protocol §4.5): they sign and reveal like the others
+# Decryptors whose boxes reach them after the proposal (wire: Survivors): they sign and reveal like the others
 
 
 LATE = ("member-08", "member-09", "member-10", "member-11")
@@ -228,7 +228,7 @@ def test_a_late_receipt_that_covers_other_uploads_names_the_coordinator_that_not
 
 
 def test_a_dealer_whose_boxes_fail_for_the_late_may_starve_the_sum_and_is_named_as_short() -> None:
-    """A known weakness (protocol §12): this can't be detected before the certificate, and nothing proves the dealer false."""
+    """A known weakness (analysis: Proofs): this can't be detected before the certificate, and nothing proves the dealer false."""
     federation = federation_of(Checking)
     honest, dealer = federation.tamper, federation.ids[0]
 

@@ -1,4 +1,4 @@
-"""A sum withholds the classes that its count found rare, over the counted members (protocol §8.3)."""
+"""A sum withholds the classes that its count found rare, over the counted members (member: Enough rows)."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -156,7 +156,7 @@ def test_one_published_class_ends_the_run_for_everybody() -> None:
 
 
 def test_false_counts_can_leave_out_all_classes_but_two() -> None:
-    """A limit, not a promise (§8.3): it can't be detected that one liar counted for six members."""
+    """A limit, not a promise (analysis: Promise): it can't be detected that one liar counted for six members."""
     federation = Federation(7, margin=1, question=MANY_ROWS)
     honest = dict.fromkeys(federation.ids[:6], np.array([1, 1, 0, 0]))
     held_by_one = {"member-0": np.array([0, 0, 1, 1])}

@@ -1,4 +1,4 @@
-"""The noisy vectors of docs/protocol.md §9, compared with a literal implementation; and the assumptions of the noise."""
+"""The noisy vectors of docs/protocol/member.md, compared with a literal implementation; and the assumptions of the noise."""
 
 from typing import Any
 

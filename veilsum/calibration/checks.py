@@ -1,6 +1,6 @@
 """Checks of sums and solutions that need nothing else.
 
-A sum of honest members passes, in this order (docs/protocol.md; later checks rest on earlier ones):
+A sum of honest members passes, in this order (analysis: Results; later checks rest on earlier ones):
 
 1. counts: whole and not negative,
 2. range: no entry beyond what N records can reach, so nothing below can overflow,

@@ -1,4 +1,4 @@
-"""The two lattices: how statistics become integers that a ring adds without loss (docs/protocol.md §8.1, §9).
+"""The two lattices: how statistics become integers that a ring adds without loss (member: Exact vectors, member: Noise).
 
 A statistic that is a polynomial of degree d in the features (counts 0, U 1, V 2) is counted in steps of `1/unit(d)`. Exact studies add
 on the *sums* lattice: float64 statistics are rounded once, to the same step for every degree. Noisy studies add on the *features* lattice:

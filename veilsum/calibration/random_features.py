@@ -43,7 +43,7 @@ class RandomFeatures:
         dim: l, features per record.
         size: D, random features per record, even.
         bandwidth: σ of the kernel, from 1e-3 to 1e3, so that no angle overflows.
-        seed: the digest of the study's question. Ω follows from it by SHAKE-256 and Box and Muller's transform (docs/protocol.md §8).
+        seed: the digest of the study's question. Ω follows from it by SHAKE-256 and Box and Muller's transform (member: Exact vectors).
 
     Raises:
         CalibrationError: an odd size, or a number outside its domain.

@@ -1,4 +1,4 @@
-"""Read, replay and describe a transcript for `veilsum verify`, offline (protocol §11)."""
+"""Read, replay and describe a transcript for `veilsum verify`, offline (analysis: Transcripts)."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The public state of one attempt: roster, study, manifest, opening and their context (protocol §4.2, §4.3)."""
+"""The public state of one attempt: roster, study, manifest, opening and their context (wire: Cohorts, wire: Openings)."""
 
 import itertools
 from collections.abc import Collection, Sequence
@@ -52,7 +52,7 @@ Closing: TypeAlias = Certificate | Erasure | Lost
 
 
 def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, repeats: bool) -> Sizes:
-    """Compute the quorum, graph and committee of a cohort (protocol §5).
+    """Compute the quorum, graph and committee of a cohort (analysis: Sizes).
 
     `members` are those that enrolled. With `repeats` the run takes exactly the survivors of an earlier attempt.
     """
@@ -80,14 +80,14 @@ def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, 
 
 
 def count_members_min(question: Question, quorum: Quorum) -> int:
-    """Return the minimum number of survivors of a count; 0 for a study that counts none (protocol §4.4)."""
+    """Return the minimum number of survivors of a count; 0 for a study that counts none (wire: Uploads)."""
     if question.withhold is None:
         return 0
     return max(quorum.survivors_min + question.withhold.margin, question.class_floor)
 
 
 def check_study(roster: Roster, study: Study) -> Content:
-    """Run the study checks that need neither a clock nor a member's memory (protocol §4.1, 1 to 4).
+    """Run the study checks that need neither a clock nor a member's memory (STUDY-1 to STUDY-4).
 
     Raises:
         PeerFault: wrong-federation, bad-signature, or study-refused.
@@ -106,7 +106,7 @@ def check_study(roster: Roster, study: Study) -> Content:
 def check_manifest(
     roster: Roster, study: Study, manifest: Manifest, repeated: Sequence[Survivor] | None = None
 ) -> Quorum:
-    """Check a manifest without its cards, in the order of protocol §4.2, clauses 1 to 3.
+    """Check a manifest without its cards, in the order of CARDS-1 to CARDS-8.
 
     `repeated` is the certified set of the attempt that `manifest.repeats` names; None if unknown or absent.
     """
@@ -173,7 +173,7 @@ def read_quorum(manifest: Manifest, question: Question) -> Quorum:
 
 
 def check_cards(roster: Roster, cards: Cards) -> None:
-    """Check the received cards, in the order of protocol §4.2, clauses 4 and 5."""
+    """Check the received cards, in the order of CARDS-9 to CARDS-12."""
     for card in cards.by_member.values():
         if card.cohort != cards.manifest.cohort:
             raise PeerFault(
@@ -190,7 +190,7 @@ def check_cards(roster: Roster, cards: Cards) -> None:
 
 
 def check_mlkem_keys(cards: Cards, wanted: Collection[str]) -> None:
-    """Require the ML-KEM keys of `wanted` members and no others, each with the hash on its card (protocol §4.2, clause 6)."""
+    """Require the ML-KEM keys of `wanted` members and no others, each with the hash on its card (CARDS-15)."""
     for shown in cards.shown:
         has_key = bool(shown.mlkem_key)
         right = not has_key or hash_mlkem_key(shown.mlkem_key) == shown.card.mlkem_key_hash
@@ -245,7 +245,7 @@ class Attempt(Struct):
 
     @property
     def survivors_min(self) -> int:
-        """The minimum number of survivors: n_min; for a count n_min and the margin, or the class floor if larger (protocol §4.4)."""
+        """The minimum number of survivors: n_min; for a count n_min and the margin, or the class floor if larger (wire: Uploads)."""
         if self.spec.step == COUNT_STEP:
             return count_members_min(self.question, self.quorum)
         return self.quorum.survivors_min
@@ -296,13 +296,13 @@ class Attempt(Struct):
         return self.manifest.graph.neighbours_of(member)
 
     def has_signed_commitments(self, header: UploadHeader, commitments: bytes, path: Sequence[bytes]) -> bool:
-        """Whether these are the joined commitments to the 1 + k secrets of the header's member (protocol §4.4)."""
+        """Whether these are the joined commitments to the 1 + k secrets of the header's member (wire: Uploads)."""
         return len(commitments) == COMMITMENT_BYTES * (1 + self.manifest.degree) and verify_path(
             header.commitment_root, commitments, 0, 1 + len(self.decryptors), path
         )
 
     def has_signed_row(self, header: UploadHeader, decryptor: str, row: bytes, path: Sequence[bytes]) -> bool:
-        """Whether this is the header's row of commitments to the decryptor's shares (protocol §4.4)."""
+        """Whether this is the header's row of commitments to the decryptor's shares (wire: Uploads)."""
         place = self.decryptor_place[decryptor]
         return verify_path(header.commitment_root, row, 1 + place, 1 + len(self.decryptors), path)
 
@@ -370,14 +370,14 @@ class Attempt(Struct):
             names
         ):
             raise PeerFault(Cause.SURVIVORS_INVALID, "survivors are not members of the cohort in order")
-        # Not the Shamir threshold: a sum of t < n_min members would hide too few honest ones (protocol §5).
+        # Not the Shamir threshold: a sum of t < n_min members would hide too few honest ones (analysis: Sizes).
         if len(names) < self.survivors_min:
             raise PeerFault(
                 Cause.SURVIVORS_TOO_FEW, f"{len(names)} survivors, {self.survivors_min} are needed"
             )
 
     def check_windows(self, survivors: Collection[str]) -> None:
-        """Refuse a survivor set with too many dropouts in one window of a sparse graph (protocol §4.6, clause 2)."""
+        """Refuse a survivor set with too many dropouts in one window of a sparse graph (FREEZE-4)."""
         lost = [member for member in self.members if member not in survivors]
         if found := self.manifest.graph.window_excess(lost, self.manifest.window_dropped_max):
             raise PeerFault(
@@ -396,7 +396,7 @@ class Attempt(Struct):
             self.check_lost(document)
 
     def check_erasure(self, erasure: Erasure) -> None:
-        """Require enough reports of distinct decryptors that revealed nothing (protocol §4.9)."""
+        """Require enough reports of distinct decryptors that revealed nothing (END-2)."""
         self.check_context(erasure.context, "coordinator")
         # Reports ascend by member, so no decryptor appears twice.
         for report in erasure.reports:

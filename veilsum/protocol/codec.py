@@ -1,4 +1,4 @@
-"""The wire format: little-endian, explicit lengths, one encoding per value (protocol §3).
+"""The wire format: little-endian, explicit lengths, one encoding per value (wire: Encoding).
 
 A `Struct` is a frozen dataclass whose annotations define how each field is encoded::
 

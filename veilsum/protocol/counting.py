@@ -1,4 +1,4 @@
-"""What a run's counts allow: the classes that are published, and whether enough rows and members stand behind a sum (protocol §8.3)."""
+"""What a run's counts allow: the classes that are published, and whether enough rows and members stand behind a sum (member: Enough rows)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Choose the members to drop when members contradict each other and the liars are unknown (protocol §4.5).
+"""Choose the members to drop when members contradict each other and the liars are unknown (wire: Survivors).
 
 Every dispute involves a colluder. So the colluders cover all disputes, and a minimum cover is no larger.
 """

@@ -21,7 +21,7 @@ class PeerFault(Exception):  # noqa: N818 - the field speaks of faults
         cause: the rule's name in the closed enum.
         detail: the observation, without any secret value.
         parties: member ids (or "coordinator", "admin") that the fault names; may be empty. A refusal names the claimed sender, but
-            that is no accusation: proofs against a party are in the transcript (protocol §11).
+            that is no accusation: proofs against a party are in the transcript (analysis: Transcripts).
     """
 
     def __init__(self, cause: Cause, detail: str = "", parties: Iterable[str] = ()) -> None:

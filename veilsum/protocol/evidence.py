@@ -1,4 +1,4 @@
-"""Check proofs that a dealer or a decryptor is false (protocol §4.7, §11)."""
+"""Check proofs that a dealer or a decryptor is false (wire: Reveals, analysis: Transcripts)."""
 
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
@@ -60,7 +60,7 @@ def _unproven_fault(evidence: BadRun, why: str) -> PeerFault:
 
 
 def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> None:
-    """Verify a proof that its dealer is false, in the order of protocol §4.7, clauses 1 to 5."""
+    """Verify a proof that its dealer is false, in the order of EVICT-2 to EVICT-6."""
     if not certificate.names_upload(proof.header):
         raise _proof_fault(proof, "the certificate does not name this upload")
     try:

@@ -1,4 +1,4 @@
-"""The mask graph and the drawn committee, both derived from the cards' beacon (protocol §5).
+"""The mask graph and the drawn committee, both derived from the cards' beacon (analysis: Sizes).
 
 A sparse graph is a Harary graph on a permuted ring: members are sorted by H("ring", beacon, id), and each is joined to the
 k/2 next on either side (Bell et al. 2020, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead"). If every
@@ -65,7 +65,7 @@ class Graph:
         """Return the neighbours that encapsulation leads to from `member`, ascending: of each two neighbours one follows the other.
 
         On the ring they are the next k/2; on the complete graph the next ⌊(n − 1)/2⌋ in a circle of ids, and, for even n, from the
-        lower of two opposite ids the higher (protocol §4.2).
+        lower of two opposite ids the higher (wire: Cohorts).
         """
         place = self._place_of(member)
         if self._ring is not None:

@@ -1,4 +1,4 @@
-"""The secrets of a pair, from X25519 and ML-KEM-768, and everything derived from them (protocol §6)."""
+"""The secrets of a pair, from X25519 and ML-KEM-768, and everything derived from them (wire: Keys)."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias

@@ -27,7 +27,7 @@ class Tree:
     """A tree that keeps all levels, to produce many paths.
 
     Args:
-        leaves: the leaves in order; may be an iterator. No leaves count as one empty leaf (protocol §2).
+        leaves: the leaves in order; may be an iterator. No leaves count as one empty leaf (wire: Hashes).
     """
 
     def __init__(self, leaves: Iterable[bytes]) -> None:

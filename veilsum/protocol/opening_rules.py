@@ -1,4 +1,4 @@
-"""The checks of an opening: some for anyone with roster, study and manifest, others for members only (protocol §4.3).
+"""The checks of an opening: some for anyone with roster, study and manifest, others for members only (wire: Openings).
 
 `next_step` chooses a run's next step by the rule that `check_step` enforces: the coordinator opens what members accept.
 """
@@ -28,14 +28,14 @@ def check_opening(attempt: Attempt) -> None:
 
 
 def check_signed(attempt: Attempt) -> None:
-    """Check clause 1: the opening is for this cohort (wrong-cohort), signed by the coordinator (bad-signature)."""
+    """Check OPEN-1 and OPEN-2: the opening is for this cohort (wrong-cohort), signed by the coordinator (bad-signature)."""
     if attempt.opening.cohort != attempt.manifest.cohort:
         raise PeerFault(Cause.WRONG_COHORT, "the opening is for another cohort", ["coordinator"])
     attempt.opening.verify(attempt.roster.coordinator, "coordinator")
 
 
 def check_latest_end(attempt: Attempt, now_s: float) -> None:
-    """Check clause 2: the latest end is in the future (terms-expired), by at most 30 days (terms-refused)."""
+    """Check OPEN-5 and OPEN-6: the latest end is in the future (terms-expired), by at most 30 days (terms-refused)."""
     ahead_s = attempt.terms.latest_end_s - now_s
     if ahead_s <= 0:
         raise PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end has passed")
@@ -44,7 +44,7 @@ def check_latest_end(attempt: Attempt, now_s: float) -> None:
 
 
 def check_places(opening: Opening) -> None:
-    """Check clause 5: the links name no attempt twice and omit none of this cohort (chain-broken)."""
+    """Check OPEN-12 and OPEN-13: the links name no attempt twice and omit none of this cohort (chain-broken)."""
     # With two links for one attempt, a member could check the one that it knows, and decryptors the other.
     if len({link.context for link in opening.links}) != len(opening.links):
         raise PeerFault(Cause.CHAIN_BROKEN, "the history names an attempt twice", ["coordinator"])
@@ -57,7 +57,7 @@ def check_places(opening: Opening) -> None:
 
 
 def check_step(attempt: Attempt) -> None:
-    """Check clauses 6 and 7: the terms fit the step (terms-refused), and over fresh records it may be opened (`step_fault`)."""
+    """Check OPEN-15 to OPEN-19: the terms fit the step (terms-refused), and over fresh records it may be opened (`step_fault`)."""
     spec, terms = attempt.spec, attempt.terms
     if (terms.material != NO_CONTEXT) != spec.takes_material:
         wanted = "needs material" if spec.takes_material else "takes no material"
@@ -92,7 +92,7 @@ def _check_counts_named(attempt: Attempt) -> None:
 
 
 def step_fault(question: Question, period: str, step: str, links: Sequence[Link]) -> PeerFault | None:
-    """Return why a step can't be opened over fresh records (clauses 6 and 7); None if it can.
+    """Return why a step can't be opened over fresh records (OPEN-18, OPEN-19); None if it can.
 
     It can once the step before it is certified (terms-refused), until it is certified or lost itself (already-summed).
     """
@@ -105,7 +105,7 @@ def step_fault(question: Question, period: str, step: str, links: Sequence[Link]
 
 
 def check_unspent(attempt: Attempt, links: Sequence[Link]) -> None:
-    """Check clause 7 against these links: over fresh records a step of a period is certified or lost once (already-summed)."""
+    """Check OPEN-19 against these links: over fresh records a step of a period is certified or lost once (already-summed)."""
     run = attempt.question, attempt.manifest.period, attempt.terms.step
     if not attempt.repeats and (fault := _spent_fault(*run, links)) is not None:
         raise fault
@@ -187,7 +187,7 @@ def _steps_under_counts(
 
 
 def repeated_link(attempt: Attempt) -> Link | None:
-    """Return the link of the repeated attempt, checked by clause 8 (repeat-mismatch); None for fresh records."""
+    """Return the link of the repeated attempt, checked by OPEN-20 (repeat-mismatch); None for fresh records."""
     if not attempt.repeats:
         return None
     link = link_of(attempt.opening.links, attempt.manifest.repeats)
@@ -206,7 +206,7 @@ def repeated_link(attempt: Attempt) -> Link | None:
 
 
 def check_repeats(attempt: Attempt, finished: Finished | None) -> None:
-    """Check clause 8 with the repeated attempt's evidence: both questions sum the same records in the same way.
+    """Check OPEN-21 and OPEN-22 with the repeated attempt's evidence: both questions sum the same records in the same way.
 
     Raises:
         PeerFault: repeat-mismatch; count-mismatch if the withheld classes differ from the repeated attempt's.

@@ -1,4 +1,4 @@
-"""Pairing: who encapsulates to whom, and what the pairings of a manifest show (protocol §4.2)."""
+"""Pairing: who encapsulates to whom, and what the pairings of a manifest show (wire: Cohorts)."""
 
 from collections.abc import Iterator
 
@@ -42,7 +42,7 @@ def senders_to(manifest: Manifest, member: str) -> tuple[str, ...]:
 
 
 def check_pairing(roster: Roster, manifest: Manifest, pairing: Pairing) -> None:
-    """Check a pairing of this manifest, in the order of protocol §4.2.
+    """Check a pairing of this manifest, in the order of PAIR-1 to PAIR-4.
 
     Raises:
         PeerFault: manifest-mismatch, unknown-member, bad-signature or pairing-misshapen.
@@ -71,7 +71,7 @@ def split_pairing(manifest: Manifest, pairing: Pairing) -> Iterator[tuple[str, S
 
 
 def check_ciphertexts(roster: Roster, manifest: Manifest, member: str, ciphertexts: Ciphertexts) -> None:
-    """Check what one member is shown of the others' pairings (protocol §4.2).
+    """Check what one member is shown of the others' pairings (CIPHER-1 to CIPHER-3).
 
     Raises:
         PeerFault: manifest-mismatch or bad-signature, which name the coordinator: it admitted all of them.

@@ -1,4 +1,4 @@
-"""Choose the survivors to propose, and check a proposal (protocol §4.5, §4.6)."""
+"""Choose the survivors to propose, and check a proposal (wire: Survivors, wire: Votes)."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -48,7 +48,7 @@ def covers_uploads(receipt: Receipt, uploads: Mapping[str, Announced]) -> bool:
 def contested_disputes(
     attempt: Attempt, receipts: Mapping[str, Receipt], disputes: Iterable[Dispute]
 ) -> tuple[Dispute, ...]:
-    """Remove complaints about dealers for whose shares at least `t` honest decryptors vouch (protocol §4.5)."""
+    """Remove complaints about dealers for whose shares at least `t` honest decryptors vouch (wire: Survivors)."""
     held = attempt.quorum.threshold + attempt.quorum.decryptor_colluders
     clean = _count_clean_receipts(receipts)
     return tuple(each for each in disputes if each.cause is not Cause.BOX_REFUSED or clean[each.one] < held)
@@ -64,7 +64,7 @@ def _count_clean_receipts(receipts: Mapping[str, Receipt]) -> Counter[str]:
 def below_receipt_threshold(
     attempt: Attempt, uploads: Mapping[str, Announced], receipts: Mapping[str, Receipt]
 ) -> tuple[str, ...]:
-    """Return the dealers with fewer than `t` clean receipts so far, which no cover can keep (protocol §4.5)."""
+    """Return the dealers with fewer than `t` clean receipts so far, which no cover can keep (wire: Survivors)."""
     clean = _count_clean_receipts(receipts)
     return tuple(dealer for dealer in uploads if clean[dealer] < attempt.quorum.threshold)
 
@@ -76,7 +76,7 @@ def choose_survivors(
     disputes: tuple[Dispute, ...],
     earlier: Sequence[SurvivorSet],
 ) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
-    """Choose the survivors to propose; also return the disputes that dropped members (protocol §4.5).
+    """Choose the survivors to propose; also return the disputes that dropped members (wire: Survivors).
 
     `uploads` are the complete ones, ordered by member, and each receipt covers all of them. `disputes` are the `contested_disputes` ones of
     `disputes_among`.
@@ -116,7 +116,7 @@ def may_be_proposed(attempt: Attempt, survivors: Iterable[Survivor], earlier: Se
 def _as_counted(
     attempt: Attempt, staying: dict[str, Survivor], earlier: Sequence[SurvivorSet]
 ) -> dict[str, Survivor]:
-    """Drop members that one of the counts did not count; each counted S∖E (protocol §8.3)."""
+    """Drop members that one of the counts did not count; each counted S∖E (FREEZE-8)."""
     if not attempt.repeats:
         for counted in _counted_members(attempt, earlier):
             staying = {member: each for member, each in staying.items() if member in counted}
@@ -130,7 +130,7 @@ def _counted_members(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> list[s
 
 
 def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: Sequence[SurvivorSet]) -> None:
-    """Check survivors as far as possible without the delivered uploads, in the order of protocol §4.6, clauses 1 to 3.
+    """Check survivors as far as possible without the delivered uploads, in the order of FREEZE-2 to FREEZE-9.
 
     Raises:
         PeerFault: survivors-invalid, survivors-too-few, window-exceeded, malformed, repeat-mismatch, count-mismatch.

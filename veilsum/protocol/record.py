@@ -1,4 +1,4 @@
-"""Signed records of results and combinations, which the coordinator publishes (protocol §4.8)."""
+"""Signed records of results and combinations, which the coordinator publishes (analysis: Results)."""
 
 from typing import Annotated, Literal, TypeVar
 
@@ -61,7 +61,7 @@ class DisputeView(Model):
 
 
 class ResultRecord(Model):
-    """The signed record of a finished round (protocol §4.8).
+    """The signed record of a finished round (analysis: Results).
 
     The signature is Ed25519 over H("result", body), where the body is this object without `signature` as canonical JSON (RFC 8785).
 
@@ -81,7 +81,7 @@ class ResultRecord(Model):
         sums: SHA-256 of the sum's file.
         documents: documents published in addition to the head.
         error_bound: bound on the rounding error of a weight, or None.
-        transcript: the head of the round's transcript (protocol §11).
+        transcript: the head of the round's transcript (analysis: Transcripts).
     """
 
     format: Literal["veilsum-result/5"] = "veilsum-result/5"

@@ -1,4 +1,4 @@
-"""A member's recount of a count (protocol §8.2)."""
+"""A member's recount of a count (wire: Counts)."""
 
 from hashlib import sha256
 
@@ -17,7 +17,7 @@ from veilsum.protocol.unmasking import Unmasking
 def recount_disclosure(
     attempt: Attempt, survivors: tuple[Survivor, ...], disclosure: Disclosure
 ) -> npt.NDArray[np.int64]:
-    """Check a disclosed count in the order of protocol §8.2, and count the holders of each class, (C,).
+    """Check a disclosed count in the order of COUNT-2 to COUNT-5, and count the holders of each class, (C,).
 
     `survivors` are S∖E, the certified survivors without the evicted dealers.
 

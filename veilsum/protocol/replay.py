@@ -1,4 +1,4 @@
-"""Replay a transcript to find which party broke which rule (protocol §11)."""
+"""Replay a transcript to find which party broke which rule (analysis: Transcripts)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -233,7 +233,7 @@ def replay_transcript(transcript: Transcript, federation: bytes | None = None) -
 
 
 def _check_beginning(transcript: Transcript, federation: bytes | None) -> Attempt:
-    """Check the first four entries as a member does, except clocks and approvals (protocol §4.1 to §4.3)."""
+    """Check the first four entries as a member does, except clocks and approvals (AUDIT-1)."""
     opened = tuple(map(parse_message, transcript.entries[:4]))
     if tuple(map(type, opened)) != (Roster, Study, Cards, Opening):
         raise PeerFault(Cause.MALFORMED, "a transcript begins with roster, study, cards and opening")
@@ -340,7 +340,7 @@ class _Replay:
         return True
 
     def enough_revealed(self) -> bool:
-        """Whether each u ∈ S∖E has a threshold of runs from decryptors that revealed for that E (protocol §4.7)."""
+        """Whether each u ∈ S∖E has a threshold of runs from decryptors that revealed for that E (wire: Reveals)."""
         if self.certificate is None or self.certificate.is_void:
             return False
         runs = Counter[str]()

@@ -297,7 +297,7 @@ class InvitationView(View):
 
 
 class NoiseView(Model):
-    """The differential privacy guarantee of a noisy step, at δ (protocol §4.8).
+    """The differential privacy guarantee of a noisy step, at δ (analysis: Results).
 
     Attributes:
         mu: μ of Gaussian differential privacy of this step.
@@ -381,7 +381,7 @@ class RoundView(View):
         reached: for finished rows, the number of members that reach each level (`ROWS_LEVELS`).
         phase_seconds: duration of each phase so far.
         cost: estimated traffic, storage and computation of all parties.
-        transcript: head of the ended round's transcript (protocol §11).
+        transcript: head of the ended round's transcript (analysis: Transcripts).
     """
 
     round: RoundId

@@ -1,4 +1,4 @@
-"""The secrets to rebuild for a certified set, and the shares due (protocol §4.7)."""
+"""The secrets to rebuild for a certified set, and the shares due (wire: Reveals)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

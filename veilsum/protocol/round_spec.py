@@ -1,4 +1,4 @@
-"""One round, decoded once from an attempt's signed documents (protocol §4.1, §8, §9)."""
+"""One round, decoded once from an attempt's signed documents (wire: Studies, member: Exact vectors, member: Noise)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +9,7 @@ from veilsum.protocol.messages import Manifest, Terms
 from veilsum.protocol.study import COUNT_BITS, DISCLOSED_STEPS, SUM_STEP, Content, Question
 
 CHUNK_ELEMENTS = 1 << 20
-"""Number of elements in every chunk except the last (protocol §4.4)."""
+"""Number of elements in every chunk except the last (wire: Uploads)."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class RoundSpec:
 
     @property
     def is_disclosed(self) -> bool:
-        """Whether the step counts members, so that its sum is disclosed to them (protocol §8.2)."""
+        """Whether the step counts members, so that its sum is disclosed to them (member: Count vectors)."""
         return self.step in DISCLOSED_STEPS
 
     @property
@@ -96,5 +96,5 @@ class RoundSpec:
 
     @property
     def takes_material(self) -> bool:
-        """Whether the step needs an earlier step's result (protocol §9)."""
+        """Whether the step needs an earlier step's result (member: Noise)."""
         return self.question.takes_material(self.step)

@@ -1,4 +1,4 @@
-"""M1: a member masks its vector and seals the shares of its seeds (protocol §4.4)."""
+"""M1: a member masks its vector and seals the shares of its seeds (wire: Uploads)."""
 
 import hashlib
 import os
@@ -66,7 +66,7 @@ class Sealing:
         """b_u, the seed of this member's own mask."""
         seeds = {pair.peer: pair.mask_seed(member, attempt.context) for pair in masks}
         self._edge_seeds = [seeds[peer] for peer in attempt.neighbours_of(member)]
-        # sgn(v − u) by index in the cohort; ids sort as indices do (protocol §4.4).
+        # sgn(v − u) by index in the cohort; ids sort as indices do (wire: Uploads).
         added = [self.self_seed, *(seeds[peer] for peer in seeds if peer > member)]
         subtracted = [seeds[peer] for peer in seeds if peer < member]
         self._masks = Masks(attempt.ring, added=added, subtracted=subtracted)

@@ -1,4 +1,4 @@
-"""Compute a cohort's quorum, graph and committee from public integers (protocol §5).
+"""Compute a cohort's quorum, graph and committee from public integers (analysis: Sizes).
 
 The coordinator computes these sizes; every member recomputes them and refuses any others. No floats are involved. The sizes don't depend
 on the vector, so a cohort serves rounds of any length.
@@ -118,7 +118,7 @@ class Quorum:
 
     @property
     def erasures_min(self) -> int:
-        """The number of "revealed nothing" reports that make an attempt VOID, q = L + a_D − t + 1 (protocol §4.9).
+        """The number of "revealed nothing" reports that make an attempt VOID, q = L + a_D − t + 1 (wire: Ends).
 
         At most a_D of them lie, so at least L − t + 1 honest decryptors never revealed: at most t − 1 may have.
         """
@@ -257,7 +257,7 @@ def _choose_committee(
         if not 0 <= came <= min(nominated, members):
             raise Misuse(f"{came} of {nominated} nominees among {members} members")
         a_d = colluding_nominees(nominated, a)
-        # A single colluding nominee could read any member, although the cohort promises a > 0 (protocol §5).
+        # A single colluding nominee could read any member, although the cohort promises a > 0 (analysis: Sizes).
         if a_d == 0 < a:
             raise PeerFault(
                 Cause.COHORT_TOO_SMALL,

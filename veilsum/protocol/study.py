@@ -1,4 +1,4 @@
-"""The content of a study: the fields that define the sum, and the rules between them (docs/protocol.md §4.1).
+"""The content of a study: the fields that define the sum, and the rules between them (wire: Studies).
 
 The JSON encoding is canonical (RFC 8785), so equal contents have equal digests.
 """
@@ -330,7 +330,7 @@ class Question(_Block):
         return (COUNT_STEP, ROWS_STEP, SUM_STEP) if self.withhold is not None else (SUM_STEP,)
 
     def elements_of(self, step: str) -> int:
-        """Return the length of a step's vector (protocol §8, §9)."""
+        """Return the length of a step's vector (member: Exact vectors, member: Noise)."""
         classes = len(self.classes)
         if step == COUNT_STEP:
             return classes
@@ -347,7 +347,7 @@ class Question(_Block):
         return self.elements - (0 if self.has_statistic("ccvr") else classes)
 
     def share_of(self, step: str) -> float:
-        """Return the step's share of the study's μ²; 0 without noise (protocol §9)."""
+        """Return the step's share of the study's μ²; 0 without noise (member: Noise)."""
         return 0.0 if self.noise is None else dict(RECIPES[self.noise.recipe])[step]
 
     @property
@@ -361,7 +361,7 @@ class Question(_Block):
         return self.steps[place - 1] if place else None
 
     def takes_material(self, step: str) -> bool:
-        """Whether the step needs an earlier step's result, a centre or a head (protocol §9)."""
+        """Whether the step needs an earlier step's result, a centre or a head (member: Noise)."""
         return self.noise is not None and self.step_before(step) is not None
 
     @cached_property
@@ -370,7 +370,7 @@ class Question(_Block):
         return self.sizes_for(self.members_min, self.members_min)
 
     def sizes_for(self, members: int, roster: int) -> Sizes:
-        """Return the sizes of a cohort of `members` from a roster of `roster` members, without nominees (protocol §5)."""
+        """Return the sizes of a cohort of `members` from a roster of `roster` members, without nominees (analysis: Sizes)."""
         return size_cohort(
             members, None, roster=roster, colluders=self.a, honest_min=self.h_min, loss=self.loss
         )
@@ -381,7 +381,7 @@ class Question(_Block):
 
     @property
     def class_floor(self) -> int:
-        """m, the minimum holders of a published class, for a study that withholds rare classes (protocol §8.3)."""
+        """m, the minimum holders of a published class, for a study that withholds rare classes (member: Enough rows)."""
         assert self.withhold is not None
         beside = self.a + self.withhold.margin
         return beside + max(self.h_min, -(-self.class_rows_needed // self.records.least_per_class))
@@ -464,7 +464,7 @@ class Content(_Block):
         """Read a study's content.
 
         Raises:
-            PeerFault: study-refused if a field is missing, unknown or invalid, a rule of §4.1 is broken, or the bytes are not the
+            PeerFault: study-refused if a field is missing, unknown or invalid, a rule of CONTENT is broken, or the bytes are not the
                 canonical encoding.
         """
         try:
@@ -485,7 +485,7 @@ def read_content(content: bytes) -> Content:
 
 
 def check_period(period: str) -> None:
-    """Refuse a reserved period (terms-refused; protocol §4.2)."""
+    """Refuse a reserved period (terms-refused; CARDS-2)."""
     if period.startswith(RESERVED_PERIODS):
         raise PeerFault(
             Cause.TERMS_REFUSED,
@@ -517,7 +517,7 @@ def first_error(error: ValidationError) -> str:
 
 
 def count_rows_needed(numbers: int, width: int, dim: int) -> int:
-    """Return the fewest rows behind `numbers` sums of them, whose widest second moment has `width` rows; 0 without one (protocol §4.1).
+    """Return the fewest rows behind `numbers` sums of them, whose widest second moment has `width` rows; 0 without one (member: Enough rows).
 
     A row of length 1 has dim − 1 unknowns. With two unknowns for each sum the sums can't be solved for the rows.
     """
@@ -529,7 +529,7 @@ def _count_moments(rows: int, classes: int) -> int:
 
 
 def list_broken_rules(content: Content) -> Iterator[str]:
-    """Yield the broken rules between fields, in the order of docs/protocol.md."""
+    """Yield the broken rules between fields, in the order of CONTENT-2 to CONTENT-21."""
     question, notes = content.question, content.notes
     classes, records = question.classes, question.records
     if len(set(classes)) != len(classes):

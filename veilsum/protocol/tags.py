@@ -1,4 +1,4 @@
-"""Domain separation: the table of all tags, and the hash that uses them (protocol §2)."""
+"""Domain separation: the table of all tags, and the hash that uses them (wire: Hashes)."""
 
 import hashlib
 from enum import Enum

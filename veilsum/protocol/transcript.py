@@ -1,4 +1,4 @@
-"""The signed, hash-chained transcript of an attempt, without seeds, shares or chunks (protocol §11)."""
+"""The signed, hash-chained transcript of an attempt, without seeds, shares or chunks (analysis: Transcripts)."""
 
 import json
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""M4: add up the survivors' chunks and remove the rebuilt masks (protocol §4.8)."""
+"""M4: add up the survivors' chunks and remove the rebuilt masks (analysis: Results)."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,6 +1,6 @@
 """Forecast the runs of a study for its author: what they need, what they spend, and what is withheld in likely splits of the data.
 
-All numbers follow from the rules that members apply (docs/protocol.md §7.2, §8.2 and §8.3). Rows are taken to have all `dim` features, unless
+All numbers follow from the rules that members apply (member: Selection, member: Enough rows). Rows are taken to have all `dim` features, unless
 a number says how many they have.
 """
 
@@ -58,7 +58,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Density:
-    """How many features of a member's rows must not be zero, so that the rows may stand in an exact sum (protocol §7.2).
+    """How many features of a member's rows must not be zero, so that the rows may stand in an exact sum (SELECT-4).
 
     Attributes:
         features: mean non-zero features of a row with which `least` rows suffice, after sparse features were cleared.
@@ -71,7 +71,7 @@ class Density:
 
 @dataclass(frozen=True)
 class ClassNeeds:
-    """What a class needs to be published, in a study that withholds rare classes (protocol §8.2, §8.3).
+    """What a class needs to be published, in a study that withholds rare classes (member: Count vectors, member: Enough rows).
 
     Attributes:
         holders: m, the minimum members that hold it.
@@ -162,7 +162,7 @@ def forecast_study(content: Content, rows: int | None = None) -> Forecast:
 def check_head_possible(question: Question) -> None:
     """Refuse an exact study whose records.most is so small that no run can end in a head (study-refused).
 
-    Either no member's rows can pass the check of §7.2, or all members together can't hold two classes often enough.
+    Either no member's rows can pass SELECT-4, or all members together can't hold two classes often enough.
     """
     if question.noise is not None:
         return
@@ -239,7 +239,7 @@ def _dense_entries(question: Question, rows: int) -> int:
 
 
 def _rows_of_member(question: Question) -> int:
-    """Return the fewest dense rows with which a member's answer can be yes (protocol §7.2)."""
+    """Return the fewest dense rows with which a member's answer can be yes (member: Selection)."""
     numbers, honest = question.records.rows_per_id * question.elements, _honest_members(question)
     return _find_fewest(
         lambda rows: (
@@ -250,7 +250,7 @@ def _rows_of_member(question: Question) -> int:
 
 
 def _rows_of_holder(question: Question) -> int:
-    """Return the fewest dense rows of a class with which a member holds it (protocol §8.2)."""
+    """Return the fewest dense rows of a class with which a member holds it (member: Count vectors)."""
     numbers, least = question.records.rows_per_id * question.class_elements, question.records.least_per_class
     return _find_fewest(
         lambda rows: (
@@ -262,7 +262,7 @@ def _rows_of_holder(question: Question) -> int:
 
 
 def _rows_of_level(question: Question, level: int) -> int:
-    """Return the fewest dense rows that reach a level of the step `rows` (protocol §8.2)."""
+    """Return the fewest dense rows that reach a level of the step `rows` (member: Count vectors)."""
     return _find_fewest(
         lambda rows: reaches_level(question, level, rows, _dense_entries(question, rows)), _ROWS_END
     )
@@ -313,7 +313,7 @@ def _simulate_splits(question: Question, expected: int | None) -> Iterator[Simul
 def _simulate_split(
     question: Question, concentration: float, members: int, rows: int, rng: np.random.Generator
 ) -> SimulatedSplit:
-    """Simulate runs up to the rule of protocol §8.3.
+    """Simulate runs up to the rule of OPEN-24.
 
     Of many members and classes only some members are drawn. Members are alike, and so are classes: how many of all members hold a class is
     then binomial, and the levels of the step `rows` are scaled.

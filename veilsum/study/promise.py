@@ -1,4 +1,4 @@
-"""The noise of a study: its scale at each step and its privacy guarantee (docs/protocol.md §9)."""
+"""The noise of a study: its scale at each step and its privacy guarantee (member: Noise)."""
 
 import math
 from functools import lru_cache

@@ -35,7 +35,7 @@ def check_signable(content: Content, now_s: float) -> None:
 
 
 def read_study(study: Study, roster: Roster, now_s: float, seen: Callable[[str], Study | None]) -> Content:
-    """Check a study as a member does, in the order of protocol §4.1, 1 to 6.
+    """Check a study as a member does, in the order of STUDY-1 to STUDY-6.
 
     `now_s` is Unix time by the member's own clock. `seen` looks up the newest study that the member has seen under a name.
 

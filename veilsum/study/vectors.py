@@ -1,4 +1,4 @@
-"""Compute a member's vector at each step of a study, exactly as docs/protocol.md §8 and §9 specify it.
+"""Compute a member's vector at each step of a study, exactly as docs/protocol/member.md specifies it.
 
 A vector depends only on the study, the step's terms and material, the rows, and noise. No row is ever refused; unusable rows add nothing.
 """
@@ -137,7 +137,7 @@ def _rows_vector(question: Question, matrix: Array, labels: Integers) -> Integer
 
 
 def reaches_level(question: Question, level: int, rows: int, entries: int) -> bool:
-    """Whether a member's rows of published classes reach a level of the step `rows` (protocol §8.2).
+    """Whether a member's rows of published classes reach a level of the step `rows` (member: Count vectors).
 
     Args:
         question: of the study.
@@ -153,7 +153,7 @@ def reaches_level(question: Question, level: int, rows: int, entries: int) -> bo
 def rows_bear_sum(
     question: Question, matrix: Array, labels: Integers, *, more: int = 0, honest: int | None = None
 ) -> bool:
-    """Whether a member's rows have features enough for an exact sum (protocol §7.2).
+    """Whether a member's rows have features enough for an exact sum (SELECT-4).
 
     Args:
         question: of the study.

@@ -1,4 +1,4 @@
-"""The coordinator's description of a round, and the record of its result (docs/protocol.md §8)."""
+"""The coordinator's description of a round, and the record of its result (analysis: Results)."""
 
 import hashlib
 import math

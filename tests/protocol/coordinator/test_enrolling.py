@@ -53,7 +53,7 @@ def test_a_cohort_is_complete_when_everyone_has_sent_a_card(enrolling: Enrolling
 
 
 def test_a_card_is_checked_in_this_order(enrolling: Enrolling) -> None:
-    """What is wrong first is the cause, whatever else is wrong (protocol §4.2)."""
+    """What is wrong first is the cause, whatever else is wrong (ENROL-1 to ENROL-8)."""
     first = ENROLMENTS[0].card
     above_q = mlkem_key_above_q(ENROLMENTS[1].mlkem_key)
     wrongs: list[tuple[str, dict[str, Any]]] = [

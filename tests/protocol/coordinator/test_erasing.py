@@ -1,4 +1,4 @@
-"""After the latest end: reports arrive, or the admin closes the attempt (protocol §4.9)."""
+"""After the latest end: reports arrive, or the admin closes the attempt (wire: Ends)."""
 
 from dataclasses import replace
 

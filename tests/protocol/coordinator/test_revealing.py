@@ -150,7 +150,7 @@ def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch
         assert (again_.self_seeds, again_.edge_seeds) == (whole.self_seeds, whole.edge_seeds)
 
 
-# Evictions reach decryptors late, or some of them (protocol §4.7).
+# Evictions reach decryptors late, or some of them (wire: Reveals).
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_with_the_evictions_shown_to_a_threshold_the_sum_is_exact(
     exact(federation, federation.finish())
 
 
-# What the coordinator shows of a count round, and of no other (protocol §8.2).
+# What the coordinator shows of a count round, and of no other (wire: Counts).
 
 
 def recovered(federation: Federation) -> Recovered:

@@ -83,7 +83,7 @@ def test_pairing_turns_private_keys_into_pair_keys(federation: Federation, enrol
         assert [pair.peer for pair in pairs] == list(federation.ids[1:])
     assert (ready.sequence, ready.attempt, ready.history) == (0, 0, History())
     assert ready.manifest == enrolling.make_manifest()
-    # protocol §4.2: private keys and encapsulated secrets are deleted in the write that stores these keys
+    # LAPSE-3: private keys and encapsulated secrets are deleted in the write that stores these keys
     secrets = secrets_of(paired)
     assert len(secrets) == 2 + len(recipients_of(paired.manifest, VICTIM)) == 6
     assert secrets[:2] == secrets_of(enrolled)
@@ -175,7 +175,7 @@ def forge_cards(
 
 
 def test_cards_are_checked_in_this_order(federation: Federation, enrolling: Enrolling) -> None:
-    """What is wrong first is the cause, whatever else is wrong (protocol §4.2, clauses 1 to 7 and after them)."""
+    """What is wrong first is the cause, whatever else is wrong (CARDS-1 to CARDS-17)."""
     above_q = mlkem_key_above_q(enrolling.mlkem_keys["member-1"])
     second = enrolling.cards["member-2"]
     wrongs: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [

@@ -1,4 +1,4 @@
-"""After the latest end a member erases its secrets, and reports what it revealed (protocol §4.9)."""
+"""After the latest end a member erases its secrets, and reports what it revealed (wire: Ends)."""
 
 import math
 from dataclasses import replace

@@ -31,7 +31,7 @@ def lapsed(stage: type, federation: Federation) -> Federation:
 
 
 def opens(federation: Federation, member: str = "member-0") -> str | None:
-    """Return the cause for which the history refuses the next opening; None if it accepts, or if a later clause refuses."""
+    """Return the cause for which the history refuses the next opening; None if it accepts, or if a later rule refuses."""
     try:
         phase, _ = federation.ask(member, federation.opening(federation.terms()))
     except PeerFault as fault:

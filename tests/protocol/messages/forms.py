@@ -13,12 +13,12 @@ PAGE_NAMES = {"UploadHeader": "Header"}
 
 
 def named(form: type[Struct]) -> str:
-    """Return the name of the message or struct in docs/protocol.md."""
+    """Return the name of the message or struct in docs/protocol."""
     return PAGE_NAMES.get(form.__name__, form.__name__)
 
 
 def shown(codec: Any) -> str:
-    """Return the codec in the notation of docs/protocol.md."""
+    """Return the codec in the notation of docs/protocol."""
     match codec:
         case UInt(size=size):
             return f"u{8 * size}"

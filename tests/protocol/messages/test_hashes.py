@@ -1,4 +1,4 @@
-"""The inputs of hashes and signatures (protocol §2 to §4), written out by hand."""
+"""The inputs of hashes and signatures (wire: Hashes), written out by hand."""
 
 import hashlib
 from dataclasses import replace

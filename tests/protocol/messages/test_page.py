@@ -1,40 +1,27 @@
-"""The tables of docs/protocol.md §3 match the code: every field, limit and order."""
+"""The messages and structs of docs/protocol/protocol.json match the code: every field, limit and order."""
 
 import re
 import tracemalloc
-from pathlib import Path
+from typing import Any
 
 import pytest
 
+from assurance.vectors.specification import SPECIFICATION
 from tests.protocol.messages.forms import lengths, named, sample, shown, structs
 from veilsum.protocol.codec import Many, Struct
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Message, parse_message
 
-PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
-TABLES = PAGE.partition("\n## 3. Encoding\n")[2].partition("\n## 4. ")[0]
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split(" | ")]
-    for line in TABLES.splitlines()
-    if line.startswith("| ") and not line.startswith(("| kind |", "| struct |"))
-]
-KINDS = {row[1]: (int(row[0]), row[2]) for row in ROWS if len(row) == 3}
-STRUCTS = {row[0]: row[1] for row in ROWS if len(row) == 2}
-TYPE = re.compile(r"(?:^| )(u8|u32|u64|f64|B\d+|id|(?:bytes|text)≤\S+|list≤\S+ .+|[A-Z]\w+)$")
+Json = dict[str, Any]
+KINDS: dict[str, Json] = {each["name"]: each for each in SPECIFICATION["messages"]}
+STRUCTS: dict[str, Json] = {each["name"]: each for each in SPECIFICATION["structs"]}
 
 FORMS = list(Message.forms.values())
 
 
-def types(row: str) -> list[str]:
-    """Return the types in a row of the page."""
-    found = []
-    for field in row.split(" · "):
-        words = field.partition(" (the fields of ")[2].rstrip(")") or field.partition(" (")[0]
-        words = words.strip().replace("2^20", f"{1 << 20:,}")
-        match = TYPE.search("signature B64" if words == "signature" else words)
-        assert match is not None, field
-        found.append(match[1])
-    return found
+def types(form: Json) -> list[str]:
+    """Return the types of a form's fields in the specification."""
+    return [each["type"].replace("2^20", f"{1 << 20:,}") for each in form["fields"]]
 
 
 def fields(form: type[Struct]) -> list[str]:
@@ -48,18 +35,16 @@ SHORT = {
     "a_D": "decryptor_colluders",
     "n_min": "survivors_min",
     "t": "threshold",
-    "k": "degree",
     "D_max": "window_dropped_max",
     "expires": "expires_s",
     "latest_end": "latest_end_s",
 }
-"""Names that differ on the page."""
+"""Names that differ in the specification."""
 
 
-def names(row: str) -> list[str]:
-    """Return the fields' names in a row of the page; "" where it gives none."""
-    written = [field.partition(" (the fields of ")[0].partition(" (")[0] for field in row.split(" · ")]
-    found = [TYPE.sub("", field.replace("2^20", "1")).strip().replace(" ", "_") for field in written]
+def names(form: Json) -> list[str]:
+    """Return the names of a form's fields in the specification, as the product has them."""
+    found = [each["name"].replace(" ", "_") for each in form["fields"]]
     return [SHORT.get(name, name) for name in found]
 
 
@@ -67,24 +52,24 @@ def named_form(form: type[Message]) -> str:
     return named(form)
 
 
-def test_the_page_and_the_code_know_the_same_messages() -> None:
-    assert {named(form): form.kind for form in FORMS} == {name: kind for name, (kind, _) in KINDS.items()}
+def test_the_specification_and_the_code_know_the_same_messages() -> None:
+    assert {named(form): form.kind for form in FORMS} == {name: each["kind"] for name, each in KINDS.items()}
     assert len(KINDS) == len(FORMS)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=named_form)
-def test_a_message_has_the_page_s_fields(form: type[Message]) -> None:
-    row = KINDS[named(form)][1]
-    assert fields(form) == types(row)
-    assert all(page in {"", name} for page, (name, _) in zip(names(row), form.codecs.items(), strict=True))
-    if tag := re.search(r'signature \(.*?"([a-z]+)"', row):
+def test_a_message_has_the_specified_fields(form: type[Message]) -> None:
+    said = KINDS[named(form)]
+    assert fields(form) == types(said)
+    assert names(said) == [name for name, _ in form.codecs.items()]
+    if tag := re.search(r'"([a-z]+)"$', said["fields"][-1].get("note", "")):
         assert form.__dict__["tag"].value == f"veilsum/4/{tag[1]}\0".encode()
 
 
-def test_the_structs_have_the_page_s_fields() -> None:
+def test_the_structs_have_the_specified_fields() -> None:
     inner = {named(form): form for form in structs() if not issubclass(form, Message)}
     assert {name: fields(form) for name, form in inner.items()} == {
-        name: types(row) for name, row in STRUCTS.items()
+        name: types(each) for name, each in STRUCTS.items()
     }
     for name, form in inner.items():
         assert names(STRUCTS[name]) == [field for field, _ in form.codecs.items()]

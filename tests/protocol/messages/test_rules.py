@@ -1,4 +1,4 @@
-"""What a message refuses when it is decoded (protocol §3, §4.1)."""
+"""What a message refuses when it is decoded (wire: Encoding)."""
 
 from dataclasses import replace
 from typing import Any

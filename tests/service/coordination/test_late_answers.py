@@ -1,4 +1,4 @@
-"""Answers that come after their phase: forged and contradicting ones are refused, honest ones are harmless (protocol §4.6)."""
+"""Answers that come after their phase: forged and contradicting ones are refused, honest ones are harmless (ANSWER-1 to ANSWER-6)."""
 
 from dataclasses import replace
 from pathlib import Path

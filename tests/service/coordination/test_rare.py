@@ -1,4 +1,4 @@
-"""A count, and a sum that withholds rare classes, over REST (protocol §8.3)."""
+"""A count, and a sum that withholds rare classes, over REST (member: Enough rows)."""
 
 import asyncio
 import json

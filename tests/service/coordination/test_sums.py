@@ -1,4 +1,4 @@
-"""Masked sums over REST equal, to the last integer, the sums of members' rows that docs/protocol.md §8.1 defines."""
+"""Masked sums over REST equal, to the last integer, the sums of members' rows that docs/protocol/member.md defines."""
 
 from pathlib import Path
 from typing import Any

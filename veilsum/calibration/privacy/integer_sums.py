@@ -1,4 +1,4 @@
-"""Integer sums: the accumulators of noisy studies (docs/protocol.md §9).
+"""Integer sums: the accumulators of noisy studies (member: Noise).
 
 Each accumulator takes rows of length at most 1, rounds each row to integers by itself, and adds these. So no row changes another row's
 contribution.

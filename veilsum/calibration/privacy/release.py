@@ -1,4 +1,4 @@
-"""Releases: the vectors of noisy steps, and their sensitivity to one row or one member (docs/protocol.md §9).
+"""Releases: the vectors of noisy steps, and their sensitivity to one row or one member (member: Noise).
 
 The sensitivity is a norm of weighted blocks. For a symmetric block it is the Frobenius norm, so an element off the diagonal of the packed
 triangle counts twice. Rows are integer vectors of length at most 2^f, so that ‖qqᵀ‖ ≤ 4^f.

@@ -22,7 +22,9 @@ from training.seeding import Stream, make_generator
 
 DEMO_MEMBERS = 12
 DIRICHLET_ALPHA = 0.1
-MEMBER_ROWS_MIN = 26  # rows per member that a study of 64 features and a constant needs with twelve members (docs/protocol.md §4.1)
+MEMBER_ROWS_MIN = (
+    26  # rows per member that a study of 64 features and a constant needs with twelve members (CONTENT-20)
+)
 
 
 def demo_partition(train: Dataset, seed: int) -> Partition:

@@ -1,4 +1,4 @@
-"""The base of all coordinator phases, and the phases that end an attempt: VOID, erasure or certificate (protocol §4.6 to §4.9)."""
+"""The base of all coordinator phases, and the phases that end an attempt: VOID, erasure or certificate (wire: Votes, wire: Ends)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -94,7 +94,7 @@ class CoordinatorPhase(ABC):
     def receive(self, message: Message, now_s: float) -> "CoordinatorPhase":
         """Return the phase after a message; repeating a message changes nothing.
 
-        A decryptor's answer is checked before it is found to be late (protocol §4.6).
+        A decryptor's answer is checked before it is found to be late (ANSWER-1 to ANSWER-6).
 
         Raises:
             PeerFault: the message breaks a rule, or the phase does not accept it.

@@ -1,4 +1,4 @@
-"""M1b: decryptors open their boxes and return receipts; disputes are resolved (protocol §4.5)."""
+"""M1b: decryptors open their boxes and return receipts; disputes are resolved (wire: Survivors)."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -75,7 +75,7 @@ class Checking(Delivering):
         return Freezing.begin(self, now_s, tuple(survivors), heard)
 
     def _check_survivors(self, survivors: dict[str, Announced], disputes: tuple[Dispute, ...]) -> None:
-        """Refuse survivors that no honest decryptor would sign (protocol §4.5)."""
+        """Refuse survivors that no honest decryptor would sign (wire: Survivors)."""
         # Which party lies cannot be decided, so the fault names them all.
         parties = sorted({party for dispute in disputes for party in dispute.parties})
         if len(survivors) < self.attempt.survivors_min and disputes:

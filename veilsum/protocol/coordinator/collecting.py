@@ -1,4 +1,4 @@
-"""M1: members upload; a signed announcement precedes the chunks (protocol §4.4)."""
+"""M1: members upload; a signed announcement precedes the chunks (wire: Uploads)."""
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -67,7 +67,7 @@ class Collecting(CoordinatorPhase):
         return tuple(i for i in range(self.attempt.chunk_count) if not self.stored[member] >> i & 1)
 
     def check_chunk(self, member: str, index: int, digest: bytes, packed: Buffer) -> None:
-        """Refuse bytes that are not the announced chunk; call before storing them (protocol §4.4). `digest` is their SHA-256.
+        """Refuse bytes that are not the announced chunk; call before storing them (UPLOAD-7, UPLOAD-8). `digest` is their SHA-256.
 
         Raises:
             PeerFault: chunk-unknown; chunk-mismatch for another digest or length.
@@ -109,7 +109,7 @@ class Collecting(CoordinatorPhase):
         return self.announced[member]
 
     def _on_upload(self, upload: Upload, _now_s: float) -> CoordinatorPhase:
-        """Admit an announcement after the checks of protocol §4.4, in their order."""
+        """Admit an announcement after UPLOAD-1 to UPLOAD-6, in their order."""
         attempt, header = self.attempt, upload.header
         attempt.check_header(header)
         secrets, holders = 1 + attempt.manifest.degree, len(attempt.decryptors)

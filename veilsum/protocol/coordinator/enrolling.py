@@ -1,4 +1,4 @@
-"""M0: members enrol in a cohort with key cards, until the manifest closes it (protocol §4.2)."""
+"""M0: members enrol in a cohort with key cards, until the manifest closes it (wire: Cohorts)."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
@@ -72,7 +72,7 @@ class Enrolling:
         return len(self.cards) == len(self.invited_members)
 
     def receive(self, enrolment: Enrolment, now_s: float) -> "Enrolling":
-        """Admit a card after the checks of protocol §4.2, in their order; repeating a card changes nothing."""
+        """Admit a card after ENROL-1 to ENROL-8, in their order; repeating a card changes nothing."""
         card, member = enrolment.card, enrolment.card.member
         if card.cohort != self.cohort:
             raise PeerFault(Cause.WRONG_COHORT, f"{member}'s card is for another cohort", [member])

@@ -1,4 +1,4 @@
-"""M2: decryptors receive the proposed survivors and sign them, once (protocol §4.6)."""
+"""M2: decryptors receive the proposed survivors and sign them, once (wire: Votes)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Pairing: after the manifest, until every member has sent its ciphertexts (protocol §4.2)."""
+"""Pairing: after the manifest, until every member has sent its ciphertexts (wire: Cohorts)."""
 
 from dataclasses import dataclass, field, replace
 
@@ -40,7 +40,7 @@ class PairingWindow:
         return tuple(member for member in self.manifest.members if member not in self.signatures)
 
     def receive(self, pairing: Pairing) -> "PairingWindow":
-        """Admit a pairing of this manifest after the checks of protocol §4.2; the same again changes nothing.
+        """Admit a pairing of this manifest after PAIR-1 to PAIR-5; the same again changes nothing.
 
         Raises:
             PeerFault: as `check_pairing`; pairing-conflict for another one of the same member.

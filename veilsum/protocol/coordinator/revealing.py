@@ -1,4 +1,4 @@
-"""M3: decryptors receive the certificate and reveal shares; the seeds are rebuilt (protocol §4.7)."""
+"""M3: decryptors receive the certificate and reveal shares; the seeds are rebuilt (wire: Reveals)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -111,7 +111,7 @@ class Revealing(Delivering, Evicting):
         return tuple(dealer for dealer in staying if dealer in held)
 
     def _on_reveal(self, reveal: Reveal, _now_s: float) -> CoordinatorPhase:
-        """Accept a reveal after the checks of protocol §4.7, in their order; a bad share names the decryptor."""
+        """Accept a reveal after REVEAL-1 to REVEAL-3, in their order; a bad share names the decryptor."""
         member, attempt = reveal.member, self.attempt
         self.setting.statements.check_outcome(attempt, reveal)
         if member not in self.receipts or (reveal.evicted != self.evicted and member in self.heard):

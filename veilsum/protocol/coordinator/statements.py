@@ -1,4 +1,4 @@
-"""What decryptors have signed in an attempt: what contradicts it is refused in every phase, also after the end (protocol §4.6)."""
+"""What decryptors have signed in an attempt: what contradicts it is refused in every phase, also after the end (ANSWER-4 to ANSWER-6)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

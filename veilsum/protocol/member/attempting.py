@@ -1,4 +1,4 @@
-"""A member in an attempt, from the opening to the end (protocol §4.3 to §4.8).
+"""A member in an attempt, from the opening to the end (wire: States).
 
     Opened ──upload──▶ Uploaded ──boxes──▶ Checked ──vote──▶ Voted ──certificate──▶ Closed
 
@@ -287,16 +287,16 @@ class Checked(Holding, kind=5):
         return self.sign_vote(survivors_hash(context, survivors), key)
 
     def check_proposal(self, survivors: tuple[Survivor, ...], freeze: Freeze) -> None:
-        """Check the proposed survivors, in this order (protocol §4.6).
+        """Check the proposed survivors, in this order (FREEZE-1 to FREEZE-11).
 
-        First, the opening's links must cover everything learned since the opening (clauses 4 and 5 of §4.3). Then
+        First, the opening's links must cover everything learned since the opening (OPEN-8 to OPEN-14). Then
 
         1. to 3. `proposal.check_proposal`: members in order, n_min, windows, and the earlier certified set;
         4. this member's own upload, if proposed, is the one it sent;
         5. every other upload was delivered with this header: its signature was checked then, and its digest pins all it
            signed.
 
-        The opening's clause 9 has already checked that this member recounted the count.
+        OPEN-23 has already checked that this member recounted the count.
         """
         self.history.adopt_links(self.attempt, joined=True)
         check_proposal(self.attempt, survivors, freeze.earlier)
@@ -421,7 +421,7 @@ class Opened(Receiving, kind=3):
         """
         if (upload.header.context, upload.header.member) != (self.attempt.context, self.member):
             raise Misuse("the upload was sealed for another attempt or member")
-        # When two cohorts are open at once, neither's links hold the other's end (protocol §4.4).
+        # When two cohorts are open at once, neither's links hold the other's end (OPEN-14).
         history = self.history.adopt_links(self.attempt, joined=True)
         ready = self.ready.with_history(history.enter_attempt(self.attempt))
         return Uploaded(ready, self.opening, (upload,), own_shares), (upload,)
@@ -488,7 +488,7 @@ class Closed(AttemptPhase, kind=7):
         return tuple(s for s in self.certificate.survivors if s not in evicted)
 
     def with_reveal(self, key: SigningKey) -> "Closed":
-        """Add the reveal of this decryptor's shares for the certified set without the evicted (protocol §4.7).
+        """Add the reveal of this decryptor's shares for the certified set without the evicted (wire: Reveals).
 
         Certificate and proofs alone determine the shares due, never a request.
         """
@@ -584,7 +584,7 @@ class Closed(AttemptPhase, kind=7):
         return closed, closed.reveals
 
     def _on_disclosure(self, message: Disclosure, _key: SigningKey, _now_s: float) -> Step:
-        """Recount a step that counts members from its disclosure (protocol §8.2)."""
+        """Recount a step that counts members from its disclosure (wire: Counts)."""
         if not self.attempt.spec.is_disclosed or self.certificate.is_void:
             raise PeerFault(Cause.WRONG_PHASE, "only a certified count is recounted")
         sums = recount_disclosure(self.attempt, self.staying_survivors, message)

@@ -1,4 +1,4 @@
-"""M0: a member has sent its card, pairs with the others, and forgets its private keys (protocol §4.2).
+"""M0: a member has sent its card, pairs with the others, and forgets its private keys (wire: Cohorts).
 
     Enrolled ──cards──▶ Paired ──ciphertexts──▶ Ready
         └──── too late ────┴──▶ Lapsed
@@ -74,10 +74,10 @@ class EnrolmentPhase(MemberPhase):
         return replace(self, history=history)
 
     def check_shown(self, cards: Cards) -> Manifest:
-        """Check cards in the order of protocol §4.2, clauses 1 to 6, and return their manifest.
+        """Check cards in the order of CARDS-1 to CARDS-15, and return their manifest.
 
         Raises:
-            PeerFault: a clause refuses them.
+            PeerFault: a rule refuses them.
         """
         manifest = cards.manifest
         if manifest.cohort != self.card.cohort:
@@ -143,7 +143,7 @@ class Pairable(EnrolmentPhase):
             encapsulate: source of the fresh secrets.
 
         Raises:
-            PeerFault: the cards are refused (protocol §4.2, clauses 1 to 7), or the keys have lapsed (wrong-phase).
+            PeerFault: the cards are refused (CARDS-1 to CARDS-17), or the keys have lapsed (wrong-phase).
         """
         self._check_in_time(now_s)
         return self._pair_afresh(cards, key, encapsulate, 1)

@@ -1,4 +1,4 @@
-"""A member's memory of the federation's attempts, across cohorts (protocol §4.3)."""
+"""A member's memory of the federation's attempts, across cohorts (wire: Openings)."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -23,7 +23,7 @@ from veilsum.protocol.opening_rules import check_places, check_unspent
 
 
 class Counted(Struct):
-    """A step `count` or `rows` that this member has recounted (protocol §8.2).
+    """A step `count` or `rows` that this member has recounted (COUNT-3 to COUNT-6).
 
     Attributes:
         context: of the attempt.
@@ -136,7 +136,7 @@ class History(Struct):
         return _attempt_of(context, self.unsettled)
 
     def adopt_links(self, attempt: Attempt, *, joined: bool = False) -> "History":
-        """Check an opening's links against this history, and adopt them (protocol §4.3, clauses 4 and 5).
+        """Check an opening's links against this history, and adopt them (OPEN-8 to OPEN-14).
 
         Args:
             attempt: with the opening that shows the coordinator's chain.

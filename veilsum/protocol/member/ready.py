@@ -99,7 +99,7 @@ class Ready(MemberPhase, kind=2):
     def erase_unopened(
         self, opening: Opening, request: ErasureRequest, key: SigningKey, now_s: float
     ) -> Step:
-        """Erase the keys of an attempt that this decryptor never opened, and report that it revealed nothing (protocol §4.9).
+        """Erase the keys of an attempt that this decryptor never opened, and report that it revealed nothing (ERASE-1 to ERASE-5).
 
         It checks, in this order:
 
@@ -124,7 +124,7 @@ class Ready(MemberPhase, kind=2):
         return self.with_history(self.history.close_attempt(document, now_s)), ()
 
     def _on_opening(self, opening: Opening, _key: SigningKey, now_s: float) -> Step:
-        """Check an opening, in this order, before advancing any key (protocol §4.3).
+        """Check an opening, in this order, before advancing any key (OPEN-1 to OPEN-24).
 
         1. it is for this cohort (wrong-cohort) and signed by the roster's coordinator (bad-signature);
         2. no received card has expired (card-expired), the study is neither expired nor revoked (study-refused), and the latest
@@ -163,7 +163,7 @@ class Ready(MemberPhase, kind=2):
             )
 
     def _check_counts(self, attempt: Attempt) -> None:
-        """Check the terms' withheld classes and evicted members against this member's recounts (protocol §8.3)."""
+        """Check the terms' withheld classes and evicted members against this member's recounts (OPEN-23, OPEN-24)."""
         terms = attempt.terms
         if not terms.counts:
             return

@@ -9,20 +9,20 @@ from veilsum.protocol.identity import SigningKey, verify_signature
 from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
 MAX_MEMBERS = 10_000
-"""Maximum members of a cohort (protocol §3)."""
+"""Maximum members of a cohort (wire: Encoding)."""
 
 MAX_DECRYPTORS = 1_000
-"""Maximum decryptors of a cohort (protocol §3)."""
+"""Maximum decryptors of a cohort (wire: Encoding)."""
 
 SHARE_BYTES = 36
-"""One Shamir share of a 32-byte secret (protocol §10)."""
+"""One Shamir share of a 32-byte secret (wire: Keys)."""
 
 BOX_TAG_BYTES = 16
-"""What sealing adds to a box of shares (protocol §10)."""
+"""What sealing adds to a box of shares (wire: Keys)."""
 
 Names = Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
 Path = Annotated[tuple[bytes, ...], Many(Fixed(32), 64)]
-"""The siblings of a leaf in a Merkle tree (protocol §2)."""
+"""The siblings of a leaf in a Merkle tree (wire: Hashes)."""
 
 
 class Message(Headed):

@@ -1,4 +1,4 @@
-"""The roster and studies that the admin signs, and M0: key cards and the manifest that binds them (protocol §4.1, §4.2)."""
+"""The roster and studies that the admin signs, and M0: key cards and the manifest that binds them (wire: Studies, wire: Cohorts)."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -122,13 +122,13 @@ class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
         return {entry.member: entry.key for entry in self.members}
 
     def verify_admin(self, federation: bytes) -> None:
-        """Refuse a roster of another federation than `federation`, the admin's key, or with a bad signature (protocol §4.1)."""
+        """Refuse a roster of another federation than `federation`, the admin's key, or with a bad signature (ROSTER-1, ROSTER-2)."""
         if self.federation != federation:
             raise PeerFault(Cause.WRONG_FEDERATION, "the roster names another admin key than the one pinned")
         self.verify(federation, "admin")
 
     def check_after(self, seen: "Roster") -> None:
-        """Refuse a verified roster that is older than `seen`, or differs from it under one number (protocol §4.1)."""
+        """Refuse a verified roster that is older than `seen`, or differs from it under one number (ROSTER-3, ROSTER-4)."""
         if self.number < seen.number:
             raise PeerFault(
                 Cause.ROSTER_ROLLBACK,
@@ -142,7 +142,7 @@ class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
 
 
 def cohort_id(roster_hash: bytes, counter: int, study: bytes, period: str, repeats: bytes) -> Digest:
-    """Compute a cohort's id (protocol §4.2).
+    """Compute a cohort's id (wire: Cohorts).
 
     `counter` distinguishes the cohorts of a roster. `repeats` is the context of the attempt that the run repeats, or `NO_CONTEXT` for
     fresh records.
@@ -161,7 +161,7 @@ class KeyCard(Repeated, Signed, kind=2, tag=Tag.CARD):
         nonce: 32 fresh bytes, so that no two cards are alike.
         expires_s: Unix time in seconds after which no round may open with this card.
         serial: how many cards this member's signing key has ever signed, this one included. It shows a restored copy of an older
-            folder that cards were signed since (protocol §4.2).
+            folder that cards were signed since (RESTORE-2).
     """
 
     cohort: Digest
@@ -182,7 +182,7 @@ class Enrolment(Message, kind=26):
 
 
 class Manifest(Shared, Message, kind=3):
-    """A cohort: its study, its members, the root of their cards, and the derived sizes (protocol §4.2).
+    """A cohort: its study, its members, the root of their cards, and the derived sizes (wire: Cohorts).
 
     Attributes:
         counter: distinguishes the cohorts of a roster.
@@ -300,7 +300,7 @@ class Cards(Repeated, Message, kind=14):
 
 
 class Pairing(Signed, kind=27, tag=Tag.PAIRING):
-    """A member's ciphertexts for those that it encapsulates to, in ascending order of their ids (protocol §4.2).
+    """A member's ciphertexts for those that it encapsulates to, in ascending order of their ids (wire: Cohorts).
 
     Attributes:
         manifest: hash of the manifest.

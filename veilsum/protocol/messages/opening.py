@@ -1,4 +1,4 @@
-"""The terms of a step, the chain of earlier attempts, and the opening of an attempt (protocol §4.3)."""
+"""The terms of a step, the chain of earlier attempts, and the opening of an attempt (wire: Openings)."""
 
 from functools import cached_property
 from typing import Annotated
@@ -91,7 +91,7 @@ class Link(Shared):
 
     @property
     def spends_records(self) -> bool:
-        """Whether the attempt spent the records of its members (protocol §4.9)."""
+        """Whether the attempt spent the records of its members (wire: Ends)."""
         return self.reason in SPENDING_REASONS
 
 

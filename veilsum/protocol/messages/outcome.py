@@ -1,4 +1,4 @@
-"""M2 and M3: freezing the survivors, certificates, reveals, proofs, and closing an attempt (protocol §4.6–4.9, §8.3, §11)."""
+"""M2 and M3: freezing the survivors, certificates, reveals, proofs, and closing an attempt (wire: Votes, wire: Reveals, wire: Ends)."""
 
 from functools import cached_property
 from typing import Annotated, ClassVar
@@ -192,7 +192,7 @@ class RevealSummary(Signed, kind=22, tag=Tag.REVEAL):
 
     @property
     def digest(self) -> bytes:
-        """The signed digest. It includes the root of the runs, so that a single run can be proved (protocol §3)."""
+        """The signed digest. It includes the root of the runs, so that a single run can be proved (wire: Reveals)."""
         evicted = Tree(name.encode() for name in self.evicted).root
         return hash_fields(
             Tag.REVEAL, self.context, self.member.encode(), self.outcome, evicted, self.runs_root
@@ -326,7 +326,7 @@ class Evictions(Message, kind=15):
 
 
 class BadRun(Message, kind=24):
-    """A decryptor's signed run whose shares do not match the dealer's commitments (protocol §11).
+    """A decryptor's signed run whose shares do not match the dealer's commitments (analysis: Transcripts).
 
     Attributes:
         reveal: the decryptor's signed reveal.

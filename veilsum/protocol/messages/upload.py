@@ -1,4 +1,4 @@
-"""M1 and M1b: masked uploads, deliveries to decryptors, and receipts (protocol §4.4, §4.5)."""
+"""M1 and M1b: masked uploads, deliveries to decryptors, and receipts (wire: Uploads, wire: Survivors)."""
 
 from collections.abc import Iterable
 from functools import cached_property
