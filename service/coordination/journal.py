@@ -8,13 +8,13 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from service.coordination.events import Event, read_message
-from service.coordination.standing import Position, RoundEnd, Standing, read_view, replay_events
+from service.coordination.standing import Position, RoundEnd, Stall, Standing, read_view, replay_events
 from service.http.problems import not_found
 from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
@@ -24,7 +24,7 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Certificate, Survivor, Upload, parse_message
+from veilsum.protocol.messages import Certificate, Message, Survivor, Upload, parse_message
 from veilsum.protocol.rest import round_name
 from veilsum.study.progress import read_outcome
 
@@ -39,8 +39,22 @@ _LIVE_SQL = (
 )
 
 
+REWIND_EVENT_KIND = "rewind"
+"""The kind of an event that makes void all events from the one whose number it holds, up to itself."""
+NO_REWIND = 1 << 62
+"""Above every number of an event."""
+
+
 class DamagedEventError(Exception):
-    """A stored announcement is lost or damaged."""
+    """A stored event is lost or damaged.
+
+    Attributes:
+        digest: the SHA-256 of an announcement; empty for another event.
+    """
+
+    def __init__(self, digest: bytes = b"") -> None:
+        super().__init__("a stored event is damaged")
+        self.digest = digest
 
 
 async def read_survivors(database: Database, context: bytes) -> tuple[Survivor, ...]:
@@ -130,8 +144,13 @@ class Unknown:
     error: Exception
 
 
-Outcome = Appended | Behind | Unknown
-APPENDED_OUTCOME, BEHIND_OUTCOME = Appended(), Behind()
+@dataclass(frozen=True)
+class Stalled:
+    """The next event can't be read or applied (`Standing.stall`): nothing is stored before it can, or the round is rewound."""
+
+
+Outcome = Appended | Behind | Unknown | Stalled
+APPENDED_OUTCOME, BEHIND_OUTCOME, STALLED_OUTCOME = Appended(), Behind(), Stalled()
 
 
 class Journal:
@@ -151,6 +170,7 @@ class Journal:
     def __init__(self, database: Database, blobs: Blobs, round_id: str, standing: Standing) -> None:
         self._database, self._blobs, self._round = database, blobs, round_id
         self._row = select(rounds).where(rounds.c.id == round_id)
+        self._first = standing
         self.standing: Position = standing
         self.last: Outcome = APPENDED_OUTCOME
 
@@ -206,12 +226,11 @@ class Journal:
         """
         assert isinstance(self.standing, Standing)
         seen = self.standing.seen
-        count = select(func.count()).select_from(events).where(events.c.round == self._round)
         own = update(rounds).where(rounds.c.id == self._round)
 
         def store(connection: Connection) -> bool:
             row = connection.execute(self._row.with_for_update()).one()
-            if row.final is not None or connection.execute(count).scalar_one() != seen:
+            if row.final is not None or self._next_number(connection) != seen:
                 return False
             connection.execute(own.values(end.to_columns()))
             _append_link(connection, row.federation, link)
@@ -241,43 +260,119 @@ class Journal:
         return not live or bool(more)
 
     async def catch_up(self) -> Outcome:
-        """Apply what is stored beyond `standing`.
-
-        Raises:
-            DamagedEventError: an announcement is lost or damaged.
-        """
+        """Apply what is stored beyond `standing`, up to an event that can't be read or applied."""
         self.last = BEHIND_OUTCOME
-        while isinstance(self.standing, Standing):
-            end, unseen = await self.read_unseen(self.standing.seen)
-            self.standing = (
-                await asyncio.to_thread(replay_events, self.standing, unseen) if end is None else end
-            )
-            if len(unseen) < EVENTS_PER_READ:
-                self.last = APPENDED_OUTCOME
+        while isinstance(now := self.standing, Standing):
+            begin, number = await self._find_rewind(now.seen)
+            if begin < now.seen:
+                self.standing = self._first
+                continue
+            if begin == now.seen:
+                self.standing = replace(now, seen=number + 1, asked=number + 2, stall=None)
+                continue
+            most = min(begin - now.seen, 1 if now.stall else EVENTS_PER_READ)
+            end, unseen, unread = await self.read_unseen(now.seen, most)
+            if end is not None:
+                self.standing = end
                 break
+            now = replace(now, stall=None) if now.stall else now
+            after, unapplied = await asyncio.to_thread(replay_events, now, unseen)
+            self.standing = after
+            if error := unapplied or unread:
+                self._stall_after(after, error)
+                return self.last
+            if len(unseen) < most:
+                break
+        self.last = APPENDED_OUTCOME
         return self.last
 
-    async def read_unseen(self, seen: int) -> tuple[RoundEnd | None, list[Event]]:
-        """Return the round's end, or else None and up to `EVENTS_PER_READ` events after the first `seen`. Raises as `catch_up`."""
+    def _stall_after(self, standing: Standing, error: Exception) -> None:
+        self._database.quarantine.note_damage(f"round {self._round}", error)
+        digest = error.digest if isinstance(error, DamagedEventError) else b""
+        self.standing = replace(standing, stall=Stall.at_event(standing.seen, digest))
+        self.last = STALLED_OUTCOME
+
+    async def _find_rewind(self, seen: int) -> tuple[int, int]:
+        """Return the numbers of the next event that is void, and of the last one that is void with it; `NO_REWIND` without any."""
+        query = select(events.c.number, events.c.body).where(
+            events.c.round == self._round, events.c.kind == REWIND_EVENT_KIND, events.c.number >= seen
+        )
+        valid = list[tuple[int, int]]()
+        for number, body in await self._database.read_rows(query.order_by(events.c.number)):
+            begin = int(body)
+            valid = [each for each in valid if each[1] < begin]  # the others are void too
+            valid.append((begin, number))
+        return valid[0] if valid else (NO_REWIND, NO_REWIND)
+
+    async def rewind(self, now_s: float) -> Outcome:
+        """Make every event void from the one on at which the round stalls, so that it goes on from there."""
+        standing = self.standing
+        assert isinstance(standing, Standing)
+        row = {
+            "round": self._round,
+            "at_s": now_s,
+            "kind": REWIND_EVENT_KIND,
+            "body": str(standing.seen).encode(),
+        }
+
+        def store(connection: Connection) -> None:
+            if connection.execute(_LIVE_SQL, {"round": self._round}).scalar_one():
+                number = self._next_number(connection)
+                if self._database.add_row(connection, events, {**row, "number": number}):
+                    self._database.announce_change(connection, self._round)
+
+        self.last = BEHIND_OUTCOME
+        await self._database.write(store)
+        return await self.catch_up()
+
+    def _next_number(self, connection: Connection) -> int:
+        number = select(func.coalesce(func.max(events.c.number) + 1, 0))
+        return int(connection.execute(number.where(events.c.round == self._round)).scalar_one())
+
+    def restore_announcement(self, message: Message) -> None:
+        """Store an announcement again, if the round stalls at it."""
+        stall = self.standing.stall if isinstance(self.standing, Standing) else None
+        if stall is None or not isinstance(message, Upload):
+            return
+        body = message.to_bytes()
+        if hashlib.sha256(body).digest() == stall.digest:
+            self._blobs.put(self._blob_name(stall.digest), body)
+
+    async def read_unseen(
+        self, seen: int, most: int = EVENTS_PER_READ
+    ) -> tuple[RoundEnd | None, list[Event], Exception | None]:
+        """Return the round's end, or else None, up to `most` events after the first `seen`, and why the one after them can't be read."""
         following = (
-            select(events.c.at_s, events.c.kind, events.c.body)
+            select(events.c.number, events.c.at_s, events.c.kind, events.c.body)
             .where(events.c.round == self._round, events.c.number >= seen)
             .order_by(events.c.number)
-            .limit(EVENTS_PER_READ)
+            .limit(most)
         )
         stored, row = await self._database.read(
             lambda connection: (connection.execute(following).all(), connection.execute(self._row).one())
         )
         if row.final is not None:
-            return RoundEnd.from_row(row), []
-        try:
-            return None, await in_blob_thread(lambda: [self._make_event(*each) for each in stored])
-        except DamagedEventError:
+            return RoundEnd.from_row(row), [], None
+        found, error = await in_blob_thread(self._make_events, seen, stored)
+        if error is not None:
             # Another process may have ended it meanwhile, and deleted what it was made of.
             row = await self._database.read_row(self._row)
-            if row.final is None:
+            if row.final is not None:
+                return RoundEnd.from_row(row), [], None
+        return None, found, error
+
+    def _make_events(self, seen: int, stored: Sequence[Any]) -> tuple[list[Event], Exception | None]:
+        found = list[Event]()
+        for number, at_s, kind, body in stored:
+            if number != seen + len(found):
+                return found, DamagedEventError()
+            try:
+                found.append(self._make_event(at_s, kind, body))
+            except OSError:
                 raise
-            return RoundEnd.from_row(row), []
+            except Exception as error:  # noqa: BLE001 - a damaged event fails anywhere
+                return found, error
+        return found, None
 
     def _make_event(self, at_s: float, kind: str, body: bytes) -> Event:
         if kind == BLOB_EVENT_KIND:
@@ -289,7 +384,7 @@ class Journal:
             body = self._blobs.get(self._blob_name(digest))
             if hashlib.sha256(body).digest() == digest:
                 return body
-        raise DamagedEventError(f"round {self._round} has lost the announcement {digest.hex()}")
+        raise DamagedEventError(digest)
 
 
 def _append_link(connection: Connection, federation: str, link: bytes) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from service.coordination.documents import EMPTY_PUBLICATION, Documents, Publication
 from service.coordination.events import Event
-from service.coordination.journal import Appended, Journal, Outcome, Unknown
+from service.coordination.journal import Appended, Journal, Outcome, Stalled, Unknown
 from service.coordination.standing import (
     Decision,
     Position,
@@ -316,7 +316,13 @@ class LiveRound(Round):
         if self.recovered is not None:
             await self.store_failure(problem_of(chunk_fault(member, index)), now_s)
 
+    async def receive(self, message: Message, now_s: float) -> None:
+        if self.standing and self.standing.stall:
+            await in_blob_thread(self._journal.restore_announcement, message)
+        await super().receive(message, now_s)
+
     async def cancel(self, now_s: float, reason: str) -> None:
+        await self._rewind_stalled(now_s)
         await super().cancel(now_s, reason)
         if self.recovered is not None:
             await self.store_failure(problem_of(cancelled_fault(reason)), now_s)
@@ -328,7 +334,7 @@ class LiveRound(Round):
         """When `pass_deadline` next has work, in Unix time; None if it has none."""
         if (standing := self.standing) is None:
             return None
-        if standing.sumless_end is not None or not isinstance(self._journal.last, Appended):
+        if standing.sumless_end is not None or not isinstance(self._journal.last, Appended | Stalled):
             return 0.0
         return standing.deadline_s
 
@@ -337,6 +343,8 @@ class LiveRound(Round):
         async with self._lock:
             await self._catch_up()
             await self._end_without_sum(now_s)
+        if now_s >= self.attempt.terms.latest_end_s:
+            await self._rewind_stalled(now_s)
 
         def decide(now: Position) -> Event | None:
             deadline_s = now.deadline_s
@@ -347,7 +355,12 @@ class LiveRound(Round):
     def ranges_to_add(self) -> tuple[list[int], Mapping[str, Announced]]:
         """Return the ranges that lack so many uploads that adding them pays, and the complete uploads."""
         standing = self.standing
-        if standing is None or standing.version < self._count_again or not (known := standing.announced):
+        if (
+            standing is None
+            or standing.stall
+            or standing.version < self._count_again
+            or not (known := standing.announced)
+        ):
             return [], {}
         uploaded = {member: known[member] for member in standing.uploaded}
         missing = {part: self.summing.missing_uploads(part, len(uploaded)) for part in self.summing.parts}
@@ -390,6 +403,9 @@ class LiveRound(Round):
                 await self._catch_up()
                 if isinstance(now := self.position, RoundEnd):
                     return [*faults, *(refuse_decision(decide, now) for decide in following)]
+                if now.stall:
+                    # Members try again until it goes on, or ends.
+                    return [*faults, *[PeerFault(Cause.UNAVAILABLE, now.stall.fault.detail)] * len(following)]
                 found, events, after = await asyncio.to_thread(fold_decisions, now, following)
                 if not events:
                     faults += found
@@ -427,6 +443,13 @@ class LiveRound(Round):
                 log.info("round ended", round=self.id, state=state, cause=cause, of=len(view.survivors))
             else:
                 await self._catch_up()
+
+    async def _rewind_stalled(self, now_s: float) -> None:
+        """Make void what can't be read, and what followed it: members and decryptors answer for what they have signed (protocol §4.6)."""
+        async with self._lock:
+            await self._catch_up()
+            if self.standing and self.standing.stall:
+                await self._follow_step(self._journal.rewind(now_s))
 
     async def _catch_up(self) -> None:
         """Apply what storage may hold beyond the standing."""

@@ -54,6 +54,29 @@ Timeline = tuple[tuple[str, float], ...]
 """The states a round was in, each with its start in Unix time."""
 
 
+@dataclass(frozen=True)
+class Stall:
+    """Why a live round takes nothing: the event that follows in storage can't be read or applied.
+
+    Attributes:
+        fault: storage-damaged, with what leads out of it.
+        digest: the SHA-256 of the announcement that its member has to send again; empty for another event.
+    """
+
+    fault: PeerFault
+    digest: bytes = b""
+
+    @classmethod
+    def at_event(cls, number: int, digest: bytes = b"") -> "Stall":
+        """Explain what leads out of it."""
+        what, how = f"event {number} of this round", "Restore a backup, or cancel the round"
+        if digest:
+            what = "a member's announcement"
+            how = "The round goes on once that member sends it again, as it is asked to; or cancel the round"
+        detail = f"the coordinator's storage has lost {what}. {how}; its latest end ends it in any case. No member is at fault"
+        return cls(PeerFault(Cause.STORAGE_DAMAGED, detail, ["coordinator"]), digest)
+
+
 class Snapshot:
     """A round at one moment, as everyone sees it, encoded once."""
 
@@ -78,6 +101,7 @@ class Standing(Snapshot):
         seen: how many events led here.
         asked: the version since which no member is asked anything new.
         not_before_s: no deadline passes before this Unix time.
+        stall: why no event follows; None while events do.
     """
 
     phase: CoordinatorPhase
@@ -86,6 +110,7 @@ class Standing(Snapshot):
     seen: int = 0
     asked: int = 1
     not_before_s: float = 0.0
+    stall: Stall | None = None
 
     @property
     def version(self) -> int:
@@ -104,8 +129,8 @@ class Standing(Snapshot):
 
     @property
     def deadline_s(self) -> float | None:
-        """The phase's deadline, in Unix time."""
-        deadline_s = self.phase.deadline_s
+        """The phase's deadline, in Unix time; the latest end of a round that takes nothing."""
+        deadline_s = self.attempt.terms.latest_end_s if self.stall else self.phase.deadline_s
         return None if deadline_s is None else max(deadline_s, self.not_before_s)
 
     @property
@@ -198,7 +223,7 @@ class Standing(Snapshot):
     def view(self) -> RoundView:  # type: ignore[override]  # computed once, and never set
         """The round's view."""
         attempt, phase = self.attempt, self.phase
-        fault = getattr(phase, "fault", None)
+        fault = self.stall.fault if self.stall else getattr(phase, "fault", None)
         return RoundView.model_validate(
             {
                 "round": round_name(attempt.context),
@@ -346,11 +371,16 @@ Decision = Callable[[Position], Event | None]
 """Chooses the event that follows, if any; none follows an end. Raises PeerFault if none can."""
 
 
-def replay_events(standing: Standing, events: Sequence[Event]) -> Standing:
-    """Apply stored events. Each was accepted before."""
+def replay_events(standing: Standing, events: Sequence[Event]) -> tuple[Standing, Exception | None]:
+    """Apply stored events, each of which was accepted before. Returns where they lead, and why one of them can't be applied."""
     for event in events:
-        standing = standing.step_to(event.apply_to(standing.phase), event)
-    return standing
+        try:
+            standing = standing.step_to(event.apply_to(standing.phase), event)
+        except OSError:  # of the disk, and not of the event
+            raise
+        except Exception as error:  # noqa: BLE001 - a damaged event fails anywhere
+            return standing, error
+    return standing, None
 
 
 def fold_decisions(

@@ -120,6 +120,13 @@ class Quarantine:
     def __init__(self) -> None:
         self.names = dict[str, None]()
 
+    def note_damage(self, name: str, error: Exception) -> None:
+        """Remember the name of what can't be read; log and count it once."""
+        if name not in self.names:
+            DAMAGED_COUNT.labels("row").inc()
+            log.error("storage damaged", what="row", of=name, **describe_error(error))
+        self.names[name] = None
+
     @contextmanager
     def quarantine_errors(self, name: str) -> Iterator[None]:
         """Raise DamagedRowError for any error in reading rows, and remember their name. Failures of the store itself are raised as they are."""
@@ -130,10 +137,7 @@ class Quarantine:
         except Exception as error:
             if isinstance(error, SQLAlchemyError) and not isinstance(error, DatabaseError):
                 raise  # the server ends the connection, or none is free
-            if name not in self.names:
-                DAMAGED_COUNT.labels("row").inc()
-                log.error("storage damaged", what="row", of=name, **describe_error(error))  # noqa: TRY400 - its words stay out
-            self.names[name] = None
+            self.note_damage(name, error)
             raise DamagedRowError(
                 Cause.STORAGE_DAMAGED,
                 f"the coordinator's storage is damaged: {name} can't be read, and all else goes on; no member is at fault. "

@@ -3,6 +3,7 @@
 import random
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,10 @@ from service.coordination.summing import Memory, Summing, chunk_name
 from service.storage.blobs import Blobs
 from service.telemetry.metrics import DAMAGED_COUNT
 from tests.service.conftest import withholding
+from tests.support.clients import refusal
 from tests.support.party import SIX, Party
-from tests.support.serving import Server, carry_out, running
+from tests.support.serving import OCTETS, Server, carry_out, running
+from tests.support.simulator import After
 from veilsum.protocol.coordinator import Collecting
 
 
@@ -264,3 +267,117 @@ async def test_a_coordinator_whose_audit_log_takes_nothing_is_not_ready(server: 
     answer = await server.anonymous().get("/readyz")
     assert answer.status_code == 503
     assert re.fullmatch(r"database: \w+Error: the log says where", answer.json()["detail"])
+
+
+def announcements(server: Server, round_id: str) -> list[Stored]:
+    """Return a live round's announcements, in the order in which they came."""
+    with closing(sqlite3.connect(server.folder / "coordinator.sqlite3")) as file:
+        rows = file.execute(
+            "SELECT body FROM events WHERE round = ? AND kind = 'aside' ORDER BY number", (round_id,)
+        )
+        return [
+            Stored(server.coordinator.blobs, f"events/{round_id}/{body.hex()}") for (body,) in rows.fetchall()
+        ]
+
+
+async def stalled_at(folder: Path, party: Party, state: str, do: Callable[[Stored], Any], place: int) -> str:
+    """Damage an announcement of a round in this state, and stop the coordinator."""
+    async with running(folder) as server:
+        round_id = await party.begun(server)
+        await party.play_until(server, round_id, state)
+        do(announcements(server, round_id)[place])
+    return round_id
+
+
+async def check_stalled(server: Server, party: Party, round_id: str) -> dict[str, Any]:
+    """The round is shown, and says what leads out of it; what else the federation shows can be read."""
+    view = await server.view(round_id)
+    assert (view["ended"], view["fault"]["cause"], view["fault"]["parties"]) == (
+        False,
+        "storage-damaged",
+        ["coordinator"],
+    )
+    for path in (f"/rounds/{round_id}", f"/federations/{party.federation}", f"/cohorts/{party.cohort}", "/"):
+        assert (await server.client.get(path)).status_code == 200, path
+    assert f"round {round_id}" in (await server.client.get("/readyz")).json()["damaged"]
+    return view
+
+
+@pytest.mark.parametrize("do", [flip, Stored.remove])
+@pytest.mark.parametrize(("state", "place"), [("checking", 0), ("revealing", 3)])
+async def test_a_lost_announcement_is_asked_for_again(
+    tmp_path: Path, party: Party, do: Callable[[Stored], None], state: str, place: int
+) -> None:
+    round_id = await stalled_at(tmp_path, party, state, do, place)
+    async with running(tmp_path) as server:
+        await check_stalled(server, party, round_id)
+        # Others' answers wait for it.
+        late = await server.client.put(
+            f"/v1/rounds/{round_id}/uploads/m-5", content=party.upload_of("m-5"), headers=OCTETS
+        )
+        assert refusal(late) == (503, "unavailable")
+        member = party.ids[place]
+        assert (await server.opening(round_id, member)).cohort.hex() == party.cohort
+        sent = await server.client.put(
+            f"/v1/rounds/{round_id}/uploads/{member}", content=party.upload_of(member), headers=OCTETS
+        )
+        assert sent.json()["missing"] == []
+        assert (await server.view(round_id))["state"] == state
+        assert (await party.play(server, round_id))["state"] == "done"
+        await party.check_result(server, round_id)
+
+
+@pytest.mark.parametrize("damaged", ["announcement", "row", "rows"])
+@pytest.mark.parametrize("state", ["checking", "freezing"])
+async def test_a_round_with_a_damaged_event_can_be_cancelled(
+    tmp_path: Path, party: Party, state: str, damaged: str
+) -> None:
+    round_id = await stalled_at(
+        tmp_path, party, state, Stored.remove if damaged[0] == "a" else Stored.read, 2
+    )
+    damage_rows(tmp_path, round_id, damaged)
+    async with running(tmp_path) as server:
+        await check_stalled(server, party, round_id)
+        cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "damaged"})
+        assert (cancelled.status_code, cancelled.json()["state"]) == (200, "voiding")
+    async with running(tmp_path) as server:  # and what it left out stays left out
+        assert (await party.play(server, round_id))["state"] == "voided"
+        await party.done(server)
+
+
+@pytest.mark.parametrize("damaged", ["announcement", "row"])
+@pytest.mark.parametrize(("state", "end"), [("checking", "erased"), ("revealing", "lost")])
+async def test_a_round_with_a_damaged_event_ends_after_its_latest_end(
+    tmp_path: Path, party: Party, state: str, end: str, damaged: str
+) -> None:
+    """By reports; if decryptors have revealed, by the admin's Lost."""
+    round_id = await stalled_at(
+        tmp_path, party, state, Stored.remove if damaged[0] == "a" else Stored.read, 2
+    )
+    damage_rows(tmp_path, round_id, damaged)
+    async with running(tmp_path) as server:
+        if end == "lost":
+            party.drop = dict.fromkeys(("m-3", "m-4", "m-5"), After.VOTE)
+        await server.pass_time(await check_stalled(server, party, round_id))
+        await server.until(round_id, "erasing")
+        view = await party.play(server, round_id)
+        if end == "lost":
+            assert view["state"] == "erasing"
+            view = await party.lose(server, round_id)
+        assert (view["state"], view["ended"]) == (end, True)
+        assert (await server.client.get(f"/v1/rounds/{round_id}/transcript")).status_code == 200
+        await party.open_round(server)
+
+
+def damage_rows(folder: Path, round_id: str, damaged: str) -> None:
+    """Flip a bit of a round's first answer, or lose one of its events."""
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        if damaged == "row":
+            query = "SELECT number, body FROM events WHERE round = ? AND kind = 'message' ORDER BY number"
+            number, body = file.execute(query, (round_id,)).fetchone() or (1, b"\0")
+            own = "WHERE round = ? AND number = ?"
+            file.execute(
+                f"UPDATE events SET body = ? {own}", (body[:-1] + bytes([body[-1] ^ 1]), round_id, number)
+            )
+        elif damaged == "rows":
+            file.execute("DELETE FROM events WHERE round = ? AND number = 4", (round_id,))

@@ -30,20 +30,20 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
     deed = audit.Deed(1.0, audit.COORDINATOR_ACTOR, "round ended")
     end = RoundEnd(round_.current_view(), Erasure(round_.attempt.context, ()), None)
     assert await late.end_round(end, b"link", deed) == BEHIND_OUTCOME
-    ended, unseen = await late.read_unseen(seen.seen)
+    ended, unseen, _ = await late.read_unseen(seen.seen)
     assert ended is None
     assert [json.loads(each.body) for each in unseen if each.kind == "chunk"] == [
         ["m-1", index] for index in range(len(formed.chunks["m-1"]))
     ]
     cancel = Event(1.0, "cancel", b"a test")
-    after = replay_events(seen, [cancel])
+    after, _ = replay_events(seen, [cancel])
     assert await late.append_events([cancel], after=after) == BEHIND_OUTCOME
     assert late.standing is seen
     assert await late.catch_up() == APPENDED_OUTCOME
     assert late.standing.version == round_.position.version
     assert (await formed.play(server, round_id))["state"] == "done"
     assert isinstance(late.standing, Standing)
-    after = replay_events(late.standing, [cancel])
+    after, _ = replay_events(late.standing, [cancel])
     assert await late.append_events([cancel], after=after) == BEHIND_OUTCOME
     await late.catch_up()
     assert late.standing.view == server.coordinator.catalogue.rounds[round_id].current_view()

@@ -18,11 +18,9 @@ from service.coordination.journal import Journal
 from service.coordination.shelf import FileShelf
 from service.coordination.solving import give_back
 from service.storage.dialects import Sqlite
-from service.storage.faults import DamagedRowError
 from service.storage.tables import events
 from tests.support.party import Party
-from tests.support.serving import Server, running
-from veilsum.protocol import rest
+from tests.support.serving import Server
 
 PIECE = 100_000
 """Bytes of an allocation below those that the C library maps directly."""
@@ -128,19 +126,6 @@ async def test_deliveries_are_read_as_they_are_taken(
         assert (b"".join(taken), len(taken)) == (message.to_bytes(), pieces)
 
 
-async def test_a_lost_announcement_stops_its_round_alone(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path) as server:
-        round_id = await party.begun(server)
-        await party.play_until(server, round_id, "checking")
-        blobs = server.coordinator.blobs
-        blobs.delete(f"events/{round_id}/{blobs.list_names(f'events/{round_id}')[0]}")
-    async with running(tmp_path) as server:
-        assert (await server.client.get(rest.READY_PATH)).status_code == 200
-        assert (await server.client.get(f"/v1/federations/{party.federation}/roster")).status_code == 200
-        with pytest.raises(DamagedRowError, match=round_id):
-            await server.coordinator.catalogue.find_round(round_id)
-
-
 async def test_an_announcement_that_goes_with_its_round_is_no_damage(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +145,6 @@ async def test_an_announcement_that_goes_with_its_round_is_no_damage(
 
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(late, "_make_event", ended)
-    end, found = await late.read_unseen(0)
+    end, found, _ = await late.read_unseen(0)
     assert end is not None
     assert (end.state, found) == ("done", [])

@@ -513,3 +513,20 @@ async def test_every_page_and_count_is_right_at_a_replica_that_has_heard_nothing
         assert f"/rounds/{second}" in await shown(f"/cohorts/{party.cohort}")
         await cancel(second)
         assert (await party.play(one, second))["state"] == "voided"
+
+
+@pytest.mark.usefixtures("_deaf")
+async def test_what_one_replica_leaves_out_as_damaged_the_other_leaves_out_too(
+    tmp_path: Path, party: Party
+) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        round_id = await party.begun(one)
+        await party.play_until(one, round_id, "checking")
+        blobs, folder = one.coordinator.blobs, f"events/{round_id}"
+        blobs.delete(f"{folder}/{blobs.list_names(folder)[2]}")
+        assert (await other.view(round_id))["fault"]["cause"] == "storage-damaged"
+        assert (await one.view(round_id))["state"] == "checking"
+        cancelled = await other.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "damaged"})
+        assert cancelled.json()["state"] == "voiding"
+        assert await one.view(round_id) == await other.view(round_id)
+        assert (await party.play(both, round_id))["state"] == "voided"

@@ -25,7 +25,6 @@ ROWS = {
     "rounds.final": "round {round}",
     "rounds.record": "round {round}",
     "rounds.closing": "round {round}",
-    "events.body": "round {round}",
     "links.body": "chain of federation {federation}",
 }
 
@@ -49,9 +48,9 @@ def count(what: str) -> float:
 @pytest.mark.parametrize("place", ROWS)
 async def test_a_damaged_row_is_named_and_all_else_goes_on(folder: Path, place: str) -> None:
     clock = opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
-    (table, column), federation = place.split("."), LIVE if place == "events.body" else DONE
-    of, other = names(folder, federation), names(folder, LIVE if federation == DONE else DONE)
-    key = {"cards": "cohort", "events": "round"}.get(table, "federation")
+    table, column = place.split(".")
+    of, other = names(folder, DONE), names(folder, LIVE)
+    key = "cohort" if table == "cards" else "federation"
     flip(folder, table, column, key, of[key], cut=table == "links")
     found, named = count("row"), ROWS[place].format(**of)
     async with running(folder, clock) as server:
