@@ -224,15 +224,17 @@ class Catalogue:
         async with self._loading:
             forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *_FORMING_COHORTS)
             for name in await self._database.read_values(forming):
-                await self._load_cohort(name, not_before_s)
+                with self._database.quarantine.skip_errors(f"cohort {name} of federation {federation}"):
+                    await self._load_cohort(name, not_before_s)
             live = select(rounds.c.id, rounds.c.cohort).where(rounds.c.federation == federation)
             row = await self._database.read_row(live.where(rounds.c.final.is_(None)))
             if row is None or row.id in self.rounds:
                 return
-            if (cohort := self.cohorts.get(row.cohort)) is not None:
-                await self._load_rounds(cohort, not_before_s)
-            else:
-                await self._load_cohort(row.cohort, not_before_s)
+            with self._database.quarantine.quarantine_errors(f"round {row.id}"):
+                if (cohort := self.cohorts.get(row.cohort)) is not None:
+                    await self._load_rounds(cohort, not_before_s)
+                else:
+                    await self._load_cohort(row.cohort, not_before_s)
 
     async def _load_cohort(self, name: str, not_before_s: float = 0.0) -> Cohort:
         if (known := self.cohorts.get(name)) is not None:

@@ -1,17 +1,20 @@
 """Check everything in a database: the work behind `veilsum operator db check`."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import starmap, zip_longest
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, select
+from sqlalchemy import Connection, Row, Table, delete, insert, select
 from sqlalchemy.exc import DatabaseError
 
 from service.coordination.journal import EVENTS_PER_READ
 from service.coordination.standing import RoundEnd, read_closing
 from service.settings import Settings
 from service.storage import migrating, stores
+from service.storage.audit import COORDINATOR_ACTOR, Deed, append_deeds
 from service.storage.database import Database
 from service.storage.faults import check_named, reword_errors
 from service.storage.tables import (
@@ -30,6 +33,7 @@ from service.storage.tables import (
     studies,
     tokens,
 )
+from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.audit import AuditEntry, End, follow_entries
 from veilsum.protocol.codec import Fixed
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -184,6 +188,48 @@ async def _check_chains(database: Database) -> list[str]:
         if not all(starmap(_link_fits, pairs)):
             damaged.append(f"chain of federation {federation}")
     return damaged
+
+
+async def repair_chains(settings: Settings) -> dict[str, list[str]]:
+    """Make damaged chains again from the rounds that they link, and return what was repaired, and what is still damaged. Raises as `find_damage`."""
+    repaired = list[str]()
+    async with stores.connect_database(settings) as database:
+        await _check_format(database)
+        for name in await _check_chains(database):
+            with suppress(Exception):  # a round of it is damaged too; what is left is listed below
+                await database.write(partial(_rebuild_chain, database, name.rpartition(" ")[2]))
+                repaired.append(name)
+    return {"repaired": repaired, **await find_damage(settings)}
+
+
+def _rebuild_chain(database: Database, federation: str, connection: Connection) -> None:
+    ended = select(rounds).where(rounds.c.federation == federation, rounds.c.final.is_not(None))
+    bodies = [
+        _read_attempt(connection, row).make_link(read_closing(row.closing)).encode()
+        for row in connection.execute(ended.order_by(rounds.c.number)).all()
+    ]
+    connection.execute(delete(links).where(links.c.federation == federation))
+    for position, body in enumerate(bodies):
+        connection.execute(insert(links).values(federation=federation, position=position, body=body))
+    deed = Deed(time.time(), COORDINATOR_ACTOR, "chain repaired", f"federation={federation}")
+    append_deeds(connection, database, [deed])
+
+
+def _read_attempt(connection: Connection, row: Row[Any]) -> Attempt:
+    """Read an ended round's attempt. Raises any error if a part of it is damaged."""
+    cohort = connection.execute(select(cohorts).where(cohorts.c.id == row.cohort)).one()
+    own = rosters.c.federation == row.federation, rosters.c.number == cohort.roster_number
+    roster = connection.execute(select(rosters.c.body).where(*own)).scalar_one()
+    own = studies.c.federation == row.federation, studies.c.hash == cohort.study
+    study = connection.execute(select(studies.c.body).where(*own)).scalar_one()
+    attempt = Attempt(
+        Roster.from_bytes(roster),
+        Study.from_bytes(study),
+        Manifest.from_bytes(cohort.manifest),
+        Opening.from_bytes(row.opening),
+    )
+    check_named(row.id, round_name(attempt.context))
+    return attempt
 
 
 def _link_fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:

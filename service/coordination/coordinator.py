@@ -19,7 +19,7 @@ from service.coordination.changes import ChangeFeed
 from service.coordination.cohorts import Cohort, check_possible
 from service.coordination.combining import Combinations
 from service.coordination.federations import Federations, refuse_expired
-from service.coordination.garbage import Garbage
+from service.coordination.garbage import Garbage, delete_folders
 from service.coordination.jobs import Jobs
 from service.coordination.journal import begin_round, count_rounds, read_counts, read_survivors
 from service.coordination.liveness import LastHeard, check_enough_heard, find_decryptors
@@ -29,7 +29,7 @@ from service.coordination.scheduler import FAILURE_PAUSE_S, LEASE_S, Leases, Sch
 from service.coordination.summaries import Summaries
 from service.coordination.watch import LongPolls
 from service.http.problems import terms_refused
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import cohorts
 from veilsum.protocol.attempt import Attempt, Finished
@@ -51,6 +51,7 @@ from veilsum.protocol.messages import (
     NO_REASON,
     SHARE_BYTES,
     Link,
+    Lost,
     Opening,
     Study,
     Survivor,
@@ -247,6 +248,22 @@ class Coordinator:
                 if await begin_round(self.database, attempt, now_s, before):
                     self.runs.notify_change(cohort.federation)
                     return await self.catalogue.add_round(attempt, cohort, now_s)
+
+    async def close_unknown(self, federation: str, lost: Lost) -> None:
+        """Take the admin's Lost of an attempt that this coordinator does not know, or of a live round that it can't read.
+
+        Raises:
+            PeerFault: as `Federations.put_lost`.
+        """
+        name, unreadable = round_name(lost.context), False
+        try:
+            await self.catalogue.find_round(name)
+        except PeerFault:
+            unreadable = True
+        await self.federations.put_lost(federation, lost, unreadable=unreadable)
+        await in_blob_thread(delete_folders, self.blobs, name)
+        self._count_change()
+        self.runs.notify_change(federation)
 
     async def preflight_round(self, cohort_id: str, request: RoundRequest) -> PreflightView:
         """Return what `open_round` would open now. Raises the same faults."""

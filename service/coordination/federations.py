@@ -1,17 +1,17 @@
 """Published documents of federations: rosters, studies, and the chain of attempts. They never change."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection, String, bindparam, func, insert, select
+from sqlalchemy import Connection, String, bindparam, delete, func, select
 
 from service.coordination.cache import Recent
 from service.http.metering import in_thread
 from service.http.problems import not_found
 from service.storage.database import Database
 from service.storage.faults import check_named
-from service.storage.tables import cohorts, links, lost_contexts, rosters, rounds, studies
+from service.storage.tables import cohorts, events, links, lost_contexts, rosters, rounds, studies, sums
 from veilsum.protocol.attempt import check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -49,10 +49,18 @@ _LINKS_SQL = (
 UNKNOWN_FEDERATION = "federation: compare the admin's key, which is its id, or publish its roster first"
 
 
-def _parse_roster(federation: str, body: bytes) -> Roster:
+def _parse_roster(federation: str, number: int, body: bytes) -> Roster:
     roster = Roster.from_bytes(body)
     roster.verify_admin(bytes.fromhex(federation))
+    check_named(str(number), str(roster.number))
     return roster
+
+
+def _is_study(name: str, body: bytes) -> bool:
+    try:
+        return Study.from_bytes(body).hash.hex() == name
+    except PeerFault:
+        return False
 
 
 def names_of(roster: Roster) -> tuple[str, ...]:
@@ -74,7 +82,7 @@ class Federations:
     # Rosters
 
     async def put_roster(self, federation: str, roster: Roster) -> bool:
-        """Store a roster, and return whether it is new.
+        """Store a roster, and return whether it is new. It replaces a stored one of its number that can't be read.
 
         Raises:
             PeerFault: wrong-federation, bad-signature; malformed if it names another coordinator's key, or a number above `MAX_NUMBER`;
@@ -98,14 +106,28 @@ class Federations:
                 .order_by(rosters.c.number.desc())
                 .limit(1)
             ).one_or_none()
-            if newest is not None:
-                if newest.body == body:
-                    return False
+            if newest is not None and newest.body == body:
+                return False
+            if newest is not None and not self._is_lost_roster(connection, federation, number):
                 _refuse_rollback(newest.number, number)
-            connection.execute(insert(rosters).values(federation=federation, number=number, body=body))
+            row = {"federation": federation, "number": number, "body": body}
+            self._database.put_row(connection, rosters, row)
             return True
 
         return await self._database.write(store)
+
+    def _is_lost_roster(self, connection: Connection, federation: str, number: int) -> bool:
+        """Whether this number was published, and what is stored of it can't be read."""
+        own = rosters.c.federation == federation, rosters.c.number == number
+        body = connection.execute(select(rosters.c.body).where(*own)).scalar_one_or_none()
+        if body is None:
+            used = cohorts.c.federation == federation, cohorts.c.roster_number == number
+            return connection.execute(select(cohorts.c.id).where(*used).limit(1)).first() is not None
+        try:
+            _parse_roster(federation, number, body)
+        except Exception:  # noqa: BLE001 - a damaged row fails anywhere
+            return True
+        return False
 
     async def check_known(self, federation: str) -> None:
         """Refuse a federation that no operator has created (unauthorised): any key could claim to be one."""
@@ -127,7 +149,7 @@ class Federations:
                 with self._database.quarantine.quarantine_errors(
                     f"roster {number} of federation {federation}"
                 ):
-                    found = await in_thread(_parse_roster, federation, body)
+                    found = await in_thread(_parse_roster, federation, number, body)
                 self._parsed[key] = found
                 self._used.put_value(key, found, len(body) + _ROSTER_OVERHEAD_BYTES)
             else:
@@ -172,7 +194,7 @@ class Federations:
     # Studies
 
     async def put_study(self, federation: str, study: Study, now_s: float) -> bool:
-        """Store a study, and return whether it is new.
+        """Store a study, and return whether it is new. It replaces a stored one that can't be read.
 
         Raises:
             PeerFault: not-found; wrong-federation, bad-signature; study-refused if it breaks a rule, was revoked, has expired,
@@ -200,7 +222,12 @@ class Federations:
 
         def store(connection: Connection) -> bool:
             self._database.lock_alone(connection, "studies")
-            if (body := connection.execute(known).scalar_one_or_none()) is not None:
+            body = connection.execute(known).scalar_one_or_none()
+            used = cohorts.c.federation == federation, cohorts.c.study == row["hash"]
+            if body is not None and not _is_study(study.hash.hex(), body):
+                self._database.put_row(connection, studies, row)
+                return True
+            if body is not None:
                 if body != row["body"]:
                     raise study_fault(
                         f"version {notes.version} of {notes.name} is published with an earlier key's signature: "
@@ -208,7 +235,8 @@ class Federations:
                     )
                 return False
             newest = _newest_study(connection, federation, notes.name)
-            if newest is not None and newest[0] >= notes.version:
+            lost = connection.execute(select(cohorts.c.id).where(*used).limit(1)).first() is not None
+            if not lost and newest is not None and newest[0] >= notes.version:
                 which = "another study" if newest[0] == notes.version else "a later version"
                 raise study_fault(
                     f"version {notes.version} of {notes.name}: {which} is published under version {newest[0]}; "
@@ -257,13 +285,19 @@ class Federations:
         return content
 
     async def study_views(self, federation: str) -> tuple[StudyView, ...]:
-        """Return the public views of the published studies, oldest first. Raises PeerFault(not-found) for an unknown federation."""
+        """Return the public views of the published studies that can be read, oldest first. Raises PeerFault(not-found) for an unknown federation."""
         roster = await self.read_roster(federation)
-        query = select(studies.c.body).where(studies.c.federation == federation)
-        bodies = await self._database.read_values(
+        query = select(studies.c.hash, studies.c.body).where(studies.c.federation == federation)
+        rows = await self._database.read_rows(
             query.order_by(studies.c.published_s, studies.c.name, studies.c.version)
         )
-        return await in_thread(lambda: tuple(_study_view(Study.from_bytes(body), roster) for body in bodies))
+
+        def read() -> Iterator[StudyView]:
+            for name, body in rows:
+                with self._database.quarantine.skip_errors(f"study {name} of federation {federation}"):
+                    yield _study_view(Study.from_bytes(body), roster)
+
+        return await in_thread(lambda: tuple(read()))
 
     # Chains
 
@@ -288,8 +322,10 @@ class Federations:
 
     # Attempts that this coordinator does not know
 
-    async def put_lost(self, federation: str, lost: Lost) -> None:
+    async def put_lost(self, federation: str, lost: Lost, *, unreadable: bool = False) -> None:
         """Store the admin's Lost of an attempt that this coordinator does not know, so that its context is never opened.
+
+        A live round that is `unreadable` is deleted: from then on the coordinator does not know it either.
 
         Storing it again changes nothing. Only members can check its latest end: they hold the opening.
 
@@ -303,9 +339,15 @@ class Federations:
 
         def store(connection: Connection) -> None:
             self._database.lock_alone(connection, lost_contexts.name)
+            if unreadable:
+                live = rounds.c.id == name, rounds.c.federation == federation, rounds.c.final.is_(None)
+                connection.execute(delete(rounds).where(*live))
             if connection.execute(select(rounds.c.id).where(rounds.c.id == name)).first() is not None:
                 raise PeerFault(Cause.CONFLICT, f"this coordinator knows round {name}: close it by that id")
             self._database.add_row(connection, lost_contexts, row)
+            for table in (events, sums):
+                connection.execute(delete(table).where(table.c.round == name))
+            self._database.announce_change(connection, federation)
 
         await self._database.write(store)
 

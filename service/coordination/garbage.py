@@ -16,6 +16,12 @@ FOLDERS = ("uploads", "sums", journal.EVENTS_FOLDER, "results")
 """The folders in which each round has its own; the last is kept of a finished round."""
 
 
+def delete_folders(blobs: Blobs, round_id: str) -> None:
+    """Delete everything that a round that is not known any more has stored."""
+    for folder in FOLDERS:
+        blobs.delete(f"{folder}/{round_id}")
+
+
 class Garbage:
     """Deletes it.
 

@@ -14,7 +14,15 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from service.coordination.events import Event, read_message
-from service.coordination.standing import Position, RoundEnd, Stall, Standing, read_view, replay_events
+from service.coordination.standing import (
+    Position,
+    RoundEnd,
+    Stall,
+    Standing,
+    read_closing,
+    read_view,
+    replay_events,
+)
 from service.http.problems import not_found
 from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
@@ -67,11 +75,17 @@ async def read_survivors(database: Database, context: bytes) -> tuple[Survivor, 
 
 
 async def read_counts(database: Database, contexts: Iterable[bytes]) -> dict[bytes, CountOutcome]:
-    """Read what finished counts found, by context; those without sums are missing."""
+    """Read what finished counts found, by context; those without sums, or with damaged rows, are missing."""
     names = {round_name(context): context for context in contexts}
-    query = select(rounds.c.id, rounds.c.final).where(rounds.c.id.in_(names), rounds.c.final.is_not(None))
-    views = [read_view(row.id, row.final) for row in await database.read_rows(query)]
-    return {names[view.round]: found for view in views if (found := read_outcome(view)) is not None}
+    query = select(rounds.c.id, rounds.c.final, rounds.c.closing)
+    query = query.where(rounds.c.id.in_(names), rounds.c.final.is_not(None))
+    outcomes = dict[bytes, CountOutcome]()
+    for row in await database.read_rows(query):
+        with database.quarantine.skip_errors(f"round {row.id}"):
+            read_closing(row.closing)  # a step that rests on it needs its survivors
+            if (found := read_outcome(read_view(row.id, row.final))) is not None:
+                outcomes[names[row.id]] = found
+    return outcomes
 
 
 async def count_rounds(database: Database, federation: str) -> int:

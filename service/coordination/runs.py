@@ -106,7 +106,10 @@ class Runs:
         outcomes = (await read_counts(self._database, count_contexts(chain))).get
 
         def read() -> list[tuple[float, RunView]]:
-            contents = {name: read_content(Study.from_bytes(body).content) for name, body in bodies.items()}
+            contents = dict[str, Content]()
+            for name, body in bodies.items():
+                with self._database.quarantine.skip_errors(f"study {name} of federation {federation}"):
+                    contents[name] = read_content(Study.from_bytes(body).content)
             ended = {None, *(round_name(link.context) for link in chain)}
             periods = defaultdict[str, list[Link]](list)  # an attempt is repeated within its period
             for link in chain:
@@ -117,6 +120,7 @@ class Runs:
                     _run_view(row, contents[row.study], periods[row.period], outcomes),
                 )
                 for row in rows
+                if row.study in contents
             ]
 
         with self._database.quarantine.quarantine_errors(f"runs of federation {federation}"):

@@ -13,6 +13,7 @@ from fastapi.staticfiles import StaticFiles
 
 from service.access.guarded_route import GuardedRoute
 from service.access.guards import EVERYONE_GUARD
+from service.coordination.cohorts import Brief
 from service.coordination.combining import stored_record
 from service.coordination.coordinator import Coordinator
 from service.coordination.federations import names_of
@@ -29,7 +30,7 @@ from service.storage.blobs import in_blob_thread
 from service.telemetry.metrics import REFUSALS_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import SolutionView, record_digest
-from veilsum.protocol.rest import TRUST_SENTENCE, RoundView, Scope, round_name
+from veilsum.protocol.rest import TRUST_SENTENCE, CohortView, RoundView, Scope, round_name
 from veilsum.protocol.study import ROWS_LEVELS, read_content
 from veilsum.study.progress import RunEnd
 from veilsum.system.intervals import compute_presence_s
@@ -211,7 +212,11 @@ async def show_federation(
     """One federation's members, studies and runs."""
     found, first = await reading.federation_page(here, federation), (number - 1) * PAGE_MEMBERS
     newest = found.cohorts[: -PAGE_RUNS - 1 : -1]
-    cohorts = [await here.catalogue.find_cohort(name) for name in newest]
+    cohorts = list[tuple[CohortView, Brief | None]]()
+    for name in newest:
+        with here.database.quarantine.skip_errors(f"cohort {name} of federation {federation}"):
+            cohort = await here.catalogue.find_cohort(name)
+            cohorts.append((await here.cohort_view(cohort), cohort.rounds[-1] if cohort.rounds else None))
     shown = found.names[first : first + PAGE_MEMBERS]
     return render_page(
         request,
@@ -223,10 +228,7 @@ async def show_federation(
             await reading.newest_uploads(here, federation),
         ),
         **await last_heard(request, here, federation, shown),
-        cohorts=[
-            (await here.cohort_view(cohort), cohort.rounds[-1] if cohort.rounds else None)
-            for cohort in cohorts
-        ],
+        cohorts=cohorts,
         studies=(await here.federations.study_views(federation))[::-1],
         combinations=await here.combinations.list_records(federation),
         **page_numbers(number, len(found.names), PAGE_MEMBERS),

@@ -119,10 +119,10 @@ async def chain(federation: Hex32Path, here: Here, request: Request) -> Response
     max_body_size=rest.MAX_MESSAGE_BYTES,
 )
 async def put_lost(federation: Hex32Path, body: Octets, here: Here, made: Made) -> None:
-    """Close a context that this coordinator does not know (admin, by signature). Repeating the request changes nothing."""
+    """Close a context that this coordinator does not know, or a live round that it can't read (admin, by signature). Repeating the request changes nothing."""
     lost = Lost.from_bytes(body)
     made.append(f"context={lost.context.hex()}")
-    await here.federations.put_lost(federation, lost)
+    await here.close_unknown(federation, lost)
 
 
 @serve(

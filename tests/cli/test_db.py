@@ -76,3 +76,20 @@ def test_an_operator_is_told_what_is_damaged(
     monkeypatch.setenv("VEILSUM_DATA_DIR", str(folder))
     outcome = cli("operator", "db", "check", "--json")
     assert (outcome.values, outcome.code) == ({"damaged": said}, int(bool(said)))
+
+
+def test_an_operator_has_a_damaged_chain_made_again(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can't be made again is still named."""
+    folder, chain = tmp_path / "data", f"chain of federation {DONE}"
+    opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
+    flip(folder, "links", "body", "federation", DONE)
+    monkeypatch.setenv("VEILSUM_DATA_DIR", str(folder))
+    outcome = cli("operator", "db", "repair", "--json")
+    assert (outcome.values, outcome.code) == ({"repaired": [chain], "damaged": []}, 0)
+    flip(folder, "links", "body", "federation", DONE)
+    flip(folder, "studies", "body", "federation", DONE)
+    outcome = cli("operator", "db", "repair", "--json")
+    assert (outcome.values["repaired"], outcome.code) == ([], 1)
+    assert chain in outcome.values["damaged"]

@@ -39,7 +39,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
         *(f"operator token {name}" for name in ("new", "list", "revoke")),
         *("operator audit export", "operator audit verify"),
         *("operator backup create", "operator backup restore"),
-        *("operator db check", "operator db current", "operator db upgrade"),
+        *("operator db check", "operator db current", "operator db repair", "operator db upgrade"),
     }
 
 

@@ -56,7 +56,7 @@ async def test_a_damaged_row_is_named_and_all_else_goes_on(folder: Path, place: 
     async with running(folder, clock) as server:
         shown = [
             await server.client.get(path.format(**of))
-            for path in ("/federations/{federation}", "/rounds/{round}")
+            for path in ("/federations/{federation}", "/cohorts/{cohort}", "/rounds/{round}")
         ]
         assert any(answer.status_code == 500 and named in answer.text for answer in shown)
         for path in ("/federations/{federation}", "/rounds/{round}", "/v1/federations/{federation}/runs"):

@@ -153,7 +153,7 @@ def close(
         str,
         typer.Argument(
             metavar="ROUND",
-            help="The round's id. If the coordinator does not know the round: its whole context, which members' messages show.",
+            help="The round's id. If the coordinator does not know the round, or can't read it: its whole context, which members' messages show.",
         ),
     ],
     folder: Annotated[
@@ -184,9 +184,12 @@ def close(
         try:
             view = client.round(name)
         except PeerFault as fault:
-            if context is None or fault.cause is not Cause.NOT_FOUND:
+            if context is None or fault.cause not in {Cause.NOT_FOUND, Cause.STORAGE_DAMAGED}:
                 raise
-            print_values(_close_unknown(client, context, admin), "Round that the coordinator does not know")
+            print_values(
+                _close_unknown(client, context, admin),
+                "Round that the coordinator does not know, or can't read",
+            )
             return
         known = known or client.roster(view.federation)
         attempt = Attempt(
@@ -226,7 +229,7 @@ def close(
 
 
 def _close_unknown(client: Any, context: str, admin: Any) -> dict[str, Any]:
-    """Close a round that the coordinator does not know, if the admin signs it. Return what to show."""
+    """Close a round that the coordinator does not know or can't read, if the admin signs it. Return what to show."""
     from veilsum.protocol.messages import Lost
 
     values = {

@@ -150,3 +150,19 @@ def check() -> None:
     print_values(found, "Database")
     if found["damaged"]:
         raise typer.Exit(1)
+
+
+@database.command()
+@report_errors
+def repair() -> None:
+    """Make damaged chains again from the rounds that they link, and check the database; exits with 1 if there is still damage."""
+    require_extras("the coordinator", "service")
+    import asyncio
+
+    from service.coordination import checking
+    from service.settings import Settings
+
+    found = asyncio.run(checking.repair_chains(Settings()))
+    print_values(found, "Database")
+    if found["damaged"]:
+        raise typer.Exit(1)

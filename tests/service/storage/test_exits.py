@@ -1,0 +1,122 @@
+"""Whatever a bit or a row of the database is lost from, a documented command leads out of it."""
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.coordination.checking import repair_chains
+from service.settings import Settings
+from tests.service.storage.kept import flip
+from tests.support.party import Party
+from tests.support.serving import OCTETS, Server, running
+from veilsum.protocol.messages import Lost
+
+Exit = Callable[[Server, Party, bytes], Awaitable[None]]
+
+
+def lose(folder: Path, table: str, where: str, value: str) -> None:
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        assert file.execute(f"DELETE FROM {table} WHERE {where} = ?", (value,)).rowcount
+
+
+def damage(folder: Path, place: str, how: str, party: Party, round_id: str) -> None:
+    table, column = place.split(".")
+    keys = {"cards": ("cohort", party.cohort), "cohorts": ("id", party.cohort), "rounds": ("id", round_id)}
+    where, value = keys.get(table, ("federation", party.federation))
+    if how == "flipped":
+        flip(folder, table, column, where, value, cut=table == "links")
+    else:
+        lose(folder, table, where, value)
+
+
+async def publish_roster(server: Server, party: Party, _context: bytes) -> None:
+    await party.publish_roster(server, party.roster)
+
+
+async def publish_study(server: Server, party: Party, _context: bytes) -> None:
+    assert (await party.try_study(server, party.study)).status_code in {200, 201}
+
+
+async def close_unread(server: Server, party: Party, context: bytes) -> None:
+    """As `veilsum admin close CONTEXT` does."""
+    signed = Lost.make_signed(party.admin, context=context).to_bytes()
+    answer = await server.client.post(
+        f"/v1/federations/{party.federation}/lost", content=signed, headers=OCTETS
+    )
+    assert answer.status_code == 204, answer.text
+    assert server.coordinator.blobs.list_names("uploads") == ()
+
+
+@pytest.mark.parametrize("how", ["flipped", "lost"])
+@pytest.mark.parametrize(
+    ("place", "leave"),
+    [
+        ("rosters.body", publish_roster),
+        ("studies.body", publish_study),
+        ("rounds.opening", close_unread),
+        ("cohorts.manifest", close_unread),
+        ("cards.body", close_unread),
+    ],
+)
+async def test_a_federation_goes_on_after_damage_beside_a_live_round(
+    tmp_path: Path, party: Party, place: str, how: str, leave: Exit
+) -> None:
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        ended = await party.done(server)
+        await party.next_period(server)
+        round_id = await party.open_round(server)
+        await party.serve(server, round_id, "m-0")
+        context = bytes.fromhex((await server.view(round_id))["context"])
+    damage(tmp_path, place, how, party, round_id)
+    async with running(tmp_path) as server:
+        await leave(server, party, context)
+        assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
+        assert (await server.client.get(f"/v1/rounds/{ended}/result")).status_code == 200
+        runs = await server.client.get(f"/v1/federations/{party.federation}/runs")
+        assert len(runs.json()["runs"]) >= 1
+        if leave is close_unread:
+            party.phases.clear()  # members wait for the latest end first
+            if (place, how) == ("cohorts.manifest", "lost"):  # these members number their cards by cohorts
+                assert (await party.try_cohort(server, period="later")).status_code == 201
+                return
+            await party.next_period(server)
+            await party.done(server)
+        else:
+            assert (await party.play(server, round_id))["state"] == "done"
+
+
+@pytest.mark.parametrize("how", ["flipped", "lost"])
+async def test_a_damaged_chain_is_made_again(tmp_path: Path, party: Party, how: str) -> None:
+    settings = Settings(data_dir=tmp_path)
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        await party.done(server)
+        before = (await server.client.get(f"{party.where}/chain")).content
+    damage(tmp_path, "links.body", how, party, "")
+    found = await repair_chains(settings)
+    assert found == {"repaired": [f"chain of federation {party.federation}"], "damaged": []}
+    assert await repair_chains(settings) == {"repaired": [], "damaged": []}
+    async with running(tmp_path) as server:
+        assert (await server.client.get(f"{party.where}/chain")).content == before
+        await party.next_period(server)
+        await party.done(server)
+        assert "chain repaired" in {each.action for each in (await server.audited()).entries}
+
+
+@pytest.mark.parametrize("column", ["final", "closing", "record", "opening"])
+async def test_a_damaged_round_that_has_ended_holds_up_no_new_one(
+    tmp_path: Path, party: Party, column: str
+) -> None:
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        round_id = await party.done(server)
+    damage(tmp_path, f"rounds.{column}", "flipped", party, round_id)
+    async with running(tmp_path) as server:
+        assert (await server.client.get(f"/rounds/{round_id}")).status_code == 500
+        assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
+        await party.next_period(server)
+        await party.done(server)
