@@ -230,7 +230,10 @@ async def _find_roster(request: Request) -> Roster:
 
 async def _find_combination(request: Request) -> CombinedRecord:
     return await in_blob_thread(
-        stored_record, _check_path(request)["combination"], coordinator_of(request).blobs
+        stored_record,
+        _check_path(request)["combination"],
+        coordinator_of(request).blobs,
+        coordinator_of(request).key.public,
     )
 
 

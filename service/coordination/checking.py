@@ -1,5 +1,6 @@
 """Check everything in a database: the work behind `veilsum operator db check`."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,10 +12,12 @@ from sqlalchemy import Connection, Row, Table, delete, insert, select
 from sqlalchemy.exc import DatabaseError
 
 from service.coordination.journal import EVENTS_PER_READ
+from service.coordination.scrubbing import find_damaged_blobs
 from service.coordination.standing import RoundEnd, read_closing
 from service.settings import Settings
 from service.storage import migrating, stores
 from service.storage.audit import COORDINATOR_ACTOR, Deed, append_deeds
+from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.faults import check_named, reword_errors
 from service.storage.tables import (
@@ -127,7 +130,7 @@ _ROW_CHECKS: tuple[tuple[Table, Callable[[Row[Any]], None], str], ...] = (
 
 
 async def find_damage(settings: Settings) -> dict[str, list[str]]:
-    """Return the names of damaged parts of a coordinator's database. Changes nothing.
+    """Return the names of damaged parts of a coordinator's database, and of its blobs. Changes nothing.
 
     Raises:
         Misuse: a coordinator works on the data folder's SQLite, the database can't be reached, or has another format.
@@ -140,6 +143,7 @@ async def find_damage(settings: Settings) -> dict[str, list[str]]:
             damaged += await _check_rows(database, table, read, name)
         damaged += await _check_chains(database)
         damaged += await _check_log(database)
+        damaged += await _check_blobs(database, stores.blobs_of(settings))
     return {"damaged": damaged}
 
 
@@ -170,6 +174,17 @@ async def _check_rows(
     except Exception as error:  # noqa: BLE001 - a damaged file's, which has no class of its own
         damaged.append(f"table {table.name}: not all rows can be read ({type(error).__name__})")
     return damaged
+
+
+async def _check_blobs(database: Database, blobs: Blobs) -> list[str]:
+    try:
+        key = await database.read_value(select(coordinator.c.public_key))
+        found = find_damaged_blobs(
+            database, blobs, bytes.fromhex(key or ""), pause=lambda _: asyncio.sleep(0)
+        )
+        return [f"blob {name}" async for name in found]
+    except Exception as error:  # noqa: BLE001 - as above
+        return [f"blobs: not all can be checked ({type(error).__name__})"]
 
 
 async def _check_chains(database: Database) -> list[str]:

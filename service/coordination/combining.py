@@ -17,19 +17,27 @@ from service.coordination.catalogue import Catalogue
 from service.coordination.documents import HEAD_DOCUMENT, SUMS_DOCUMENT
 from service.coordination.rounds import Round
 from service.http.problems import not_found, terms_refused
-from service.storage.blobs import Blobs, in_blob_thread
+from service.storage.blobs import Blobs, DamagedBlobError, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import rounds
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.record import CombinedRecord, CombineRequest, PartView, ResultRecord, sign_record
+from veilsum.protocol.record import (
+    CombinedRecord,
+    CombineRequest,
+    PartView,
+    ResultRecord,
+    sign_record,
+    verify_record,
+)
 from veilsum.protocol.rest import join_names
 from veilsum.study.answers import compute_answer, read_pooled
 from veilsum.study.result_files import digest_of, encode_files
 from veilsum.study.views import solution_view
 
-_COMBINED_FOLDER, _RECORD_PART = "combined", "record"
+COMBINED_FOLDER, _RECORD_PART = "combined", "record"
+"""The folder of all combinations, and the name of each one's record."""
 
 
 class Combinations:
@@ -51,7 +59,9 @@ class Combinations:
 
     async def list_records(self, federation: str) -> list[CombinedRecord]:
         """Return a federation's combinations, those with the newest rounds first."""
-        found = await in_blob_thread(stored_combinations, federation, self._blobs, self._records)
+        found = await in_blob_thread(
+            stored_combinations, federation, self._blobs, self._key.public, self._records
+        )
         numbers = await self._opening_numbers({part.round for record in found for part in record.parts})
 
         def newest_round(record: CombinedRecord) -> tuple[int, str]:
@@ -79,13 +89,13 @@ def combine_rounds(
     # The same rounds have the same name, in whatever order they stand.
     name = hashlib.sha256(",".join(sorted(set(request.rounds))).encode()).hexdigest()[:16]
     with suppress(PeerFault):  # an earlier combination that was never finished, or was damaged
-        return stored_record(name, blobs)
+        return stored_record(name, blobs, key.public)
     records = [round_.documents.require_record() for round_ in finished]
     _check_alike(finished, records)
     spec = finished[-1].attempt.spec
     total = np.zeros(spec.elements, np.int64)  # 256 sums of 48 bits fit
-    for round_, each in zip(finished, records, strict=True):
-        total += load(_sums_of(round_, each))["sum"]
+    for round_ in finished:
+        total += load(round_.documents.fetch_document(SUMS_DOCUMENT))["sum"]
     vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
     found = compute_answer(spec, read_pooled(spec, total, vectors), vectors)
     head, sums = encode_files(spec, found).head, save({"sum": total})
@@ -114,62 +124,75 @@ def combine_rounds(
         if data is not None:
             blobs.put(_part_name(signed, part), data)
     # The record last: it stands for the whole, and names by its signature the parts that are its own.
-    blobs.put(f"{_COMBINED_FOLDER}/{name}/{_RECORD_PART}", signed.model_dump_json().encode())
+    blobs.put(record_blob(name), signed.model_dump_json().encode())
     return signed
 
 
-def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
-    """Return the record that `combine_rounds` stored. Raises PeerFault: not-found, storage-damaged."""
+def record_blob(name: str) -> str:
+    """Return the name under which a combination's record is stored."""
+    return f"{COMBINED_FOLDER}/{name}/{_RECORD_PART}"
+
+
+def _read_record(content: bytes, coordinator: bytes) -> CombinedRecord:
+    record = CombinedRecord.model_validate_json(content)
+    verify_record(record, coordinator)
+    return record
+
+
+def is_record(coordinator: bytes, content: bytes) -> bool:
+    """Whether a blob holds a record that the coordinator's key signed."""
     try:
-        return CombinedRecord.model_validate_json(blobs.get(f"{_COMBINED_FOLDER}/{name}/{_RECORD_PART}"))
+        _read_record(content, coordinator)
+    except (ValueError, PeerFault):
+        return False
+    return True
+
+
+def stored_record(name: str, blobs: Blobs, coordinator: bytes) -> CombinedRecord:
+    """Return the record that `combine_rounds` stored and the coordinator's key signed. Raises PeerFault: not-found, storage-damaged."""
+    blob = record_blob(name)
+    try:
+        record = _read_record(blobs.get(blob), coordinator)
     except FileNotFoundError:
         raise not_found("combination") from None
-    except ValueError as error:
+    except (ValueError, PeerFault) as error:
+        blobs.note_damage(blob)
         raise PeerFault(
             Cause.STORAGE_DAMAGED,
             f"the coordinator's storage changed the record of combination {name}; no member is at fault. Combine its rounds again",
             ["coordinator"],
         ) from error
+    blobs.damaged.pop(blob, None)
+    return record
 
 
 def stored_combinations(
-    federation: str, blobs: Blobs, known: dict[str, CombinedRecord]
+    federation: str, blobs: Blobs, coordinator: bytes, known: dict[str, CombinedRecord]
 ) -> list[CombinedRecord]:
     """Return all combinations of a federation's rounds; `known` are those that were read before, which never change."""
-    for name in set(blobs.list_names(_COMBINED_FOLDER)).difference(known):
+    for name in set(blobs.list_names(COMBINED_FOLDER)).difference(known):
         with suppress(PeerFault):  # of a combination that was never finished, or a damaged one
-            known[name] = stored_record(name, blobs)
+            known[name] = stored_record(name, blobs, coordinator)
     return [record for record in tuple(known.values()) if record.federation == federation]
 
 
-def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
+def stored_weights(name: str, blobs: Blobs, coordinator: bytes) -> tuple[int, Iterator[bytes]]:
     """Return the weights file's length, and its bytes piece by piece. Raises as `stored_record`."""
-    record = stored_record(name, blobs)
+    record = stored_record(name, blobs, coordinator)
     if record.head is None:
         raise not_found("head of this combination")
     try:
-        return blobs.read(_part_name(record, HEAD_DOCUMENT))
-    except FileNotFoundError:
+        return blobs.read_checked(_part_name(record, HEAD_DOCUMENT), record.head)
+    except (FileNotFoundError, DamagedBlobError):
         raise PeerFault(
             Cause.STORAGE_DAMAGED,
-            f"the coordinator's storage has lost the head of combination {name}; no member is at fault",
+            f"the coordinator's storage has lost or changed the head of combination {name}; no member is at fault",
             ["coordinator"],
         ) from None
 
 
-def _sums_of(round_: Round, record: ResultRecord) -> bytes:
-    content = round_.documents.fetch_document(SUMS_DOCUMENT)
-    if hashlib.sha256(content).hexdigest() != record.sums:
-        raise PeerFault(
-            Cause.STORAGE_DAMAGED,
-            f"the coordinator's storage does not hold the sums of round {round_.id} as it signed them: nothing is combined with them",
-            ["coordinator"],
-        )
-    return content
-
-
 def _part_name(record: CombinedRecord, part: str) -> str:
-    return f"{_COMBINED_FOLDER}/{record.combination}/{record.signature[:16]}-{part}"
+    return f"{COMBINED_FOLDER}/{record.combination}/{record.signature[:16]}-{part}"
 
 
 def _check_alike(finished: Sequence[Round], records: Sequence[ResultRecord]) -> None:
@@ -198,3 +221,10 @@ def _check_alike(finished: Sequence[Round], records: Sequence[ResultRecord]) -> 
             raise terms_refused(
                 f"the heads of rounds {round_.id} and {first.id} are for different readers: combine periods with the same readers"
             )
+
+
+def list_blobs(record: CombinedRecord) -> Iterator[tuple[str, str]]:
+    """Yield each blob of a combination beside its record, and its SHA-256."""
+    if record.head is not None:
+        yield _part_name(record, HEAD_DOCUMENT), record.head
+    yield _part_name(record, SUMS_DOCUMENT), record.sums

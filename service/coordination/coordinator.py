@@ -431,6 +431,10 @@ class Coordinator:
         watches = [each.watch for each in cohorts.values()] + [each.watch for each in rounds.values()]
         self.polls.stop([*watches, *self.runs.all_watches()])
 
+    def list_damaged(self) -> tuple[str, ...]:
+        """Name what this process has found damaged in storage."""
+        return (*self.database.quarantine.names, *self.blobs.damaged)
+
     async def load_open(self, resume_grace_s: float) -> None:
         """Load everything that was open when the last process stopped. For so long no deadline of it passes."""
         await self.catalogue.load_open(self.now() + resume_grace_s)

@@ -3,11 +3,12 @@
 Their names follow from what was signed, so a process that stalled while it ended the round can't replace another process's documents.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from service.http.problems import wrong_phase
-from service.storage.blobs import Blobs
+from service.storage.blobs import Blobs, DamagedBlobError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.record import ResultRecord
@@ -22,6 +23,8 @@ HEAD_DOCUMENT, SUMS_DOCUMENT, MATERIAL_DOCUMENT, EVICTIONS_DOCUMENT, DISCLOSURE_
     "disclosure",
 )
 """Names of the files that a round stores besides the documents that its record names."""
+TRANSCRIPT_NAME = "transcript"
+"""The transcript's name among a round's digests."""
 TRANSCRIPTS_FOLDER = "transcripts"
 """The folder with one folder for each ended round."""
 
@@ -55,12 +58,14 @@ class Documents:
     Attributes:
         view: the round's; only an ended round has documents.
         record: the signed result; None if it has no head.
+        digests: SHA-256 of what was stored, by name; None for a round that ended before format 4.2.
     """
 
     blobs: Blobs
     round_id: str
     view: RoundView
     record: ResultRecord | None
+    digests: Mapping[str, str] | None = None
 
     def require_record(self) -> ResultRecord:
         """Return the signed record. Raises PeerFault(wrong-phase) if the round has no record."""
@@ -76,31 +81,63 @@ class Documents:
         return b"".join(self.read_document(name)[1])
 
     def read_document(self, name: str) -> tuple[int, Iterator[bytes]]:
-        """Return a document's length, and its bytes piece by piece. Raises PeerFault: wrong-phase, or storage-damaged if it is lost."""
+        """Return a document's length, and its bytes piece by piece.
+
+        Raises:
+            PeerFault: wrong-phase, or storage-damaged if it is lost or not as it was stored.
+        """
         self._check_done()
         try:
-            return self.blobs.read(self._document_blob(name))
+            return self._read_blob(self._document_blob(name), name)
         except FileNotFoundError:
-            if name in self._kept_names():
-                raise self._lost_fault(name) from None
             raise wrong_phase(f"round {self.round_id} keeps no {name}") from None
 
-    def _kept_names(self) -> set[str]:
-        """Names of the files that a finished round keeps."""
-        if self.record is None:
-            return {EVICTIONS_DOCUMENT}
-        head = {HEAD_DOCUMENT} if self.record.head is not None else set[str]()
-        return {
-            SUMS_DOCUMENT,
-            EVICTIONS_DOCUMENT,
-            *head,
-            *(document_name(each.name) for each in self.record.documents),
-        }
+    def _read_blob(self, blob: str, name: str) -> tuple[int, Iterator[bytes]]:
+        """Read a blob that is to be kept. Raises FileNotFoundError if it was not to be."""
+        digest = self.known_digests.get(name)
+        try:
+            if digest is None:
+                return self.blobs.read(blob)
+            return self.blobs.read_checked(blob, digest)
+        except FileNotFoundError:
+            if name not in self._kept_names:
+                raise
+            self.blobs.note_damage(blob)
+            raise self._damage_fault(name) from None
+        except DamagedBlobError:
+            raise self._damage_fault(name) from None
 
-    def _lost_fault(self, name: str) -> PeerFault:
+    @property
+    def known_digests(self) -> Mapping[str, str]:
+        """SHA-256 of what it has published, as far as that was stored or is in its record."""
+        if self.digests is not None:
+            return self.digests
+        if (record := self.record) is None:
+            return {}
+        head = {} if record.head is None else {HEAD_DOCUMENT: record.head}
+        named = {document_name(each.name): each.sha256 for each in record.documents}
+        return {SUMS_DOCUMENT: record.sums, **head, **named}
+
+    @property
+    def _kept_names(self) -> set[str]:
+        """Names of what the round keeps for good: a disclosure is deleted once no member needs it."""
+        unchecked = set[str]() if self.digests is not None else {EVICTIONS_DOCUMENT, TRANSCRIPT_NAME}
+        return {*self.known_digests, *unchecked} - {DISCLOSURE_DOCUMENT}
+
+    def list_blobs(self) -> Iterator[tuple[str, str | None]]:
+        """Yield each blob that an ended round keeps, and its SHA-256 if that is known."""
+        assert self.view.transcript is not None
+        for name in sorted(self._kept_names):
+            blob = self._document_blob(name)
+            if name == TRANSCRIPT_NAME:
+                blob = self._transcript_blob(self.view.transcript)
+            yield blob, self.known_digests.get(name)
+
+    def _damage_fault(self, name: str) -> PeerFault:
         return PeerFault(
             Cause.STORAGE_DAMAGED,
-            f"the coordinator's storage has lost the {name} of round {self.round_id}; no member is at fault",
+            f"the coordinator's storage has lost or changed the {name} of round {self.round_id}; no member is at fault. "
+            "The operator can restore it from a backup",
             ["coordinator"],
         )
 
@@ -113,19 +150,23 @@ class Documents:
         return b"".join(self.read_transcript()[1])
 
     def read_transcript(self) -> tuple[int, Iterator[bytes]]:
-        """Return its length, and its bytes piece by piece. Raises PeerFault: wrong-phase before the round's end, storage-damaged if it is lost."""
+        """Return its length, and its bytes piece by piece.
+
+        Raises:
+            PeerFault: wrong-phase before the round's end; storage-damaged if it is lost or not as it was stored.
+        """
         if (head := self.view.transcript) is None:
             raise wrong_phase(f"the round is {self.view.state}: its transcript is signed when it ends")
-        try:
-            return self.blobs.read(self._transcript_blob(head))
-        except FileNotFoundError:
-            raise self._lost_fault("transcript") from None
+        return self._read_blob(self._transcript_blob(head), TRANSCRIPT_NAME)
 
-    def store_documents(self, signed: Transcript, documents: Mapping[str, bytes]) -> None:
-        """Store the transcript and the published documents."""
-        self.blobs.put(self._transcript_blob(signed.head.hex()), signed.to_json().encode())
+    def store_documents(self, signed: Transcript, documents: Mapping[str, bytes]) -> dict[str, str]:
+        """Store the transcript and the published documents, and return their SHA-256 by name."""
+        transcript = signed.to_json().encode()
+        self.blobs.put(self._transcript_blob(signed.head.hex()), transcript)
         for name, data in documents.items():
             self.blobs.put(self._document_blob(name), data)
+        stored = {TRANSCRIPT_NAME: transcript, **documents}
+        return {name: hashlib.sha256(data).hexdigest() for name, data in stored.items()}
 
     def clear_leftovers(self) -> None:
         """Remove documents of processes that did not end the round; without a result, everything except the transcript."""

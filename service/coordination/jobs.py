@@ -1,5 +1,6 @@
 """The coordinator's background jobs: end phases at their deadlines, add up and solve sums, and clean up after rounds."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from service.coordination.garbage import Garbage
 from service.coordination.journal import read_counts
 from service.coordination.rounds import LiveRound, Round
 from service.coordination.scheduler import Job
+from service.coordination.scrubbing import SCRUB_BYTES_PER_S, find_damaged_blobs
 from service.coordination.summing import DamagedChunkError, DamagedRangeError, Pieces
 from service.http.problems import problem_of
 from service.storage.blobs import Blobs, in_blob_thread
@@ -31,6 +33,8 @@ from veilsum.protocol.opening_rules import count_contexts, next_step
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.shelf import Announced
 
+SCRUB_DELAY_S, SCRUB_S, SCRUB_PAUSE_S = 600.0, 24 * 3600.0, 0.05
+"""When a process first compares all stored blobs with their digests, the pause until it does so again, and the pause after each blob."""
 SWEEP_S = 3600.0
 """Interval between two sweeps of what dead processes left in storage."""
 RECIPIENTS_PER_DELETE = 16
@@ -79,6 +83,7 @@ class Jobs:
         self._catalogue, self._federations, self.garbage = catalogue, federations, garbage
         self._database, self._blobs, self._key, self._now = database, blobs, key, now
         self._swept_s = now()
+        self._scrub_due_s = self._swept_s + SCRUB_DELAY_S
 
     def due_jobs(self) -> Iterator[Job]:
         """List the jobs: deadlines, ends to store, traces to remove, and sums to solve."""
@@ -101,6 +106,17 @@ class Jobs:
                     work = partial(self._add_range, round_, part, uploaded)
                     yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
         yield Job("sweep", self._swept_s + SWEEP_S, self.sweep_storage)
+        yield Job("scrub", self._scrub_due_s, self._scrub_blobs)
+
+    async def _scrub_blobs(self) -> None:
+        """Compare everything that is stored with its digest, slowly."""
+
+        async def pause(size: int) -> None:
+            await asyncio.sleep(SCRUB_PAUSE_S + size / SCRUB_BYTES_PER_S)
+
+        async for _ in find_damaged_blobs(self._database, self._blobs, self._key.public, pause):
+            pass  # it is named and counted
+        self._scrub_due_s = self._now() + SCRUB_S
 
     async def sweep_storage(self) -> None:
         """Look for what dead processes have left."""

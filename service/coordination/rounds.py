@@ -117,7 +117,9 @@ class Round(ABC):
     def documents(self) -> Documents:
         """What it has published."""
         now = self.position
-        return Documents(self._blobs, self.id, now.view, now.record if isinstance(now, RoundEnd) else None)
+        if isinstance(now, RoundEnd):
+            return Documents(self._blobs, self.id, now.view, now.record, now.digests)
+        return Documents(self._blobs, self.id, now.view, None)
 
     def check_asker(self, member: str) -> None:
         """Refuse a party outside the round's cohort (unknown-member)."""
@@ -430,11 +432,11 @@ class LiveRound(Round):
             view = standing.final_view(
                 state, now_s, fault=fault, counts=outcome.counts, transcript=signed.head.hex()
             )
-            end = RoundEnd(view, closing, outcome.record)
             deed = audit.Deed(now_s, audit.COORDINATOR_ACTOR, "round ended", f"round_id={self.id}", state)
             # Outside the transaction, because storage may stall. After a crash the stored events lead to the same documents again.
             documents = Documents(self._blobs, self.id, view, outcome.record)
-            await in_blob_thread(documents.store_documents, signed, outcome.documents)
+            digests = await in_blob_thread(documents.store_documents, signed, outcome.documents)
+            end = RoundEnd(view, closing, outcome.record, digests)
             if await self._follow_step(
                 self._journal.end_round(end, self.attempt.make_link(closing).encode(), deed)
             ):

@@ -3,6 +3,7 @@
 Whoever holds one sees one moment of the round, in any thread.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -287,18 +288,21 @@ class RoundEnd(Snapshot):
 
     Attributes:
         closing: the certificate, the Erasure or the admin's Lost, for members that have not heard of the end.
+        digests: SHA-256 of what it has published, by name; None if it ended before they were stored.
     """
 
     deadline_s: ClassVar[None] = None
     view: RoundView
     closing: Closing
     record: ResultRecord | None
+    digests: Mapping[str, str] | None = None
 
     @classmethod
     def from_row(cls, row: Row[Any]) -> "RoundEnd":
         """Read the row of an ended round. Raises any error if it is damaged."""
         record = ResultRecord.model_validate_json(unseal_text(row.record)) if row.record else None
-        return cls(read_view(row.id, row.final), read_closing(row.closing), record)
+        digests = json.loads(unseal_text(row.digests)) if row.digests else None
+        return cls(read_view(row.id, row.final), read_closing(row.closing), record, digests)
 
     def to_columns(self) -> dict[str, Any]:
         """The columns that `from_row` needs."""
@@ -306,6 +310,7 @@ class RoundEnd(Snapshot):
             "final": seal_text(self.view.model_dump_json()),
             "closing": self.closing.to_bytes(),
             "record": seal_text(self.record.model_dump_json()) if self.record else None,
+            "digests": seal_text(json.dumps(self.digests)) if self.digests is not None else None,
             "state": self.view.state,
         }
 

@@ -313,7 +313,7 @@ class Summing:
             blob = memoryview(self._blobs.get(self._blob_name(kept.blob)))
         except FileNotFoundError as error:
             raise DamagedRangeError(part, kept) from error
-        if _range_checksum(kept.blob, blob[32:]) != blob[:32]:
+        if not is_range(kept.blob, blob):
             raise DamagedRangeError(part, kept)
         return blob[32:]
 
@@ -381,6 +381,12 @@ class Summing:
 def _digests_of(uploads: Mapping[str, Announced], part: int) -> dict[str, bytes]:
     """SHA-256 of the chunk that each member announced for a range."""
     return {member: upload.chunk_digest(part) for member, upload in uploads.items()}
+
+
+def is_range(blob: str, content: Buffer) -> bool:
+    """Whether a blob of this name holds a range as it was stored."""
+    held = memoryview(content)
+    return _range_checksum(blob, held[32:]) == held[:32]
 
 
 def _range_checksum(blob: str, numbers: Buffer) -> bytes:

@@ -173,7 +173,7 @@ async def show_result(request: Request, here: Here, found: TheRound) -> HTMLResp
 @router.get("/combinations/{combination}")
 async def show_combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
     """The signed record of combined periods, and how to check it."""
-    record = await in_blob_thread(stored_record, combination, here.blobs)
+    record = await in_blob_thread(stored_record, combination, here.blobs, here.key.public)
     study = await here.federations.read_study(record.federation, record.study)
     return render_page(
         request,
@@ -272,7 +272,7 @@ async def show_health(request: Request, here: Here) -> HTMLResponse:
         "health.html",
         missing=await readiness.failed_checks(),
         checks=readiness.names,
-        damaged=tuple(here.database.quarantine.names),
+        damaged=here.list_damaged(),
         counted={name: counts[name] for name in STATE_WORDS if counts[name]},
         refusals=[(cause, count) for cause, count in refusals.most_common() if count],
         key=here.key.public.hex(),

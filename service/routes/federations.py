@@ -434,7 +434,7 @@ async def combined(federation: Hex32Path, here: Here) -> CombinationIds:
 async def combination(combination: CombinationPath, here: Here, request: Request) -> Response:
     """The signed record of a combination."""
     return await answer_published(
-        request, 0, lambda: in_blob_thread(combining.stored_record, combination, here.blobs)
+        request, 0, lambda: in_blob_thread(combining.stored_record, combination, here.blobs, here.key.public)
     )
 
 
@@ -451,4 +451,4 @@ WEIGHTS_DESCRIPTION = "tensors `weights` (l, C) and, with a bias, `bias` (C,)"
 )
 async def weights(combination: CombinationPath, here: Here) -> Response:
     """The head's weights, float64, as safetensors."""
-    return await in_pieces(partial(combining.stored_weights, combination, here.blobs))
+    return await in_pieces(partial(combining.stored_weights, combination, here.blobs, here.key.public))

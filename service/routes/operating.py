@@ -91,7 +91,7 @@ async def ready(here: Here, request: Request) -> ReadyView:
         status="ready",
         checks=checks,
         clock_difference_s=round(clock.difference_s, 3),
-        damaged=tuple(here.database.quarantine.names),
+        damaged=here.list_damaged(),
     )
 
 

@@ -1,20 +1,27 @@
 """Large bytes: what every store of them does, and the store on disk."""
 
 import errno
+import hashlib
 import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from itertools import filterfalse
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import structlog
+
 from service.http.metering import in_thread
-from service.telemetry.metrics import measure_operation
+from service.telemetry.logs import LOGGER_NAME
+from service.telemetry.metrics import DAMAGED_COUNT, measure_operation
 from veilsum.protocol.errors import Misuse
 from veilsum.system.files import is_unfinished, make_folder, sync_folder, write_durably
+
+log = structlog.get_logger(LOGGER_NAME)
 
 _NAME_PART = re.compile(r"[0-9A-Za-z-]{1,128}")
 READ_PIECE_BYTES = 1 << 20
@@ -27,6 +34,10 @@ T = TypeVar("T")
 async def in_blob_thread(work: Callable[..., T], *arguments: Any) -> T:
     """Run work that calls `Blobs` in a thread, and charge its time to the waiting request."""
     return await in_thread(work, *arguments, threads=_BLOB_THREADS)
+
+
+class DamagedBlobError(Exception):
+    """Storage has changed a blob."""
 
 
 class Blobs(ABC):
@@ -49,6 +60,43 @@ class Blobs(ABC):
     def read(self, name: str) -> tuple[int, Iterator[bytes]]:
         """Return a blob's length, and its bytes piece by piece."""
         return self._read(check_name(name))
+
+    def read_checked(self, name: str, digest: str) -> tuple[int, Iterator[bytes]]:
+        """As `read`. Raises DamagedBlobError if the blob has another SHA-256. A long one is read twice."""
+        size, pieces = self.read(name)
+        if size <= READ_PIECE_BYTES:
+            content = b"".join(pieces)
+            self._compare_digest(name, digest, (content,))
+            return size, iter((content,))
+        self._compare_digest(name, digest, pieces)
+        return self.read(name)
+
+    def check_digest(self, name: str, digest: str) -> int:
+        """Return a blob's length. Raises DamagedBlobError if it has another SHA-256."""
+        size, pieces = self.read(name)
+        self._compare_digest(name, digest, pieces)
+        return size
+
+    def _compare_digest(self, name: str, digest: str, pieces: Iterable[bytes]) -> None:
+        found = hashlib.sha256()
+        for piece in pieces:
+            found.update(piece)
+        if found.hexdigest() != digest:
+            self.note_damage(name)
+            raise DamagedBlobError(name)
+        self.damaged.pop(name, None)  # it was restored
+
+    def note_damage(self, name: str) -> None:
+        """Remember the name of a blob that is damaged or lost; log and count it once."""
+        if name not in self.damaged:
+            DAMAGED_COUNT.labels("document").inc()
+            log.error("storage damaged", what="document", of=name)
+        self.damaged[name] = None
+
+    @cached_property
+    def damaged(self) -> dict[str, None]:
+        """Names of the blobs that were found damaged or lost, and not yet sound again."""
+        return {}
 
     def delete(self, name: str) -> None:
         """Remove a blob, or all blobs in a folder without writers; a missing one is fine."""

@@ -147,6 +147,8 @@ rounds = Table(
     Column("final", Text),
     Column("closing", LargeBinary),
     Column("record", Text),
+    # SHA-256 of its transcript and documents, by name; NULL if it ended before format 4.2.
+    Column("digests", Text),
     Column("state", String(16)),
     # Whether its uploads are deleted, and the audit log says so.
     Column("cleared", Boolean, nullable=False, default=False),

@@ -42,7 +42,7 @@ JOB_FAILURES = Counter(
 )
 DAMAGED_COUNT = Counter(
     "veilsum_storage_damaged_total",
-    "Chunks, ranges of sums, rows, and SQLite files that storage returned changed.",
+    "Chunks, ranges of sums, rows, SQLite files, and published documents that storage returned changed.",
     ["what"],
     registry=REGISTRY,
 )
@@ -71,7 +71,7 @@ for _cause in Cause:
 for _state in STATES:
     ROUNDS_GAUGE.labels(_state)
     ROUNDS_ENDED.labels(_state)
-for _what in ("chunk", "range", "row", "file"):
+for _what in ("chunk", "range", "row", "file", "document"):
     DAMAGED_COUNT.labels(_what)
 for _operation in get_args(Operation):
     STORAGE_SECONDS.labels(_operation)

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import tarfile
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +14,9 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import pytest
+from sqlalchemy import create_engine
 
+from service.storage import migrating
 from service.storage.folder import DataFolderLock
 from tests.support.cli import Cli
 from tests.support.party import Party
@@ -60,11 +61,10 @@ STRANGER = SigningKey(b"s" * 32)
 
 def small(folder: Path) -> Path:
     """Make a data folder with a database and a key."""
-    folder.mkdir()
-    connection = sqlite3.connect(folder / "coordinator.sqlite3")
-    connection.execute("CREATE TABLE t (x)")
-    connection.commit()
-    connection.close()
+    folder.mkdir(mode=0o700)
+    with create_engine(f"sqlite:///{folder / 'coordinator.sqlite3'}").begin() as connection:
+        migrating.upgrade_tables(connection)
+    connection.engine.dispose()
     (folder / "coordinator.key").write_bytes(KEY.seed)
     (folder / "coordinator.key").chmod(0o600)
     return folder
@@ -267,7 +267,7 @@ def test_commands_replace_nothing(cli: Cli, tmp_path: Path) -> None:
     made = cli.json("operator", "backup", "create", tmp_path / "a.zip", "--data-dir", data)
     assert (made["files"], made["blobs"]) == (2, 0)
     assert "in a bucket" in cli("operator", "backup", "create", "bare.zip", "--data-dir", data).err
-    (data / "blobs").mkdir()
+    (data / "blobs").mkdir(exist_ok=True)
     (data / "blobs" / "head").touch()
     assert "bucket" not in cli("operator", "backup", "create", "whole.zip", "--data-dir", data).err
     assert (

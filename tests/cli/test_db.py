@@ -93,3 +93,21 @@ def test_an_operator_has_a_damaged_chain_made_again(
     outcome = cli("operator", "db", "repair", "--json")
     assert (outcome.values["repaired"], outcome.code) == ([], 1)
     assert chain in outcome.values["damaged"]
+
+
+def test_every_blob_is_checked_before_a_backup_is_signed(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "data"
+    opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
+    kept = [path for path in (folder / "blobs").rglob("*") if path.is_file()]
+    for path in kept:
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+    monkeypatch.setenv("VEILSUM_DATA_DIR", str(folder))
+    names = {f"blob {path.relative_to(folder / 'blobs')}" for path in kept}
+    outcome = cli("operator", "db", "check", "--json")
+    assert (set(outcome.values["damaged"]), outcome.code) == (names, 1)
+    made = cli("operator", "backup", "create", tmp_path / "it.zip", "--data-dir", folder, "--json")
+    assert (set(made.values["damaged"]), made.code) == (names, 1)

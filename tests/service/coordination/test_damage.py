@@ -1,5 +1,6 @@
 """No damaged byte of a chunk or a range enters a signed sum: it is sent or computed again, or the attempt ends and says why."""
 
+import asyncio
 import random
 import re
 import sqlite3
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from service.coordination import summing
+from service.coordination import jobs, summing
 from service.coordination.jobs import Jobs
 from service.coordination.rounds import LiveRound, Round
 from service.coordination.summing import Memory, Summing, chunk_name
+from service.storage import blobs as storage_blobs
 from service.storage.blobs import Blobs
 from service.telemetry.metrics import DAMAGED_COUNT
 from tests.service.conftest import withholding
@@ -192,6 +194,63 @@ async def test_what_storage_has_lost_of_a_result_is_called_lost(
     async with server.signing("m-0", formed.keys["m-0"]) as member:
         unknown = await member.get(f"/v1/rounds/{finished}/result/documents/none")
     assert unknown.json()["cause"] == "wrong-phase"
+
+
+def published(server: Server, round_id: str) -> list[Stored]:
+    """Return everything that an ended round keeps."""
+    blobs = server.coordinator.blobs
+    folders = (f"results/{round_id}", f"transcripts/{round_id}")
+    return [Stored(blobs, f"{each}/{name}") for each in folders for name in blobs.list_names(each)]
+
+
+@pytest.mark.parametrize("at", [0, -1])
+async def test_nothing_that_storage_has_changed_is_served(
+    server: Server, formed: Party, finished: str, at: int
+) -> None:
+    """Until it is restored."""
+    found, blobs = count("document"), published(server, finished)
+    paths = [
+        f"/v1/rounds/{finished}/{name}"
+        for name in ("result/weights", "result/sums", "result/evictions", "transcript")
+    ]
+    for blob in blobs:
+        flip(blob, at)
+    answers = [await server.client.get(path) for path in paths]
+    assert [refusal(answer) for answer in answers] == [(500, "storage-damaged")] * 4
+    assert count("document") == found + 4
+    damaged = (await server.client.get("/readyz")).json()["damaged"]
+    assert set(damaged) >= {blob.name for blob in blobs if "material" not in blob.name}
+    assert blobs[0].name in (await server.client.get("/health")).text
+    for blob in blobs:
+        flip(blob, at)
+    assert [(await server.client.get(path)).status_code for path in paths] == [200] * 4
+    assert (await server.client.get("/readyz")).json()["damaged"] == []
+
+
+async def test_a_long_document_is_compared_before_it_is_sent(
+    server: Server, formed: Party, finished: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_blobs, "READ_PIECE_BYTES", 64)
+    path = f"/v1/rounds/{finished}/transcript"
+    assert (await server.client.get(path)).status_code == 200
+    flip(published(server, finished)[-1])
+    assert refusal(await server.client.get(path)) == (500, "storage-damaged")
+
+
+async def test_what_nobody_reads_is_compared_too(server: Server, formed: Party, finished: str) -> None:
+    await formed.next_period(server)
+    live = await formed.open_round(server)
+    await formed.serve(server, live, "m-0")
+    blobs = [*published(server, finished), *announcements(server, live), *lying(server, "uploads", live)]
+    flip(blobs[0])
+    for blob in blobs[1:]:
+        blob.remove() if blob.name.startswith("results") else flip(blob)
+    server.clock.ahead_s += jobs.SCRUB_DELAY_S
+    server.coordinator.scheduler.wake_up()
+    names = {blob.name for blob in blobs}
+    async with asyncio.timeout(20):
+        while names - set(server.coordinator.list_damaged()):  # noqa: ASYNC110 - no event to await
+            await asyncio.sleep(0.05)
 
 
 async def test_a_count_discloses_no_damaged_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,17 +70,27 @@ def create(
     archive: Annotated[Path, typer.Argument(help="The file to write; it must not exist.")],
     data_dir: DataDir = Path("veilsum-data"),
 ) -> None:
-    """Write a stopped coordinator's data folder to one file. It contains the coordinator's key: keep it secret.
+    """Check a stopped coordinator's data folder, and write it to one file; exits with 1 if there is damage, which the file then holds too.
+
+    The file contains the coordinator's key: keep it secret.
 
     PostgreSQL and a bucket are not in the folder: use their own backups.
     """
     require_extras("the coordinator", "service")
+    import asyncio
+
+    from service.coordination import checking
+    from service.settings import Settings
     from veilsum.cli import backup
 
-    made = backup.create_backup(data_dir, archive)
+    inside = Settings(data_dir=data_dir, database_url=None, blobs_url=None, blobs_endpoint=None)
+    found = asyncio.run(checking.find_damage(inside))
+    made = {**backup.create_backup(data_dir, archive), **found}
     if not made["blobs"]:
         print_note("The folder holds no uploads or results: if they are in a bucket, back that up too.")
     print_values(made, "Backup")
+    if made["damaged"]:
+        raise typer.Exit(1)
 
 
 @backups.command()

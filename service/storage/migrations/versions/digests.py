@@ -1,0 +1,11 @@
+"""What each ended round has published, by SHA-256. Rounds that ended before are compared as far as their records go."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "4.2"
+down_revision = "4.1"
+
+
+def upgrade() -> None:
+    op.add_column("rounds", sa.Column("digests", sa.Text))
