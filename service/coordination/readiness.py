@@ -130,7 +130,10 @@ async def _check_database(database: Database) -> None:
         audit.append_deeds(connection, database, [audit.Deed(0.0, audit.COORDINATOR_ACTOR, "readiness")])
         undone.rollback()
 
-    await database.write(probe)
+    try:
+        await database.write(probe)
+    except FileNotFoundError as error:
+        raise NotReady("its file was removed or replaced: stop, restore a backup") from error
 
 
 async def _check_clock(database: Database, now: Clock) -> None:

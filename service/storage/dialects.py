@@ -1,6 +1,7 @@
 """SQLite and PostgreSQL: everything that differs between them."""
 
 import asyncio
+import errno
 import os
 from collections import deque
 from collections.abc import Callable
@@ -8,11 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from sqlite3 import SQLITE_CANTOPEN, SQLITE_FULL, SQLITE_IOERR_SHMSIZE, SQLITE_READONLY
+from sqlite3 import SQLITE_CANTOPEN, SQLITE_FULL, SQLITE_IOERR, SQLITE_IOERR_SHMSIZE, SQLITE_READONLY
 from typing import Any
+from urllib.parse import quote
 
 import asyncpg
 from sqlalchemy import (
+    URL,
     ColumnElement,
     Connection,
     Float,
@@ -26,6 +29,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -46,6 +50,8 @@ CONNECTIONS_MAX = 16
 """Most connections of one process to PostgreSQL."""
 NO_DAMAGE = frozenset({SQLITE_CANTOPEN, SQLITE_FULL, SQLITE_IOERR_SHMSIZE, SQLITE_READONLY})
 """SQLite's errors of a full disk, or of a folder that another user owns."""
+_CONNECTION_ERRORS = frozenset({SQLITE_CANTOPEN, SQLITE_IOERR, SQLITE_READONLY})
+"""Classes of SQLite's errors after which a connection may fail for good."""
 READING_THREADS = 4
 """Threads that read SQLite's file side by side."""
 WORKS_PER_TRANSACTION = 64
@@ -75,17 +81,20 @@ class Sqlite(Database):
         # Private, whatever the folder's mode; SQLite gives its journals the same mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
+        self._path, self._place = path, path.stat()
         # An error's text goes to the log, and parameters are messages and shares.
         # A cached statement keeps its last parameters: tens of megabytes of uploads' announcements.
         # Without an isolation level, Python's driver begins no transactions of its own.
+        # A file that was removed is not made again: that would hide that everything is gone.
         self._engine = create_engine(
-            f"sqlite:///{path}",
+            URL.create("sqlite", database=f"file:{quote(str(path))}", query={"mode": "rw", "uri": "true"}),
             hide_parameters=True,
             connect_args={"cached_statements": 0, "isolation_level": None},
             pool_size=READING_THREADS + 1,
             max_overflow=0,
         )
         event.listen(self._engine, "connect", _set_pragmas)
+        event.listen(self._engine, "handle_error", _discard_unusable)
         self._writing = ThreadPoolExecutor(1, "veilsum-writer")
         self._reading = ThreadPoolExecutor(READING_THREADS, "veilsum-reader")
         self._waiting = deque[tuple[Callable[[Connection], Any], Future[Any]]]()
@@ -121,6 +130,7 @@ class Sqlite(Database):
             return
         outcomes: list[Callable[[Future[Any]], None]]
         try:
+            self._check_place()
             with self._engine.begin() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 outcomes = [_run_work(connection, work) for work, _ in batch]
@@ -131,10 +141,16 @@ class Sqlite(Database):
 
     async def _read(self, work: Callable[[Connection], Result]) -> Result:
         def read_now() -> Result:
+            self._check_place()
             with self._engine.connect() as connection:
                 return work(connection)
 
         return await asyncio.get_running_loop().run_in_executor(self._reading, read_now)
+
+    def _check_place(self) -> None:
+        """Raise FileNotFoundError if the file was removed or replaced: what is written to it would be lost."""
+        if not os.path.samestat(self._path.stat(), self._place):
+            raise FileNotFoundError(errno.ENOENT, "another file than at the start", str(self._path))
 
     async def find_damage(self) -> tuple[str, ...]:
         try:
@@ -167,6 +183,7 @@ class Sqlite(Database):
     async def erase_deleted(self) -> None:
         def checkpoint() -> int:
             # The write-ahead log still holds the deleted rows.
+            self._check_place()
             with self._engine.connect() as connection:
                 busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
                 return int(busy)
@@ -182,6 +199,13 @@ def _set_pragmas(connection: Any, _record: object) -> None:
     cursor.close()
 
 
+def _discard_unusable(context: ExceptionContext) -> None:
+    """Close every connection after an error that outlasts its cause: one that was opened on a read-only disk never writes again."""
+    code = getattr(context.original_exception, "sqlite_errorcode", 0)
+    if code & 0xFF in _CONNECTION_ERRORS:
+        context.is_disconnect = True
+
+
 def _run_work(connection: Connection, work: Callable[[Connection], Any]) -> Callable[[Future[Any]], None]:
     """Run a work, and undo what it did if it raises; raise that only if SQLite has given up the whole transaction, as on a full disk."""
     driver: Any = connection.connection.driver_connection
@@ -190,7 +214,7 @@ def _run_work(connection: Connection, work: Callable[[Connection], Any]) -> Call
         result = work(connection)
         connection.exec_driver_sql("RELEASE work")
     except Exception as error:
-        if not driver.in_transaction:
+        if connection.invalidated or not driver.in_transaction:
             raise
         connection.exec_driver_sql("ROLLBACK TO work")
         connection.exec_driver_sql("RELEASE work")

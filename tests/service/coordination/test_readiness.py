@@ -49,6 +49,20 @@ async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Ser
         )
 
 
+async def test_a_database_that_was_removed_is_not_written_on(server: Server) -> None:
+    file = server.folder / "coordinator.sqlite3"
+    file.rename(server.folder / "away")
+    answer = await server.anonymous().get("/readyz")
+    assert answer.status_code == 503
+    assert "database: its file was removed or replaced: stop, restore a backup" in answer.json()["detail"]
+    assert not file.exists()
+    refused = await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["rounds"]})
+    assert refused.status_code == 503
+    (server.folder / "away").rename(file)
+    server.app.state.readiness = Readiness(checks_of(server.coordinator, server.clock))
+    assert (await server.anonymous().get("/readyz")).status_code == 200
+
+
 async def test_whoever_reads_the_metrics_alone_sees_it(server: Server) -> None:
     READY_GAUGE.set(0)
     assert "veilsum_ready 1.0" in (await server.anonymous().get("/metrics")).text

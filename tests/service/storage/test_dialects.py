@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -8,10 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 from sqlalchemy import Connection, event, func, insert, select, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from service.storage import dialects as module
-from service.storage.dialects import Postgres, Sqlite
+from service.storage.dialects import READING_THREADS, Postgres, Sqlite
 from service.storage.tables import events, links, nonces
 from tests.support.servers import Servers
 from tests.support.serving import carry_out
@@ -53,6 +54,42 @@ async def test_every_connection_is_durable_and_forgets(database: Sqlite) -> None
         return {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in wanted}
 
     assert [await database.read(found), await database.write(found)] == [wanted] * 2
+
+
+async def test_a_connection_that_cannot_write_any_more_is_not_used_again(database: Sqlite) -> None:
+    """As after seconds in which the folder was read-only."""
+
+    def spoil(connection: Connection) -> None:
+        connection.exec_driver_sql("PRAGMA query_only = ON")
+
+    def spoil_slowly(connection: Connection) -> None:
+        spoil(connection)
+        threading.Event().wait(0.05)  # so that each of them takes a connection of its own
+
+    await asyncio.gather(
+        *(database.read(spoil_slowly) for _ in range(READING_THREADS)), database.write(spoil)
+    )
+    with pytest.raises(OperationalError, match="readonly"):
+        await added(database, nonce="lost")
+    for number in range(8):
+        await added(database, nonce=str(number))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_nothing_is_written_to_a_file_that_was_removed(
+    tmp_path: Path, database: Sqlite, *, replaced: bool
+) -> None:
+    await added(database)
+    path, aside = tmp_path / "db", tmp_path / "aside"
+    path.rename(aside)
+    if replaced:
+        shutil.copy(aside, path)
+    for work in (database.write, database.read):
+        with pytest.raises(FileNotFoundError):
+            await work(lambda connection: connection.execute(select(nonces)).all())
+    assert path.exists() is replaced
+    aside.rename(path)
+    await added(database, nonce="later")
 
 
 async def test_the_files_are_private(tmp_path: Path, database: Sqlite) -> None:
