@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete
 from service.coordination.coordinator import Coordinator
 from service.storage import audit, migrating
 from service.storage.blobs import in_blob_thread
-from service.storage.clock import CLOCK_DIFFERENCE_MAX_S, Clock
+from service.storage.clock import CLOCK_DIFFERENCE_MAX_S, CLOCK_STEP_STANDS_S, Clock
 from service.storage.database import Database
 from service.storage.tables import tokens
 from service.telemetry.logs import LOGGER_NAME, describe_error
@@ -138,6 +138,11 @@ async def _check_database(database: Database) -> None:
 
 async def _check_clock(database: Database, now: Clock) -> None:
     await now.read_clock(database)
+    if now.step_s:
+        raise NotReady(
+            f"the database's clock stepped by {now.step_s:+.0f} s: no deadline moves until that has stood for "
+            f"{CLOCK_STEP_STANDS_S / 60:.0f} minutes; set the clock by NTP, or start the process again to follow it now"
+        )
     apart_s = now.difference_s
     if abs(apart_s) > CLOCK_DIFFERENCE_MAX_S:
         where = "ahead of" if apart_s > 0 else "behind"

@@ -4,11 +4,13 @@ import time
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import literal, text
 
 from service.coordination.readiness import NotReady, Readiness, checks_of
 from service.storage import migrating
+from service.storage.clock import Clock
 from service.telemetry.metrics import READY_GAUGE, REGISTRY, Exposition
+from tests.support.party import Party
 from tests.support.serving import Server, carry_out, running
 from veilsum.protocol.errors import PeerFault
 
@@ -143,3 +145,50 @@ async def test_what_a_look_that_was_cut_off_has_left_goes_with_the_next(
 
 async def _fine() -> None:
     return None
+
+
+async def test_a_clock_that_jumps_for_seconds_ends_no_round(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id, database = await formed.open_round(server), server.coordinator.database
+    clock_sql = database.clock
+    monkeypatch.setattr(type(database), "clock", property(lambda _: clock_sql + 7200.0))
+    answer = await server.anonymous().get("/readyz")
+    assert (answer.status_code, "clock: the database's clock stepped" in answer.text) == (503, True)
+    server.coordinator.scheduler.wake_up()
+    await formed.serve(server, round_id, "m-0")
+    monkeypatch.undo()
+    server.app.state.readiness = Readiness(checks_of(server.coordinator, server.clock))
+    assert (await server.anonymous().get("/readyz")).status_code == 200
+    assert (await server.view(round_id))["state"] == "collecting"
+
+
+async def test_a_step_of_the_clock_is_followed_once_it_has_stood_for_minutes(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, elapsed, ahead = server.coordinator.database, [100.0], [0.0]
+    clock = Clock(time.time, lambda: elapsed[0])
+    monkeypatch.setattr(type(database), "clock", property(lambda _: literal(1e9 + elapsed[0] + ahead[0])))
+    await clock.read_clock(database)
+    assert clock() == 1e9 + 100.0
+
+    async def read_after(seconds: float, step_s: float) -> str:
+        elapsed[0] += seconds
+        ahead[0] = step_s
+        await clock.read_clock(database)
+        server.app.state.readiness = Readiness({"clock": checks_of(server.coordinator, clock)["clock"]})
+        answer = await server.anonymous().get("/readyz")
+        return str(answer.json().get("detail", ""))
+
+    assert "stepped by +7200 s" in await read_after(6, 7200)
+    assert "stepped by +7200 s" in await read_after(6, 7200)
+    assert clock() == 1e9 + 112.0
+    assert "stepped" not in await read_after(6, 0)
+    assert "stepped by -60 s" in await read_after(6, -60)
+    assert "stepped by +60 s" in await read_after(299, 60)
+    assert clock() == 1e9 + elapsed[0]
+    assert "stepped by +60 s" in await read_after(299, 60)
+    assert "stepped" not in await read_after(2, 60)
+    assert clock() == 1e9 + elapsed[0] + 60
+    assert "stepped" not in await read_after(10, 65)  # NTP
+    assert clock() == 1e9 + elapsed[0] + 65
