@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -75,26 +76,44 @@ class Gate:
                 raise
         return await self.issuer.authenticate_token(token)
 
-    async def verify_member(self, request: Request, roster: Callable[[], Awaitable[Roster]]) -> Caller:
-        """Return the member of the roster that signed a request.
+    async def verify_member(
+        self, request: Request, rosters: Callable[[], Awaitable[tuple[Roster, Roster]]], *, superseded: bool
+    ) -> Caller:
+        """Return the member that signed a request, by its key in the newest roster.
 
         Args:
             request: signed.
-            roster: finds the roster; called once the signature's form and time are checked.
+            rosters: finds the roster whose members may ask, and the newest; called once the signature's form and time are checked.
+            superseded: also admit the key that only the first one lists, as a caller that is `superseded`.
 
         Raises:
-            PeerFault: request-unsigned, clock-skew, request-forged, forbidden; or as `roster`.
+            PeerFault: request-unsigned, clock-skew, request-forged, forbidden; or as `rosters`.
         """
         signature = self._parse_signature(request)
-        found = await roster()
+        own, newest = await rosters()
+        member = signature.keyid
         try:
-            public = found.key_of(signature.keyid)
+            first = own.key_of(member)
         except PeerFault as fault:
             raise PeerFault(
-                Cause.FORBIDDEN, f"{fault.detail}: only its members may do this", [signature.keyid]
+                Cause.FORBIDDEN, f"{fault.detail}: only its members may do this", [member]
             ) from fault
-        self._verify_signature(request, signature, public)
-        return Caller(Role.MEMBER, signature.keyid, found.federation.hex())
+        current = None
+        with suppress(PeerFault):
+            current = newest.key_of(member)
+        if current is not None:
+            try:
+                self._verify_signature(request, signature, current)
+            except PeerFault:
+                if first == current:
+                    raise
+            else:
+                return Caller(Role.MEMBER, member, own.federation.hex())
+        self._verify_signature(request, signature, first)
+        if not superseded:
+            what = "no longer lists" if current is None else "lists another key of"
+            raise PeerFault(Cause.FORBIDDEN, f"roster {newest.number} {what} {member}", [member])
+        return Caller(Role.MEMBER, member, own.federation.hex(), superseded=True)
 
     async def verify_admin(self, request: Request, federation: Callable[[], Awaitable[str]]) -> Caller:
         """Return the federation's admin if it signed the request. Raises PeerFault as `verify_member`."""

@@ -18,7 +18,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.record import CombinedRecord
-from veilsum.protocol.request_signature import SIGNATURE_INPUT_HEADER
+from veilsum.protocol.request_signature import METHODS_WITH_BODY, SIGNATURE_INPUT_HEADER
 from veilsum.protocol.rest import Scope
 from veilsum.protocol.study import read_content
 
@@ -89,8 +89,17 @@ async def _admit_anyone(request: Request) -> Caller:  # noqa: ARG001 - an Admiss
 
 
 async def _admit_signer(request: Request) -> Caller:
-    """Admit a member under the roster of the round, cohort or federation that the path names."""
-    return await gate_of(request).verify_member(request, lambda: _find_roster(request))
+    """Admit a member of the round, cohort or federation that the path names, by its key in the newest roster.
+
+    A round also takes answers by the key with which the member began it.
+    """
+
+    async def rosters() -> tuple[Roster, Roster]:
+        own = await _find_roster(request)
+        return own, await coordinator_of(request).federations.read_roster(own.federation.hex())
+
+    ends = "round_id" in request.path_params and request.method in METHODS_WITH_BODY
+    return await gate_of(request).verify_member(request, rosters, superseded=ends)
 
 
 async def _admit_signer_or_anyone(request: Request) -> Caller:

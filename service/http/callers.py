@@ -42,12 +42,14 @@ class Caller:
         name: a member's id, a token's id, or the subject of an issuer's token; empty for anonymous callers.
         federation: of a member or admin, or the only one that an operator's token works for; in hexadecimal.
         scopes: of an operator.
+        superseded: a member by a key that the newest roster does not list; it may end what it began, and is shown nothing.
     """
 
     role: Role
     name: str = ""
     federation: str = ""
     scopes: frozenset[Scope] = frozenset()
+    superseded: bool = False
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}" if self.role in {Role.MEMBER, Role.OPERATOR} else str(self.role)

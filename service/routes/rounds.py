@@ -29,6 +29,7 @@ from service.coordination.documents import (
 )
 from service.coordination.events import read_message
 from service.coordination.rounds import Round
+from service.http.callers import Caller
 from service.http.metering import in_thread
 from service.http.problems import DECODING_CAUSES, not_found
 from service.routes.common import (
@@ -96,15 +97,19 @@ NOTHING_YET: Mapping[int | str, dict[str, Any]] = {
 
 def answer_when_asked(
     found: Round,
-    member: str,
+    caller: Caller,
     here: Coordinator,
     after: int,
     wait_s: float,
     ended: Callable[[], Awaitable[Response]] | None = None,
 ) -> Later:
     """Wait until a member is asked anything new since `after`, and return the request; for a round with a result, return `ended` if given."""
+    member = caller.name
 
     async def answer_now() -> Response:
+        if caller.superseded:
+            headers = {rest.VERSION_HEADER: str(found.position.version), rest.STATE_HEADER: found.state}
+            return Response(status_code=204, headers=headers)
         version = await here.polls.wait_request(found.watch, after, wait_s)
         headers = {rest.VERSION_HEADER: str(version), rest.STATE_HEADER: found.state}
         if found.state == Collecting.name:  # who is shown an opening looks for a newer roster first
@@ -194,11 +199,11 @@ async def opening(found: TheRound, request: Request) -> Response:
     "GET", rest.REQUEST_PATH, MEMBER_GUARD, Cause.UNKNOWN_MEMBER, gives=NEXT_DESCRIPTION, answers=NOTHING_YET
 )
 async def request_for(
-    found: TheRound, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
+    found: TheRound, member: MemberPath, here: Here, caller: TheCaller, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
     """The coordinator's request to a member: an opening, boxes, survivors to sign, or a certificate. With `after` and `wait_s`, waits for a new request."""
     found.check_asker(member)
-    return answer_when_asked(found, member, here, after, wait_s)
+    return answer_when_asked(found, caller, here, after, wait_s)
 
 
 @serve(
@@ -269,6 +274,7 @@ async def put_chunk(
     body: Octets,
     here: Here,
     made: Made,
+    caller: TheCaller,
     request: Request,
     after: After = -1,
     wait_s: Wait = 0.0,
@@ -281,7 +287,7 @@ async def put_chunk(
             made.append(headers_signed(request, gate_of(request).find_target(request)))
         raise
     UPLOAD_BYTES.inc(len(body))
-    return answer_when_asked(found, member, here, after, wait_s)
+    return answer_when_asked(found, caller, here, after, wait_s)
 
 
 @serve(
@@ -334,7 +340,7 @@ async def answer(
         return await shown_as(request, path, 0, found.documents.require_record)
 
     ended = result_record if isinstance(message, Reveal) else None
-    return answer_when_asked(found, caller.name, here, after, wait_s, ended)
+    return answer_when_asked(found, caller, here, after, wait_s, ended)
 
 
 @serve("POST", rest.CANCEL_PATH, ROUNDS_GUARD, *END_REFUSALS)
