@@ -22,6 +22,10 @@ from veilsum.protocol.rest import Scope
 JWT_ALGORITHMS = ("RS256", "ES256")
 """The only accepted algorithms. None is symmetric."""
 REQUIRED_CLAIMS = ("iss", "aud", "sub", "exp", "iat")
+TOKEN_TYPES = frozenset({"jwt", "at+jwt"})
+"""Types of ID tokens and access tokens (RFC 9068). A signed event or a logout token has another one."""
+TIME_END_S = 253402300800
+"""The end of the year 9999 in Unix time."""
 FETCH_TIMEOUT_S = 5.0
 REFETCH_PAUSE_S = 30.0
 """Pause between two fetches for unknown keys, and after a failed fetch."""
@@ -68,7 +72,10 @@ class Issuer:
         return Caller(Role.OPERATOR, f"{SUBJECT_PREFIX}{subject}", scopes=scopes), float(claims["exp"])
 
     async def _verify_claims(self, token: str) -> dict[str, Any]:
-        kid = jwt.get_unverified_header(token).get("kid")
+        header = jwt.get_unverified_header(token)
+        kid, typ = header.get("kid"), header.get("typ", "JWT")
+        if not isinstance(typ, str) or typ.lower().removeprefix("application/") not in TOKEN_TYPES:
+            raise self._refused_fault("its header names another type of token")
         if not isinstance(kid, str):
             raise self._refused_fault("its header names no key")
         claims: dict[str, Any] = jwt.decode(
@@ -90,15 +97,21 @@ class Issuer:
 
     def _check_times(self, claims: dict[str, Any]) -> None:
         """Refuse (unauthorised) a token that has expired or is not valid yet."""
-        try:
-            begins_s, ends_s = max(int(claims["iat"]), int(claims.get("nbf", 0))), int(claims["exp"])
-        except (ValueError, TypeError, OverflowError):
-            raise self._refused_fault("its times are not numbers") from None
+        begins_s, ends_s = (
+            max(self._check_time(claims["iat"]), self._check_time(claims.get("nbf", 0))),
+            self._check_time(claims["exp"]),
+        )
         now_s = self._now()
         if ends_s <= now_s - self._skew_s:
             raise self._refused_fault("it has expired")
         if begins_s > now_s + self._skew_s:
             raise self._refused_fault("it is not valid yet")
+
+    def _check_time(self, at_s: object) -> float:
+        """Return a Unix time in seconds. Raises PeerFault(unauthorised) for anything else, and beyond the year 9999."""
+        if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not 0 <= at_s < TIME_END_S:
+            raise self._refused_fault("its times are not those of this age")
+        return at_s
 
     async def _find_key(self, kid: str) -> jwt.PyJWK:
         try:

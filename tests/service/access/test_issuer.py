@@ -6,6 +6,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,11 @@ def altered(token: str) -> str:
     return f"{head}.{encoded(json.dumps(more).encode())}.{signature}"
 
 
+def typed(typ: object, provider: Provider) -> str:
+    """Make a token whose header names a type."""
+    return jwt.encode(provider.claims(), RSA, "RS256", {"kid": "rsa", "typ": typ})
+
+
 NOW = int(time.time())
 FALSE: dict[str, Callable[[Provider], str]] = {
     "another issuer": lambda p: p.token(iss="https://id.example.org"),
@@ -117,6 +123,15 @@ FALSE: dict[str, Callable[[Provider], str]] = {
     "no JSON": lambda _: "a.b.c",
     "dots": lambda _: "..",
     "an end that is no number": lambda p: p.token(exp=float("nan")),
+    "an end beyond every clock": lambda p: p.token(exp=10**400),
+    "an infinite end": lambda p: p.token(exp=float("inf")),
+    "an end before all clocks": lambda p: p.token(iat=-(10**400)),
+    "an end that is true": lambda p: p.token(exp=True),
+    "a number in words": lambda p: p.token(exp=str(NOW + 600)),
+    **{
+        f"the type {typ}": partial(typed, typ)
+        for typ in ("secevent+jwt", "logout+jwt", "application/dpop+jwt", "x", 7)
+    },
     "an end of words": lambda p: p.token(exp="tomorrow"),
     "a beginning that is a list": lambda p: p.token(nbf=[]),
     "JSON without end": lambda _: encoded(b"[" * 20_000) + ".e30.e30",
@@ -174,6 +189,8 @@ async def cause_of(issuer: Issuer, token: str) -> Cause | None:
 async def test_keys_are_rotated(provider: Provider) -> None:
     issuer = Issuer(provider.trust(), time.time, 60.0, again_s=0.0)
     old = provider.token()
+    for typ in ("at+jwt", "application/at+JWT", "jwt", None):
+        assert await cause_of(issuer, typed(typ, provider)) is None
     caller, ends_s = await issuer.authenticate_token(old)
     assert ends_s == jwt.decode(old, options={"verify_signature": False})["exp"]
     assert caller.name == "oidc:alice"
