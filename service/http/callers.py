@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv6Address, IPv6Network, ip_address
@@ -88,6 +88,10 @@ class Allowance:
 
 CALLER_ALLOWANCE = Allowance(100.0, 2000, 64, streams=64, share=0.5, busy_s=10.0)
 ADDRESS_ALLOWANCE = Allowance(200.0, 20_000, 1024, streams=100, share=0.25, busy_s=2.0)
+ANYONE_ALLOWANCE = Allowance(2000.0, 200_000, 3072, streams=2048, share=0.75, busy_s=6.0)
+"""Limits of all callers without a name together, so that a share of the process is left for those that have one."""
+NETWORKS = ((64, 1), (56, 4), (48, 8))
+"""Networks of IPv6 that have buckets, by prefix, with how many addresses' allowances each has: a site is given a /56 or a /48."""
 PROCESSOR_DEBT_MAX_S = 10.0
 """Longest wait for processor time that a caller owes. The cost of a request is known only afterwards."""
 REFUSALS_PER_S = 20.0
@@ -107,14 +111,19 @@ class TooMany(PeerFault):
 class Limits:
     """Token buckets of requests and processor time, and concurrent requests, of each active caller.
 
-    `named` limits each member, admin and operator, and `address` each address, for all other requests from there. The clock gives monotonic
-    seconds.
+    `named` limits each member, admin and operator, `address` each address, for all other requests from there, and `anyone` all of these
+    together. The clock gives monotonic seconds.
     """
 
     def __init__(
-        self, named: Allowance, address: Allowance, clock: Callable[[], float] = time.monotonic
+        self,
+        named: Allowance,
+        address: Allowance,
+        clock: Callable[[], float] = time.monotonic,
+        anyone: Allowance = ANYONE_ALLOWANCE,
     ) -> None:
-        self._named, self._address, self._clock = named, address, clock
+        self._named, self._anyone, self._clock = named, anyone, clock
+        self._networks = {bits: address.at_rate(address.per_s * times) for bits, times in NETWORKS}
         # A bucket is the time at which it will be full again.
         self._full_s, self._busy_s, self._refused_s = (
             dict[str, float](),
@@ -126,16 +135,16 @@ class Limits:
 
     def charge_request(self, caller: Caller, request: Request) -> None:
         """Take one token. Raises TooMany if none is left."""
-        who, allowed = self._bucket_of(caller, request)
-        now_s = self._clock()
-        busy_s = self._busy_s.get(who, now_s) - now_s - allowed.busy_s / allowed.share
-        if busy_s > 0:
-            raise TooMany(f"{who} may use {allowed.share:.2g} of a processor", math.ceil(busy_s))
-        full_s = max(now_s, self._full_s.get(who, now_s)) + 1 / allowed.per_s
-        late_s = full_s - now_s - allowed.burst / allowed.per_s
-        if late_s > 1e-9:
-            raise TooMany(f"{who} may send {allowed.per_s:g} requests a second", math.ceil(late_s))
-        self._full_s[who] = full_s
+        now_s, full_s = self._clock(), dict[str, float]()
+        for who, allowed in self._buckets_of(caller, request):
+            busy_s = self._busy_s.get(who, now_s) - now_s - allowed.busy_s / allowed.share
+            if busy_s > 0:
+                raise TooMany(f"{who} may use {allowed.share:.2g} of a processor", math.ceil(busy_s))
+            full_s[who] = max(now_s, self._full_s.get(who, now_s)) + 1 / allowed.per_s
+            late_s = full_s[who] - now_s - allowed.burst / allowed.per_s
+            if late_s > 1e-9:
+                raise TooMany(f"{who} may send {allowed.per_s:g} requests a second", math.ceil(late_s))
+        self._full_s |= full_s
         if len(self._full_s) >= self._forget_at:
             for buckets in (self._full_s, self._busy_s, self._refused_s):
                 for each in [each for each, at_s in buckets.items() if at_s <= now_s]:
@@ -143,19 +152,20 @@ class Limits:
             self._forget_at = max(_FORGET_FROM, 2 * len(self._full_s))
 
     def account_for(self, caller: Caller, request: Request) -> Callable[[float], None]:
-        """Return a function that charges processor seconds to a caller's bucket, which may go into debt."""
-        who, allowed = self._bucket_of(caller, request)
+        """Return a function that charges processor seconds to a caller's buckets, which may go into debt."""
+        buckets = self._buckets_of(caller, request)
 
         def spend(seconds: float) -> None:
             now_s = self._clock()
-            full_s = max(now_s, self._busy_s.get(who, now_s)) + seconds / allowed.share
-            self._busy_s[who] = min(full_s, now_s + allowed.busy_s / allowed.share + PROCESSOR_DEBT_MAX_S)
+            for who, allowed in buckets:
+                full_s = max(now_s, self._busy_s.get(who, now_s)) + seconds / allowed.share
+                self._busy_s[who] = min(full_s, now_s + allowed.busy_s / allowed.share + PROCESSOR_DEBT_MAX_S)
 
         return spend
 
     async def delay_refusal(self, request: Request) -> None:
-        """Delay a refusal until its turn among the refusals to its address."""
-        who, now_s = _network_of(request), self._clock()
+        """Delay a refusal until its turn among the refusals to its address, or its site."""
+        who, now_s = _networks_of(request)[-1][0], self._clock()
         turn_s = max(now_s, self._refused_s.get(who, now_s)) + 1 / REFUSALS_PER_S
         self._refused_s[who] = min(turn_s, now_s + REFUSAL_WAIT_MAX_S)
         await asyncio.sleep(self._refused_s[who] - now_s)
@@ -163,10 +173,15 @@ class Limits:
     @contextmanager
     def under_way(self, caller: Caller, request: Request, size: int = 0) -> Iterator[None]:
         """Count a request with a body of `size` bytes while it is answered. Raises TooMany for too many requests or bytes."""
-        who, allowed = self._bucket_of(caller, request)
+        buckets = self._buckets_of(caller, request)
+        who, _ = buckets[0]
         if self._bytes[who] and self._bytes[who] + size > CALLER_BODY_BYTES_MAX:
             raise TooMany(f"{who} has {self._bytes[who]} bytes under way", 1)
-        with _count_open(self._under_way, who, allowed.at_once, "requests under way", 1):
+        with ExitStack() as open_:
+            for each, allowed in buckets:
+                open_.enter_context(
+                    _count_open(self._under_way, each, allowed.at_once, "requests under way", 1)
+                )
             self._bytes[who] += size
             try:
                 yield
@@ -178,14 +193,17 @@ class Limits:
     @contextmanager
     def count_stream(self, caller: Caller, request: Request) -> Iterator[None]:
         """Count an event stream while it is open. Raises TooMany for too many."""
-        who, allowed = self._bucket_of(caller, request)
-        with _count_open(self._streams, who, allowed.streams, "streams open", 5):
+        with ExitStack() as open_:
+            for who, allowed in self._buckets_of(caller, request):
+                open_.enter_context(_count_open(self._streams, who, allowed.streams, "streams open", 5))
             yield
 
-    def _bucket_of(self, caller: Caller, request: Request) -> tuple[str, Allowance]:
+    def _buckets_of(self, caller: Caller, request: Request) -> list[tuple[str, Allowance]]:
+        """Return the buckets that a request is taken from, its caller's own first."""
         if caller.role is Role.ANONYMOUS:
-            return f"address {_network_of(request)}", self._address
-        return " ".join(filter(None, (str(caller), caller.federation))), self._named
+            networks = [(f"address {name}", self._networks[bits]) for name, bits in _networks_of(request)]
+            return [*networks, ("everyone without a signature or token", self._anyone)]
+        return [(" ".join(filter(None, (str(caller), caller.federation))), self._named)]
 
 
 @contextmanager
@@ -201,12 +219,14 @@ def _count_open(counts: Counter[str], who: str, most: int, what: str, after_s: i
             del counts[who]
 
 
-def _network_of(request: Request) -> str:
-    """Return an IPv4 address, or the /64 network of an IPv6 address."""
+def _networks_of(request: Request) -> list[tuple[str, int]]:
+    """Return an IPv4 address, or the networks of an IPv6 address, each with the prefix by which `NETWORKS` has its allowance."""
     host = request.client.host if request.client else "unknown"
     try:
         address = ip_address(host)
     except ValueError:  # a socket of the file system
-        return host
+        return [(host, 64)]
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else address
-    return str(mapped or IPv6Network((int(address), 64), strict=False))
+    if mapped is not None:
+        return [(str(mapped), 64)]
+    return [(str(IPv6Network((int(address), bits), strict=False)), bits) for bits, _ in NETWORKS]

@@ -4,6 +4,7 @@ import os
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from service.settings import Settings, check_given
 from tests.support.authority import Authority
 from tests.support.cli import Cli
 from veilsum.cli.remote import name_address
+from veilsum.cli.serving import believe_last_hop
 from veilsum.system.exposure import in_the_clear, refuse_loose_mode
 
 
@@ -176,6 +178,29 @@ def test_plain_http_is_warned_of_and_only_named_proxies_are_believed(
     said = cli("serve", "--port", 0, "--host", host)
     assert ("WARNING: http://0.0.0.0:" in said.err) is warned
     assert given == [(proxies != "", proxies)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "sender"),
+    [
+        (["6.6.6.6, 192.0.2.1"], "192.0.2.1"),
+        (["6.6.6.6", "7.7.7.7,2001:db8::1"], "2001:db8::1"),
+        (["192.0.2.1"], "192.0.2.1"),
+        (["6.6.6.6,"], "127.0.0.1"),
+        ([], "127.0.0.1"),
+    ],
+)
+async def test_a_proxy_at_any_address_is_believed_what_it_wrote_itself(lines: list[str], sender: str) -> None:
+    """The last entry: its caller can write all others."""
+    seen = list[Any]()
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        seen.append((scope["client"][0], scope["scheme"]))
+
+    headers = [(b"x-forwarded-proto", b"https"), *((b"x-forwarded-for", line.encode()) for line in lines)]
+    scope = {"type": "http", "client": ("127.0.0.1", 1), "scheme": "http", "headers": headers}
+    await believe_last_hop(app)(scope, None, None)
+    assert seen == [(sender, "https")]
 
 
 def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service.access.connections import Connection
 from service.app import create_app
@@ -94,9 +95,9 @@ def _serve_here(
     logs.configure_logs(sys.stderr, quiet=quiet)
     app = create_app(settings)
     config = uvicorn.Config(
-        app,
+        believe_last_hop(app) if settings.trusted_proxies == "*" else app,
         **tls,
-        proxy_headers=bool(settings.trusted_proxies),
+        proxy_headers=settings.trusted_proxies not in {"", "*"},
         forwarded_allow_ips=settings.trusted_proxies,
         log_config=None,
         http=Connection,
@@ -114,6 +115,21 @@ def _serve_here(
     if isinstance(failure, Misuse | OSError):  # the log holds type and place of any other error
         raise failure
     return server.started
+
+
+def believe_last_hop(app: Any) -> Any:
+    """Take each request's sender from the last entry of X-Forwarded-For, which the proxy wrote; the caller wrote what stands before it."""
+    believing: Any = ProxyHeadersMiddleware(app, "*")  # it takes the first
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            lines = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+            others = [each for each in scope["headers"] if each[0] != b"x-forwarded-for"]
+            last = [(b"x-forwarded-for", lines[-1].rpartition(b",")[2].strip())] if lines else []
+            scope["headers"] = [*others, *last]
+        await believing(scope, receive, send)
+
+    return answer
 
 
 def _serve_replica(*words: Any, **named: Any) -> None:

@@ -1,6 +1,7 @@
 """Callers with too many requests, in the app and on simulated clocks."""
 
 import asyncio
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,45 @@ def test_a_site_is_one_caller(found: Limits, one: str | None, same: str | None, 
         found.charge_request(ANONYMOUS_CALLER, at(same))
     found.charge_request(ANONYMOUS_CALLER, at(other))
     found.charge_request(MEMBER, at(one))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "sites", "most"), [("2001:db8:0:{:x}::1", 256, 12), ("2001:db8:0:{:x}00::1", 256, 24)]
+)
+def test_a_network_of_many_addresses_is_few_callers(
+    found: Limits, prefix: str, sites: int, most: int
+) -> None:
+    """A /56 may do what four addresses may, and a /48 what eight may."""
+    sent = 0
+    for number in range(sites):
+        with suppress(TooMany):
+            found.charge_request(ANONYMOUS_CALLER, at(prefix.format(number)))
+            sent += 1
+    assert sent == most
+    with ExitStack() as open_:
+        for number in range(sites):
+            with suppress(TooMany):
+                open_.enter_context(found.under_way(ANONYMOUS_CALLER, at(prefix.format(number))))
+                sent += 1
+    assert 3 * (sent - most) == most
+    found.charge_request(ANONYMOUS_CALLER, at("2001:db8:1::1"))
+
+
+def test_callers_without_a_name_leave_a_share_to_those_with_one(clock: Ticking) -> None:
+    found = Limits(
+        Allowance(2.0, 4, 2), Allowance(1.0, 3, 1), clock, Allowance(10.0, 20, 5, share=0.75, busy_s=3.0)
+    )
+    for number in range(20):
+        found.charge_request(ANONYMOUS_CALLER, at(f"192.0.2.{number}"))
+    with pytest.raises(TooMany, match="everyone without a signature or token may send 10 requests a second"):
+        found.charge_request(ANONYMOUS_CALLER, at("192.0.2.200"))
+    found.charge_request(MEMBER, at("192.0.2.200"))
+    clock.now_s += 60
+    for number in range(4):
+        found.account_for(ANONYMOUS_CALLER, at(f"192.0.2.{number}"))(1.0)
+    with pytest.raises(TooMany, match=r"everyone without a signature or token may use 0\.75 of a processor"):
+        found.charge_request(ANONYMOUS_CALLER, at("192.0.2.200"))
+    found.charge_request(MEMBER, at("192.0.2.200"))
 
 
 def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:

@@ -19,7 +19,7 @@ from veilsum.study.views import spec_view
 
 def open_streams(server: Server) -> int:
     limits: Limits = server.app.state.limits
-    return sum(limits._streams.values())
+    return max(limits._streams.values(), default=0)
 
 
 async def opened(server: Server, path: str, many: int) -> list[asyncio.Task[Any]]:
