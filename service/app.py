@@ -198,7 +198,15 @@ async def _start_coordinator(
     database, blobs = await ending.enter_async_context(open_stores(chosen, partial(keys.claim_database, key)))
     with reword_errors():
         await now.read_clock(database)
-    coordinator = Coordinator(database, blobs, chosen.data_dir, key, now=now, max_wait_s=chosen.max_wait_s)
+    coordinator = Coordinator(
+        database,
+        blobs,
+        chosen.data_dir,
+        key,
+        now=now,
+        max_wait_s=chosen.max_wait_s,
+        audit_days=chosen.audit_days,
+    )
     app.state.coordinator, app.state.clock = coordinator, now
     app.state.audit = Audit(database, key)
     app.state.tokens = Tokens(database, now, token, chosen.data_dir)
@@ -226,6 +234,7 @@ async def _start_coordinator(
         "the clock": now.follow_clock(database),
         "the loop's watch": watch_loop(),
         "last heard": coordinator.last_heard.keep_writing(),
+        "the audit log": app.state.audit.keep_writing(),
     }
     coordinator.background = tuple(asyncio.create_task(each, name=name) for name, each in work.items())
     for task in coordinator.background:

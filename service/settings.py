@@ -85,6 +85,7 @@ class Settings(BaseSettings):
             commas between, or `*` for every address; empty for none.
         body_room_bytes: memory of one process for bodies of more than 64 KiB; the others wait.
         connections: how many `veilsum serve` keeps open.
+        audit_days: for how many days entries of the audit log are kept; None for ever.
 
     Raises:
         Misuse: a value is of another type, or out of its range; it names the variable.
@@ -125,6 +126,7 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[str, AfterValidator(_check_networks)] = ""
     body_room_bytes: Annotated[int, Field(ge=1)] = 16 << 20
     connections: Annotated[int, Field(ge=1)] = 4096
+    audit_days: Annotated[int, Field(ge=30)] | None = None
 
 
 def check_given(folder: Path = _SECRETS_FOLDER) -> None:

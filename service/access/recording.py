@@ -1,5 +1,7 @@
 """What is kept of a request: an entry in the audit log, and when its member was last heard from."""
 
+from dataclasses import replace
+
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -31,10 +33,14 @@ async def record_action(request: Request, outcome: str = DONE_OUTCOME) -> None:
     named = [
         f"{name}={value[:_PARAMETER_CHARACTERS_MAX]}" for name, value in (of | request.path_params).items()
     ]
-    on = " ".join([*named, *getattr(request.state, "made", ())])
+    made = " ".join(getattr(request.state, "made", ()))
     action = f"{request.method} {request.scope['route'].path}"
     audit: Audit = request.app.state.audit
-    await audit.record_deed(Deed(coordinator_of(request).now(), str(caller), action, on, outcome))
+    deed = Deed(coordinator_of(request).now(), str(caller), action, " ".join(named), outcome)
+    if outcome == DONE_OUTCOME:
+        await audit.record_deed(replace(deed, on=" ".join(filter(None, (deed.on, made)))))
+    else:
+        await audit.record_refusal(deed, made)
 
 
 def outcome_of(error: BaseException) -> str:

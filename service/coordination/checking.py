@@ -37,7 +37,7 @@ from service.storage.tables import (
     tokens,
 )
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.audit import AuditEntry, End, follow_entries
+from veilsum.protocol.audit import EMPTY_LOG_END, AuditEntry, AuditHead, End, follow_entries
 from veilsum.protocol.codec import Fixed
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.keys import hash_mlkem_key
@@ -263,9 +263,16 @@ async def _check_log(database: Database) -> list[str]:
     """Check the audit log's chain."""
 
     def ends(connection: Connection) -> tuple[End, Row[Any] | None]:
+        kept = {row.id: row for row in connection.execute(select(audit_head))}
+        start = EMPTY_LOG_END
+        if 1 in kept:
+            signed = AuditHead.model_validate(kept[1], from_attributes=True)
+            public = connection.execute(select(coordinator.c.public_key)).scalar_one()
+            signed.verify(bytes.fromhex(public))
+            start = signed.end
         rows = connection.execute(select(audit).order_by(audit.c.number)).mappings()
-        end = follow_entries(AuditEntry.model_validate(dict(row)) for row in rows)
-        return end, connection.execute(select(audit_head)).first()
+        end = follow_entries((AuditEntry.model_validate(dict(row)) for row in rows), start)
+        return end, kept.get(0)
 
     try:
         end, head = await database.read(ends)

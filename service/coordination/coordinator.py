@@ -111,6 +111,7 @@ class Coordinator:
         max_wait_s: longest time that a long-poll is held.
         pause_s: before work that failed is tried again, at first.
         lease_s: after which another process takes over the work of one that gives no sign of life.
+        audit_days: for how many days entries of the audit log are kept; None for ever.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Coordinator:
         max_wait_s: float = MAX_WAIT_S,
         pause_s: float = FAILURE_PAUSE_S,
         lease_s: float = LEASE_S,
+        audit_days: int | None = None,
     ) -> None:
         self.database, self.blobs, self.key, self.now = database, blobs, key, now
         self.federations = Federations(database, key.public)
@@ -136,7 +138,7 @@ class Coordinator:
         self.feed = ChangeFeed(database, self.catalogue)
         self.summaries = Summaries(database, self.catalogue, self.feed)
         self.combinations = Combinations(database, self.catalogue, blobs, key)
-        self.jobs = Jobs(database, self.catalogue, self.federations, garbage, blobs, key, now)
+        self.jobs = Jobs(database, self.catalogue, self.federations, garbage, blobs, key, now, audit_days)
         self.scheduler: Scheduler = Scheduler(self.jobs.due_jobs, now, pause_s, Leases(database, lease_s))
         self.polls, self.changes = LongPolls(max_wait_s), 0
         self._opening = asyncio.Lock()

@@ -20,6 +20,7 @@ from service.coordination.scheduler import Job
 from service.coordination.scrubbing import SCRUB_BYTES_PER_S, find_damaged_blobs
 from service.coordination.summing import DamagedChunkError, DamagedRangeError, Pieces
 from service.http.problems import problem_of
+from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.faults import DamagedRowError
@@ -32,6 +33,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.opening_rules import count_contexts, next_step
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.shelf import Announced
+from veilsum.protocol.study import DAY_S
 
 SCRUB_DELAY_S, SCRUB_S, SCRUB_PAUSE_S = 600.0, 24 * 3600.0, 0.05
 """When a process first compares all stored blobs with their digests, the pause until it does so again, and the pause after each blob."""
@@ -68,6 +70,7 @@ class Jobs:
         blobs: where results are.
         key: signs results.
         now: Unix time in seconds.
+        audit_days: for how many days entries of the audit log are kept; None for ever.
     """
 
     def __init__(
@@ -79,7 +82,9 @@ class Jobs:
         blobs: Blobs,
         key: SigningKey,
         now: Callable[[], float],
+        audit_days: int | None = None,
     ) -> None:
+        self._audit_days = audit_days
         self._catalogue, self._federations, self.garbage = catalogue, federations, garbage
         self._database, self._blobs, self._key, self._now = database, blobs, key, now
         self._swept_s = now()
@@ -124,6 +129,9 @@ class Jobs:
         # A process that stood still may have put one back that was forgotten.
         await self.forget_disclosures()
         await self._forget_ciphertexts()
+        if self._audit_days is not None:
+            before_s = self._now() - self._audit_days * DAY_S
+            await audit.prune_entries(self._database, self._key, before_s, self._now())
         self._swept_s = self._now()
 
     async def _advance_deadline(self, thing: Cohort | LiveRound) -> None:

@@ -1,21 +1,37 @@
-"""The audit log in the database: appended to, never changed (protocol.audit)."""
+"""The audit log in the database: appended to, never changed, and pruned if the settings say so (protocol.audit)."""
 
+import asyncio
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from sqlalchemy import ColumnElement, Connection, Executable, func, insert, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, Executable, delete, func, insert, not_, or_, select
 
 from service.storage.database import Batches, Database
+from service.storage.faults import log_errors
 from service.storage.tables import audit, audit_head
+from service.telemetry.metrics import AUDIT_ENTRIES
 from veilsum.protocol.audit import EMPTY_LOG_END, PAGE_MAX, AuditEntry, AuditHead, AuditPage, End, chain_entry
 from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.study import DAY_S
 
 COORDINATOR_ACTOR = "coordinator"
 DONE_OUTCOME = "done"
 MAX_TEXT = 2000
 """The longest evidence of a chunk's conflict has less: its signer has no room to push the end out (service.access.gate)."""
-_HEAD_SQL, _APPEND_SQL = select(audit_head.c.number, audit_head.c.head), insert(audit)
+_END_ID, _START_ID = 0, 1
+"""The rows of `audit_head`."""
+_HEAD_SQL = select(audit_head.c.number, audit_head.c.head).where(audit_head.c.id == _END_ID)
+_START_SQL = select(audit_head).where(audit_head.c.id == _START_ID)
+_APPEND_SQL = insert(audit)
+PRUNED_AT_ONCE = 5000
+"""Entries that one transaction prunes."""
+REFUSAL_WINDOW_S, QUOTA_WINDOW_S = 60.0, 3600.0
+"""How long equal refusals are only counted after the first, and how long those beyond a caller's quota are."""
+REFUSALS_PER_DAY = 1000
+"""Refusals of one caller that are entries of their own on one day."""
 _ASCII_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -45,7 +61,7 @@ def append_deeds(connection: Connection, database: Database, deeds: Sequence[Dee
         rows.append(entry.model_dump())
         end = End(entry.number, entry.head)
     connection.execute(_APPEND_SQL, rows)
-    database.put_row(connection, audit_head, {"id": 0, "number": end.number, "head": end.head})
+    database.put_row(connection, audit_head, {"id": _END_ID, "number": end.number, "head": end.head})
 
 
 @dataclass(frozen=True)
@@ -73,23 +89,94 @@ class Choice:
         return tuple(found)
 
 
-class Audit:
-    """One coordinator's log, shared by all its processes; the key signs heads."""
+@dataclass
+class Repeats:
+    """Equal refusals since the first, which has an entry.
 
-    def __init__(self, database: Database, key: SigningKey) -> None:
-        self._database, self._key = database, key
+    Attributes:
+        until_s: when they are written, by the monotonic clock.
+    """
+
+    until_s: float
+    last: Deed
+    count: int = 0
+
+
+class Audit:
+    """One coordinator's log, shared by all its processes; the key signs heads.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, database: Database, key: SigningKey, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._database, self._key, self._clock = database, key, clock
         self._batches = Batches(self._append_batch)
+        self._repeats, self._day, self._refusals = dict[tuple[str, ...], Repeats](), 0, Counter[str]()
 
     async def record_deed(self, deed: Deed) -> None:
         """Append durably; OSError or SQLAlchemyError if it fails; then the request must not be acknowledged."""
         await self._batches.put_item(deed)
 
+    async def record_refusal(self, deed: Deed, evidence: str = "") -> None:
+        """Append a refusal as `record_deed` does, with its evidence. Equal ones within a minute are counted, and written as one entry.
+
+        Beyond a daily quota all refusals of a caller are equal.
+        """
+        now_s, day = self._clock(), int(deed.at_s // DAY_S)
+        if day != self._day:
+            self._day, self._refusals = day, Counter()
+        window_s = REFUSAL_WINDOW_S
+        key: tuple[str, ...] = (deed.who, deed.action, deed.on, deed.outcome)
+        if key not in self._repeats and self._refusals[deed.who] >= REFUSALS_PER_DAY:
+            key, window_s, evidence = (deed.who,), QUOTA_WINDOW_S, ""
+            deed = replace(deed, action=f"more than {REFUSALS_PER_DAY} refusals a day", on="")
+        if (known := self._repeats.get(key)) is not None:
+            known.last, known.count = deed, known.count + 1
+            return
+        self._repeats[key] = Repeats(now_s + window_s, deed)
+        self._refusals[deed.who] += 1
+        try:
+            await self.record_deed(replace(deed, on=" ".join(filter(None, (deed.on, evidence)))))
+        except BaseException:
+            self._repeats.pop(key, None)  # equal ones get an entry
+            raise
+
+    async def write_repeats(self, *, all_of_them: bool = False) -> None:
+        """Write what was counted, once its time is over."""
+        now_s = self._clock()
+        for key, each in list(self._repeats.items()):
+            if all_of_them or each.until_s <= now_s:
+                del self._repeats[key]
+                if each.count:
+                    on = " ".join(filter(None, (each.last.on, f"repeated={each.count}")))
+                    await self.record_deed(replace(each.last, on=on))
+
+    async def keep_writing(self) -> None:
+        """Write what was counted from time to time, and measure the log, until cancelled."""
+        try:
+            while True:
+                await log_errors(self._measure())
+                await asyncio.sleep(REFUSAL_WINDOW_S / 2)
+                await log_errors(self.write_repeats())
+        finally:
+            await log_errors(self.write_repeats(all_of_them=True))
+
+    async def _measure(self) -> None:
+        end = await self._database.read(_read_end)
+        start = await self._database.read_row(_START_SQL)
+        AUDIT_ENTRIES.set(end.number - (start.number if start else 0))
+
     async def read_page(self, after: int, limit: int) -> AuditPage:
         """Entries after a number, and the head."""
         following = select(audit).where(audit.c.number > after).order_by(audit.c.number)
         end = await self._database.read(_read_end)
+        start = await self._database.read_row(_START_SQL)
         entries = await self._read_entries(following.limit(min(limit, PAGE_MAX)))
         return AuditPage(
+            start=None if start is None else AuditHead.model_validate(start, from_attributes=True),
             entries=tuple(entry for entry in entries if entry.number <= end.number),
             head=AuditHead.sign_end(self._key, end),
         )
@@ -123,6 +210,32 @@ class Audit:
     async def _read_entries(self, query: Executable) -> list[AuditEntry]:
         rows = await self._database.read_rows(query)
         return [AuditEntry.model_validate(row, from_attributes=True) for row in rows]
+
+
+async def prune_entries(database: Database, key: SigningKey, before_s: float, now_s: float) -> None:
+    """Delete the entries before a Unix time, but for the last, and sign where the log begins from then on."""
+
+    def prune(connection: Connection) -> int:
+        database.lock_alone(connection, "audit")
+        start = connection.execute(_START_SQL).first()
+        first = start.number if start else 0
+        kept = select(func.min(audit.c.number)).where(audit.c.at_ms >= int(before_s * 1000))
+        last = connection.execute(select(func.max(audit.c.number))).scalar_one() or 0
+        number = min((connection.execute(kept).scalar_one() or last) - 1, first + PRUNED_AT_ONCE)
+        if number <= first:
+            return 0
+        head = connection.execute(select(audit.c.head).where(audit.c.number == number)).scalar_one()
+        signed = AuditHead.sign_end(key, End(number, head))
+        database.put_row(connection, audit_head, {"id": _START_ID, **signed.model_dump()})
+        connection.execute(delete(audit).where(audit.c.number <= number))
+        return number
+
+    last = 0
+    while number := await database.write(prune):
+        last = number
+    if last:
+        deed = Deed(now_s, COORDINATOR_ACTOR, "audit log pruned", f"last={last}")
+        await database.write(lambda connection: append_deeds(connection, database, [deed]))
 
 
 def _read_end(connection: Connection) -> End:

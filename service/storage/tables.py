@@ -217,7 +217,7 @@ leases = Table(
     Column("fence", Integer, nullable=False),
 )
 
-# Appended to, never changed.
+# Appended to, never changed; its oldest entries may be pruned.
 audit = Table(
     "audit",
     metadata,
@@ -230,13 +230,14 @@ audit = Table(
     Column("head", String(64), nullable=False),
 )
 
-# One row: where the log ends, so that a shortened log is noticed.
+# Where the log ends (0), so that a shortened log is noticed; and, once it was pruned, the entry before the first one kept (1), signed.
 audit_head = Table(
     "audit_head",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("number", WIDE_INTEGER, nullable=False),
     Column("head", String(64), nullable=False),
+    Column("signature", String(128)),
 )
 
 # Nonces of signed requests that have not expired, and one row for each signer that says until when the others were deleted.

@@ -63,6 +63,9 @@ STORAGE_SECONDS = Histogram(
     ["operation"],
     registry=REGISTRY,
 )
+AUDIT_ENTRIES = Gauge(
+    "veilsum_audit_entries", "Entries that the audit log keeps, at most half a minute ago.", registry=REGISTRY
+)
 READY_GAUGE = Gauge("veilsum_ready", "1 if the last readiness check passed.", registry=REGISTRY)
 
 # Counters start at 0 instead of being absent, so that rates work from the first event.

@@ -74,10 +74,20 @@ class AuditHead(Model):
 
 
 class AuditPage(View):
-    """Consecutive entries and the log's head when they were read."""
+    """Consecutive entries and the log's head when they were read.
+
+    Attributes:
+        start: where the log was pruned: its entries follow this signed position. None if every entry is kept.
+    """
 
     entries: tuple[AuditEntry, ...]
     head: AuditHead
+    start: AuditHead | None = None
+
+    @property
+    def first_end(self) -> "End":
+        """The position that the first entry kept follows."""
+        return EMPTY_LOG_END if self.start is None else self.start.end
 
 
 class End(NamedTuple):

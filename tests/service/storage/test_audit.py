@@ -9,15 +9,19 @@ import pytest
 from sqlalchemy import delete, text, update
 from sqlalchemy.exc import OperationalError
 
+from service.coordination.checking import find_damage
+from service.settings import Settings
+from service.storage import audit as audit_module
 from service.storage.audit import Audit, Deed
 from service.storage.tables import audit
 from tests.support.clients import refusal
 from tests.support.party import Party
-from tests.support.serving import OCTETS, TOKEN, Server, carry_out, running
+from tests.support.serving import OCTETS, TOKEN, Clock, Server, carry_out, running
 from veilsum.cli.commands.audit import check_log
-from veilsum.protocol.audit import follow_entries
-from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.audit import AuditHead, End, follow_entries
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.study import DAY_S
 
 
 async def test_a_round_leaves_who_did_what(server: Server, formed: Party, finished: str) -> None:
@@ -126,8 +130,8 @@ async def test_a_head_that_was_noted_finds_a_database_put_back(server: Server, f
     check_log(page, key)
     with pytest.raises(PeerFault, match=f"ends at entry 5, and had {noted.number}"):
         check_log(page, key, (noted,))
-    for _ in range(12):
-        await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
+    for number in range(12):
+        await server.client.post(f"/v1/rounds/{number:016x}/cancel", json={"reason": "x"})
     with pytest.raises(PeerFault, match=f"entry {noted.number} has another head"):
         check_log(await server.audited(), key, (noted,))
     with pytest.raises(PeerFault, match="does not verify"):
@@ -144,3 +148,100 @@ async def test_the_log_goes_on_in_the_next_process(tmp_path: Path) -> None:
         after = await server.audited()
     assert after.entries[: len(before.entries)] == before.entries
     check_log(after, server.coordinator.key.public, (before.head.end,))
+
+
+class Ticking:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+async def written(server: Server, log: Audit) -> list[tuple[str, str, str]]:
+    return [(each.action, each.on, each.outcome) for each in (await log.read_page(0, 1000)).entries]
+
+
+async def test_equal_refusals_are_one_entry_and_a_number(server: Server) -> None:
+    clock = Ticking()
+    log = Audit(server.coordinator.database, server.coordinator.key, clock)
+    before = await written(server, log)
+    same, other = (Deed(1.0, "member m-0", "PUT x", on, "conflict") for on in ("index=1", "index=2"))
+    for number in range(500):
+        await log.record_refusal(same, f"signature={number}")
+    await log.record_refusal(other)
+    first = [("PUT x", "index=1 signature=0", "conflict"), ("PUT x", "index=2", "conflict")]
+    assert await written(server, log) == [*before, *first]
+    clock.now_s = audit_module.REFUSAL_WINDOW_S
+    await log.write_repeats()
+    await log.write_repeats()
+    repeated = ("PUT x", "index=1 repeated=499", "conflict")
+    assert await written(server, log) == [*before, *first, repeated]
+    await log.record_refusal(same)
+    await log.record_refusal(same)
+    await log.write_repeats(all_of_them=True)
+    assert (await written(server, log))[-2:] == [
+        ("PUT x", "index=1", "conflict"),
+        ("PUT x", "index=1 repeated=1", "conflict"),
+    ]
+
+
+async def test_a_caller_s_refusals_have_a_daily_quota(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "REFUSALS_PER_DAY", 5)
+    log = Audit(server.coordinator.database, server.coordinator.key, Ticking())
+    before = len(await written(server, log))
+
+    async def refuse(who: str, many: int, at_s: float = 1.0) -> None:
+        for number in range(many):
+            await log.record_refusal(Deed(at_s, who, "PUT x", f"index={number}", "conflict"), "evidence")
+
+    await refuse("member m-0", 100)
+    await refuse("member m-1", 3)
+    found = (await written(server, log))[before:]
+    assert [on for _, on, _ in found[:5]] == [f"index={number} evidence" for number in range(5)]
+    assert found[5] == ("more than 5 refusals a day", "", "conflict")
+    assert [on for _, on, _ in found[6:]] == [f"index={number} evidence" for number in range(3)]
+    await log.write_repeats(all_of_them=True)
+    assert (await written(server, log))[-1] == ("more than 5 refusals a day", "repeated=94", "conflict")
+    await refuse("member m-0", 2, at_s=86_401.0)
+    assert [on for _, on, _ in (await written(server, log))[-2:]] == ["index=0 evidence", "index=1 evidence"]
+
+
+async def test_what_a_process_has_counted_is_written_at_its_end(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        for _ in range(9):
+            await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
+        assert len((await server.audited()).entries) == 1
+    async with running(tmp_path) as server:
+        _, repeated = (await server.audited()).entries
+        assert (repeated.on, repeated.outcome) == (f"round_id={'0' * 16} repeated=8", "not-found")
+        assert "veilsum_audit_entries 2.0" in (await server.client.get("/metrics")).text
+
+
+async def test_a_log_is_pruned_to_a_signed_position(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "PRUNED_AT_ONCE", 3)
+    clock = Clock()
+    async with running(tmp_path, clock, audit_days=30) as server:
+        await party.begin(server)
+        old, key = await server.audited(), server.coordinator.key
+        clock.ahead_s += 31 * DAY_S
+        assert (await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["audit"]})).is_success
+        await server.coordinator.jobs.sweep_storage()
+        page = await server.audited()
+        assert page.start is not None
+        assert page.start.end == old.head.end
+        assert [each.action for each in page.entries] == ["POST /v1/tokens", "audit log pruned"]
+        assert check_log(page, key.public, (old.head.end,)) == page.head.end
+        with pytest.raises(Misuse, match="entry 3 is pruned"):
+            check_log(page, key.public, (End(3, old.entries[2].head),))
+        forged = page.model_copy(update={"start": AuditHead.sign_end(SigningKey(bytes(32)), page.start.end)})
+        with pytest.raises(PeerFault, match="does not verify"):
+            check_log(forged, key.public)
+        with pytest.raises(PeerFault, match="stands where entry 1 belongs"):
+            check_log(page.model_copy(update={"start": None}), key.public)
+        await server.coordinator.jobs.sweep_storage()
+        assert (await server.audited()).entries == page.entries
+    assert await find_damage(Settings(data_dir=tmp_path)) == {"damaged": []}

@@ -53,7 +53,7 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check the hash chain from its first entry, and that it contains each given head. Keep the head that this prints."""
+    """Check the hash chain from its first entry, or the signed position to which it was pruned, and that it contains each given head. Keep the head that this prints."""
     known = tuple(map(_parse_head, head or ()))
     if log is not None:
         if key is None:
@@ -65,6 +65,7 @@ def verify(
     end = check_log(page, bytes.fromhex(public_key(signer)), known)
     values = {
         "entries": len(page.entries),
+        "begins_after": page.first_end.number,
         "complete": True,
         "noted_heads_found": len(known),
         "head": f"{end.number}:{end.head}",
@@ -73,18 +74,28 @@ def verify(
 
 
 def check_log(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()) -> "End":
-    """Check a whole log against its own head and earlier ones.
+    """Check a whole log against its own head, the signed position at which it begins if it was pruned, and earlier heads.
 
     Raises:
+        Misuse: an earlier head was pruned.
         PeerFault: audit-broken, naming what does not fit; bad-signature if the head is not the coordinator's.
     """
     from veilsum.protocol.audit import End, check_end, follow_entries
 
     page.head.verify(coordinator)
-    end = follow_entries(page.entries)
+    if page.start is not None:
+        page.start.verify(coordinator)
+    first = page.first_end
+    end = follow_entries(page.entries, first)
     check_end(end, page.head.end)
     for each in known:
-        shown = page.entries[each.number - 1] if 0 < each.number <= end.number else None
+        if each.number < first.number:
+            raise Misuse(
+                f"entry {each.number} is pruned, and the log begins after {first.number}: check that head by the log that was exported before"
+            )
+        if each == first:
+            continue
+        shown = page.entries[each.number - first.number - 1] if 0 < each.number <= end.number else None
         check_end(End(shown.number, shown.head) if shown else end, each)
     return end
 
@@ -93,13 +104,15 @@ def _fetch_log(client: "Operator") -> "AuditPage":
     """Fetch the whole log. Raises PeerFault(audit-broken) if its pages do not follow each other."""
     from veilsum.protocol.audit import EMPTY_LOG_END, AuditEntry, AuditPage, follow_entries
 
-    entries, end = list[AuditEntry](), EMPTY_LOG_END
+    entries, end, start = list[AuditEntry](), EMPTY_LOG_END, None
     while True:
         page = client.audit(end.number)
+        if end.number < page.first_end.number:  # it was pruned, perhaps while it was fetched
+            entries, end, start = [], page.first_end, page.start
         end = follow_entries(page.entries, end)
         entries.extend(page.entries)
         if not page.entries or end.number >= page.head.number:
-            return AuditPage(entries=tuple(entries), head=page.head)
+            return AuditPage(entries=tuple(entries), head=page.head, start=start)
 
 
 def _load_log(path: Path) -> "AuditPage":
