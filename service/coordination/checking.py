@@ -15,7 +15,7 @@ from service.coordination.journal import EVENTS_PER_READ
 from service.coordination.scrubbing import find_damaged_blobs
 from service.coordination.standing import RoundEnd, read_closing
 from service.settings import Settings
-from service.storage import migrating, stores
+from service.storage import keys, migrating, stores
 from service.storage.audit import COORDINATOR_ACTOR, Deed, append_deeds
 from service.storage.blobs import Blobs
 from service.storage.database import Database
@@ -205,19 +205,58 @@ async def _check_chains(database: Database) -> list[str]:
     return damaged
 
 
-async def repair_chains(settings: Settings) -> dict[str, list[str]]:
-    """Make damaged chains again from the rounds that they link, and return what was repaired, and what is still damaged. Raises as `find_damage`."""
-    repaired = list[str]()
+async def repair_database(settings: Settings) -> dict[str, list[str]]:
+    """Make again what follows from other rows, and return what was repaired, and what is still damaged. Raises as `find_damage`.
+
+    That is the chains, from the rounds that they link; the audit log's end, from its entries; and the coordinator's public key.
+    """
+    repaired, public = list[str](), keys.key_of(settings).public
     async with stores.connect_database(settings) as database:
         await _check_format(database)
-        for name in await _check_chains(database):
-            with suppress(Exception):  # a round of it is damaged too; what is left is listed below
-                await database.write(partial(_rebuild_chain, database, name.rpartition(" ")[2]))
-                repaired.append(name)
+        repairs = [("coordinator's public key", partial(_rebind_key, public))]
+        repairs += [("audit log's end", partial(_rebuild_end, database))]
+        repairs += [
+            (name, partial(_rebuild_chain, database, name.rpartition(" ")[2]))
+            for name in await _check_chains(database)
+        ]
+        for name, repair in repairs:
+            with suppress(Exception):  # what it follows from is damaged too; what is left is listed below
+                if await database.write(repair):
+                    repaired.append(name)
     return {"repaired": repaired, **await find_damage(settings)}
 
 
-def _rebuild_chain(database: Database, federation: str, connection: Connection) -> None:
+def _rebind_key(public: bytes, connection: Connection) -> bool:
+    """Bind the database to the coordinator's key again, if a roster names it."""
+    known = connection.execute(select(coordinator.c.public_key)).scalar_one_or_none()
+    bodies = connection.execute(select(rosters.c.body).order_by(rosters.c.number.desc())).scalars().all()
+    if known == public.hex() or not any(_names_coordinator(body, public) for body in bodies):
+        return False
+    connection.execute(delete(coordinator))
+    connection.execute(insert(coordinator).values(number=0, public_key=public.hex()))
+    return True
+
+
+def _names_coordinator(body: bytes, public: bytes) -> bool:
+    with suppress(PeerFault):
+        roster = Roster.from_bytes(body)
+        roster.verify_admin(roster.federation)
+        return roster.coordinator == public
+    return False
+
+
+def _rebuild_end(database: Database, connection: Connection) -> bool:
+    """Let the audit log end with its last entry again. Raises PeerFault if its entries don't follow each other."""
+    end, head = _read_ends(connection)
+    if head == end:
+        return False
+    database.put_row(connection, audit_head, {"id": 0, "number": end.number, "head": end.head})
+    deed = Deed(time.time(), COORDINATOR_ACTOR, "audit log's end repaired", f"last={end.number}")
+    append_deeds(connection, database, [deed])
+    return True
+
+
+def _rebuild_chain(database: Database, federation: str, connection: Connection) -> bool:
     ended = select(rounds).where(rounds.c.federation == federation, rounds.c.final.is_not(None))
     bodies = [
         _read_attempt(connection, row).make_link(read_closing(row.closing)).encode()
@@ -228,6 +267,7 @@ def _rebuild_chain(database: Database, federation: str, connection: Connection) 
         connection.execute(insert(links).values(federation=federation, position=position, body=body))
     deed = Deed(time.time(), COORDINATOR_ACTOR, "chain repaired", f"federation={federation}")
     append_deeds(connection, database, [deed])
+    return True
 
 
 def _read_attempt(connection: Connection, row: Row[Any]) -> Attempt:
@@ -261,22 +301,22 @@ def _link_fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
 
 async def _check_log(database: Database) -> list[str]:
     """Check the audit log's chain."""
-
-    def ends(connection: Connection) -> tuple[End, Row[Any] | None]:
-        kept = {row.id: row for row in connection.execute(select(audit_head))}
-        start = EMPTY_LOG_END
-        if 1 in kept:
-            signed = AuditHead.model_validate(kept[1], from_attributes=True)
-            public = connection.execute(select(coordinator.c.public_key)).scalar_one()
-            signed.verify(bytes.fromhex(public))
-            start = signed.end
-        rows = connection.execute(select(audit).order_by(audit.c.number)).mappings()
-        end = follow_entries((AuditEntry.model_validate(dict(row)) for row in rows), start)
-        return end, kept.get(0)
-
     try:
-        end, head = await database.read(ends)
+        end, head = await database.read(_read_ends)
     except Exception as error:  # noqa: BLE001 - as above
         return [f"audit log: {error.detail if isinstance(error, PeerFault) else type(error).__name__}"]
-    known = End(head.number, head.head) if head is not None else end
-    return [] if known == end else ["audit log: it does not end where its head says"]
+    return [] if head == end else ["audit log: it does not end where its head says"]
+
+
+def _read_ends(connection: Connection) -> tuple[End, End]:
+    """Return where the audit log's entries end, and where its head says. Raises PeerFault if the entries don't follow each other."""
+    kept = {row.id: row for row in connection.execute(select(audit_head))}
+    start = EMPTY_LOG_END
+    if 1 in kept:
+        signed = AuditHead.model_validate(kept[1], from_attributes=True)
+        public = connection.execute(select(coordinator.c.public_key)).scalar_one()
+        signed.verify(bytes.fromhex(public))
+        start = signed.end
+    rows = connection.execute(select(audit).order_by(audit.c.number)).mappings()
+    end = follow_entries((AuditEntry.model_validate(dict(row)) for row in rows), start)
+    return end, End(kept[0].number, kept[0].head) if 0 in kept else EMPTY_LOG_END

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from service.coordination.checking import repair_chains
+from service.coordination.checking import repair_database
 from service.settings import Settings
 from tests.service.storage.kept import flip
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server, running
+from veilsum.cli.commands.audit import check_log
 from veilsum.protocol.messages import Lost
 
 Exit = Callable[[Server, Party, bytes], Awaitable[None]]
@@ -97,9 +98,9 @@ async def test_a_damaged_chain_is_made_again(tmp_path: Path, party: Party, how: 
         await party.done(server)
         before = (await server.client.get(f"{party.where}/chain")).content
     damage(tmp_path, "links.body", how, party, "")
-    found = await repair_chains(settings)
+    found = await repair_database(settings)
     assert found == {"repaired": [f"chain of federation {party.federation}"], "damaged": []}
-    assert await repair_chains(settings) == {"repaired": [], "damaged": []}
+    assert await repair_database(settings) == {"repaired": [], "damaged": []}
     async with running(tmp_path) as server:
         assert (await server.client.get(f"{party.where}/chain")).content == before
         await party.next_period(server)
@@ -117,6 +118,48 @@ async def test_a_damaged_round_that_has_ended_holds_up_no_new_one(
     damage(tmp_path, f"rounds.{column}", "flipped", party, round_id)
     async with running(tmp_path) as server:
         assert (await server.client.get(f"/rounds/{round_id}")).status_code == 500
+        assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
+        await party.next_period(server)
+        await party.done(server)
+
+
+@pytest.mark.parametrize(
+    "damage_it",
+    [
+        "UPDATE audit_head SET head = 'f' || substr(head, 2)",
+        "UPDATE audit_head SET number = number + 1",
+        "DELETE FROM audit_head",
+        "UPDATE coordinator SET public_key = '0' || substr(public_key, 2)",
+        "DELETE FROM coordinator",
+    ],
+)
+async def test_what_holds_a_whole_process_up_is_made_again(
+    tmp_path: Path, party: Party, damage_it: str
+) -> None:
+    settings = Settings(data_dir=tmp_path)
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        key = server.coordinator.key.public
+    with closing(sqlite3.connect(tmp_path / "coordinator.sqlite3")) as file, file:
+        if "head = 'f'" in damage_it:
+            file.execute("UPDATE audit_head SET head = '0' || substr(head, 2)")
+        file.execute(damage_it)
+    found = await repair_database(settings)
+    named = "coordinator's public key" if "coordinator" in damage_it else "audit log's end"
+    assert found == {"repaired": [named], "damaged": []}
+    assert await repair_database(settings) == {"repaired": [], "damaged": []}
+    async with running(tmp_path) as server:
+        await party.done(server)
+        page = await server.audited()
+        assert check_log(page, key) == page.head.end
+
+
+async def test_an_ended_round_whose_row_is_lost_holds_up_no_new_one(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        round_id = await party.done(server)
+    lose(tmp_path, "rounds", "id", round_id)
+    async with running(tmp_path) as server:
         assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
         await party.next_period(server)
         await party.done(server)

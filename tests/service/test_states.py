@@ -1,0 +1,308 @@
+"""The table of docs/operations.md: every state is reached, and left by the way that its row names."""
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from sqlalchemy import text
+
+from service.coordination.checking import repair_database
+from service.coordination.jobs import Jobs
+from service.coordination.readiness import Readiness, checks_of
+from service.settings import Settings
+from service.storage.dialects import Sqlite
+from tests.cli.test_help import PATHS
+from tests.service.coordination.test_damage import Stored, announcements, damage_rows, flip, published
+from tests.service.coordination.test_ends import overdue
+from tests.service.storage.test_exits import close_unread, damage, publish_roster, publish_study
+from tests.support.party import SIX, Party
+from tests.support.serving import OCTETS, Server, carry_out, running
+from veilsum.protocol.rest import CohortState, RoundView
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+[TABLE] = re.findall(r"^\| what \| state \|.*?\n\|---.*?\n(.*?)\n\n", PAGE, re.MULTILINE | re.DOTALL)
+ROWS = {
+    (what, state.strip("`")): way
+    for what, state, _, way in (
+        [cell.strip() for cell in row.strip("|").split("|")] for row in TABLE.splitlines()
+    )
+}
+Way = Callable[[Path, Party, pytest.MonkeyPatch], Awaitable[None]]
+WAYS = dict[tuple[str, str], Way]()
+
+
+def leaves(what: str, *states: str) -> Callable[[Callable[..., Awaitable[None]]], Any]:
+    """Register how a thing is brought into states and out of them; a function of several is also given the state."""
+
+    def register(way: Callable[..., Awaitable[None]]) -> Any:
+        for state in states:
+            assert (what, state) not in WAYS
+            more = (state,) if len(states) > 1 else ()
+            WAYS[what, state] = lambda *given, more=more: way(*given, *more)
+        return way
+
+    return register
+
+
+def test_the_table_names_every_state_and_commands_that_exist(server: Server) -> None:
+    states = {state for what, state in ROWS if what == "round"}
+    assert states >= {*get_args(RoundView.model_fields["state"].annotation)}
+    assert {state for what, state in ROWS if what == "cohort"} == {*get_args(CohortState)}
+    assert {state for what, state in ROWS if what == "process"} >= {*server.app.state.readiness.names}
+    for way in ROWS.values():
+        for command in re.findall(r"`veilsum ([a-z ]+)`", way):
+            assert tuple(command.split()) in PATHS, command
+    assert ROWS.keys() == WAYS.keys()
+
+
+@pytest.mark.parametrize(("what", "state"), ROWS)
+async def test_every_state_is_left_by_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, state: str
+) -> None:
+    await WAYS[what, state](tmp_path / "data", Party(SIX), monkeypatch)
+
+
+async def cancel(server: Server, round_id: str) -> str:
+    """Do what `veilsum operator round cancel` does."""
+    answer = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["state"])
+
+
+async def goes_on(server: Server, party: Party) -> None:
+    """Do what `veilsum operator run` does."""
+    await party.open_round(server)
+
+
+@leaves("round", "collecting", "checking", "freezing", "revealing")
+async def _cancel_phase(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
+    async with running(folder) as server:
+        round_id = await party.begun(server)
+        await party.play_until(server, round_id, state)
+        assert await cancel(server, round_id) == ("failed" if state == "revealing" else "voiding")
+
+
+@leaves("round", "recovered")
+async def _cancel_arithmetic(folder: Path, party: Party, patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    patch.setattr(Jobs, "_unmask_range", nothing)
+    async with running(folder) as server:
+        round_id = await party.begun(server)
+        await party.play_until(server, round_id, "recovered")
+        assert await cancel(server, round_id) == "failed"
+
+
+@leaves("round", "voiding")
+async def _vote(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
+    async with running(folder) as server:
+        round_id = await party.begun(server)
+        await party.play_until(server, round_id, "checking")
+        assert await cancel(server, round_id) == "voiding"
+        assert (await party.play(server, round_id))["state"] == "voided"
+        round_id = await party.open_round(server)
+        await cancel(server, round_id)
+        await server.pass_time(await server.view(round_id))
+        assert (await server.view(round_id))["state"] == "erasing"
+
+
+@leaves("round", "erasing", "lost")
+async def _close(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
+    async with running(folder) as server:
+        await party.begin(server)
+        round_id = await overdue(server, party, "m-3", "m-4", "m-5")
+        assert (await party.lose(server, round_id))["state"] == "lost"
+        if state == "lost":
+            party.drop = {}
+            await goes_on(server, party)
+
+
+@leaves("round", "done", "voided", "erased")
+async def _run(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
+    async with running(folder) as server:
+        round_id = await party.begun(server)
+        if state != "done":
+            await party.play_until(server, round_id, "checking")
+            await cancel(server, round_id)
+        if state == "erased":
+            await server.pass_time(await server.view(round_id))
+        assert (await party.play(server, round_id))["state"] == state
+        await goes_on(server, party)
+
+
+@leaves("round", "failed")
+async def _repeat(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
+    async with running(folder) as server:
+        round_id = await party.begun(server)
+        await party.play_until(server, round_id, "revealing")
+        assert await cancel(server, round_id) == "failed"
+        repeated = await party.try_cohort(server, repeats=(await server.view(round_id))["context"])
+        assert repeated.status_code == 201
+
+
+async def damaged(
+    folder: Path, party: Party, do: Callable[[Server, str], object], after: Callable[[str], object] = id
+) -> str:
+    """Damage a round that checks boxes, and stop the coordinator."""
+    async with running(folder) as server:
+        round_id = await party.begun(server)
+        await party.play_until(server, round_id, "checking")
+        do(server, round_id)
+    after(round_id)
+    return round_id
+
+
+@leaves("round", "a lost announcement")
+async def _send_again(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
+    round_id = await damaged(folder, party, lambda server, name: announcements(server, name)[0].remove())
+    async with running(folder) as server:
+        where, upload = f"/v1/rounds/{round_id}/uploads/m-0", party.upload_of("m-0")
+        assert (await server.client.put(where, content=upload, headers=OCTETS)).status_code == 200
+        assert (await server.view(round_id))["state"] == "checking"
+
+
+@leaves("round", "another lost event")
+async def _cancel_lost(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
+    round_id = await damaged(folder, party, lambda *_: None, lambda name: damage_rows(folder, name, "rows"))
+    async with running(folder) as server:
+        assert (await server.view(round_id))["fault"]["cause"] == "storage-damaged"
+        assert await cancel(server, round_id) == "voiding"
+
+
+@leaves("round", "opening, cohort or cards lost")
+async def _close_context(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
+    async with running(folder) as server:
+        round_id = await party.begun(server)
+        context = bytes.fromhex((await server.view(round_id))["context"])
+    damage(folder, "rounds.opening", "flipped", party, round_id)
+    async with running(folder) as server:
+        assert (await server.client.get(f"/v1/rounds/{round_id}")).status_code == 500
+        await close_unread(server, party, context)
+        await party.next_period(server)
+        await goes_on(server, party)
+
+
+@leaves("round", "a lost document")
+async def _put_back(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
+    async with running(folder) as server:
+        round_id = await party.begun(server)
+        await party.play(server, round_id)
+        blob: Stored = published(server, round_id)[-1]
+        for code in (500, 200):
+            flip(blob)
+            assert (await server.client.get(f"/v1/rounds/{round_id}/transcript")).status_code == code
+
+
+@leaves("cohort", "enrolling", "pairing", "formed", "failed")
+async def _cohort(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
+    async with running(folder) as server:
+        await party.found(server)
+        where = f"/v1/cohorts/{await party.open_cohort(server)}"
+
+        async def current() -> Any:
+            return (await server.client.get(where)).json()
+
+        if state == "formed":
+            await party.enrol(server)
+            assert (await current())["state"] == "formed"
+            assert (await party.try_round(server)).status_code == 201
+            return
+        await party.enrol(server, SIX[: 1 if state == "failed" else 5])
+        assert (await current())["state"] == "enrolling"
+        closed = await server.client.post(f"{where}/close")
+        assert closed.json()["state"] == ("failed" if state == "failed" else "pairing")
+        if state == "pairing":
+            server.clock.ahead_s += (await current())["deadline_s"] - server.clock()
+            server.coordinator.scheduler.wake_up()
+            waiting = await server.client.get(
+                where, params={"after": (await current())["version"], "wait_s": 5}
+            )
+            assert waiting.json()["state"] == "failed"
+        elif state == "failed":
+            assert (await party.try_cohort(server, period="later")).status_code == 201
+
+
+@leaves("federation", "roster lost", "study lost", "chain lost")
+async def _federation(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
+    table = {"roster lost": "rosters", "study lost": "studies", "chain lost": "links"}[state]
+    async with running(folder) as server:
+        await party.begin(server)
+        await party.done(server)
+    damage(folder, f"{table}.body", "flipped", party, "")
+    if table == "links":
+        assert (await repair_database(Settings(data_dir=folder)))["damaged"] == []
+    async with running(folder) as server:
+        if table != "links":
+            await (publish_roster if table == "rosters" else publish_study)(server, party, b"")
+        await party.next_period(server)
+        await party.done(server)
+
+
+@leaves("process", "the audit log's end, or its public key, lost")
+async def _repair(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
+    async with running(folder) as server:
+        await party.found(server)
+    for table in ("audit_head", "coordinator"):
+        with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+            file.execute(f"DELETE FROM {table}")
+    assert len((await repair_database(Settings(data_dir=folder)))["repaired"]) == 2
+    async with running(folder) as server:
+        await party.open_cohort(server)
+
+
+@asynccontextmanager
+async def unready(server: Server, check: str) -> Any:
+    """A process of which this check fails during the block, and passes after it."""
+
+    async def failed() -> str:
+        server.app.state.readiness = Readiness(checks_of(server.coordinator, server.clock))
+        answer = await server.anonymous().get("/readyz")
+        return "" if answer.status_code == 200 else str(answer.json()["detail"])
+
+    assert await failed() == ""
+    yield failed
+    assert await failed() == "", check
+
+
+@leaves("process", "blobs", "database")
+async def _file(folder: Path, _party: Party, _patch: pytest.MonkeyPatch, check: str) -> None:
+    path = folder / {"blobs": "blobs", "database": "coordinator.sqlite3"}[check]
+    async with running(folder) as server, unready(server, check) as failed:
+        path.rename(folder / "away")
+        assert f"{check}: " in await failed()
+        (folder / "away").rename(path)
+
+
+@leaves("process", "migrations")
+async def _release(folder: Path, _party: Party, _patch: pytest.MonkeyPatch) -> None:
+    async with running(folder) as server, unready(server, "migrations") as failed:
+        database = server.coordinator.database
+        known = await database.read_value(text("SELECT version_num FROM alembic_version"))
+        await carry_out(database, text("UPDATE alembic_version SET version_num = 'later'"))
+        assert "migrations: the database has format later" in await failed()
+        await carry_out(database, text(f"UPDATE alembic_version SET version_num = '{known}'"))
+
+
+@leaves("process", "process")
+async def _process(folder: Path, _party: Party, _patch: pytest.MonkeyPatch) -> None:
+    async with running(folder) as server:
+        server.coordinator.background[0].cancel()
+        await asyncio.wait(server.coordinator.background[:1])
+        assert (await server.anonymous().get("/readyz")).status_code == 503
+    async with running(folder) as server, unready(server, "process"):
+        pass
+
+
+@leaves("process", "clock")
+async def _clock(folder: Path, _party: Party, patch: pytest.MonkeyPatch) -> None:
+    async with running(folder) as server, unready(server, "clock") as failed:
+        right = server.coordinator.database.clock
+        patch.setattr(Sqlite, "clock", property(lambda _: right + 7200.0))
+        assert "clock: the database's clock stepped" in await failed()
+        patch.undo()
