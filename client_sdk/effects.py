@@ -5,6 +5,7 @@ and never sleeps, so the blocking and the asynchronous driver share every line o
 can stop it between any two effects.
 """
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -23,6 +24,7 @@ class Request:
         path: below the coordinator's address, with a leading slash.
         wait_s: how long the coordinator may hold the answer back; the read timeout is longer.
         limit_bytes: the longest body accepted.
+        limit_s: the longest time that the request may take, whatever its size.
         signer: authenticates the request when it is sent; None for public resources.
         digest: SHA-256 of the body; b"" if it is not known.
         shown_in: for a request that creates something at each call, where to look for it; "" if it may be repeated.
@@ -35,6 +37,7 @@ class Request:
     params: Mapping[str, str] = field(default_factory=dict)
     wait_s: float = 0.0
     limit_bytes: int = MAX_MESSAGE_BYTES
+    limit_s: float = math.inf
     signer: Signer | Token | None = None
     digest: bytes = b""
     shown_in: str = ""

@@ -317,8 +317,8 @@ class Conversations:
                 self._busy = False
                 self._give_back()
 
-    def _erase_expired(self) -> None:
-        self.session.erase_expired()
+    def _erase_expired(self) -> float:
+        return self.session.erase_expired()
 
     def _give_back(self) -> None:
         if not (self._open or self._busy):

@@ -4,6 +4,7 @@ Every request of the protocol may be repeated: its content is stored before it i
 something at each call are repeated only if the coordinator certainly has not carried them out.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
@@ -30,7 +31,8 @@ class RetryingClient:
         environment: clocks and jitter.
         report: called with every retry.
         signer: signs every request, or adds an operator's token; None for public resources only.
-        on_time: called before and after each request, with what must not wait for an answer.
+        on_time: called before and after each request, with what must not wait for an answer. Returns in how many seconds it is due
+            again: no request takes longer.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class RetryingClient:
         environment: Environment,
         report: Reporter,
         signer: Signer | Token | None = None,
-        on_time: Callable[[], None] = lambda: None,
+        on_time: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self._patience_s, self._environment, self._report = patience_s, environment, report
         self._signer, self._on_time = signer, on_time
@@ -58,9 +60,8 @@ class RetryingClient:
         began_s, tries = self._environment.monotonic_s(), 0
         request = replace(request, signer=self._signer)
         while True:
-            self._on_time()
-            answer: Response | Unreached = yield request
-            self._on_time()
+            answer: Response | Unreached = yield replace(request, limit_s=self._on_time())
+            due_s = self._on_time()
             tries += 1
             if isinstance(answer, Response) and not _should_retry(answer):
                 return _accept_answer(request, answer)
@@ -80,7 +81,7 @@ class RetryingClient:
                     f"{_failure_reason(answer)}. Nothing is lost: check the address and the network, then run the same "
                     "command again"
                 )
-            pause_s = min(self._pause_s(tries, answer), left_s)
+            pause_s = min(self._pause_s(tries, answer), left_s, due_s)
             self._report(
                 Progress(
                     Step.RETRYING,

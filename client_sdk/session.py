@@ -1,5 +1,6 @@
 """The shared context of one member's flows."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,8 +157,12 @@ class Session:
                 self.store.ledger.store_history(learned, since, left_out)
             self.store.store_phase(cohort, phase, round_id)
 
-    def erase_expired(self) -> None:
-        """Erase the secrets of every attempt whose latest end has passed, in all cohorts. Called around each request."""
+    def erase_expired(self) -> float:
+        """Erase the secrets of every attempt whose latest end has passed, in all cohorts. Called around each request.
+
+        Returns:
+            In how many seconds the next of them passes.
+        """
         now_s = self.environment.now_s()
         for cohort, expiry_s in list(self.store.expiries.items()):
             if expiry_s <= now_s:
@@ -167,6 +172,8 @@ class Session:
                     if (following := held.phase.erase_expired(now_s)) is not held.phase:
                         self.store_phase(cohort, held.phase, following, held.round_id)
                 self.store.expiries[cohort] = following.expiry_s
+        coming = [expiry_s - now_s for expiry_s in list(self.store.expiries.values()) if expiry_s > now_s]
+        return min(coming, default=math.inf)
 
     def load_verified(self, folder: Path) -> Result:
         """Load a result that was verified before it was saved; a failure now means local damage.

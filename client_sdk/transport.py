@@ -19,9 +19,11 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from client_sdk.deadline import DeadlineBackend, keep_deadline
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, Together, Unreached
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from veilsum.protocol.causes import Cause
@@ -34,8 +36,8 @@ Flows = TypeVar("Flows")
 
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 10.0, 30.0
 """Timeouts in seconds for a connection, and for an answer beyond the time of a long poll."""
-ANSWER_BYTES_PER_S_MIN = 1024
-"""A response slower than this after its first READ_TIMEOUT_S is aborted and retried."""
+BYTES_PER_S_MIN = 8192
+"""The slowest line that a request is given time for, in both directions: coordinators refuse slower uploads."""
 
 ClientCertificate = str | tuple[str, str]
 """A PEM file with certificate and key, or both files."""
@@ -70,13 +72,11 @@ class BlockingDriver:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._sleep = sleep
-        self._client = httpx.Client(
-            base_url=_check_url(url),
-            verify=_tls_context(url, verify, cert),
-            headers=_FIXED_HEADERS,
-            cookies=_no_cookies(),
-            transport=transport,
-        )
+        options = _client_options(url, verify, cert)
+        if transport is None:
+            transport = httpx.HTTPTransport(verify=options["verify"], proxy=find_proxy(url))
+            transport._pool._network_backend = DeadlineBackend()  # noqa: SLF001 - httpcore takes it as an argument, httpx does not
+        self._client = httpx.Client(**options, transport=transport)
 
     def run(self, flow: Flow[T], stop: threading.Event | None = None) -> T:
         """Run a flow and return its result."""
@@ -113,15 +113,19 @@ class BlockingDriver:
                 return self._run_together(effect)
 
     def _send_request(self, request: Request) -> Response | Unreached:
-        try:
-            with closing(self._client.send(_build_request(self._client, request), stream=True)) as answer:
-                _check_plain(answer, request)
-                body, begun_s = bytearray(), time.monotonic()
-                for piece in answer.iter_bytes():
-                    _extend_body(body, piece, request, begun_s)
-                return _read_response(answer, body)
-        except httpx.RequestError as error:
-            return _explain_error(error, request)
+        with keep_deadline(_compute_limit_s(request, 0)) as deadline:
+            try:
+                with closing(self._client.send(_build_request(self._client, request), stream=True)) as answer:
+                    _check_plain(answer, request)
+                    body = bytearray()
+                    for piece in answer.iter_bytes():
+                        _extend_body(body, piece, request)
+                        deadline.set_limit(_compute_limit_s(request, len(body)))
+                    return _read_response(answer, body)
+            except TimeoutError:
+                return _late_answer(deadline.spent_s)
+            except httpx.RequestError as error:
+                return _explain_error(error, request, self._client.base_url.scheme)
 
     def _run_together(self, effect: Together[T]) -> list[T]:
         stop = threading.Event()
@@ -184,13 +188,10 @@ class AsyncDriver:
     ) -> None:
         self._sleep = sleep
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._client = httpx.AsyncClient(
-            base_url=_check_url(url),
-            verify=_tls_context(url, verify, cert),
-            headers=_FIXED_HEADERS,
-            cookies=_no_cookies(),
-            transport=transport,
-        )
+        options = _client_options(url, verify, cert)
+        if transport is None:
+            transport = httpx.AsyncHTTPTransport(verify=options["verify"], proxy=find_proxy(url))
+        self._client = httpx.AsyncClient(**options, transport=transport)
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow and return its result."""
@@ -232,17 +233,25 @@ class AsyncDriver:
                 return await self._run_together(effect)
 
     async def _send_request(self, request: Request) -> Response | Unreached:
+        now_s = asyncio.get_running_loop().time
+        begun_s = now_s()
         try:
-            async with aclosing(
-                await self._client.send(_build_request(self._client, request), stream=True)
-            ) as answer:
+            async with (
+                asyncio.timeout_at(begun_s + _compute_limit_s(request, 0)) as deadline,
+                aclosing(
+                    await self._client.send(_build_request(self._client, request), stream=True)
+                ) as answer,
+            ):
                 _check_plain(answer, request)
-                body, begun_s = bytearray(), time.monotonic()
+                body = bytearray()
                 async for piece in answer.aiter_bytes():
-                    _extend_body(body, piece, request, begun_s)
+                    _extend_body(body, piece, request)
+                    deadline.reschedule(begun_s + _compute_limit_s(request, len(body)))
                 return _read_response(answer, body)
-        except httpx.RequestError as error:
-            return _explain_error(error, request)
+        except TimeoutError:
+            return _late_answer(now_s() - begun_s)
+        except (httpx.RequestError, ssl.SSLError) as error:  # anyio passes on what TLS reads
+            return _explain_error(error, request, self._client.base_url.scheme)
 
     async def _run_together(self, effect: Together[T]) -> list[T]:
         results: dict[int, T] = {}
@@ -319,6 +328,25 @@ _UNSENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _FIXED_HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
 
 
+def _client_options(url: str, verify: bool | str, cert: ClientCertificate | None) -> dict[str, Any]:  # noqa: FBT001 - as in `_tls_context`
+    return {
+        "base_url": _check_url(url),
+        "verify": _tls_context(url, verify, cert),
+        "headers": _FIXED_HEADERS,
+        "cookies": _no_cookies(),
+        "trust_env": False,  # `find_proxy` reads it
+    }
+
+
+def find_proxy(url: str) -> str | None:
+    """Return the address of the proxy that the environment names for a coordinator's address."""
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
 def _no_cookies() -> CookieJar:
     """Return a jar that keeps no cookies: a coordinator's would pile up and return with every request."""
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
@@ -338,7 +366,7 @@ def _check_url(url: str) -> str:
         warnings.warn(
             f"http://{urlsplit(url).hostname} is plain HTTP on a network: anyone on the network path can read and change requests and answers. Use https://",
             PlainHttpWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return url
 
@@ -393,7 +421,17 @@ def _check_plain(answer: httpx.Response, request: Request) -> None:
         )
 
 
-def _extend_body(body: bytearray, piece: bytes, request: Request, begun_s: float) -> None:
+def _compute_limit_s(request: Request, received_bytes: int) -> float:
+    """Return how long a request may take of whose answer so much has come, from its begin to its end."""
+    patience_s = CONNECT_TIMEOUT_S + READ_TIMEOUT_S + request.wait_s
+    return min(request.limit_s, patience_s + (len(request.body) + received_bytes) / BYTES_PER_S_MIN)
+
+
+def _late_answer(spent_s: float) -> Unreached:
+    return Unreached(f"no complete answer within {spent_s:.1f} s")
+
+
+def _extend_body(body: bytearray, piece: bytes, request: Request) -> None:
     if len(body) + len(piece) > request.limit_bytes:
         raise PeerFault(
             Cause.OVERSIZED,
@@ -401,9 +439,6 @@ def _extend_body(body: bytearray, piece: bytes, request: Request, begun_s: float
             ["coordinator"],
         )
     body += piece
-    # The timeout is for each read: without this a byte a second would hold a member for days.
-    if time.monotonic() - begun_s > READ_TIMEOUT_S + len(body) / ANSWER_BYTES_PER_S_MIN:
-        raise httpx.ReadTimeout(f"only {len(body)} bytes in {READ_TIMEOUT_S:g} s")
 
 
 def _read_response(answer: httpx.Response, body: bytearray) -> Response:
@@ -412,7 +447,7 @@ def _read_response(answer: httpx.Response, body: bytearray) -> Response:
     )
 
 
-def _explain_error(error: httpx.RequestError, request: Request) -> Unreached:
+def _explain_error(error: httpx.RequestError | ssl.SSLError, request: Request, scheme: str) -> Unreached:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -432,9 +467,10 @@ def _explain_error(error: httpx.RequestError, request: Request) -> Unreached:
             ) from error
         cause = cause.__cause__ or cause.__context__
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and error.request.url.scheme == "https":
+    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
         # Servers in Python hang up on a certificate that they don't take, and send no reason.
-        reason += " (does it ask for certificates? then pass cert= with your PEM file of one)"
-    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and error.request.url.scheme == "http":
-        reason += " (does this port speak TLS? then begin the address with https://)"
+        reason += {
+            "https": " (does it ask for certificates? then pass cert= with your PEM file of one)",
+            "http": " (does this port speak TLS? then begin the address with https://)",
+        }[scheme]
     return Unreached(reason, sent=not isinstance(error, _UNSENT_ERRORS))

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from client_sdk.effects import Pause, Request
 from client_sdk.environment import Environment
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.result import Result
@@ -124,6 +125,26 @@ def test_the_latest_end_may_pass_while_an_upload_is_sent(consortium: Consortium,
     with pytest.raises(NoResult) as caught:
         list(steps)
     assert caught.value.cause is Cause.TERMS_EXPIRED
+
+
+def test_no_request_and_no_pause_outlasts_the_latest_end(consortium: Consortium) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    end_s = consortium.operator.round(round_id).spec.latest_end_s
+    flow = consortium.member("member-0", patience_s=3 * DAY_S).contribute(round_id)
+    steps = consortium.until(flow, "chunks/1")
+    consortium.on_answer = lambda *_: httpx.Response(503, headers={"retry-after": "1000000"})
+    lasting_s = list[float]()
+    for state, effect in steps:
+        if state == "before" and isinstance(effect, Request | Pause):
+            lasts_s = effect.limit_s if isinstance(effect, Request) else effect.seconds
+            assert consortium.clock() + lasts_s <= end_s
+            lasting_s.append(lasts_s)
+        if consortium.clock() >= end_s:
+            break
+    assert lasting_s
+    next(steps)  # a look at the clock, before the next request
+    [(_, held)] = consortium.open["member-0"].session.store.stored_phases()
+    assert isinstance(held.phase, Ready)
 
 
 def test_the_latest_end_may_pass_before_an_upload_is_masked(stage: Stage, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Both drivers, over httpx's mock transport."""
 
 import asyncio
-import re
 import ssl
 import threading
 import time
@@ -18,6 +17,7 @@ from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from client_sdk.signing import Signer
 from client_sdk.transport import AsyncDriver, BlockingDriver, _tls_context
+from tests.support.raw_http import Script, answering, drip, take_slowly
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.request_signature import RequestSignature, Target, content_digest
@@ -46,6 +46,30 @@ def run(request: pytest.FixtureRequest) -> Runner:
 
         async def main() -> Any:
             driver = AsyncDriver(URL, transport=httpx.MockTransport(handler), sleep=sleep)
+            try:
+                return await driver.run(flow)
+            finally:
+                await driver.close()
+
+        return asyncio.run(main())
+
+    return blocking if request.param == "blocking" else on_a_loop
+
+
+@pytest.fixture(params=["blocking", "async"])
+def real_run(request: pytest.FixtureRequest) -> Runner:
+    """Run a flow against a server."""
+
+    def blocking(flow: Flow[Any], url: str) -> Any:
+        driver = BlockingDriver(url)
+        try:
+            return driver.run(flow)
+        finally:
+            driver.close()
+
+    def on_a_loop(flow: Flow[Any], url: str) -> Any:
+        async def main() -> Any:
+            driver = AsyncDriver(url)
             try:
                 return await driver.run(flow)
             finally:
@@ -211,23 +235,49 @@ def test_an_encoded_answer_is_refused_unread(run: Runner, encoding: str) -> None
     assert (caught.value.cause, read) == (Cause.MALFORMED, [])
 
 
-def test_an_answer_that_drips_is_given_up(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "READ_TIMEOUT_S", 0.05)
+HEAD, CHUNKED = b"HTTP/1.1 200 OK\r\n", b"transfer-encoding: chunked\r\n\r\n"
 
-    class Drops(httpx.SyncByteStream, httpx.AsyncByteStream):
-        def __iter__(self) -> Iterator[bytes]:
-            for _ in range(1000):
-                time.sleep(0.01)
-                yield b"x"
 
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            for _ in range(1000):
-                await asyncio.sleep(0.01)
-                yield b"x"
-
-    outcome = run(one(Request("GET", "/")), lambda _: httpx.Response(200, stream=Drops()))
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(drip(b"", b""), id="nothing"),
+        pytest.param(drip(HEAD + b"x: ", b"x"), id="header"),
+        pytest.param(drip(HEAD + CHUNKED, b"0"), id="chunk-size"),
+        pytest.param(drip(HEAD + CHUNKED + b"0\r\nx: ", b"x"), id="trailer"),
+        pytest.param(drip(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"), id="early-hints"),
+        pytest.param(drip(HEAD + b"content-length: 100000\r\n\r\n", b"x"), id="body"),
+        pytest.param(drip(HEAD + b"content-length: 1000000\r\n\r\n", b"x" * 40), id="slow-body"),
+        pytest.param(take_slowly, id="request"),
+    ],
+)
+def test_a_request_ends_by_its_deadline_whatever_is_sent(
+    real_run: Runner, monkeypatch: pytest.MonkeyPatch, script: Script
+) -> None:
+    monkeypatch.setattr(transport, "CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(transport, "READ_TIMEOUT_S", 0.2)
+    body = bytes(5_000_000) if script is take_slowly else b"body"
+    monkeypatch.setattr(transport, "BYTES_PER_S_MIN", max(8192, 2 * len(body)))
+    with answering(script) as url:
+        begun_s = time.monotonic()
+        outcome = real_run(one(Request("PUT", "/", body)), url)
+        spent_s = time.monotonic() - begun_s
     assert isinstance(outcome, Unreached)
-    assert re.fullmatch(r"ReadTimeout: only \d+ bytes in 0.05 s", outcome.reason)
+    assert outcome.sent
+    assert spent_s < 2.0
+
+
+def test_an_answer_has_as_long_as_a_slow_line_takes(
+    real_run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(transport, "READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(transport, "BYTES_PER_S_MIN", 1000)
+    size = 100 * 40  # over at least a second
+    with answering(drip(HEAD + b"content-length: %d\r\n\r\n" % size, b"x" * 40)) as url:
+        outcome = real_run(one(Request("GET", "/")), url)
+        assert outcome.body == b"x" * size
+        assert isinstance(real_run(one(Request("GET", "/", limit_s=0.5)), url), Unreached)
 
 
 def test_an_exception_reaches_the_flow_which_may_go_on(run: Runner) -> None:
