@@ -1,9 +1,9 @@
 """The coordinator's paths as flows: one method each, bytes and models in, checked models out (protocol.rest)."""
 
 from dataclasses import dataclass, replace
-from typing import Self, TypeAlias, TypeVar
+from typing import ClassVar, Protocol, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import RootModel, ValidationError
 
 from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import PeerFault
@@ -29,15 +29,28 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.record import ResultRecord
 from veilsum.system.intervals import LONG_POLL_S
 
-_Model = TypeVar("_Model", bound=BaseModel)
+
+class Form(Protocol):
+    """A JSON body, as `rest.Model` defines it."""
+
+    MAX_BYTES: ClassVar[int]
+
+    @classmethod
+    def model_validate_json(cls, json_data: bytes, /) -> Self:
+        """Parse a body."""
+
+
+_Form = TypeVar("_Form", bound=Form)
 
 
 ShownInCohort: TypeAlias = Cards | Ciphertexts | rest.CohortView
 """What the coordinator shows a member of a cohort that is forming."""
 
 
-class StudyViews(RootModel[tuple[rest.StudyView, ...]]):
+class StudyViews(RootModel[rest.Listed[rest.StudyView]]):
     """The studies of a federation."""
+
+    MAX_BYTES: ClassVar[int] = rest.MAX_ANSWER_BYTES
 
 
 @dataclass(frozen=True)
@@ -113,25 +126,20 @@ class Reads:
 
     def fetch_studies(self, federation: str) -> Flow[tuple[rest.StudyView, ...]]:
         """Fetch the published studies."""
-        response = yield from self._get_path(rest.STUDIES_PATH.format(federation=federation))
-        return model_of(StudyViews, response).root
+        path = rest.STUDIES_PATH.format(federation=federation)
+        return (yield from self._get_model(StudyViews, path)).root
 
     def fetch_runs(self, federation: str, after: int | None = None) -> Flow[rest.RunsView]:
         """Fetch the federation's runs; their version is `revision`."""
-        response = yield from self._get_path(rest.RUNS_PATH.format(federation=federation), after)
-        return model_of(rest.RunsView, response)
+        return self._get_model(rest.RunsView, rest.RUNS_PATH.format(federation=federation), after)
 
     def fetch_cohort(self, cohort: str, after: int | None = None) -> Flow[rest.CohortView]:
         """Fetch a cohort."""
-        return model_of(
-            rest.CohortView, (yield from self._get_path(rest.COHORT_PATH.format(cohort=cohort), after))
-        )
+        return self._get_model(rest.CohortView, rest.COHORT_PATH.format(cohort=cohort), after)
 
     def fetch_round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
         """Fetch a round."""
-        return model_of(
-            rest.RoundView, (yield from self._get_path(rest.ROUND_PATH.format(round_id=round_id), after))
-        )
+        return self._get_model(rest.RoundView, rest.ROUND_PATH.format(round_id=round_id), after)
 
     def fetch_opening(self, round_id: str) -> Flow[Opening]:
         """Fetch a round's opening."""
@@ -145,7 +153,7 @@ class Reads:
 
     def fetch_record(self, round_id: str) -> Flow[ResultRecord]:
         """Fetch a result's signed record."""
-        return model_of(ResultRecord, (yield from self._get_path(rest.RESULT_PATH.format(round_id=round_id))))
+        return self._get_model(ResultRecord, rest.RESULT_PATH.format(round_id=round_id))
 
     def fetch_sums(self, round_id: str, limit_bytes: int = 1 << 33) -> Flow[bytes]:
         """Fetch the sum itself, a safetensors file; for readers and operators."""
@@ -157,6 +165,9 @@ class Reads:
         """Fetch an ended round's transcript, without replaying it."""
         path = rest.TRANSCRIPT_PATH.format(round_id=round_id)
         return (yield from self._get_path(path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)).body
+
+    def _get_model(self, form: type[_Form], path: str, after: int | None = None) -> Flow[_Form]:
+        return model_of(form, (yield from self._get_path(path, after, form.MAX_BYTES)))
 
     def _get_path(
         self, path: str, after: int | None = None, limit_bytes: int = rest.MAX_MESSAGE_BYTES
@@ -182,8 +193,7 @@ class CoordinatorApi(Reads):
 
     def fetch_invitation(self, cohort: str) -> Flow[Invitation]:
         """Fetch a cohort with the newest roster and its study."""
-        response = yield from self._get_path(rest.INVITATION_PATH.format(cohort=cohort))
-        view = model_of(rest.InvitationView, response)
+        view = yield from self._get_model(rest.InvitationView, rest.INVITATION_PATH.format(cohort=cohort))
         roster, study = bytes.fromhex(view.roster), bytes.fromhex(view.study)
         card = None if view.card is None else bytes.fromhex(view.card)
         return Invitation(view.cohort, Roster.from_bytes(roster), Study.from_bytes(study), card)
@@ -253,7 +263,9 @@ class CoordinatorApi(Reads):
     def announce_upload(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
         """Announce an upload, and return its missing chunks. A repeated call only asks what is missing."""
         path = rest.UPLOAD_PATH.format(round_id=round_id, member=upload.header.member)
-        return model_of(rest.UploadView, (yield from self._send_body("PUT", path, upload.to_bytes())))
+        headers, limit_bytes = {"content-type": rest.OCTETS_TYPE}, rest.UploadView.MAX_BYTES
+        request = Request("PUT", path, upload.to_bytes(), headers, limit_bytes=limit_bytes)
+        return model_of(rest.UploadView, (yield from self._call_api(request, None)))
 
     def send_chunk(
         self, round_id: str, upload: Upload, index: int, packed: bytes, after: int | None = None
@@ -303,8 +315,18 @@ def _is_json(response: Response) -> bool:
     return response.headers.get("content-type", "").startswith("application/json")
 
 
-def model_of(form: type[_Model], response: Response) -> _Model:
-    """Parse a model in an answer's body. Raises PeerFault(malformed) naming the coordinator and the field."""
+def model_of(form: type[_Form], response: Response) -> _Form:
+    """Parse a model in an answer's body.
+
+    Raises:
+        PeerFault: malformed, naming the coordinator and the field; oversized, without parsing it.
+    """
+    if len(response.body) > form.MAX_BYTES or response.body.count(b",") > rest.MAX_ANSWER_VALUES:
+        raise PeerFault(
+            Cause.OVERSIZED,
+            f"the coordinator's {form.__name__}: more than {form.MAX_BYTES:,} bytes or {rest.MAX_ANSWER_VALUES:,} values",
+            ["coordinator"],
+        )
     try:
         return form.model_validate_json(response.body)
     except ValidationError as error:

@@ -1,11 +1,10 @@
 """The operator's client: federations, cohorts and rounds, by an operator's token."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Self, TypeVar
 
-from pydantic import BaseModel
-
-from client_sdk.api import Reads, model_of
+from client_sdk.api import Form, Reads, model_of
 from client_sdk.effects import Request, Response
 from client_sdk.environment import THIS_MACHINE, Environment
 from client_sdk.identity import Identity
@@ -21,7 +20,7 @@ from veilsum.protocol.record import CombinedRecord, CombineRequest
 from veilsum.protocol.request_signature import ADMIN_KEYID
 from veilsum.protocol.rest import NewToken, PreflightView, TokenList, TokenRequest, TokenView
 
-_Model = TypeVar("_Model", bound=BaseModel)
+_Form = TypeVar("_Form", bound=Form)
 
 # Where to look for what may have been created.
 _COHORTS_SHOWN_IN = "the cohorts on the federation's page (Operator.federation)"
@@ -223,14 +222,14 @@ class Operator:
         self.close()
 
     def _post_model(
-        self, form: type[_Model], path: str, body: rest.Model | None = None, shown_in: str = ""
-    ) -> _Model:
+        self, form: type[_Form], path: str, body: rest.Model | None = None, shown_in: str = ""
+    ) -> _Form:
         content = body.model_dump_json().encode() if body is not None else b""
         headers = {"content-type": "application/json"} if body is not None else {}
         return self._request_model(form, Request("POST", path, content, headers, shown_in=shown_in))
 
-    def _request_model(self, form: type[_Model], request: Request) -> _Model:
-        return model_of(form, self._call_api(request))
+    def _request_model(self, form: type[_Form], request: Request) -> _Form:
+        return model_of(form, self._call_api(replace(request, limit_bytes=form.MAX_BYTES)))
 
     def _call_api(self, request: Request) -> Response:
         return self._driver.run(self._caller.send_with_retries(request))

@@ -16,6 +16,7 @@ from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, 
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.request_signature import Target
+from veilsum.protocol.rest import MAX_ANSWER_BYTES
 from veilsum.system.exposure import in_the_clear, refuse_loose_mode
 
 T = TypeVar("T")
@@ -117,10 +119,11 @@ class BlockingDriver:
             try:
                 with closing(self._client.send(_build_request(self._client, request), stream=True)) as answer:
                     _check_plain(answer, request)
-                    body = bytearray()
+                    body = BytesIO()
                     for piece in answer.iter_bytes():
-                        _extend_body(body, piece, request)
-                        deadline.set_limit(_compute_limit_s(request, len(body)))
+                        if not _extend_body(body, piece, answer, request):
+                            break
+                        deadline.set_limit(_compute_limit_s(request, body.tell()))
                     return _read_response(answer, body)
             except TimeoutError:
                 return _late_answer(deadline.spent_s)
@@ -243,10 +246,11 @@ class AsyncDriver:
                 ) as answer,
             ):
                 _check_plain(answer, request)
-                body = bytearray()
+                body = BytesIO()
                 async for piece in answer.aiter_bytes():
-                    _extend_body(body, piece, request)
-                    deadline.reschedule(begun_s + _compute_limit_s(request, len(body)))
+                    if not _extend_body(body, piece, answer, request):
+                        break
+                    deadline.reschedule(begun_s + _compute_limit_s(request, body.tell()))
                 return _read_response(answer, body)
         except TimeoutError:
             return _late_answer(now_s() - begun_s)
@@ -431,20 +435,22 @@ def _late_answer(spent_s: float) -> Unreached:
     return Unreached(f"no complete answer within {spent_s:.1f} s")
 
 
-def _extend_body(body: bytearray, piece: bytes, request: Request) -> None:
-    if len(body) + len(piece) > request.limit_bytes:
+def _extend_body(body: BytesIO, piece: bytes, answer: httpx.Response, request: Request) -> bool:
+    """Add a piece of an answer's body. Returns whether to read on: of a refusal, what is too long is left out."""
+    refused = answer.status_code >= 400
+    limit_bytes = MAX_ANSWER_BYTES if refused else request.limit_bytes
+    if fits := body.tell() + len(piece) <= limit_bytes:
+        body.write(piece)
+    elif not refused:
         raise PeerFault(
-            Cause.OVERSIZED,
-            f"{request.path}: the answer exceeds {request.limit_bytes} bytes",
-            ["coordinator"],
+            Cause.OVERSIZED, f"{request.path}: the answer exceeds {limit_bytes} bytes", ["coordinator"]
         )
-    body += piece
+    return fits
 
 
-def _read_response(answer: httpx.Response, body: bytearray) -> Response:
-    return Response(
-        answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, bytes(body)
-    )
+def _read_response(answer: httpx.Response, body: BytesIO) -> Response:
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    return Response(answer.status_code, headers, body.getvalue())  # which copies nothing
 
 
 def _explain_error(error: httpx.RequestError | ssl.SSLError, request: Request, scheme: str) -> Unreached:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,7 +22,8 @@ from veilsum.cli.console import (
     print_values,
     reporting_errors,
 )
-from veilsum.protocol.errors import Misuse
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import RoundRequest
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +77,23 @@ def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture
     shown, _, _, row = captured.out.splitlines()
     assert shown == f"{said}  {said}, {said} 1"
     assert row.strip() == said
+
+
+def test_a_long_refusal_is_cut_for_people_and_whole_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = "x" * 1_000_000
+    for as_json in (False, True):
+        with pytest.raises(typer.Exit), reporting_errors(as_json=as_json):
+            raise PeerFault(Cause.CONFLICT, refusal)
+    print_note(refusal)
+    print_values({"fault": refusal})
+    print_table("Title", [{"fault": refusal}])
+    captured = capsys.readouterr()
+    script, shown = captured.out.split("\n", 1)
+    assert json.loads(script)["error"] == f"conflict: {refusal}"
+    for text in (*captured.err.splitlines(), *shown.split("Title")):
+        assert re.search("x{10}", text)
+        assert len(text) < 10_000
+        assert re.search(r"99[\d,\s]+ characters more", text)
 
 
 def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None:

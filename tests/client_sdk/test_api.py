@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from client_sdk.api import Asked, CoordinatorApi
 from client_sdk.effects import Flow, Request, Response
@@ -16,7 +17,14 @@ from client_sdk.retry import RetryingClient
 from client_sdk.transport import BlockingDriver
 from tests.support.stage import Still
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER, Scope, TokenRequest
+from veilsum.protocol.rest import (
+    MAX_ANSWER_BYTES,
+    MAX_LISTING_BYTES,
+    STATE_HEADER,
+    VERSION_HEADER,
+    Scope,
+    TokenRequest,
+)
 
 API = CoordinatorApi(RetryingClient(0.0, Environment(), Reporter(None)))
 
@@ -54,6 +62,27 @@ def test_a_body_that_is_no_model_names_the_field(body: bytes, where: str) -> Non
     with pytest.raises(PeerFault, match=f"RoundView: {where}: ") as caught:
         answered(API.fetch_round("r"), Response(200, {}, body))
     assert (caught.value.cause, caught.value.parties) == (Cause.MALFORMED, ("coordinator",))
+
+
+@pytest.mark.parametrize(
+    ("ask", "most"),
+    [
+        (lambda api: api.fetch_studies("f"), MAX_ANSWER_BYTES),
+        (lambda api: api.fetch_round("r"), MAX_LISTING_BYTES),
+    ],
+)
+@pytest.mark.parametrize("body", [b"[" + b"0," * 200_000 + b"0]", b" " * (MAX_LISTING_BYTES + 1)])
+def test_json_beyond_its_limits_is_not_parsed(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[CoordinatorApi], Flow[Any]], most: int, body: bytes
+) -> None:
+    monkeypatch.setattr(BaseModel, "model_validate_json", None)
+    flow = ask(API)
+    request = next(flow)
+    assert isinstance(request, Request)
+    assert request.limit_bytes == most
+    with pytest.raises(PeerFault) as caught:
+        flow.send(Response(200, {}, body))
+    assert (caught.value.cause, caught.value.parties) == (Cause.OVERSIZED, ("coordinator",))
 
 
 @pytest.mark.parametrize("body", [b"", b"\x01", b"\x01\x04", b"\x02\x04", b"\x01\xff"])

@@ -21,6 +21,7 @@ from tests.support.raw_http import Script, answering, drip, take_slowly
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.request_signature import RequestSignature, Target, content_digest
+from veilsum.protocol.rest import MAX_ANSWER_BYTES
 
 URL = "https://sum.example.org/base"
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -211,6 +212,21 @@ def test_http_to_a_port_with_tls_names_the_scheme() -> None:
 def test_a_body_beyond_its_limit_is_refused(run: Runner) -> None:
     with pytest.raises(PeerFault, match=r"^oversized:"):
         run(one(Request("GET", "/", limit_bytes=9)), lambda _: httpx.Response(200, content=b"0123456789"))
+
+
+def test_a_refusal_beyond_its_limit_is_cut(run: Runner) -> None:
+    pages = iter([b"x" * MAX_ANSWER_BYTES, b"x"])
+
+    class Pages(httpx.SyncByteStream, httpx.AsyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield from pages
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for page in pages:
+                yield page
+
+    answer = run(one(Request("GET", "/")), lambda _: httpx.Response(503, stream=Pages()))
+    assert (answer.status, len(answer.body)) == (503, MAX_ANSWER_BYTES)
 
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip, gzip", "GZIP", "identity, deflate", "unknown"])

@@ -154,3 +154,24 @@ def _inside(*models: type[BaseModel]) -> Iterator[type[BaseModel]]:
             kinds: tuple[Any, ...] = (field.annotation, *get_args(field.annotation))
             found = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
             yield from (*found, *_inside(*found))
+
+
+def _forms(parent: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for form in parent.__subclasses__():
+        yield form
+        yield from _forms(form)
+
+
+CLIENTS_FORMS = {
+    form.__name__: form for form in _forms(rest.Model) if form.__module__.startswith("veilsum.protocol")
+}
+
+
+@pytest.mark.parametrize("form", CLIENTS_FORMS.values(), ids=CLIENTS_FORMS)
+def test_a_list_is_refused_at_its_first_fault(form: type[BaseModel]) -> None:
+    for name in form.model_fields:
+        with pytest.raises(ValidationError) as caught:
+            form.model_validate_json(f'{{"{name}": [{", ".join(["[0]"] * 100)}]}}')
+        assert (
+            sum(fault["loc"][:1] == (name,) for fault in caught.value.errors()) <= 8
+        )  # each form of a union

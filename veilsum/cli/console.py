@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import typer
 
-NOTE_MAX = 4096
-"""Maximum characters of a note; the rest is cut."""
+SHOWN_MAX = 4096
+"""Maximum characters of a note, a value or an error for people; the rest is cut. `--json` shows values and errors whole."""
 CLIENT_CERTIFICATE: ContextVar[tuple[Path | None, Path | None]] = ContextVar("client", default=(None, None))
 """Client certificate and key from `veilsum --client-cert` and `--client-key`."""
 JSON_OUTPUT: ContextVar[bool] = ContextVar("json", default=False)
@@ -33,7 +33,7 @@ def print_values(
     width = max(map(len, values), default=0)
     for name, value in values.items():
         label = typer.style(one_line(name).replace("_", " ").ljust(width), dim=True)
-        typer.echo(f"{label}  {one_line(_format_value(value))}")
+        typer.echo(f"{label}  {cut_line(_format_value(value))}")
 
 
 def print_table(
@@ -54,14 +54,13 @@ def print_table(
     for name in rows[0]:
         shown.add_column(name.replace("_", " "), header_style="dim", overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(one_line(_format_value(value))) for value in row.values()))
+        shown.add_row(*(Text(cut_line(_format_value(value))) for value in row.values()))
     Console(highlight=False).print(shown)
 
 
 def print_note(text: str) -> None:
     """Print one line for people on stderr, so that `--json` stays clean. Long lines are cut."""
-    shown = one_line(text[:NOTE_MAX]) + (" …" if len(text) > NOTE_MAX else "")
-    sys.stderr.write(shown + "\n")
+    sys.stderr.write(cut_line(text) + "\n")
     sys.stderr.flush()
 
 
@@ -83,7 +82,7 @@ def end_with_error(message: str, *, cause: str | None = None, code: int = 1) -> 
     if JSON_OUTPUT.get():
         sys.stdout.write(json.dumps({"error": message, "cause": cause}) + "\n")
     else:
-        sys.stderr.write(f"veilsum: {one_line(message)}\n")
+        sys.stderr.write(f"veilsum: {cut_line(message)}\n")
     raise typer.Exit(code)
 
 
@@ -136,6 +135,12 @@ def reporting_errors(*, as_json: bool) -> Iterator[None]:
         end_with_error("stopped", code=130)
     finally:
         JSON_OUTPUT.reset(before)
+
+
+def cut_line(text: str) -> str:
+    """Put text on one line, and cut what nobody reads."""
+    more = len(text) - SHOWN_MAX
+    return one_line(text[:SHOWN_MAX]) + (f" … and {more:,} characters more" if more > 0 else "")
 
 
 def one_line(text: str) -> str:

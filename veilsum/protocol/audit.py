@@ -17,7 +17,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import Hex32
 from veilsum.protocol.identity import SigningKey, verify_signature
-from veilsum.protocol.rest import Model, View
+from veilsum.protocol.rest import Listed, Model, View
 from veilsum.protocol.tags import Tag, hash_fields
 
 PAGE_MAX = 1000
@@ -80,7 +80,7 @@ class AuditPage(View):
         start: where the log was pruned: its entries follow this signed position. None if every entry is kept.
     """
 
-    entries: tuple[AuditEntry, ...]
+    entries: Listed[AuditEntry]
     head: AuditHead
     start: AuditHead | None = None
 

@@ -1,6 +1,6 @@
 """Signed records of results and combinations, which the coordinator publishes (analysis: Results)."""
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import rfc8785
 from pydantic import Field, RootModel
@@ -9,7 +9,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import Hex32
 from veilsum.protocol.identity import SigningKey, verify_signature
-from veilsum.protocol.rest import MemberId, Model, NoiseView, RoundId
+from veilsum.protocol.rest import MAX_LISTING_BYTES, Listed, MemberId, Model, NoiseView, RoundId
 from veilsum.protocol.tags import Tag, hash_fields
 
 MAX_DOCUMENTS = 16
@@ -30,13 +30,13 @@ class SolutionView(Model):
 
     chosen_by: str = "gcv"
     ridge: float | None = None
-    grid: tuple[float, ...] = ()
-    errors: tuple[float | None, ...] = ()
+    grid: Listed[float] = ()
+    errors: Listed[float | None] = ()
     dof: float | None = None
     condition: float | None = None
     residual: float | None = None
     rank: int | None = None
-    empty_classes: tuple[int, ...] = ()
+    empty_classes: Listed[int] = ()
 
 
 class DocumentView(Model):
@@ -84,6 +84,7 @@ class ResultRecord(Model):
         transcript: the head of the round's transcript (analysis: Transcripts).
     """
 
+    MAX_BYTES: ClassVar[int] = MAX_LISTING_BYTES
     format: Literal["veilsum-result/5"] = "veilsum-result/5"
     round: RoundId
     context: Hex32
@@ -96,19 +97,19 @@ class ResultRecord(Model):
     cohort: Hex32
     terms: Hex32
     survivors_hash: Hex32
-    survivors: tuple[SurvivorView, ...]
-    disputes: tuple[DisputeView, ...] = ()
-    dropped: tuple[MemberId, ...] = ()
-    evicted: tuple[MemberId, ...] = ()
-    withheld: tuple[int, ...] = ()
-    holders: tuple[int, ...] = ()
-    reached: tuple[int, ...] = ()
-    counts: tuple[Hex32, ...] = ()
+    survivors: Listed[SurvivorView]
+    disputes: Listed[DisputeView] = ()
+    dropped: Listed[MemberId] = ()
+    evicted: Listed[MemberId] = ()
+    withheld: Listed[int] = ()
+    holders: Listed[int] = ()
+    reached: Listed[int] = ()
+    counts: Listed[Hex32] = ()
     rows: int
     noise: NoiseView | None = None
     head: Hex32 | None
     sums: Hex32
-    documents: Annotated[tuple[DocumentView, ...], Field(max_length=MAX_DOCUMENTS)] = ()
+    documents: Annotated[Listed[DocumentView], Field(max_length=MAX_DOCUMENTS)] = ()
     error_bound: float | None
     solution: SolutionView
     transcript: Hex32
@@ -118,7 +119,7 @@ class ResultRecord(Model):
 class CombineRequest(Model):
     """A request to add the exact sums of several periods of one question, and solve again."""
 
-    rounds: Annotated[tuple[RoundId, ...], Field(min_length=2, max_length=256)]
+    rounds: Annotated[Listed[RoundId], Field(min_length=2, max_length=256)]
 
 
 class PartView(Model):
@@ -148,8 +149,8 @@ class CombinedRecord(Model):
     name: MemberId
     version: int
     question: Hex32
-    parts: tuple[PartView, ...]
-    withheld: tuple[int, ...] = ()
+    parts: Listed[PartView]
+    withheld: Listed[int] = ()
     vectors: int
     rows: int
     head: Hex32 | None
@@ -159,7 +160,7 @@ class CombinedRecord(Model):
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")] = ""
 
 
-class CombinationIds(RootModel[tuple[RoundId, ...]]):
+class CombinationIds(RootModel[Listed[RoundId]]):
     """A federation's combinations, newest round first."""
 
 

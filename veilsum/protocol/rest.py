@@ -7,9 +7,9 @@ of decimal digits in JSON; counts, versions and times are numbers.
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from veilsum.protocol.forms import LABEL_PATTERN, LINE_PATTERN, MEMBER_PATTERN, ROUND_PATTERN, Hex32, U64Text
 
@@ -24,6 +24,13 @@ HEAD_METADATA = "veilsum-head"
 records, and the withheld ones among them."""
 
 MAX_MESSAGE_BYTES = 64 << 20
+MAX_ANSWER_BYTES = 1 << 20
+"""Most bytes of a JSON answer, and of a refusal."""
+MAX_LISTING_BYTES = 5 << 20
+"""Most bytes of one that lists members or runs: 10,000 members with ids of 64 characters stand up to five times in a round's view, and an invitation
+holds their roster too."""
+MAX_ANSWER_VALUES = 1 << 17
+"""Most commas of a JSON answer, for each may cost a kilobyte of memory; 10,000 members take up to 50,000."""
 MAX_TRANSCRIPT_BYTES = 1 << 29
 MAX_DISCLOSURE_BYTES = 256 << 20
 MAX_WAIT_S = 60.0
@@ -80,14 +87,22 @@ HEALTH_PATH = "/healthz"
 READY_PATH = "/readyz"
 METRICS_PATH = "/metrics"
 
+Item = TypeVar("Item")
+Listed: TypeAlias = Annotated[tuple[Item, ...], FailFast()]
+"""A list in JSON that is refused at its first fault: each further one would take a kilobyte of memory for two bytes of JSON."""
 HexBytes = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})*$")]
 MemberId = Annotated[str, Field(pattern=MEMBER_PATTERN)]
 RoundId = Annotated[str, Field(pattern=ROUND_PATTERN)]
 
 
 class Model(BaseModel):
-    """An immutable JSON body without unknown keys, for requests and for hashed or signed data."""
+    """An immutable JSON body without unknown keys, for requests and for hashed or signed data.
 
+    Attributes:
+        MAX_BYTES: most bytes of such a body in an answer.
+    """
+
+    MAX_BYTES: ClassVar[int] = MAX_ANSWER_BYTES
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
@@ -114,7 +129,7 @@ class Problem(View):
     status: int
     detail: str
     cause: str
-    parties: tuple[str, ...] = ()
+    parties: Listed[str] = ()
 
 
 class CoordinatorView(View):
@@ -122,18 +137,19 @@ class CoordinatorView(View):
 
     public_key: Hex32
     protocol_version: int
-    federations: tuple[Hex32, ...] = ()
+    federations: Listed[Hex32] = ()
 
 
 class FederationView(View):
     """A federation as the coordinator knows it; `roster` is the roster's number."""
 
+    MAX_BYTES: ClassVar[int] = MAX_LISTING_BYTES
     federation: Hex32
     name: str
     roster: U64Text
-    members: tuple[str, ...]
-    cohorts: tuple[Hex32, ...]
-    rounds: tuple[RoundId, ...]
+    members: Listed[str]
+    cohorts: Listed[Hex32]
+    rounds: Listed[RoundId]
 
 
 class StudyView(View):
@@ -185,8 +201,9 @@ class RunView(View):
 class RunsView(View):
     """A federation's runs, oldest first; pass `revision` as `after` to wait for the next change."""
 
+    MAX_BYTES: ClassVar[int] = MAX_LISTING_BYTES
     revision: int
-    runs: tuple[RunView, ...]
+    runs: Listed[RunView]
 
 
 class CohortRequest(Model):
@@ -238,6 +255,7 @@ class CohortView(View):
         step: step of the next round; None once the run is over.
     """
 
+    MAX_BYTES: ClassVar[int] = MAX_LISTING_BYTES
     cohort: Hex32
     federation: Hex32
     study: Hex32
@@ -248,14 +266,14 @@ class CohortView(View):
     repeats: Hex32 | None
     state: CohortState
     version: int
-    members: tuple[str, ...]
-    cards: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
-    paired: tuple[str, ...] = ()
+    members: Listed[str]
+    cards: Listed[str]
+    left_out: Listed[str] = ()
+    paired: Listed[str] = ()
     deadline_s: float | None
     quorum: QuorumView | None
     fault: Problem | None
-    rounds: tuple[RoundId, ...] = ()
+    rounds: Listed[RoundId] = ()
     step: str | None = None
 
     @property
@@ -290,6 +308,7 @@ class InvitationView(View):
             there is none, or no member of the cohort's roster signed the request.
     """
 
+    MAX_BYTES: ClassVar[int] = MAX_LISTING_BYTES
     cohort: CohortView
     roster: HexBytes
     study: HexBytes
@@ -345,12 +364,12 @@ class SpecView(View):
     version: int
     period: MemberId
     step: str
-    statistics: tuple[str, ...]
+    statistics: Listed[str]
     dim: int
     classes: int
     elements: int
     ring_bits: int
-    withheld: tuple[int, ...]
+    withheld: Listed[int]
     count: Hex32 | None
     rows: Hex32 | None
     latest_end_s: float
@@ -384,6 +403,7 @@ class RoundView(View):
         transcript: head of the ended round's transcript (analysis: Transcripts).
     """
 
+    MAX_BYTES: ClassVar[int] = MAX_LISTING_BYTES
     round: RoundId
     federation: Hex32
     cohort: Hex32
@@ -407,18 +427,18 @@ class RoundView(View):
     ended: bool
     version: int
     deadline_s: float | None
-    members: tuple[str, ...]
+    members: Listed[str]
     survivors_min: int
     sum_survivors_min: int = 0
     threshold: int
-    uploaded: tuple[str, ...]
-    waiting_for: tuple[str, ...]
-    survivors: tuple[str, ...]
-    evicted: tuple[str, ...] = ()
-    reported: tuple[str, ...] = ()
+    uploaded: Listed[str]
+    waiting_for: Listed[str]
+    survivors: Listed[str]
+    evicted: Listed[str] = ()
+    reported: Listed[str] = ()
     reports_min: int = 0
-    holders: tuple[int, ...] = ()
-    reached: tuple[int, ...] = ()
+    holders: Listed[int] = ()
+    reached: Listed[int] = ()
     fault: Problem | None
     phase_seconds: dict[str, float]
     spec: SpecView
@@ -431,7 +451,7 @@ class UploadView(View):
 
     member: MemberId
     chunks: int
-    missing: tuple[int, ...]
+    missing: Listed[int]
 
 
 class CancelRequest(Model):
@@ -475,7 +495,7 @@ class DecryptorsView(View):
     needed: int
     within_s: float
     heard: int
-    silent: tuple[str, ...]
+    silent: Listed[str]
 
     @property
     def sentence(self) -> str:
@@ -535,7 +555,7 @@ class TokenRequest(Model):
     """
 
     name: Annotated[str, Field(pattern=LABEL_PATTERN)]
-    scopes: Annotated[frozenset[Scope], Field(min_length=1)]
+    scopes: Annotated[frozenset[Scope], Field(min_length=1), FailFast()]
     lifetime_s: Annotated[float, Field(gt=0, le=YEAR_S)] = 90 * 86_400.0
     federation: Hex32 | None = None
 
@@ -557,7 +577,7 @@ class TokenView(View):
 
     token: str
     name: str
-    scopes: tuple[Scope, ...]
+    scopes: Listed[Scope]
     federation: str | None
     created_s: float
     expires_s: float | None
@@ -577,7 +597,7 @@ class NewToken(TokenView):
 class TokenList(View):
     """All tokens ever created."""
 
-    tokens: tuple[TokenView, ...]
+    tokens: Listed[TokenView]
 
 
 TRUST_SENTENCE = (
