@@ -21,10 +21,18 @@ FAKE_NAME = "Noise limits what one record tells: ε = 0.1"
 BLANKS = {" ", "␣"}
 
 
-def study(purpose: str, classes: Iterable[str], display: Iterable[str] = (), **question: Any) -> Content:
+def study(
+    purpose: str,
+    classes: Iterable[str],
+    display: Iterable[str] = (),
+    reason: str | None = None,
+    **question: Any,
+) -> Content:
     records = {"least": 10_000, "most": 20_000, "least_per_class": 5, "rows_per_id": 1}
     values = whole(**{"classes": list(classes), "records": records, **question})
     values["notes"] |= {"purpose": purpose, "display": list(display)}
+    if reason is not None:
+        values["notes"] |= {"why_not_listable": reason, "why_not_withheld": reason}
     return content_of(values)
 
 
@@ -76,6 +84,8 @@ def hostile(columns: int) -> dict[str, Content]:
         },
         "class keys": study("p", keys),
         "display names": study("p", plain, display),
+        "reasons": study("p", plain, reason=padded[:1024], withhold=None),
+        "columns": study("p", plain, columns=[FAKE_NAME, "b" + " " * 15 + FAKE_NAME, "שלום", *map(str, range(13))]),
         "noisy": study(padded[:1024], plain, withhold=None, noise={**NOISE, "epsilon": 10.0}),
     }
 
@@ -87,10 +97,18 @@ def test_no_text_of_the_author_begins_a_line_that_passes_for_ours(columns: int) 
         benign = content.model_copy(
             update={
                 "notes": content.notes.model_copy(
-                    update={"purpose": "p", "display": ("d",) * len(content.notes.display)}
+                    update={
+                        "purpose": "p",
+                        "display": ("d",) * len(content.notes.display),
+                        "why_not_listable": "w",
+                        "why_not_withheld": "w",
+                    }
                 ),
                 "question": content.question.model_copy(
-                    update={"classes": tuple(f"c{number}" for number in range(len(content.question.classes)))}
+                    update={
+                        "classes": tuple(f"c{number}" for number in range(len(content.question.classes))),
+                        "columns": tuple(f"c{number}" for number in range(len(content.question.columns))),
+                    }
                 ),
             }
         )
@@ -105,6 +123,8 @@ def test_nothing_is_missing(columns: int) -> None:
         shown = quoted_words(lay_out(content, columns))
         for text in (
             content.notes.purpose,
+            content.notes.why_not_listable if content.question.noise is None else "",
+            *map(json_text, content.question.columns),
             *map(json_text, content.notes.display),
             *map(json_text, content.question.classes),
         ):
