@@ -75,7 +75,7 @@ def _card_lines(result: "Result") -> Iterator[str]:
         "that differ from the members', or another extractor, make the head wrong without a sign. It has not been tested for any use."
     )
     yield ""
-    yield "`veilsum verify` checks the signed record, the head and the evidence beside this card, not the card: anyone with this folder can edit it."
+    yield "`veilsum verify` checks this card against the signed record, the head and the evidence beside it. This member's own figures are not signed: anyone with this folder can edit them."
 
 
 def _escape_markdown(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from client_sdk.errors import Misuse
+from client_sdk.errors import Misuse, StateError
 from client_sdk.evidence import EVIDENCE_FILE, Evidence, replay_with_evidence
 from client_sdk.files import read_part
 from client_sdk.model_card import model_card
@@ -247,9 +247,13 @@ class Result(PublishedHead):
         """
         home = Path(folder)
         make_folder(home)
-        files = {
+        earlier = {path.name: None for path in home.glob(f"*{_DOCUMENT_SUFFIX}")}  # an earlier round's
+        write_together(home, {**earlier, **self._make_files()})
+
+    def _make_files(self) -> dict[str, bytes | None]:
+        """Return the content of each file of a saved result; None for those that it does not have. The record comes last."""
+        return {
             EVIDENCE_FILE: self.evidence.encode(),  # there already where a member keeps its own
-            **{path.name: None for path in home.glob(f"*{_DOCUMENT_SUFFIX}")},  # an earlier round's
             **{f"{name}{_DOCUMENT_SUFFIX}": content for name, content in self.document_files.items()},
             _WEIGHTS_FILE: self.head_file,
             _MATERIAL_FILE: self.material_file,
@@ -259,7 +263,25 @@ class Result(PublishedHead):
             _JUDGEMENT_FILE: None if self.judged is None else self.judged.model_dump_json(indent=2).encode(),
             _RECORD_FILE: self.record.model_dump_json(indent=2).encode(),
         }
-        write_together(home, files)
+
+    def check_folder(self, folder: str | os.PathLike[str]) -> tuple[str, ...]:
+        """Check what `verify` can't see of the folder that this result was loaded from.
+
+        Returns:
+            Names of the files that nothing proves: foreign ones, and the member's own `judged.json`.
+
+        Raises:
+            StateError: the model card is not the one that `save` writes for this result.
+        """
+        home, files = Path(folder), self._make_files()
+        card = home / _CARD_FILE
+        if card.exists() and card.read_bytes() != files[_CARD_FILE]:
+            raise StateError(
+                f"{card} is not the model card of this result: it was changed, or another release of veilsum wrote it. "
+                "Remove it, and let `Result.load(folder).save(folder)` write it again"
+            )
+        proved = {name for name, content in files.items() if content is not None} - {_JUDGEMENT_FILE}
+        return tuple(sorted({path.name for path in home.iterdir()} - proved))
 
     @staticmethod
     def saved_in(folder: Path) -> bool:

@@ -85,7 +85,9 @@ def hostile(columns: int) -> dict[str, Content]:
         "class keys": study("p", keys),
         "display names": study("p", plain, display),
         "reasons": study("p", plain, reason=padded[:1024], withhold=None),
-        "columns": study("p", plain, columns=[FAKE_NAME, "b" + " " * 15 + FAKE_NAME, "שלום", *map(str, range(13))]),
+        "columns": study(
+            "p", plain, columns=[FAKE_NAME, "b" + " " * 15 + FAKE_NAME, "שלום", *map(str, range(13))]
+        ),
         "noisy": study(padded[:1024], plain, withhold=None, noise={**NOISE, "epsilon": 10.0}),
     }
 

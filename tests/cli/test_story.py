@@ -198,26 +198,38 @@ def test_a_personal_head(held: Consortium, cli: Cli) -> None:
 
 def test_a_changed_result_does_not_verify(held: Consortium, cli: Cli) -> None:
     folder = Path(shutil.copytree(held.result("m0"), "result"))
-    assert cli("verify", folder).code == 0
+    verify = ("verify", folder, "--admin-key", held.admin)
+    assert cli(*verify).code == 0
     assert cli("verify", folder, "--admin-key", "00" * 32).error.startswith("wrong-federation")
     for wrong in ("", "zz", "00" * 31):
         assert cli("verify", folder, "--admin-key", wrong).code
     for path in sorted(folder.iterdir()):
         raw = path.read_bytes()
-        if path.name != "model-card.md":  # the member's own statement, which is not signed
-            changed = bytearray(raw)
-            changed[len(raw) // 2] ^= 1
-            path.write_bytes(changed)
-            assert cli("verify", folder, "--admin-key", held.admin).error, path
+        changed = bytearray(raw)
+        changed[len(raw) // 2] ^= 1
+        path.write_bytes(changed)
+        assert cli(*verify).error, path
         path.unlink()
-        refused = cli("verify", folder, "--json")
+        refused = cli(*verify, "--json")
         if path.name in {"model-card.md", "transcript.json"}:  # not every result has them
             assert refused.code == 0
         else:
             assert refused.code == 1
             assert set(json.loads(refused.out)) == {"error", "cause"}
         path.write_bytes(raw)
-    assert cli("verify", folder, "--admin-key", held.admin).code == 0
+    assert cli.json(*verify)["not_checked"] == []
+    (folder / "weights.onnx").touch()
+    assert cli.json(*verify)["not_checked"] == ["weights.onnx"]
+
+
+def test_without_the_admins_key_nobody_is_told_that_a_result_is_verified(held: Consortium, cli: Cli) -> None:
+    folder = held.result("m0")
+    outcome = cli("verify", folder)
+    assert (outcome.code, "Verified" in outcome.out) == (3, False)
+    assert cli("verify", folder, "--json").code == 3
+    # An identity has pinned the key.
+    assert cli.json("verify", folder, "--identity", held.folder / "m0")["record"]
+    assert cli("verify", folder, "--identity", held.folder / "m0", "--admin-key", "00" * 32).error
 
 
 def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

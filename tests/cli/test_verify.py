@@ -28,9 +28,10 @@ def played(members: int = 5, **settings: Any) -> Federation:
     return federation
 
 
-def saved(federation: Federation, name: str = "t.json") -> str:
+def saved(federation: Federation, name: str = "t.json") -> tuple[str, ...]:
+    """Save a transcript, and return the words that verify it."""
     Path(name).write_text(federation.transcript.to_json())
-    return name
+    return ("verify", name, "--admin-key", federation.admin.public.hex())
 
 
 def test_a_round_of_real_members_is_proved_to_whoever_asks(
@@ -80,7 +81,7 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
     other = remote("verify", "t.json", "--admin-key", "00" * 32)
     assert (other.code, other.error.partition(":")[0]) == (1, "wrong-federation")
 
-    assert remote.json("verify", "t.json", "--member", "m9")["counted"] is False  # it never sent anything
+    assert remote.json(*verify, "--member", "m9")["counted"] is False  # it never sent anything
     kept = c.folder / "m0" / "state" / "results" / round_id / "evidence.bin"
     kept.unlink()  # it knows of no upload: it asks by its name
     assert remote.json("verify", "t.json", "--identity", c.folder / "m0")["counted"] is True
@@ -110,11 +111,11 @@ def cheating(name: str) -> tuple[Federation, set[tuple[tuple[str, ...], str]]]:
 @pytest.mark.parametrize("name", ["a bad share", "a false dealer"])
 def test_a_member_that_broke_a_rule_is_named(cli: Cli, name: str) -> None:
     federation, expected = cheating(name)
-    outcome = cli("verify", saved(federation), "--json")
+    outcome = cli(*saved(federation), "--json")
     assert (outcome.code, outcome.values["signed"], outcome.values["kept"]) == (1, True, False)
     assert {(tuple(each["parties"]), each["cause"]) for each in outcome.values["findings"]} == expected
     [(party,)] = [parties for parties, _ in expected]
-    shown = cli("verify", saved(federation))
+    shown = cli(*saved(federation))
     assert shown.code == 1
     assert party in shown.out
 
@@ -133,7 +134,7 @@ def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
 
     federation.tamper = tamper
     federation.run_round()
-    outcome = cli("verify", saved(federation), "--json")
+    outcome = cli(*saved(federation), "--json")
     assert (outcome.code, outcome.values["kept"]) == (0, True)
     disputes = [each["parties"] for each in outcome.values["findings"] if each["dispute"]]
     assert disputes == [["member-0", "member-1"], ["member-3", "coordinator"]]
@@ -142,12 +143,16 @@ def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
 
 def test_a_federation_that_somebody_made_up_counts_no_identity(cli: Cli) -> None:
     """Its roster has a member of that name, and its transcript an upload of that member and a certificate over it."""
-    name = saved(played())
+    verify, name, _, _ = saved(played())
     cli.json("member", "new", "mine", "--member", "member-1")
-    refused = cli("verify", name, "--identity", "mine")
+    refused = cli(verify, name, "--identity", "mine")
     assert refused.code == 1
     assert refused.error.startswith("wrong-federation: the transcript's member-1 has another key")
-    assert cli.json("verify", name, "--member", "member-1")["counted"] is True  # that one, not she
+    said = cli(verify, name, "--member", "member-1", "--json")
+    assert (said.code, said.values["counted"]) == (
+        3,
+        True,
+    )  # that one, not she: nobody knows whose federation it is
 
 
 def test_an_upload_that_the_transcript_does_not_hold_is_not_counted(
@@ -158,20 +163,20 @@ def test_an_upload_that_the_transcript_does_not_hold_is_not_counted(
         parse_message(entry).header  # type: ignore[attr-defined]  # an upload's summary has one
         for entry in federation.transcript.entries[4:5]
     ]
-    name, key = saved(federation), federation.keys[header.member]
+    verify, key = saved(federation), federation.keys[header.member]
     identity = Identity(Path("mine"), header.member, key)
     monkeypatch.setattr("veilsum.cli.replaying.Identity.load", lambda _: identity)
     monkeypatch.setattr("veilsum.cli.replaying.Evidence.saved_in", lambda _: True)
 
     def own(sent: UploadHeader) -> Any:
         monkeypatch.setattr("veilsum.cli.replaying.Evidence.load", lambda _: SimpleNamespace(header=sent))
-        return cli("verify", name, "--identity", "mine", "--json")
+        return cli(*verify, "--identity", "mine", "--json")
 
     assert own(header).values["counted"] is True
     found = own(again(header, key, salt=bytes(32))).values
     assert (found["member"], found["counted"]) == (header.member, False)
     assert own(again(header, federation.admin)).values["cause"] == "bad-signature"
-    assert cli("verify", name, "--identity", "x", "--member", "member-4").error
+    assert cli(*verify, "--identity", "x", "--member", "member-4").error
     Path("folder").mkdir()
     assert cli("verify", "folder", "--member", "member-4").error
 

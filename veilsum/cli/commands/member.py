@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Contribute sums over your own records.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="The identity's folder (`veilsum member new`).")]
-_PIN_FILE, _APPROVALS_FILE = "admin-key", "approvals.json"
+PIN_FILE, _APPROVALS_FILE = "admin-key", "approvals.json"
 
 
 @app.command()
@@ -88,13 +88,13 @@ def pin_admin_key(folder: Path, key: str) -> None:
     from veilsum.system.files import write_durably
 
     given = find_admin_key(folder, key)
-    if not (folder / _PIN_FILE).exists():
-        write_durably(folder / _PIN_FILE, f"{given}\n".encode())
+    if not (folder / PIN_FILE).exists():
+        write_durably(folder / PIN_FILE, f"{given}\n".encode())
 
 
 def find_admin_key(folder: Path, given: str | None) -> str:
     """Return the admin's public key, given or pinned. Raises Misuse if it is missing, or if the two differ."""
-    path = folder / _PIN_FILE
+    path = folder / PIN_FILE
     kept = public_key(path.read_text("utf-8", "replace").strip()) if path.exists() else None
     key = kept if given is None else public_key(given)
     if key is None:

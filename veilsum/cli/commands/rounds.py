@@ -132,7 +132,12 @@ def transcript(
     with connect() as client:
         content = client.transcript(name)
     output.write_bytes(content)
-    saved = {"round": name, "saved": str(output), "bytes": len(content), "next": f"veilsum verify {output}"}
+    saved = {
+        "round": name,
+        "saved": str(output),
+        "bytes": len(content),
+        "next": f"veilsum verify {output} --admin-key ADMIN_KEY",
+    }
     print_values(saved, "Transcript, not yet verified")
 
 

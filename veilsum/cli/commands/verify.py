@@ -6,11 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from veilsum.cli import names
-from veilsum.cli.console import JSON_OUTPUT, end_with_error, print_table, print_values
+from veilsum.cli.commands.member import PIN_FILE, find_admin_key
+from veilsum.cli.console import JSON_OUTPUT, end_with_error, print_note, print_table, print_values
 from veilsum.cli.options import report_errors
 from veilsum.protocol.errors import Misuse
 
-BROKEN_EXIT, NO_TRANSCRIPT_EXIT = 1, 2
+BROKEN_EXIT, NO_TRANSCRIPT_EXIT, UNPINNED_EXIT = 1, 2, 3
 
 
 @report_errors
@@ -27,31 +28,44 @@ def verify(
     ] = None,
     identity: Annotated[
         Path | None,
-        typer.Option(help="Your identity: say whether the upload that you sent was counted (transcripts)."),
+        typer.Option(
+            help="Your identity: take the admin key that it pins, and say whether the upload that you sent was counted (transcripts)."
+        ),
     ] = None,
 ) -> None:
     """Check a saved result, or replay a transcript and name the parties that broke a rule. Needs no network.
 
-    Exits with 0 if everything holds, and no party is at fault except in a dispute.
+    Exits with 0 if everything holds under the admin key that you pinned, and no party is at fault except in a dispute.
 
     Exits with 1 if something does not hold, or a party broke a rule.
 
     Exits with 2 if the file is not a transcript, or the command is wrong.
+
+    Exits with 3 if everything holds, but no admin key is pinned: anyone can make a federation of their own, with its members and results.
     """
-    pinned = None if admin_key is None else bytes.fromhex(names.public_key(admin_key))
+    pinned = _find_pinned_key(admin_key, identity)
     if not path.exists():
         end_with_error(
             f"{path} does not exist: pass the folder of a result, as `veilsum member join` saved it, or a transcript's file",
             code=NO_TRANSCRIPT_EXIT,
         )
     if path.is_dir():
-        if member is not None or identity is not None:
-            raise Misuse("--member and --identity go with a transcript: pass FOLDER/transcript.json")
+        if member is not None:
+            raise Misuse("--member goes with a transcript: pass FOLDER/transcript.json")
         kept = _verify_result(path, pinned)
     else:
         kept = _verify_transcript(path, pinned, member, identity)
     if not kept:
         raise typer.Exit(BROKEN_EXIT)
+    if pinned is None:
+        print_note("Consistent, but by whom? Pass --admin-key with the key that the admin told you.")
+        raise typer.Exit(UNPINNED_EXIT)
+
+
+def _find_pinned_key(admin_key: str | None, identity: Path | None) -> bytes | None:
+    if identity is not None and (identity / PIN_FILE).exists():
+        admin_key = find_admin_key(identity, admin_key)
+    return None if admin_key is None else bytes.fromhex(names.public_key(admin_key))
 
 
 def _verify_result(folder: Path, pinned: bytes | None) -> bool:
@@ -60,6 +74,7 @@ def _verify_result(folder: Path, pinned: bytes | None) -> bool:
 
     result = Result.load(folder)
     result.verify(pinned)
+    unchecked = result.check_folder(folder)
     verdict = result.verdict
     values: dict[str, Any] = {
         **_verified_against(pinned),
@@ -67,9 +82,11 @@ def _verify_result(folder: Path, pinned: bytes | None) -> bool:
         "transcript": "not fetched: `veilsum operator round transcript` does, and this command replays it"
         if verdict is None
         else "replayed: " + ("no rule was broken" if verdict.is_faultless else "a rule was broken"),
+        "not_checked": unchecked,
     }
     scripts = {**values, "counted": result.counted, "record": result.record.model_dump(mode="json")}
-    print_values({**values, **record_values(result.record)}, "Verified", scripts=scripts)
+    title = "Verified" if pinned else "Consistent, but by whom?"
+    print_values({**values, **record_values(result.record)}, title, scripts=scripts)
     return verdict is None or verdict.is_faultless
 
 
@@ -97,5 +114,5 @@ def _verify_transcript(path: Path, pinned: bytes | None, member: str | None, ide
 
 
 def _verified_against(pinned: bytes | None) -> dict[str, str]:
-    known = "the pinned admin key" if pinned else "the roster's own admin key; pass --admin-key to pin it"
+    known = "the pinned admin key" if pinned else "no key that you know: anyone can make such a federation"
     return {"verified_against": known}
