@@ -131,10 +131,7 @@ class Agent:
             except (Unreachable, UnexpectedAnswer, PeerFault) as error:
                 if self._once or _is_restored(error):
                     raise
-                why = "is out of reach; check the address and the network"
-                if isinstance(error, PeerFault):
-                    why = f"shows no runs ({error})"
-                self._report_detail(f"the coordinator {why}. Still trying")
+                self._report_detail(f"waiting for the coordinator, still trying: {error}")
                 yield Pause(RUNS_POLL_S)
                 continue
             if result is not None:

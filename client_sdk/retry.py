@@ -17,10 +17,14 @@ from client_sdk.errors import UnexpectedAnswer, Unreachable, fault_of
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.signing import Signer, Token
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.rest import Problem
+from veilsum.protocol.rest import MAX_MESSAGE_BYTES, Problem
 from veilsum.system.intervals import RETRY_FIRST_S, RETRY_LONGEST_S
 
 RETRIED_STATUSES = frozenset({408, 429, 502, 503, 504})
+PORTAL_STATUSES = frozenset({200, 302, 303, 307, 511})
+"""With which a network shows its own page, such as a login, in place of any other."""
+BLOCKED_STATUSES = frozenset({403, 407, 413, 451})
+"""With which a proxy or firewall refuses a request."""
 
 
 class RetryingClient:
@@ -53,7 +57,7 @@ class RetryingClient:
             An answer below 400.
 
         Raises:
-            Unreachable: connections failed, or the coordinator was unavailable, for `patience_s`.
+            Unreachable: connections failed, the coordinator was unavailable, or a network or proxy answered in its place, for `patience_s`.
             PeerFault: the coordinator refused and said why.
             UnexpectedAnswer: this release cannot read its refusal.
         """
@@ -68,7 +72,7 @@ class RetryingClient:
             if request.shown_in and not _was_refused(answer):
                 raise Unreachable(
                     f"{request.method} {request.path} may have been carried out, and is not repeated "
-                    f"({_failure_reason(answer)}): look into {request.shown_in} before you run the same command again"
+                    f"({_explain_failure(request, answer)}): look into {request.shown_in} before you run the same command again"
                 )
             spent_s = self._environment.monotonic_s() - began_s
             if tries == 1:
@@ -78,14 +82,14 @@ class RetryingClient:
             if left_s <= 0:
                 raise Unreachable(
                     f"{request.method} {request.path} failed {tries} times in {spent_s:.0f} s, last: "
-                    f"{_failure_reason(answer)}. Nothing is lost: check the address and the network, then run the same "
+                    f"{_explain_failure(request, answer)}. Nothing is lost: check the address and the network, then run the same "
                     "command again"
                 )
             pause_s = min(self._pause_s(tries, answer), left_s, due_s)
             self._report(
                 Progress(
                     Step.RETRYING,
-                    detail=f"{_failure_reason(answer)}; try {tries + 1} in {pause_s:.1f} s, for {left_s:.0f} s more",
+                    detail=f"{_explain_failure(request, answer)}; try {tries + 1} in {pause_s:.1f} s, for {left_s:.0f} s more",
                 )
             )
             yield Pause(pause_s)
@@ -111,9 +115,17 @@ def _should_retry(answer: Response) -> bool:
     if answer.status in RETRIED_STATUSES:
         return True
     problem = _parse_problem(answer) if answer.status >= 400 else None
-    if problem is None:
-        return answer.status >= 500  # a proxy's own error; a wrong address answers below 500
+    if problem is None:  # a proxy's own error, or a page of the network; a wrong address is not found
+        return answer.status >= 500 or answer.status in BLOCKED_STATUSES or _is_portal(answer)
     return problem.cause in {Cause.REQUEST_REPLAYED, Cause.UNAVAILABLE}
+
+
+def _is_portal(answer: Response) -> bool:
+    return answer.status in PORTAL_STATUSES and (answer.status != 200 or _is_page(answer))
+
+
+def _is_page(answer: Response) -> bool:
+    return answer.headers.get("content-type", "").startswith("text/html")
 
 
 def _was_refused(answer: Response | Unreached) -> bool:
@@ -122,7 +134,7 @@ def _was_refused(answer: Response | Unreached) -> bool:
 
 
 def _accept_answer(request: Request, answer: Response) -> Response:
-    page = answer.headers.get("content-type", "").startswith("text/html")
+    page = _is_page(answer)
     if 200 <= answer.status < 300 and not page:
         return answer
     problem = _parse_problem(answer)
@@ -144,8 +156,18 @@ def _parse_problem(answer: Response) -> Problem | None:
         return None
 
 
-def _failure_reason(answer: Response | Unreached) -> str:
+def _explain_failure(request: Request, answer: Response | Unreached) -> str:
+    """Say why a request failed that is tried again, and what may help."""
     if isinstance(answer, Unreached):
         return answer.reason
-    problem = _parse_problem(answer)
-    return f"HTTP {answer.status}" + (f", {problem.cause}: {problem.detail}" if problem else "")
+    if problem := _parse_problem(answer):
+        return f"HTTP {answer.status}, {problem.cause}: {problem.detail}"
+    if _is_portal(answer):
+        return f"HTTP {answer.status}, a page of this network in place of the coordinator's answer: log in to the network with a browser"
+    helps = {
+        403: "a proxy or firewall refuses the request: have it allow the coordinator's address",
+        407: "a proxy asks for a password: write it into the proxy's address, HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
+        413: f"a proxy refuses a body of {len(request.body):,} bytes: have its limit raised to {MAX_MESSAGE_BYTES >> 20} MiB (nginx: client_max_body_size)",
+        451: "a proxy or firewall refuses the request: have it allow the coordinator's address",
+    }.get(answer.status)
+    return f"HTTP {answer.status}" + (f", {helps}" if helps else "")

@@ -5,6 +5,7 @@ flows' business.
 """
 
 import asyncio
+import os
 import re
 import ssl
 import threading
@@ -73,10 +74,10 @@ class BlockingDriver:
         sleep: Callable[[float], None] = time.sleep,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._sleep = sleep
+        self._sleep, self._way = sleep, _Way.of_url(url)
         options = _client_options(url, verify, cert)
         if transport is None:
-            transport = httpx.HTTPTransport(verify=options["verify"], proxy=find_proxy(url))
+            transport = _with_proxy(httpx.HTTPTransport, options["verify"], self._way)
             transport._pool._network_backend = DeadlineBackend()  # noqa: SLF001 - httpcore takes it as an argument, httpx does not
         self._client = httpx.Client(**options, transport=transport)
 
@@ -128,7 +129,7 @@ class BlockingDriver:
             except TimeoutError:
                 return _late_answer(deadline.spent_s)
             except httpx.RequestError as error:
-                return _explain_error(error, request, self._client.base_url.scheme)
+                return _explain_error(error, request, self._way)
 
     def _run_together(self, effect: Together[T]) -> list[T]:
         stop = threading.Event()
@@ -189,11 +190,11 @@ class AsyncDriver:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._sleep = sleep
+        self._sleep, self._way = sleep, _Way.of_url(url)
         self._loop: asyncio.AbstractEventLoop | None = None
         options = _client_options(url, verify, cert)
         if transport is None:
-            transport = httpx.AsyncHTTPTransport(verify=options["verify"], proxy=find_proxy(url))
+            transport = _with_proxy(httpx.AsyncHTTPTransport, options["verify"], self._way)
         self._client = httpx.AsyncClient(**options, transport=transport)
 
     async def run(self, flow: Flow[T]) -> T:
@@ -255,7 +256,7 @@ class AsyncDriver:
         except TimeoutError:
             return _late_answer(now_s() - begun_s)
         except (httpx.RequestError, ssl.SSLError) as error:  # anyio passes on what TLS reads
-            return _explain_error(error, request, self._client.base_url.scheme)
+            return _explain_error(error, request, self._way)
 
     async def _run_together(self, effect: Together[T]) -> list[T]:
         results: dict[int, T] = {}
@@ -328,6 +329,7 @@ _PLAIN_HTTP_REASONS = frozenset(
     {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"}
 )
 """OpenSSL's reasons if the server answers in plain text."""
+_CERTIFICATE_HELP = "pass your PEM file of one, `veilsum --client-cert` or in Python cert="
 _UNSENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _FIXED_HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
 
@@ -338,17 +340,51 @@ def _client_options(url: str, verify: bool | str, cert: ClientCertificate | None
         "verify": _tls_context(url, verify, cert),
         "headers": _FIXED_HEADERS,
         "cookies": _no_cookies(),
-        "trust_env": False,  # `find_proxy` reads it
+        "trust_env": False,  # `_Way` reads it
     }
 
 
-def find_proxy(url: str) -> str | None:
-    """Return the address of the proxy that the environment names for a coordinator's address."""
-    parts, proxies = urlsplit(url), getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+@dataclass(frozen=True)
+class _Way:
+    """How requests go to the coordinator.
+
+    Attributes:
+        scheme: of its address.
+        proxy: address of the proxy that the environment names, which may hold a password; None without one.
+        variable: that names it.
+    """
+
+    scheme: str
+    proxy: str | None = None
+    variable: str = ""
+
+    @classmethod
+    def of_url(cls, url: str) -> "_Way":
+        """Find the way to an address."""
+        parts, proxies = urlsplit(_check_url(url)), getproxies()
+        names = [name for name in (parts.scheme, "all") if proxies.get(name)]
+        if not names or proxy_bypass(parts.hostname or ""):
+            return cls(parts.scheme)
+        proxy = proxies[names[0]]
+        return cls(parts.scheme, proxy if "://" in proxy else f"http://{proxy}", f"{names[0]}_proxy".upper())
+
+    @property
+    def shown_proxy(self) -> str:
+        """Name the proxy, without its password."""
+        parts = urlsplit(self.proxy or "")
+        return f"the proxy {parts.scheme}://{parts.netloc.rpartition('@')[2]} ({self.variable})"
+
+
+_Transport = TypeVar("_Transport", httpx.HTTPTransport, httpx.AsyncHTTPTransport)
+
+
+def _with_proxy(make: type[_Transport], verify: ssl.SSLContext, way: _Way) -> _Transport:
+    try:
+        return make(verify=verify, proxy=way.proxy)
+    except (ValueError, ImportError, httpx.InvalidURL) as error:
+        raise Misuse(  # without the address, which may hold a password
+            f"{way.variable}: expected a proxy's address, such as http://proxy.example.org:3128 (socks5:// needs `pip install httpx[socks]`)"
+        ) from error
 
 
 def _no_cookies() -> CookieJar:
@@ -453,30 +489,43 @@ def _read_response(answer: httpx.Response, body: BytesIO) -> Response:
     return Response(answer.status_code, headers, body.getvalue())  # which copies nothing
 
 
-def _explain_error(error: httpx.RequestError | ssl.SSLError, request: Request, scheme: str) -> Unreached:
-    cause: BaseException | None = error
-    while cause is not None:
+def _explain_error(error: httpx.RequestError | ssl.SSLError, request: Request, way: _Way) -> Unreached:
+    reason = str(error)
+    for cause in _list_causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             raise Unreachable(
-                f"{request.path}: the coordinator's certificate is not trusted ({cause.verify_message}); pass "
-                "verify= with the path of your authority's PEM file"
+                f"{request.path}: the coordinator's certificate is not trusted ({cause.verify_message}): pass your authority's "
+                "PEM file, --ca or in Python verify=. If you trust the system's authorities, a network may have answered in its place"
             ) from error
         if isinstance(cause, ssl.SSLError) and cause.reason in _PLAIN_HTTP_REASONS:
             raise Unreachable(
-                f"{request.path}: the server does not speak TLS at this port ({cause.reason}); begin the address with "
+                f"{request.path}: the server does not speak TLS at this port ({cause.reason}): begin the address with "
                 "http:// if it is on this machine, or use the port that speaks TLS"
             ) from error
         if isinstance(cause, ssl.SSLError) and _CERTIFICATE_ASKED.search(cause.reason or ""):
             raise Unreachable(
-                f"{request.path}: the coordinator answers only clients with a certificate of its authority "
-                f"({cause.reason}); pass cert= with your PEM file of one"
+                f"{request.path}: the coordinator answers only clients with a certificate of its authority ({cause.reason}): {_CERTIFICATE_HELP}"
             ) from error
-        cause = cause.__cause__ or cause.__context__
-    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+        if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) and cause.errno:
+            # anyio only says that all attempts failed; names that can't be found have negative numbers.
+            reason = os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
+    reason = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+    if way.proxy is not None and isinstance(error, (httpx.ProxyError, *_UNSENT_ERRORS)):
+        reason = f"{way.shown_proxy} does not answer or refuses: {reason}"
+    elif isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
         # Servers in Python hang up on a certificate that they don't take, and send no reason.
         reason += {
-            "https": " (does it ask for certificates? then pass cert= with your PEM file of one)",
+            "https": f" (does it ask for certificates? then {_CERTIFICATE_HELP})",
             "http": " (does this port speak TLS? then begin the address with https://)",
-        }[scheme]
-    return Unreached(reason, sent=not isinstance(error, _UNSENT_ERRORS))
+        }[way.scheme]
+    return Unreached(reason, sent=not isinstance(error, (*_UNSENT_ERRORS, httpx.ProxyError)))
+
+
+def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what caused it, outermost first."""
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):  # of several addresses of one name
+            for each in error.exceptions:
+                yield from _list_causes(each)
+        error = error.__cause__ or error.__context__

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from client_sdk import Member, Result
+from client_sdk.errors import UnexpectedAnswer, Unreachable
 from client_sdk.operator import Operator
 from tests.support.cli import (
     CLASSES,
@@ -274,6 +276,33 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
         assert str(kept) in remote(*words).error
     (c.folder / "m0" / "admin-key").write_bytes(b"\xff")
     assert "public key" in remote(*words).error
+
+
+def test_a_member_that_has_approved_a_study_waits_for_the_coordinator_at_its_start(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A laptop may start in a network without one, or with a page of its own in its place."""
+    c, studies, failures = consortium(), Member.studies, list[Exception]()
+    monkeypatch.setattr("veilsum.cli.commands.member.RUNS_POLL_S", 0.0)
+    monkeypatch.setattr(Member, "join", lambda *_, **__: iter(()))
+
+    def failing(member: Member) -> Any:
+        if failures:
+            raise failures.pop()
+        return studies(member)
+
+    monkeypatch.setattr(Member, "studies", failing)
+    words = [each for each in c.words("m0") if each != "--once"]
+    failures[:] = [Unreachable("no way"), UnexpectedAnswer("a page")]
+    assert remote(*words).error == "a page"  # so far the address may be wrong
+    failures.clear()
+    assert remote(*words).code == 0
+    failures[:] = [Unreachable("no way"), UnexpectedAnswer("a page")]
+    waited = remote(*words)
+    assert (waited.code, failures) == (0, [])
+    assert re.search("still trying: a page\n.*still trying: .*no way", waited.err)
+    failures[:] = [Unreachable("no way")]
+    assert "no way" in remote(*words, "--once").error
 
 
 def test_a_run_of_a_revoked_study_says_so(consortium: Make, remote: Cli) -> None:

@@ -119,7 +119,7 @@ def test_a_coordinator_that_shows_no_runs_does_not_end_an_agent(
     monkeypatch.setattr(CoordinatorApi, "fetch_runs", refused)
     results = next_of(consortium, agents, "p1")
     assert {type(each) for each in results.values()} == {Result}, results
-    assert any("a page of a proxy). Still trying" in event.detail for _, event in consortium.events)
+    assert any("still trying: malformed: a page of a proxy" in event.detail for _, event in consortium.events)
     refusals.append(1)
     agent = consortium.agents()["member-0"]
     with pytest.raises(PeerFault, match="a page of a proxy"):

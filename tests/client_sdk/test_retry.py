@@ -1,5 +1,6 @@
 """Retries, on a simulated clock."""
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -157,11 +158,36 @@ def test_a_refusal_without_a_problem_document(status: int) -> None:
         exchange([Response(status, {}, b"<html>")])
 
 
-@pytest.mark.parametrize("status", [200, 404])
-def test_a_web_page_is_no_answer_of_the_coordinator(status: int) -> None:
-    """For example the login page of a network."""
-    with pytest.raises(UnexpectedAnswer, match=f"HTTP {status} with a web page"):
-        exchange([Response(status, A_PAGE, b"<html>")])
+def test_a_page_that_was_not_found_is_at_a_wrong_address() -> None:
+    with pytest.raises(UnexpectedAnswer, match="HTTP 404 with a web page"):
+        exchange([Response(404, A_PAGE, b"<html>")])
+
+
+@pytest.mark.parametrize(
+    ("answer", "help_"),
+    [
+        (Response(200, A_PAGE, b"<html>"), "log in to the network"),
+        (Response(302, {"location": "http://login.example.org"}), "log in to the network"),
+        (Response(511, A_PAGE, b"<html>"), "log in to the network"),
+        (Response(403, A_PAGE, b"<html>"), "firewall"),
+        (Response(407), "HTTPS_PROXY"),
+        (Response(413, A_PAGE, b"<html>"), "a body of 4 bytes.*64 MiB.*client_max_body_size"),
+    ],
+)
+def test_what_a_network_or_proxy_answers_is_waited_for_and_named(answer: Response, help_: str) -> None:
+    outcome, _, events = exchange([answer, answer, OK])
+    assert outcome is OK
+    assert all(re.search(rf"HTTP {answer.status}, .*{help_}", event.detail) for event in events)
+    with pytest.raises(Unreachable, match=help_):
+        exchange([answer] * 99)
+    with pytest.raises(Unreachable, match="may have been carried out"):
+        exchange([answer], request=CREATES)
+
+
+@pytest.mark.parametrize("cause", [Cause.FORBIDDEN, Cause.OVERSIZED])
+def test_what_the_coordinator_refuses_itself_is_not_waited_for(cause: Cause) -> None:
+    with pytest.raises(PeerFault):
+        exchange([refusal(Fault(cause))])
 
 
 def test_a_redirect_is_named() -> None:

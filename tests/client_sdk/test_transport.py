@@ -1,6 +1,7 @@
 """Both drivers, over httpx's mock transport."""
 
 import asyncio
+import socket
 import ssl
 import threading
 import time
@@ -160,7 +161,7 @@ def test_what_the_coordinator_sets_as_cookies_is_not_kept(run: Runner) -> None:
         (httpx.ReadTimeout(""), "ReadTimeout", True),
         (
             httpx.RemoteProtocolError("gone"),
-            "RemoteProtocolError: gone (does it ask for certificates? then pass cert= with your PEM file of one)",
+            "RemoteProtocolError: gone (does it ask for certificates? then pass your PEM file of one, `veilsum --client-cert` or in Python cert=)",
             True,
         ),
     ],
@@ -180,7 +181,7 @@ def test_an_untrusted_certificate_ends_at_once(run: Runner) -> None:
         untrusted.verify_message = "self-signed certificate"
         raise httpx.ConnectError("failed") from untrusted
 
-    with pytest.raises(Unreachable, match=r"self-signed certificate.*pass verify="):
+    with pytest.raises(Unreachable, match=r"self-signed certificate.*--ca.*verify="):
         run(one(Request("GET", "/")), handler)
 
 
@@ -194,8 +195,33 @@ def test_a_certificate_that_is_asked_for_ends_at_once(run: Runner, reason: str) 
         refused.reason = reason
         raise httpx.ReadError("failed") from refused
 
-    with pytest.raises(Unreachable, match=rf"{reason}\); pass cert="):
+    with pytest.raises(Unreachable, match=rf"{reason}\).*--client-cert.*cert="):
         run(one(Request("GET", "/")), handler)
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
+def test_a_proxy_that_does_not_answer_is_named_without_its_password(
+    real_run: Runner, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv(variable, f"ann:secret@127.0.0.1:{port}")
+    outcome = real_run(one(Request("GET", "/")), "http://127.0.0.1:1")
+    assert isinstance(outcome, Unreached)
+    assert f"proxy http://127.0.0.1:{port} ({variable})" in outcome.reason
+    assert "Connection refused" in outcome.reason
+    assert "secret" not in outcome.reason
+    assert not outcome.sent
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert "proxy" not in real_run(one(Request("GET", "/")), "http://127.0.0.1:1").reason
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv(variable, "ftp://ann:secret@127.0.0.1")
+    with pytest.raises(Misuse, match=variable) as refused:
+        real_run(one(Request("GET", "/")), "http://127.0.0.1:1")
+    assert "secret" not in str(refused.value)
 
 
 def test_http_to_a_port_with_tls_names_the_scheme() -> None:

@@ -17,7 +17,7 @@ from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_tabl
 from veilsum.cli.names import public_key
 from veilsum.cli.options import DEFAULT_URL, Ca, IdColumn, Url, report_errors
 from veilsum.protocol.errors import Misuse
-from veilsum.system.intervals import COMMAND_RETRY_S, STUDIES_POLL_S
+from veilsum.system.intervals import COMMAND_RETRY_S, RUNS_POLL_S, STUDIES_POLL_S
 
 if TYPE_CHECKING:
     from client_sdk import Identity, Member, Policy, Records, Result
@@ -202,7 +202,7 @@ def join(
         judges = None if test_set is None else read_records(test_set, id_column, moments=moments)
         given = Policy(admin_key=key, approved=approve or (), mu_budget=mu_budget, epsilon_max=epsilon_max)
         with open_member(given) as member:
-            agreed = _approve_studies(member, given, records, identity.folder)
+            agreed = _await_approvals(member, given, records, identity.folder, once=once)
             if standardise is not None:
                 _check_extractor(member, agreed, standardise)
             pin_admin_key(identity.folder, key)
@@ -229,6 +229,22 @@ def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments
                 f"{moments} has SHA-256 {digest}; the extractor of study {content.notes.name} is {content.question.extractor}: ask "
                 "the admin for the study's moments, or leave out --standardise"
             )
+
+
+def _await_approvals(
+    member: "Member", given: "Policy", records: "Records", folder: Path, *, once: bool
+) -> "frozenset[bytes | str]":
+    """Return the digests of the approved studies. If this identity has approved a study before, wait for the coordinator as an agent does."""
+    from client_sdk.errors import UnexpectedAnswer, Unreachable
+
+    while True:
+        try:
+            return _approve_studies(member, given, records, folder)
+        except (Unreachable, UnexpectedAnswer) as error:
+            if once or not (folder / _APPROVALS_FILE).exists():  # the address may be wrong
+                raise
+            print_note(f"waiting for the coordinator, still trying: {error}")
+        time.sleep(RUNS_POLL_S)
 
 
 def _approve_studies(
