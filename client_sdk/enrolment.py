@@ -447,6 +447,8 @@ def _explain_no(run: Run, reserving: Sequence[str]) -> str:
             f"Records are reserved for {'; '.join(reserving)}. A run that won't go on can be given up: `veilsum member ledger FOLDER --give-up STUDY "
             "--period PERIOD`. "
         )
+    if run.taken:
+        remedy += "For another extractor of a study that is the same in everything else, the operator takes the period of the sum: it is repeated over these records. "
     return (
         f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken - run.counted_out} belong to reserved or spent "
         f"records, {counted}{run.unusable} are unusable, {run.held_out} are held out). {one}{remedy}The answer is no for this period; join the next one with more free rows"

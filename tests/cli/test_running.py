@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from client_sdk.errors import Unreachable
 from service.coordination import solving
-from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium
+from tests.support.cli import EXTRACTOR, PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, later, records
 from veilsum.cli import running
 from veilsum.cli.remote import open_operator
 from veilsum.cli.round_view import progress_line
@@ -70,6 +71,38 @@ def test_a_roster_that_was_replaced_after_enrolment_has_members_enrol_again(
     assert done.values["rows"] == 120
     assert "The roster was replaced after enrolment" in done.err
     assert [each.result(PATIENCE_S).code for each in joins] == [0] * 3
+
+
+@pytest.mark.parametrize("ids", [False, True], ids=["without ids", "with ids"])
+def test_records_that_were_summed_are_summed_again_under_another_extractor(
+    consortium: Make, remote: Cli, *, ids: bool
+) -> None:
+    enough = {"least = 17": "least = 20"}  # of each member, for one more sum
+    c, rng = consortium(5, edits=enough), np.random.default_rng(5)
+    features, labels = records(rng, 40)
+    for member, path in zip(c.members, c.files, strict=True):
+        own = [f"{member}-{row}" for row in range(40)] if ids else None
+        assert c.write(member, features, labels, own) == path
+    first, _ = c.held()
+    study, approval = c.signed_study("other", edits={EXTRACTOR: "cd" * 32, **enough})
+    remote.operate("admin", "publish", study)
+    again, _ = records(rng, 40)
+    for member in c.members:  # the same exams, through the new extractor
+        c.write(member, again, labels, [f"{member}-{row}" for row in range(40)] if ids else None)
+
+    def join(member: str) -> Any:
+        words = ("member", "join", c.folder / member, c.folder / f"{member}.npz", "--approve", approval)
+        return later(remote, *remote.at(*words, "--once", "--json"))
+
+    run = later(remote, *remote.at("operator", "run", study, "--period", PERIOD, "--token", TOKEN, "--json"))
+    joining = [join(member) for member in c.members]
+    joined = [each.result(PATIENCE_S) for each in joining]
+    assert [each.code for each in joined] == [0] * 5, joined
+    done = run.result(PATIENCE_S)
+    assert (done.code, done.values["name"], done.values["rows"]) == (0, "other", first["rows"])
+    assert first["round"] in done.err
+    with open_operator(remote.url) as client:
+        assert [run.repeats for run in client.runs(c.admin).runs] == [None, first["context"]]
 
 
 # Stopped and started again

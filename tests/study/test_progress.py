@@ -12,7 +12,16 @@ from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, SPENDING_REASONS
 from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.rest import NoiseView, Problem, RoundView, SpecView
-from veilsum.study.progress import EndCost, RunAction, RunEnd, next_action, reason_of, run_over
+from veilsum.study.progress import (
+    EndCost,
+    RunAction,
+    RunEnd,
+    find_other_sums,
+    next_action,
+    next_repeat,
+    reason_of,
+    run_over,
+)
 
 NOISE = {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"}
 NOISY = {"noise": NOISE, "ring_bits": 48}
@@ -79,6 +88,31 @@ def test_the_next_step_is_the_first_without_a_result(made: Any, done: str, expec
     finished = {{"A": A, "B": B, "C": C, "D": D}[name].hex()[:16] for name in done}
     assert next_action(question, "p", chain, read_counts, finished.__contains__) == expected
     assert next_action(question, "another", chain, read_counts, finished.__contains__) == RunAction("count")
+
+
+def test_a_period_that_was_summed_under_another_extractor_is_repeated() -> None:
+    question, chain = links(("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, NO_REASON))
+    other, larger = (
+        type(question).model_validate({**question.model_dump(), **changes})
+        for changes in ({"extractor": "cd" * 32}, {"extractor": "cd" * 32, "a": question.a + 1})
+    )
+    asked = {question.digest: question}.get
+    assert find_other_sums(other, "p", chain, asked) == [chain[1]]
+    assert next_repeat(other, chain[1], chain, lambda _: False) == RunAction("sum", repeats=B.hex())
+    own = replace(chain[1], question=other.digest, context=C, repeats=B)
+    done = RunAction(None, last_round=C.hex()[:16])
+    assert next_repeat(other, chain[1], (*chain, own), lambda _: True) == done
+    assert next_repeat(other, chain[1], (*chain, own), lambda _: False) == RunAction("sum", B.hex())
+    # No other run, period or question does, nor one whose own run has begun over fresh records.
+    for wanted, period, shown in (
+        (question, "p", chain),
+        (other, "q", chain),
+        (larger, "p", chain),
+        (other, "p", (chain[0], replace(chain[1], reason=LOST_REASON))),
+        (other, "p", (*chain, replace(chain[0], question=other.digest))),
+    ):
+        assert find_other_sums(wanted, period, shown, asked) == []
+    assert find_other_sums(other, "p", chain, lambda _: None) == []
 
 
 def test_a_noisy_step_is_never_repeated() -> None:

@@ -21,9 +21,18 @@ from veilsum.cli.remote import watch_changes
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import Link
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names, round_name
-from veilsum.protocol.study import DISCLOSED_STEPS, read_content
-from veilsum.study.progress import RunAction, RunEnd, explain_counts, next_action, read_outcome
+from veilsum.protocol.study import DISCLOSED_STEPS, Question, read_content
+from veilsum.study.progress import (
+    RunAction,
+    RunEnd,
+    explain_counts,
+    find_other_sums,
+    next_action,
+    next_repeat,
+    read_outcome,
+)
 from veilsum.system.intervals import RUN_RETRY_LONGEST_S, RUN_RETRY_S, compute_presence_s
 
 ATTEMPTS_MAX = 8
@@ -81,17 +90,23 @@ class Following:
     def run_study(self, federation: str, study: StudyView, period: str) -> RoundView:
         """Enrol, open each step in turn, and follow it; return the last round. Attempts without a result are retried or repeated.
 
+        If the period's records were summed under another extractor, by a study that differs in nothing else, that sum is repeated.
+
         Raises:
-            Misuse: `ATTEMPTS_MAX` attempts in a row ended without a result.
+            Misuse: `ATTEMPTS_MAX` attempts in a row ended without a result; or several sums of the period could be repeated.
             PeerFault: count-mismatch if the run's counts allow no sum; or the coordinator refuses permanently.
             Unreachable: the coordinator can't be reached.
         """
-        question = read_content(self.client.study(federation, study.study).content).question
+        question = self._fetch_question(federation, study.study)
+        other = self._find_other_sum(federation, question, period)
         while True:
             if (live := self._find_live(federation, study, period)) is not None:
                 self._follow_round(live)
             links = self.client.chain(federation).links
-            found = next_action(question, period, links, self._read_outcome, self._is_done)
+            if other is None:
+                found = next_action(question, period, links, self._read_outcome, self._is_done)
+            else:
+                found = next_repeat(question, other, links, self._is_done)
             if found.step is None:
                 assert found.last_round is not None
                 last = self.client.round(found.last_round)
@@ -111,6 +126,31 @@ class Following:
             except Unreachable as lost:  # the request may have succeeded; the next iteration finds out
                 self.tell(f"{lost}. Looking again.")
                 self.pause(RUN_RETRY_S)
+
+    def _fetch_question(self, federation: str, study: str) -> Question:
+        return read_content(self.client.study(federation, study).content).question
+
+    def _find_other_sum(self, federation: str, question: Question, period: str) -> Link | None:
+        """Return the sum of the period's records under another extractor, which the run repeats; None for fresh records."""
+        hashes = {bytes.fromhex(view.question): view.study for view in self.client.studies(federation)}
+
+        def find_question(digest: bytes) -> Question | None:
+            return self._fetch_question(federation, hashes[digest]) if digest in hashes else None
+
+        links = self.client.chain(federation).links
+        found = find_other_sums(question, period, links, find_question)
+        rounds = [round_name(link.context) for link in found]
+        if len(found) > 1:
+            raise Misuse(
+                f"period {period} has {len(found)} sums under other extractors, in rounds {join_names(rounds)}: choose the one to repeat by "
+                "`veilsum operator cohort open STUDY --repeats CONTEXT`, with the context that `veilsum operator round status ROUND --json` shows"
+            )
+        if not found:
+            return None
+        self.tell(
+            f"The records of period {period} were summed under another extractor in round {rounds[0]}. They are summed again, by exactly its members."
+        )
+        return found[0]
 
     def _find_live(self, federation: str, study: StudyView, period: str) -> RoundView | None:
         """Return the run's open round; a federation has at most one."""

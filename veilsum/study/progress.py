@@ -13,9 +13,9 @@ from veilsum.protocol.counting import CountOutcome, check_outcomes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import LOST_REASON
-from veilsum.protocol.opening_rules import CountOutcomes, certified_links, next_step
+from veilsum.protocol.opening_rules import CountOutcomes, certified_links, next_step, same_records
 from veilsum.protocol.rest import RoundView, join_names, round_name
-from veilsum.protocol.study import COUNT_STEP, DISCLOSED_STEPS, ROWS_STEP, Question
+from veilsum.protocol.study import COUNT_STEP, DISCLOSED_STEPS, ROWS_STEP, SUM_STEP, Question
 
 NEW_PERIOD = "take a new period, with new records"
 NEW_RUN_ADVICE = "Take a new period: the same records may take part in it"
@@ -40,6 +40,22 @@ def read_outcome(view: RoundView) -> CountOutcome | None:
     """Return what a finished count found, by its view; None if it has no sums."""
     sums = view.holders or view.reached
     return CountOutcome(sums, view.survivors, view.evicted, view.sum_survivors_min) if sums else None
+
+
+def find_other_sums(
+    question: Question, period: str, links: Sequence[Link], find_question: Callable[[bytes], Question | None]
+) -> list[Link]:
+    """Return the certified sums of a period's records under other extractors, which an exact study that differs in nothing else repeats.
+
+    `links` are the federation's chain. `find_question` returns a question by its digest, or None if no published study asks it. A run
+    that has begun over fresh records repeats no other's.
+    """
+    fresh = [link for link in links if (link.period, link.repeats) == (period, NO_CONTEXT)]
+    if question.noise is not None or any(link.question == question.digest for link in fresh):
+        return []
+    sums = [link for link in fresh if (link.step, link.reason) == (SUM_STEP, NO_REASON)]
+    asked = {link.question: find_question(link.question) for link in sums}
+    return [link for link in sums if (other := asked[link.question]) and same_records(question, other)]
 
 
 def next_action(
@@ -69,6 +85,17 @@ def next_action(
     if done is None or step is None:
         return RunAction(None, last_round=done or round_name(newest.context))
     return RunAction(step)
+
+
+def next_repeat(
+    question: Question, other: Link, links: Sequence[Link], has_result: Callable[[str], bool]
+) -> RunAction:
+    """Return the next step of a run that repeats the sum `other` under another extractor, as `next_action` does."""
+    own = certified_links(question, other.period, other.step, links)
+    rounds = [round_name(link.context) for link in own if link.repeats == other.context]
+    if done := next(filter(has_result, rounds), None):
+        return RunAction(None, last_round=done)
+    return RunAction(other.step, repeats=other.context.hex())
 
 
 def run_over(

@@ -27,6 +27,8 @@ database = typer.Typer(
 def run(connect: Connect, study: StudyName, federation: Federation = None, period: Period = None) -> None:
     """Run a study: open enrolment, then each step in turn, and follow it to the result. Failed attempts are retried or repeated.
 
+    For a period that was summed under another extractor, by a study that differs in nothing else, its records are summed again by exactly its members.
+
     You can interrupt the command: started again, it finds the run and continues. Exits with 1 unless there is a result.
     """
     from veilsum.cli.round_view import progress_line, show_result, show_view
