@@ -62,18 +62,23 @@ export function merkle(leaves) {
   return { root: H('merkle-root', u64(count), level[0]), path }
 }
 
-/** Whether `path` leads from `leaf` at `index` of `count` to `root`. */
-export function pathHolds(root, leaf, index, count, path) {
-  if (index < 0 || index >= count) return false
+/** The root that `path` leads to from `leaf` at `index` of `count`; null if no path of this length does. */
+export function rootOfPath(leaf, index, count, path) {
+  if (index < 0 || index >= count) return null
   let node = H('merkle-leaf', leaf)
   let used = 0
   for (let width = count; width > 1; width = Math.ceil(width / 2), index >>= 1) {
     if ((index ^ 1) >= width) continue
-    if (used === path.length) return false
+    if (used === path.length) return null
     const sibling = path[used++]
     node = index % 2 ? H('merkle-node', sibling, node) : H('merkle-node', node, sibling)
   }
-  return used === path.length && same(root, H('merkle-root', u64(count), node))
+  return used === path.length ? H('merkle-root', u64(count), node) : null
+}
+
+export function pathHolds(root, leaf, index, count, path) {
+  const found = rootOfPath(leaf, index, count, path)
+  return found !== null && same(root, found)
 }
 
 /** Canonical JSON (RFC 8785): JSON.stringify writes numbers and strings as the RFC says; keys sort by UTF-16 units. */

@@ -1,5 +1,5 @@
 /** Every message and struct of protocol §3 as a table, and the codec that reads the table. */
-import { Fault, FORBIDDEN_TEXT, H, ID, ascending, merkle, require_, same, unhex } from './encoding.mjs'
+import { Fault, FORBIDDEN_TEXT, H, ID, ascending, merkle, require_, u64 } from './encoding.mjs'
 import { verify } from './keys.mjs'
 
 const VERSION = 4
@@ -230,6 +230,7 @@ export const uploadDigest = (header) =>
 
 /** What the signature of a message or header is over. */
 export function signedDigest(name, value) {
+  if (name === 'Digest') return value.digest
   if (name === 'Header') return H('upload', value.context, value.member, uploadDigest(value))
   if (name === 'Pairing') return H('pairing', value.manifest, value.member, merkle(value.ciphertexts).root)
   if (name === 'Reveal' || name === 'RevealSummary') {
@@ -247,7 +248,7 @@ export const studyHash = (study) => signedDigest('Study', study)
 export const manifestHash = (manifest) => H('manifest', encode('Manifest', manifest))
 export const cardBytes = (card) => encode('KeyCard', card)
 export const beaconOf = (manifest) => H('cards', manifest.cohort, manifest.cards_root)
-export const cohortOf = (fields) => H('cohort', fields.roster_hash, u64le(fields.counter), fields.study, fields.period, fields.repeats)
+export const cohortOf = (fields) => H('cohort', fields.roster_hash, u64(fields.counter), fields.study, fields.period, fields.repeats)
 export const foldLink = (chain, link) => H('link', chain, fieldsOf('Link', link))
 export const foldChain = (links) => links.reduce(foldLink, Buffer.alloc(32))
 export const survivorsHash = (context, survivors) =>
@@ -256,13 +257,12 @@ export const voidHash = (context, reason) => H('void', context, reason)
 export const termsHash = (terms) => H('terms', fieldsOf('Terms', terms))
 
 const SUITE = 'x25519_mlkem768-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31'
-const u64le = (value) => { const out = Buffer.alloc(8); out.writeBigUInt64LE(value); return out }
 
 /** `ctx` (§4.3), and the hashes that it is made of. */
 export function contextOf(federation, manifest, opening) {
   const chain = foldChain(opening.links)
   const hash = manifestHash(manifest)
   const terms = termsHash(opening.terms)
-  const context = H('ctx', SUITE, federation, manifest.roster_hash, manifest.cohort, hash, u64le(opening.sequence), Buffer.from([opening.attempt]), chain, terms)
+  const context = H('ctx', SUITE, federation, manifest.roster_hash, manifest.cohort, hash, u64(opening.sequence), Buffer.from([opening.attempt]), chain, terms)
   return { context, chain, manifest_hash: hash, terms_hash: terms }
 }

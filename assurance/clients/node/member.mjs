@@ -1,0 +1,565 @@
+/**
+ * A member's side of an attempt as a state machine without I/O (protocol §4). `receive` takes the bytes of a message,
+ * works on a copy of the state, has the copy stored, and only then hands out what is to be sent.
+ */
+import { randomBytes } from 'node:crypto'
+import { deserialize, serialize } from 'node:v8'
+import * as c from './checks.mjs'
+import { Fault, ZERO, hex, merkle, require_, same, sha256 } from './encoding.mjs'
+import * as k from './keys.mjs'
+import * as m from './messages.mjs'
+import { CHUNK_ELEMENTS, deal, drawCoefficients, masked, shareIsBelowP } from './ring.mjs'
+
+const COORDINATOR = 'coordinator'
+
+/** Where a member's fresh values come from; tests put published ones in its place. */
+export const DRAW = {
+  bytes: randomBytes,
+  coefficients: drawCoefficients,
+  encapsulate: (to, key) => k.encapsulate(key),
+}
+
+/** The state of an installation: what concerns the federation, and each cohort. Serializable by node:v8. */
+export const newState = () => ({ serial: 0n, newestCard: null, history: [], attempts: new Map(), sums: new Map(), cohorts: new Map(), newestRoster: 0n })
+
+export class Member {
+  /**
+   * `identity`: the Ed25519 seed. `clock()`: Unix seconds. `store(state)`: durable. `allows(opening, facts)`: policy and
+   * ledger, which throw. `onAnnounce` and `onEnd` let a ledger change in the write that stores the announcement or the end.
+   */
+  constructor({ member, identity, state = newState(), clock, draw = DRAW, store = () => {}, allows = () => {}, onAnnounce = () => {}, onEnd = () => {} }) {
+    Object.assign(this, { member, identity, state, clock, draw, store, allows, onAnnounce, onEnd })
+    this.facts = new Map()
+  }
+
+  /** Change a copy of the state by `change`, store it, then answer. A refusal leaves everything as it was. */
+  #commit(change) {
+    const before = this.state
+    this.state = deserialize(serialize(before))
+    try {
+      const answers = change(this.state)
+      this.store(this.state)
+      return answers
+    } catch (error) {
+      this.state = before
+      throw error
+    }
+  }
+
+  #sign(name, fields) {
+    const unsigned = { ...fields, signature: Buffer.alloc(64) }
+    return m.encode(name, { ...unsigned, signature: k.sign(this.identity, m.signedDigest(name, unsigned)) })
+  }
+
+  /** Make the card of a cohort, and keep it with its keys (§4.2, §7.6). `drawn` replaces fresh values in tests. */
+  enrol({ roster, study, counter, period, repeats = ZERO, drawn = {} }) {
+    const parsedRoster = m.decode(roster, 'Roster')
+    const parsedStudy = c.checkStudy(study, parsedRoster)
+    require_(!c.isReserved(period), 'terms-refused')
+    const cohort = m.cohortOf({ roster_hash: m.rosterHash(parsedRoster), counter, study: parsedStudy.hash, period, repeats })
+    const made = this.state.cohorts.get(hex(cohort))
+    if (made) return made.enrolment
+    return this.#commit((state) => {
+      state.serial = drawn.serial ?? state.serial + 1n
+      const seed = drawn.mlkem_seed ?? this.draw.bytes(64)
+      const secret = drawn.x25519 ?? this.draw.bytes(32)
+      const key = k.mlkemPublic(seed)
+      const card = this.#sign('KeyCard', {
+        cohort, member: this.member, x25519_key: k.publicOf('x25519', secret), mlkem_hash: k.mlkemHash(key), nonce: drawn.nonce ?? this.draw.bytes(32),
+        expires: BigInt(parsedStudy.content.notes.expires), serial: state.serial,
+      })
+      state.newestCard = card
+      const enrolment = m.encode('Enrolment', { card: m.decode(card), mlkem_key: key })
+      const enrolled_s = this.clock()
+      state.newestRoster = parsedRoster.number > state.newestRoster ? parsedRoster.number : state.newestRoster
+      state.cohorts.set(hex(cohort), {
+        cohort, roster, study, card, enrolment, enrolled_s, phase: 'enrolled', secret, seed, manifests: 0, cards: null, pairing: null, made: null,
+        shared: null, sequence: 0n, masks: null, boxes: null, place: [0n, 0], attempt: null,
+      })
+      return enrolment
+    })
+  }
+
+  /** What follows from a cohort's roster, study and manifest; parsed once. */
+  factsOf(cohort) {
+    const name = hex(cohort.cohort) + hex(sha256(cohort.cards))
+    if (!this.facts.has(name)) {
+      const roster = m.decode(cohort.roster, 'Roster')
+      this.facts.set(name, new c.Cohort(roster, c.checkStudy(cohort.study, roster), m.decode(cohort.cards, 'Cards').manifest))
+    }
+    return this.facts.get(name)
+  }
+
+  /** Take a message of `cohort` (its hash). Returns the messages to send. */
+  receive(cohortHash, bytes) {
+    this.tick(cohortHash)
+    const message = m.decode(bytes)
+    const handler = HANDLERS[message.type]
+    require_(handler, 'unknown-message')
+    return this.#commit((state) => handler.call(this, state.cohorts.get(hex(cohortHash)), message, state))
+  }
+
+  /** What the clock alone brings: keys lapse, and an attempt past its latest end is erased (§4.2, §4.9). */
+  tick(cohortHash) {
+    const cohort = this.state.cohorts.get(hex(cohortHash))
+    const now = this.clock()
+    if (['enrolled', 'paired'].includes(cohort.phase)) {
+      const { windows } = this.studyOf(cohort).q
+      if (now >= cohort.enrolled_s + windows.enrol + 4 * windows.answer) this.#commit((state) => this.lapse(state.cohorts.get(hex(cohortHash))))
+    }
+    const attempt = cohort.attempt
+    if (attempt && !['erased', 'ended'].includes(attempt.phase) && now >= Number(attempt.latest_end)) this.#commit((state) => this.erase(state.cohorts.get(hex(cohortHash))))
+  }
+
+  studyOf = (cohort) => c.checkStudy(cohort.study, m.decode(cohort.roster, 'Roster'))
+
+  lapse(cohort) {
+    Object.assign(cohort, { phase: 'lapsed', secret: null, seed: null, made: null, shared: null })
+  }
+
+  /** Forget the attempt's shares and the keys up to its sequence. The header stays: a certificate may close it yet. */
+  erase(cohort) {
+    const { attempt } = cohort
+    Object.assign(attempt, { phase: 'erased', shares: new Map(), vector: null, chunks: null })
+    this.moveKeys(cohort, attempt.sequence + 1n)
+    cohort.place = [attempt.sequence + 1n, 0]
+  }
+
+  moveKeys(cohort, sequence) {
+    for (; cohort.sequence < sequence; cohort.sequence++) {
+      for (const keys of [cohort.masks, cohort.boxes]) for (const [peer, key] of keys) keys.set(peer, k.ratchet(key, cohort.cohort, cohort.sequence + 1n))
+    }
+  }
+
+  takeCards(cohort, cards) {
+    require_(['enrolled', 'paired'].includes(cohort.phase), 'wrong-phase')
+    const { manifest } = cards
+    if (cohort.cards) {
+      if (same(m.manifestHash(manifest), this.factsOf(cohort).hash)) return [cohort.pairing]
+      const before = m.decode(cohort.cards, 'Cards')
+      const known = new Map(before.shown.map(({ card }) => [card.member, m.cardBytes(card)]))
+      const fewer = manifest.members.length < before.manifest.members.length && manifest.members.every((member) => before.manifest.members.includes(member))
+      const unchanged = cards.shown.every(({ card }) => !known.has(card.member) || same(known.get(card.member), m.cardBytes(card)))
+      require_(fewer && unchanged && cohort.manifests < 3, 'manifest-mismatch', COORDINATOR)
+    }
+    const roster = m.decode(cohort.roster, 'Roster')
+    const study = c.checkStudy(cohort.study, roster)
+    const repeated = same(manifest.repeats, ZERO) ? null : this.survivorsOf(manifest.repeats)
+    const facts = c.checkCards(cards, roster, study, { card: m.decode(cohort.card) }, repeated)
+    const { to, from } = facts.pairs(this.member)
+    const shared = new Map([...to, ...from].map((peer) => [peer, k.agree(cohort.secret, facts.cards.get(peer).x25519_key, peer)]))
+    const keyOf = new Map(cards.shown.map((one) => [one.card.member, one.mlkem_key]))
+    const made = new Map(to.map((peer) => [peer, this.draw.encapsulate(peer, keyOf.get(peer), facts)]))
+    const pairing = this.#sign('Pairing', { manifest: facts.hash, member: this.member, ciphertexts: to.map((peer) => made.get(peer).ciphertext) })
+    Object.assign(cohort, { phase: 'paired', cards: cards.bytes, pairing, made, shared, manifests: cohort.manifests + 1 })
+    return [pairing]
+  }
+
+  survivorsOf(context) {
+    const attempt = this.state.attempts.get(hex(context))
+    return attempt?.certificate ? m.decode(attempt.certificate).survivors.map((one) => one.member) : null
+  }
+
+  takeCiphertexts(cohort, message) {
+    require_(cohort.phase === 'paired', 'wrong-phase')
+    const facts = this.factsOf(cohort)
+    const taken = c.checkCiphertexts(message, facts, this.member)
+    const cards = new Map(m.decode(cohort.cards, 'Cards').shown.map(({ card }) => [card.member, card]))
+    const near = facts.neighbours(this.member)
+    const decrypts = facts.position(this.member) >= 0
+    const [masks, boxes] = [new Map(), new Map()]
+    for (const [peer, shared] of cohort.shared) {
+      const made = cohort.made.get(peer)
+      const [from, to] = made ? [this.member, peer] : [peer, this.member]
+      const ciphertext = made?.ciphertext ?? taken.get(peer)
+      const secret = made?.secret ?? k.decapsulate(cohort.seed, ciphertext)
+      const hash = made ? cards.get(peer).mlkem_hash : m.decode(cohort.card).mlkem_hash
+      const root = (purpose) => k.rootKey(purpose, shared, { from, to, hash, ciphertext, secret }, cohort.cohort, facts.hash)
+      if (near.includes(peer)) masks.set(peer, root('pair-mask'))
+      if (decrypts || facts.position(peer) >= 0) boxes.set(peer, root('pair-box'))
+    }
+    Object.assign(cohort, { phase: 'ready', secret: null, seed: null, made: null, shared: null, masks, boxes })
+    return []
+  }
+
+  takeOpening(cohort, opening, state) {
+    require_(cohort.phase === 'ready', 'wrong-phase')
+    const { attempt } = cohort
+    if (attempt && !['closed', 'ended'].includes(attempt.phase) && same(attempt.opening, opening.bytes)) {
+      require_(attempt.phase !== 'erased', 'terms-expired')
+      return attempt.upload ? [attempt.upload] : []
+    }
+    require_(!attempt || ['erased', 'closed', 'ended'].includes(attempt.phase), 'wrong-sequence', COORDINATOR)
+    const facts = this.factsOf(cohort)
+    const { study } = facts
+    const now = this.clock()
+    const { terms } = opening
+    require_(same(opening.cohort, cohort.cohort), 'wrong-cohort', COORDINATOR)
+    require_(m.signatureHolds('Opening', opening, facts.roster.coordinator), 'bad-signature', COORDINATOR)
+    for (const { card } of m.decode(cohort.cards, 'Cards').shown) require_(now < Number(card.expires), 'card-expired')
+    require_(now < study.content.notes.expires && !this.revoked?.(study.hash), 'study-refused')
+    require_(now < Number(terms.latest_end), 'terms-expired')
+    require_(Number(terms.latest_end) <= now + c.MONTH_S, 'terms-refused', COORDINATOR)
+    const behind = opening.sequence < cohort.place[0] || (opening.sequence === cohort.place[0] && opening.attempt < cohort.place[1])
+    require_(!behind, 'wrong-sequence')
+    this.acceptEnds(opening, state)
+    this.checkHistory(opening, state)
+    const ends = [...state.attempts.values()].flatMap((one) => (one.end ? [one.end] : []))
+    c.checkLinks(opening, ends)
+    c.checkTerms(opening, facts, ends)
+    if (facts.repeats) this.checkRepeat(facts, state)
+    this.checkCounts(opening, facts, state)
+    require_(facts.roster.number >= state.newestRoster, 'roster-rollback')
+    this.allows(opening, facts, state)
+    this.moveKeys(cohort, opening.sequence)
+    const { context } = m.contextOf(facts.federation, facts.manifest, opening)
+    cohort.place = [opening.sequence, opening.attempt]
+    state.history = opening.links
+    cohort.attempt = {
+      phase: 'opened', context, opening: opening.bytes, sequence: opening.sequence, latest_end: terms.latest_end, upload: null, chunks: null, header: null,
+      shares: new Map(), delivered: new Map(), receipt: null, vote: null, outcome: null, refusals: new Map(), certificate: null, reveal: null, revealed: null, evicted: [], report: null,
+    }
+    state.attempts.set(hex(context), {
+      link: {
+        cohort: cohort.cohort, sequence: opening.sequence, attempt: opening.attempt, question: study.question, period: facts.manifest.period, step: terms.step,
+        repeats: facts.manifest.repeats, context,
+      },
+      terms, q: study.q, tookPart: false, announced: false, certificate: null, evicted: [], end: null,
+    })
+    return []
+  }
+
+  /** Take a link `none` as the end of an attempt whose certificate the member holds (§4.9). */
+  acceptEnds(opening, state) {
+    for (const attempt of state.attempts.values()) {
+      if (attempt.end || !attempt.certificate) continue
+      const wanted = linkWith(attempt, m.decode(attempt.certificate))
+      if (opening.links.some((link) => sameLink(link, wanted))) this.end(attempt, wanted, state)
+    }
+  }
+
+  end(attempt, link, state) {
+    attempt.end = link
+    this.onEnd(attempt, state)
+  }
+
+  /** Clauses 4 and 5 of §4.3. */
+  checkHistory(opening, state) {
+    const linked = new Map(opening.links.map((link) => [hex(link.context), link]))
+    for (const attempt of state.attempts.values()) {
+      const link = linked.get(hex(attempt.link.context))
+      const settled = attempt.end ?? (attempt.certificate && linkWith(attempt, m.decode(attempt.certificate)))
+      if (!settled) {
+        require_(!attempt.tookPart, 'outcome-missing', COORDINATOR)
+        continue
+      }
+      if (settled.reason === 'none') require_(link && sameLink(link, settled), 'outcome-missing', COORDINATOR)
+      else require_(!link || sameLink(link, settled), 'chain-broken', COORDINATOR)
+    }
+    state.history.forEach((link, i) => require_(opening.links[i] && sameLink(link, opening.links[i]), 'chain-broken', COORDINATOR))
+  }
+
+  /** Clause 8 of §4.3: the repeated attempt's evidence, and two questions that differ in no more than they may. */
+  checkRepeat(facts, state) {
+    const repeated = state.attempts.get(hex(facts.manifest.repeats))
+    require_(repeated?.certificate, 'repeat-mismatch', COORDINATOR)
+    const may = ['extractor', 'dim', 'columns', 'statistics', 'ring_bits']
+    const [old, now] = [repeated.q, facts.study.q]
+    const kinds = (q) => ['ccvr', 'random-features'].map((kind) => q.statistics.some((one) => one.kind === kind)).join()
+    const free = old.extractor === now.extractor ? [] : may
+    const equal = Object.keys(now).every((name) => free.includes(name) || JSON.stringify(old[name]) === JSON.stringify(now[name]))
+    require_(equal && kinds(old) === kinds(now), 'repeat-mismatch', COORDINATOR)
+  }
+
+  /** Clause 9 of §4.3 with §8.3. */
+  checkCounts(opening, facts, state) {
+    let { terms } = opening
+    const need = (holds) => require_(holds, 'count-mismatch', COORDINATOR)
+    if (facts.repeats) {
+      const repeated = state.attempts.get(hex(facts.manifest.repeats)).terms
+      const equal = same(terms.count, repeated.count) && same(terms.rows, repeated.rows) && terms.withheld.join() === repeated.withheld.join() && terms.evicted.join() === repeated.evicted.join()
+      need(equal)
+      terms = repeated
+    }
+    if (same(terms.count, ZERO)) return
+    const rests = [terms.count, terms.rows].filter((context) => !same(context, ZERO))
+    const evicted = new Set()
+    for (const context of rests) {
+      const attempt = state.attempts.get(hex(context))
+      need(attempt?.certificate && state.sums.has(hex(context)))
+      attempt.evicted.forEach((member) => evicted.add(member))
+      need(m.decode(attempt.certificate).survivors.some((one) => one.member === this.member) && !attempt.evicted.includes(this.member))
+    }
+    if (rests[1]) need(same(state.attempts.get(hex(rests[1])).terms.count, terms.count))
+    const holders = state.sums.get(hex(terms.count))
+    const { study } = facts
+    need(study.withheldBy(holders).join() === terms.withheld.join() && [...evicted].sort().join() === terms.evicted.join())
+    need(study.goesOn(holders, rests[1] ? state.sums.get(hex(terms.rows)) : null))
+    if (facts.repeats) need(holders.every((count, place) => terms.withheld.includes(place) || count >= study.leastHolders))
+  }
+
+  /** Announce a vector for the opened attempt (§4.4). Returns the Upload. `chunks()` then has what is to be put. */
+  upload(cohortHash, vector) {
+    this.tick(cohortHash)
+    const now = this.state.cohorts.get(hex(cohortHash))
+    if (now.attempt.upload) return now.attempt.upload
+    require_(now.attempt.phase === 'opened', 'wrong-phase')
+    return this.#commit((state) => {
+      const cohort = state.cohorts.get(hex(cohortHash))
+      const { attempt } = cohort
+      const facts = this.factsOf(cohort)
+      const { step } = m.decode(attempt.opening).terms
+      require_(vector.length === facts.study.lengthOf(step), 'malformed')
+      this.checkHistoryOfOpen(attempt, state)
+      const { context } = attempt
+      const bits = facts.study.bitsOf(step)
+      const near = facts.neighbours(this.member)
+      const own = this.draw.bytes(32, 'b_u')
+      const salt = this.draw.bytes(32, 'salt')
+      const edges = near.map((peer) => k.maskSeed(cohort.masks.get(peer), context, ...[this.member, peer].sort()))
+      const added = [own, ...edges.filter((_, i) => near[i] > this.member)]
+      const chunks = []
+      for (let at = 0; at < vector.length; at += CHUNK_ELEMENTS) chunks.push(masked(vector.slice(at, at + CHUNK_ELEMENTS), bits, at, added, edges.filter((_, i) => near[i] < this.member)))
+      const secrets = [own, ...edges]
+      const { t } = facts.manifest
+      const flat = this.draw.coefficients(9 * secrets.length * (t - 1))
+      const coefficients = Array.from({ length: t - 1 }, (_, degree) => flat.slice(9 * secrets.length * degree, 9 * secrets.length * (degree + 1)))
+      const shares = deal(secrets, facts.decryptors.length, coefficients)
+      const commitments = secrets.map((secret, i) => facts.commitment(context, this.member, i, secret))
+      const rows = facts.decryptors.map((decryptor, at) => Buffer.concat(shares[at].map((share, i) => k.commitShare(context, this.member, decryptor, i, share))))
+      const boxes = facts.decryptors.map((decryptor, at) => {
+        if (decryptor === this.member) return Buffer.alloc(0)
+        return k.sealBox(k.boxKey(cohort.boxes.get(decryptor), context, salt, this.member, decryptor), context, Buffer.concat(shares[at]))
+      })
+      const digests = chunks.map(sha256)
+      const header = {
+        context, member: this.member, salt, chunk_root: merkle(digests).root, commitment_root: merkle([Buffer.concat(commitments), ...rows]).root, box_root: merkle(boxes).root,
+      }
+      header.signature = k.sign(this.identity, m.signedDigest('Header', header))
+      const upload = m.encode('Upload', { header, chunk_digests: digests, commitments, rows, boxes })
+      const place = facts.position(this.member)
+      if (place >= 0) attempt.shares.set(this.member, Buffer.concat(shares[place]))
+      Object.assign(attempt, { phase: 'uploaded', upload, chunks, header })
+      Object.assign(state.attempts.get(hex(context)), { tookPart: true, announced: true })
+      this.onAnnounce(context, state)
+      return upload
+    })
+  }
+
+  chunks = (cohortHash) => this.state.cohorts.get(hex(cohortHash)).attempt.chunks
+
+  /** Clauses 4 and 5 once more, for an attempt that is open: another cohort's may have ended since. */
+  checkHistoryOfOpen(attempt, state) {
+    const others = { ...state, attempts: new Map([...state.attempts].filter(([context]) => context !== hex(attempt.context))), history: [] }
+    this.checkHistory(m.decode(attempt.opening), others)
+  }
+
+  /** The cohort's attempt, if it is the one that a message names; `wrong-phase` where there is none. */
+  attemptOf(cohort, message, expired = true) {
+    require_(cohort.phase === 'ready' && cohort.attempt, 'wrong-phase')
+    const { attempt } = cohort
+    require_(same(attempt.context, message.context), 'wrong-context', COORDINATOR)
+    if (expired && attempt.phase === 'erased') throw new Fault(attempt.report ? 'wrong-phase' : 'terms-expired')
+    return attempt
+  }
+
+  requireDecryptor = (facts) => require_(facts.position(this.member) >= 0, 'not-a-decryptor', this.member)
+
+  takeDeliveries(cohort, message, state) {
+    const attempt = this.attemptOf(cohort, message)
+    const facts = this.factsOf(cohort)
+    this.requireDecryptor(facts)
+    if (attempt.receipt) return [attempt.receipt]
+    require_(['opened', 'uploaded'].includes(attempt.phase), 'wrong-phase')
+    const { context } = attempt
+    for (const { header } of message.deliveries) {
+      require_(same(header.context, context), 'wrong-context', header.member)
+      require_(facts.isMember(header.member), 'unknown-member', header.member)
+      require_(facts.signed('Header', header, header.member), 'bad-signature', header.member)
+      require_(header.member !== this.member, 'malformed', COORDINATOR)
+    }
+    const place = facts.position(this.member)
+    for (const { header, box, box_path, row, row_path } of message.deliveries) {
+      const leads = facts.rowLeads(header, this.member, row, row_path) && c.leadsTo(header.box_root, box, place, facts.decryptors.length, box_path)
+      require_(leads, 'chunk-mismatch', COORDINATOR)
+    }
+    const [dealers, complaints] = [[], []]
+    for (const { header, box, row } of message.deliveries) {
+      const dealer = header.member
+      const shares = this.openShares(cohort, facts, header, box, row)
+      if (shares) attempt.shares.set(dealer, shares)
+      ;(shares ? dealers : complaints).push(dealer)
+      attempt.delivered.set(dealer, m.uploadDigest(header))
+    }
+    const uploads = c.deliveriesHash(context, [...attempt.delivered.values()])
+    const receipt = this.#sign('Receipt', { context, member: this.member, uploads, dealers, complaints })
+    Object.assign(attempt, { phase: 'checked', receipt })
+    state.attempts.get(hex(context)).tookPart = true
+    return [receipt]
+  }
+
+  /** The shares in a box; null if it does not open, or holds others than the dealer committed to. */
+  openShares(cohort, facts, header, box, row) {
+    const dealer = header.member
+    try {
+      const shares = k.openBox(k.boxKey(cohort.boxes.get(dealer), header.context, header.salt, dealer, this.member), header.context, box)
+      if (shares.length !== 36 * (1 + facts.manifest.k) || !shareIsBelowP(shares)) return null
+      for (let i = 0; i <= facts.manifest.k; i++) {
+        const commitment = k.commitShare(header.context, dealer, this.member, i, shares.subarray(36 * i, 36 * i + 36))
+        if (!same(commitment, row.subarray(16 * i, 16 * i + 16))) return null
+      }
+      return shares
+    } catch (error) {
+      if (error instanceof Fault) return null
+      throw error
+    }
+  }
+
+  takeFreeze(cohort, message, state) {
+    const attempt = this.attemptOf(cohort, message)
+    const facts = this.factsOf(cohort)
+    require_(attempt.outcome || attempt.phase === 'checked', 'wrong-phase')
+    const survivors = message.headers.map((header) => ({ member: header.member, digest: m.uploadDigest(header) }))
+    const outcome = m.survivorsHash(attempt.context, survivors)
+    if (attempt.outcome) {
+      require_(same(attempt.outcome, outcome), 'already-voted')
+      return [attempt.vote]
+    }
+    try {
+      this.checkProposal(attempt, facts, message, survivors, state)
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error
+      const refusal = this.#sign('Refusal', { context: attempt.context, member: this.member, cause: error.cause })
+      attempt.refusals.set(hex(outcome), refusal)
+      return [refusal]
+    }
+    return this.vote(attempt, outcome, state)
+  }
+
+  checkProposal(attempt, facts, message, survivors, state) {
+    this.checkHistoryOfOpen(attempt, state)
+    const opening = m.decode(attempt.opening)
+    const ids = survivors.map((one) => one.member)
+    c.checkSurvivors(ids, facts, opening.terms.step)
+    require_(!facts.windowExceeded(ids), 'window-exceeded')
+    c.checkEarlier(message.earlier, ids, opening, facts)
+    for (const { member, digest } of survivors) {
+      if (member === this.member) require_(attempt.header && same(m.uploadDigest(attempt.header), digest), 'own-upload-changed')
+      else require_(attempt.delivered.has(member) && same(attempt.delivered.get(member), digest), 'survivors-invalid')
+    }
+  }
+
+  vote(attempt, outcome, state) {
+    const vote = this.#sign('Vote', { context: attempt.context, member: this.member, outcome })
+    Object.assign(attempt, { phase: 'voted', vote, outcome })
+    state.attempts.get(hex(attempt.context)).tookPart = true
+    return [vote]
+  }
+
+  takeVoidRequest(cohort, message, state) {
+    const attempt = this.attemptOf(cohort, message)
+    this.requireDecryptor(this.factsOf(cohort))
+    const outcome = m.voidHash(attempt.context, message.reason)
+    if (attempt.outcome) {
+      require_(same(attempt.outcome, outcome), 'already-voted')
+      return [attempt.vote]
+    }
+    require_(!['closed', 'ended'].includes(attempt.phase), 'wrong-phase')
+    return this.vote(attempt, outcome, state)
+  }
+
+  takeCertificate(cohort, certificate, state) {
+    const attempt = this.attemptOf(cohort, certificate, false)
+    const facts = this.factsOf(cohort)
+    const { terms } = m.decode(attempt.opening)
+    const ledger = state.attempts.get(hex(attempt.context))
+    require_(!ledger.end || ledger.certificate, 'wrong-context', COORDINATOR)
+    const outcome = c.checkCertificate(certificate, attempt.context, facts, terms.step)
+    const own = certificate.survivors.find((one) => one.member === this.member)
+    if (own) require_(attempt.header && same(own.digest, m.uploadDigest(attempt.header)), 'own-upload-changed')
+    ledger.certificate = attempt.certificate = certificate.bytes
+    if (certificate.reason !== 'none') {
+      if (!ledger.end) this.end(ledger, linkWith(ledger, certificate), state)
+      if (attempt.phase !== 'erased') Object.assign(attempt, { phase: 'ended', shares: new Map() })
+      return []
+    }
+    if (attempt.phase === 'erased') return []
+    if (attempt.reveal) return [attempt.reveal]
+    attempt.phase = 'closed'
+    this.moveKeys(cohort, attempt.sequence + 1n)
+    cohort.place = [attempt.sequence + 1n, 0]
+    return attempt.receipt ? this.reveal(attempt, facts, outcome) : []
+  }
+
+  /** One run for each dealer that stays: its share of b_u, and of its masks with members that do not (§4.7). */
+  reveal(attempt, facts, outcome) {
+    const { survivors } = m.decode(attempt.certificate)
+    const staying = survivors.map((one) => one.member).filter((member) => !attempt.evicted.includes(member))
+    const runs = staying.filter((dealer) => attempt.shares.has(dealer)).map((dealer) => {
+      const shares = attempt.shares.get(dealer)
+      return Buffer.concat(facts.due(dealer, staying).map((i) => shares.subarray(36 * i, 36 * i + 36)))
+    })
+    attempt.reveal = this.#sign('Reveal', { context: attempt.context, member: this.member, outcome, evicted: attempt.evicted, runs })
+    attempt.revealed = outcome
+    return [attempt.reveal]
+  }
+
+  takeEvictions(cohort, evictions, state) {
+    const attempt = this.attemptOf(cohort, evictions)
+    const facts = this.factsOf(cohort)
+    require_(attempt.phase === 'closed', 'wrong-phase')
+    const certificate = m.decode(attempt.certificate)
+    attempt.evicted = c.checkEvictions(evictions, certificate, facts, attempt.evicted)
+    state.attempts.get(hex(attempt.context)).evicted = attempt.evicted
+    return attempt.revealed ? this.reveal(attempt, facts, attempt.revealed) : []
+  }
+
+  takeErasureRequest(cohort, request) {
+    const attempt = this.attemptOf(cohort, request, false)
+    require_(attempt.phase === 'erased', 'wrong-phase', COORDINATOR)
+    this.requireDecryptor(this.factsOf(cohort))
+    attempt.report ??= this.#sign('Erased', { context: attempt.context, member: this.member, revealed: attempt.revealed ?? ZERO })
+    return [attempt.report]
+  }
+
+  takeErasure(cohort, erasure, state) {
+    const attempt = this.attemptOf(cohort, erasure, false)
+    c.checkErasure(erasure, attempt.context, this.factsOf(cohort))
+    return this.closeBy(attempt, 'erased', state)
+  }
+
+  takeLost(cohort, lost, state) {
+    const attempt = this.attemptOf(cohort, lost, false)
+    c.checkLost(lost, attempt.context, this.factsOf(cohort))
+    require_(this.clock() >= Number(attempt.latest_end), 'wrong-phase')
+    return this.closeBy(attempt, 'lost', state)
+  }
+
+  closeBy(attempt, reason, state) {
+    const ledger = state.attempts.get(hex(attempt.context))
+    if (!ledger.end) this.end(ledger, { ...ledger.link, reason, survivors: ZERO }, state)
+    return []
+  }
+
+  takeDisclosure(cohort, disclosure, state) {
+    const attempt = this.attemptOf(cohort, disclosure)
+    const { terms } = m.decode(attempt.opening)
+    require_(attempt.phase === 'closed' && ['count', 'rows'].includes(terms.step), 'wrong-phase')
+    const sums = c.recount(disclosure, m.decode(attempt.certificate), this.factsOf(cohort), terms.step, attempt.evicted)
+    state.sums.set(hex(attempt.context), sums)
+    return []
+  }
+}
+
+/** The link that a certificate gives an attempt. */
+export const linkWith = (attempt, certificate) => ({
+  ...attempt.link,
+  reason: certificate.reason,
+  survivors: certificate.reason === 'none' ? m.survivorsHash(attempt.link.context, certificate.survivors) : ZERO,
+})
+export const sameLink = (a, b) => same(m.fieldsOf('Link', a), m.fieldsOf('Link', b))
+
+const HANDLERS = Object.fromEntries(
+  ['Cards', 'Ciphertexts', 'Opening', 'Deliveries', 'Freeze', 'VoidRequest', 'Certificate', 'Evictions', 'ErasureRequest', 'Erasure', 'Lost', 'Disclosure']
+    .map((name) => [name, Member.prototype[`take${name}`]]),
+)

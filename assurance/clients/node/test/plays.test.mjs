@@ -1,0 +1,54 @@
+/** Attacks of several messages, played to a member. */
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import { ZERO, unhex } from '../encoding.mjs'
+import { decode } from '../messages.mjs'
+import { load, staged } from './stage.mjs'
+
+const { plays, messages } = load('plays')
+const bytesOf = (index) => unhex(messages[index])
+
+function memberOf(play) {
+  let step = null
+  const encapsulate = (to, key, facts) => {
+    const pairing = step.pairing === undefined ? null : decode(bytesOf(step.pairing))
+    const place = facts.pairs(play.to).to.indexOf(to)
+    return { ciphertext: pairing ? pairing.ciphertexts[place] : Buffer.alloc(1088), secret: step.secrets?.[to] ? unhex(step.secrets[to]) : ZERO }
+  }
+  const one = staged({
+    member: play.to, identity: play.identity, roster: bytesOf(play.roster), study: bytesOf(play.study), counter: BigInt(play.counter),
+    period: play.period, repeats: unhex(play.repeats), keys: play, now_s: play.now_s, encapsulate,
+  })
+  return [one, (next) => (step = next)]
+}
+
+for (const [place, play] of plays.entries()) {
+  const title = `play ${place}: ${play.clause}: ${play.name}`
+  if (play.to === 'coordinator') {
+    test(title, { skip: 'it attacks a coordinator' }, () => {})
+    continue
+  }
+  test(title, () => {
+    const [one, begin] = memberOf(play)
+    const act = (step) => {
+      begin(step)
+      if (step.wait !== undefined) {
+        one.now_s = step.wait
+        return one.tick(one.cohort)
+      }
+      if (step.vector) {
+        Object.assign(one.drawn, step)
+        return one.upload(one.cohort, step.vector)
+      }
+      one.now_s = step.now_s
+      return one.receive(one.cohort, bytesOf(step.take))
+    }
+    const last = play.steps.at(-1)
+    play.steps.slice(0, -1).forEach(act)
+    if (play.ends === 'refusal') return assert.equal(decode(act(last)[0], 'Refusal').cause, play.cause)
+    assert.throws(() => act(last), (error) => {
+      assert.deepEqual([error.cause, error.parties], [play.cause, play.parties])
+      return true
+    })
+  })
+}

@@ -1,0 +1,84 @@
+/** Members of the published rounds: every drawn value comes from the file. */
+import { readFileSync } from 'node:fs'
+import { ZERO, hex, u32, unhex } from '../encoding.mjs'
+import * as messages from '../messages.mjs'
+import { Member } from '../member.mjs'
+
+const FOLDER = new URL('../../../vectors/', import.meta.url)
+export const load = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER)))
+const LATE = ['ErasureRequest', 'Erasure', 'Lost', 'Erased']
+
+/** The coefficients of a dealing, 4 bytes each. */
+export const coefficientsOf = (text) => Array.from({ length: text.length / 8 }, (_, i) => unhex(text).readUInt32LE(4 * i))
+
+/** A member that enrolled with the published values, and what it draws at its next upload. */
+export function staged({ member, identity, roster, study, counter, period, repeats, keys, now_s, encapsulate }) {
+  const drawn = { b_u: null, salt: null, coefficients: null }
+  const draw = { bytes: (_, what) => unhex(drawn[what]), coefficients: () => coefficientsOf(drawn.coefficients), encapsulate }
+  const one = new Member({ member, identity: unhex(identity), clock: () => one.now_s, draw })
+  one.now_s = now_s
+  one.drawn = drawn
+  one.enrolment = one.enrol({
+    roster, study, counter, period, repeats,
+    drawn: { x25519: unhex(keys.x25519_private), mlkem_seed: unhex(keys.mlkem_seed), nonce: unhex(keys.nonce), serial: BigInt(keys.serial) },
+  })
+  one.cohort = [...one.state.cohorts.values()][0].cohort
+  return one
+}
+
+export class Round {
+  constructor(name) {
+    this.data = load(`round-${name}`)
+    this.messages = this.data.messages.map(unhex)
+    this.cards = messages.decode(unhex(this.data.cards))
+  }
+
+  /** Every entry in order: [attempt (-1 while enrolling), place, from, to, bytes]. */
+  *entries() {
+    for (const [i, log] of [this.data.enrolment, ...this.data.attempts.map((attempt) => attempt.log)].entries()) {
+      for (const [place, [from, to, index]] of log.entries()) yield { attempt: i - 1, place, from, to, bytes: this.messages[index] }
+    }
+  }
+
+  member(name) {
+    const keys = this.data.members[name]
+    const { manifest } = this.cards
+    const pairings = this.data.enrolment.filter(([from]) => from === name).map(([, , index]) => messages.decode(this.messages[index])).filter((one) => one.type === 'Pairing')
+    let seen = null
+    let number = -1
+    const encapsulate = (to, key, facts) => {
+      if (seen !== hex(facts.hash)) [seen, number] = [hex(facts.hash), number + 1]
+      const place = facts.pairs(name).to.indexOf(to)
+      const pairing = pairings.find((one) => hex(one.manifest) === seen)
+      const secret = keys.encapsulated[number]?.[to]
+      return { ciphertext: pairing ? pairing.ciphertexts[place] : Buffer.alloc(1088), secret: secret ? unhex(secret) : ZERO }
+    }
+    return staged({
+      member: name, identity: keys.identity, roster: unhex(this.data.roster), study: unhex(this.data.study), counter: manifest.counter,
+      period: manifest.period, repeats: manifest.repeats, keys, now_s: this.data.now_s, encapsulate,
+    })
+  }
+
+  /** Show `one` an entry. Returns what it sends. A member that opens uploads, if the file has its vector. */
+  show(one, entry) {
+    const { type } = messages.decode(entry.bytes)
+    one.now_s = LATE.includes(type) ? this.data.late_s : this.data.now_s
+    const sent = one.receive(one.cohort, entry.bytes)
+    const values = this.data.attempts[entry.attempt]?.members[one.member]
+    if (type !== 'Opening' || sent.length || !values) return sent
+    Object.assign(one.drawn, values)
+    return [one.upload(one.cohort, values.vector)]
+  }
+
+  /** Bring a member to the state after the first `after` entries of the log of `attempt`. */
+  replay(name, attempt, after) {
+    const one = this.member(name)
+    for (const entry of this.entries()) {
+      if (entry.attempt > attempt || (entry.attempt === attempt && entry.place >= after)) break
+      if (entry.to === name) this.show(one, entry)
+    }
+    return one
+  }
+}
+
+export { u32 }
