@@ -220,11 +220,8 @@ export class Member {
       shares: new Map(), delivered: new Map(), receipt: null, vote: null, outcome: null, refusals: new Map(), certificate: null, reveal: null, revealed: null, evicted: [], report: null,
     }
     state.attempts.set(hex(context), {
-      link: {
-        cohort: cohort.cohort, sequence: opening.sequence, attempt: opening.attempt, question: study.question, period: facts.manifest.period, step: terms.step,
-        repeats: facts.manifest.repeats, context,
-      },
-      terms, q: study.q, tookPart: false, announced: false, certificate: null, evicted: [], end: null,
+      link: linkOf(facts, opening, context),
+      opening: opening.bytes, terms, q: study.q, tookPart: false, announced: false, certificate: null, evicted: [], end: null,
     })
     return []
   }
@@ -344,6 +341,17 @@ export class Member {
       this.onAnnounce(context, state)
       return upload
     })
+  }
+
+  /** What a result's record is held against (§4.8). */
+  evidence(context) {
+    const held = this.state.attempts.get(hex(context))
+    const cohort = this.state.cohorts.get(hex(held.link.cohort))
+    const opening = m.decode(held.opening)
+    const sums = (of) => this.state.sums.get(hex(of)) ?? null
+    return {
+      facts: this.factsOf(cohort), opening, certificate: m.decode(held.certificate), evicted: held.evicted, holders: sums(opening.terms.count), reached: sums(opening.terms.rows),
+    }
   }
 
   chunks = (cohortHash) => this.state.cohorts.get(hex(cohortHash)).attempt.chunks
@@ -551,6 +559,10 @@ export class Member {
   }
 }
 
+/** An attempt's link, without its end. */
+export const linkOf = ({ study, manifest }, { sequence, attempt, terms }, context) => ({
+  cohort: manifest.cohort, sequence, attempt, question: study.question, period: manifest.period, step: terms.step, repeats: manifest.repeats, context,
+})
 /** The link that a certificate gives an attempt. */
 export const linkWith = (attempt, certificate) => ({
   ...attempt.link,

@@ -4,10 +4,7 @@ import test from 'node:test'
 import { serialize } from 'node:v8'
 import { unhex } from '../encoding.mjs'
 import { decode } from '../messages.mjs'
-import { Round, load } from './stage.mjs'
-
-const rounds = new Map()
-const roundOf = (name) => rounds.get(name) ?? rounds.set(name, new Round(name)).get(name)
+import { load, roundOf, showRecord } from './stage.mjs'
 
 function bytesOf(attack, round) {
   if (attack.message !== undefined) return unhex(attack.message)
@@ -33,8 +30,13 @@ function refusalOf(act) {
 
 for (const [place, attack] of load('attacks').attacks.entries()) {
   const title = `attack ${place}: ${attack.clause}: ${attack.name}`
-  if (attack.record) continue // results.test.mjs
-  else if (attack.to === 'coordinator') test(title, { skip: 'it attacks a coordinator' }, () => {})
+  if (attack.record) {
+    test(title, () => {
+      const honest = load('results').cases.find(({ input }) => input.round === attack.round && input.attempt === attack.attempt).input.record
+      const { cause, parties } = refusalOf(() => showRecord(attack.round, attack.attempt, { ...honest, ...attack.record }))
+      assert.deepEqual([cause, parties], [attack.cause, attack.parties])
+    })
+  } else if (attack.to === 'coordinator') test(title, { skip: 'it attacks a coordinator' }, () => {})
   else if (attack.to) {
     test(title, () => {
       const round = roundOf(attack.round)

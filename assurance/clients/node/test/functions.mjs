@@ -4,6 +4,8 @@ import { createHash } from 'node:crypto'
 import { H, canonical, hex, merkle, pathHolds, require_, u64, unhex } from '../encoding.mjs'
 import * as keys from '../keys.mjs'
 import * as messages from '../messages.mjs'
+import * as checks from '../checks.mjs'
+import { linkOf, linkWith } from '../member.mjs'
 import { plainNoisyVector, variances } from '../noise.mjs'
 import { cover } from '../disputes.mjs'
 import { Ids, canonicalId } from '../records.mjs'
@@ -11,6 +13,7 @@ import * as ring from '../ring.mjs'
 import * as sizes from '../sizes.mjs'
 import { Study } from '../study.mjs'
 import * as vectors from '../vectors.mjs'
+import { showRecord } from './stage.mjs'
 
 const equal = (actual, expected) => assert.deepEqual(actual, expected)
 const parse = (content) => Study.parse(Buffer.from(content))
@@ -19,6 +22,15 @@ const integers = (list) => list.map(BigInt)
 const near = (actual, expected, digits) => {
   assert.equal(actual.length, expected.length)
   actual.forEach((value, i) => assert.ok(Math.abs(value - expected[i]) <= 10 ** -digits * Math.max(1, Math.abs(expected[i])), `${value} ${expected[i]}`))
+}
+
+/** What a case shows of an attempt. */
+function evidence(input) {
+  const roster = messages.decode(unhex(input.roster))
+  const facts = new checks.Cohort(roster, checks.checkStudy(unhex(input.study), roster), messages.decode(unhex(input.manifest)))
+  const opening = messages.decode(unhex(input.opening))
+  const { context } = messages.contextOf(facts.federation, facts.manifest, opening)
+  return { facts, opening, context, certificate: input.certificate && messages.decode(unhex(input.certificate)) }
 }
 
 export const FUNCTIONS = {
@@ -142,6 +154,29 @@ export const FUNCTIONS = {
     const study = parse(i.content)
     near(vectors.directions(study, study.q.statistics.find((s) => s.kind === 'random-features')).flat(), o.directions.flat(), 13)
   },
+  ciphertexts: (i, o) => {
+    const facts = new checks.Cohort(messages.decode(unhex(i.roster)), null, messages.decode(unhex(i.manifest)))
+    equal([...checks.checkCiphertexts(messages.decode(unhex(i.ciphertexts)), facts, i.member).keys()], o.from)
+  },
+  upload: (i, o) => {
+    const upload = messages.decode(unhex(i.upload), 'Upload')
+    assert.ok(messages.signatureHolds('Header', upload.header, unhex(i.public)))
+    const roots = { chunk_root: merkle(upload.chunk_digests).root, commitment_root: merkle([Buffer.concat(upload.commitments), ...upload.rows]).root, box_root: merkle(upload.boxes).root }
+    equal(Object.fromEntries(Object.entries({ ...roots, digest: messages.uploadDigest(upload.header) }).map(([name, bytes]) => [name, hex(bytes)])), o)
+  },
+  certificate: (i, o) => {
+    const { facts, opening, context, certificate } = evidence(i)
+    const outcome = checks.checkCertificate(certificate, context, facts, opening.terms.step)
+    equal({ outcome: hex(outcome), link: hex(messages.fieldsOf('Link', linkWith({ link: linkOf(facts, opening, context) }, certificate))) }, o)
+  },
+  due: (i, o) => {
+    const { facts } = evidence(i)
+    equal(Object.fromEntries(i.staying.map((dealer) => [dealer, facts.due(dealer, i.staying)])), o.due)
+  },
+  eviction: (i, o) => {
+    const { facts, certificate } = evidence(i)
+    equal(checks.checkEvictions(messages.decode(unhex(i.evictions)), certificate, facts, []), o.evicted)
+  },
   outcomes: (i, o) => {
     const context = unhex(i.context)
     const survivors = i.survivors.map((s) => ({ member: s.member, digest: unhex(s.digest) }))
@@ -165,6 +200,10 @@ export const FUNCTIONS = {
       ...messages.contextOf(roster.federation, manifest, opening),
     }
     equal(Object.fromEntries(Object.entries(made).map(([name, bytes]) => [name, hex(bytes)])), o)
+  },
+  result: (i, o) => {
+    assert.ok(o.holds)
+    showRecord(i.round, i.attempt, i.record)
   },
   record: (i, o) => {
     equal(canonical(i.record), o.body)

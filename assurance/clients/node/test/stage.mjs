@@ -1,8 +1,9 @@
 /** Members of the published rounds: every drawn value comes from the file. */
 import { readFileSync } from 'node:fs'
-import { ZERO, hex, u32, unhex } from '../encoding.mjs'
+import { ZERO, hex, unhex } from '../encoding.mjs'
 import * as messages from '../messages.mjs'
 import { Member } from '../member.mjs'
+import { checkRecord } from '../result.mjs'
 
 const FOLDER = new URL('../../../vectors/', import.meta.url)
 export const load = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER)))
@@ -81,4 +82,13 @@ export class Round {
   }
 }
 
-export { u32 }
+const rounds = new Map()
+export const roundOf = (name) => rounds.get(name) ?? rounds.set(name, new Round(name)).get(name)
+
+/** Show a record to member-0, which took part in the attempt. */
+export function showRecord(name, attempt, record) {
+  const round = roundOf(name)
+  const one = round.replay('member-0', attempt, Infinity)
+  checkRecord(record, one.evidence(unhex(round.data.attempts[attempt].context)))
+  return []
+}
