@@ -33,7 +33,7 @@ export class Member {
   }
 
   /** Change a copy of the state by `change`, store it, then answer. A refusal leaves everything as it was. */
-  #commit(change) {
+  change(change) {
     const before = this.state
     this.state = deserialize(serialize(before))
     try {
@@ -59,7 +59,7 @@ export class Member {
     const cohort = m.cohortOf({ roster_hash: m.rosterHash(parsedRoster), counter, study: parsedStudy.hash, period, repeats })
     const made = this.state.cohorts.get(hex(cohort))
     if (made) return made.enrolment
-    return this.#commit((state) => {
+    return this.change((state) => {
       state.serial = drawn.serial ?? state.serial + 1n
       const seed = drawn.mlkem_seed ?? this.draw.bytes(64)
       const secret = drawn.x25519 ?? this.draw.bytes(32)
@@ -80,6 +80,25 @@ export class Member {
     })
   }
 
+  /** Take a roster of the federation, by its number (§4.1). */
+  acceptRoster(bytes, federation) {
+    const roster = c.checkRoster(bytes, federation)
+    const hash = m.rosterHash(roster)
+    const { newestRoster, rosterHash } = this.state
+    const newer = roster.number > newestRoster || (roster.number === newestRoster && (!rosterHash || same(rosterHash, hash)))
+    require_(newer, 'roster-rollback', 'coordinator')
+    this.change((state) => Object.assign(state, { newestRoster: roster.number, rosterHash: hash, revoked: roster.revoked.map(hex) }))
+    return roster
+  }
+
+  /** The newest card that the coordinator has of this key: refuse to go on in a restored folder (§7.6). */
+  checkNewestCard(bytes) {
+    const card = m.decode(bytes, 'KeyCard')
+    require_(m.signatureHolds('KeyCard', card, k.publicOf('ed25519', this.identity)), 'bad-signature', COORDINATOR)
+    const { serial, newestCard } = this.state
+    require_(card.serial < serial || (card.serial === serial && same(bytes, newestCard)), 'state-restored', this.member)
+  }
+
   /** What follows from a cohort's roster, study and manifest; parsed once. */
   factsOf(cohort) {
     const name = hex(cohort.cohort) + hex(sha256(cohort.cards))
@@ -96,7 +115,7 @@ export class Member {
     const message = m.decode(bytes)
     const handler = HANDLERS[message.type]
     require_(handler, 'unknown-message')
-    return this.#commit((state) => handler.call(this, state.cohorts.get(hex(cohortHash)), message, state))
+    return this.change((state) => handler.call(this, state.cohorts.get(hex(cohortHash)), message, state))
   }
 
   /** What the clock alone brings: keys lapse, and an attempt past its latest end is erased (§4.2, §4.9). */
@@ -105,10 +124,10 @@ export class Member {
     const now = this.clock()
     if (['enrolled', 'paired'].includes(cohort.phase)) {
       const { windows } = this.studyOf(cohort).q
-      if (now >= cohort.enrolled_s + windows.enrol + 4 * windows.answer) this.#commit((state) => this.lapse(state.cohorts.get(hex(cohortHash))))
+      if (now >= cohort.enrolled_s + windows.enrol + 4 * windows.answer) this.change((state) => this.lapse(state.cohorts.get(hex(cohortHash))))
     }
     const attempt = cohort.attempt
-    if (attempt && !['erased', 'ended'].includes(attempt.phase) && now >= Number(attempt.latest_end)) this.#commit((state) => this.erase(state.cohorts.get(hex(cohortHash))))
+    if (attempt && !['erased', 'ended'].includes(attempt.phase) && now >= Number(attempt.latest_end)) this.change((state) => this.erase(state.cohorts.get(hex(cohortHash))))
   }
 
   studyOf = (cohort) => c.checkStudy(cohort.study, m.decode(cohort.roster, 'Roster'))
@@ -197,7 +216,7 @@ export class Member {
     require_(same(opening.cohort, cohort.cohort), 'wrong-cohort', COORDINATOR)
     require_(m.signatureHolds('Opening', opening, facts.roster.coordinator), 'bad-signature', COORDINATOR)
     for (const { card } of m.decode(cohort.cards, 'Cards').shown) require_(now < Number(card.expires), 'card-expired')
-    require_(now < study.content.notes.expires && !this.revoked?.(study.hash), 'study-refused')
+    require_(now < study.content.notes.expires && !state.revoked?.includes(hex(study.hash)), 'study-refused')
     require_(now < Number(terms.latest_end), 'terms-expired')
     require_(Number(terms.latest_end) <= now + c.MONTH_S, 'terms-refused', COORDINATOR)
     const behind = opening.sequence < cohort.place[0] || (opening.sequence === cohort.place[0] && opening.attempt < cohort.place[1])
@@ -301,7 +320,7 @@ export class Member {
     const now = this.state.cohorts.get(hex(cohortHash))
     if (now.attempt.upload) return now.attempt.upload
     require_(now.attempt.phase === 'opened', 'wrong-phase')
-    return this.#commit((state) => {
+    return this.change((state) => {
       const cohort = state.cohorts.get(hex(cohortHash))
       const { attempt } = cohort
       const facts = this.factsOf(cohort)

@@ -13,7 +13,8 @@ import * as ring from '../ring.mjs'
 import * as sizes from '../sizes.mjs'
 import { Study } from '../study.mjs'
 import * as vectors from '../vectors.mjs'
-import { showRecord } from './stage.mjs'
+import { audit } from '../transcript.mjs'
+import { roundOf, showRecord } from './stage.mjs'
 
 const equal = (actual, expected) => assert.deepEqual(actual, expected)
 const parse = (content) => Study.parse(Buffer.from(content))
@@ -200,6 +201,12 @@ export const FUNCTIONS = {
       ...messages.contextOf(roster.federation, manifest, opening),
     }
     equal(Object.fromEntries(Object.entries(made).map(([name, bytes]) => [name, hex(bytes)])), o)
+  },
+  transcript: (i, o) => {
+    const whole = roundOf(i.round).data.attempts[i.attempt].transcript.entries
+    const entries = i.entries.map((entry) => unhex(typeof entry === 'number' ? whole[entry] : entry))
+    const { findings, refusals, signed, evicted, counted } = audit(entries, unhex(i.signature), unhex(i.federation))
+    equal({ findings, refusals, signed, evicted, counted }, o)
   },
   result: (i, o) => {
     assert.ok(o.holds)

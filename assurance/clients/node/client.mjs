@@ -1,0 +1,234 @@
+/** Runs at a coordinator: enrol, pair, contribute, decrypt, verify. `node client.mjs` prints how it is called. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { Fault, hex, require_, sha256, unhex } from './encoding.mjs'
+import { checkStudy } from './checks.mjs'
+import { Ledger } from './ledger.mjs'
+import { Member } from './member.mjs'
+import * as m from './messages.mjs'
+import { Coordinator } from './rest.mjs'
+import { checkRecord } from './result.mjs'
+import { createFolder, openFolder, writeDurably } from './store.mjs'
+import { audit } from './transcript.mjs'
+
+const WAIT_S = 25
+
+export class Client {
+  /** `records`: features, labels, ids (or null). `approved`: approval digests in hexadecimal. */
+  constructor({ folder, url, records, approved, budget = 0, log = console.error }) {
+    const opened = openFolder(folder)
+    const clock = () => Date.now() / 1000
+    Object.assign(this, { folder, records, approved: new Set(approved), log, clock, ...opened })
+    this.ledger = new Ledger(opened.member, opened.federation, budget)
+    this.member = new Member({
+      ...opened, clock,
+      allows: (opening, facts, state) => this.ledger.allows(state, opening, facts),
+      onAnnounce: (context, state) => this.ledger.onAnnounce(context, state),
+      onEnd: (attempt, state) => this.ledger.onEnd(attempt, state),
+    })
+    this.name = opened.member
+    this.coordinator = new Coordinator(url, opened.identity, clock)
+  }
+
+  /** Take part in runs until one has a result (`once`) or for ever. Yields each result's record and findings. */
+  async *join(once) {
+    const federation = `/v1/federations/${hex(this.federation)}`
+    this.member.acceptRoster((await this.coordinator.get(`${federation}/roster`)).bytes, this.federation)
+    const done = new Set()
+    for (let after = -1; ; ) {
+      const { json } = await this.coordinator.get(`${federation}/runs`, { after, wait_s: after < 0 ? 0 : WAIT_S })
+      after = json.revision
+      for (const run of json.runs) {
+        const ours = this.member.state.cohorts.has(run.cohort)
+        if (done.has(run.cohort) || (run.over && !ours) || (!ours && run.state !== 'enrolling')) continue
+        const results = await this.takePart(run.cohort).catch((error) => this.report(run, error))
+        done.add(run.cohort)
+        for (const result of results ?? []) yield result
+        if (once && results?.length) return
+      }
+    }
+  }
+
+  report(run, error) {
+    if (!(error instanceof Fault)) throw error
+    this.log(`${run.name} ${run.period}: ${error.message}`)
+  }
+
+  /** One cohort from its invitation to the end of its run. Returns its results. */
+  async takePart(name) {
+    const cohort = unhex(name)
+    if (!this.member.state.cohorts.has(name) && !(await this.enrol(name))) return []
+    if (!(await this.pair(name, cohort))) return []
+    return this.rounds(name, cohort)
+  }
+
+  async enrol(name) {
+    const { json } = await this.coordinator.get(`/v1/cohorts/${name}/invitation`)
+    if (json.card) this.member.checkNewestCard(unhex(json.card))
+    const roster = this.member.acceptRoster(unhex(json.roster), this.federation)
+    const study = checkStudy(unhex(json.study), roster)
+    this.member.change((state) => this.ledger.acceptStudy(state, study, this.clock(), this.approved))
+    const { counter, period, repeats } = json.cohort
+    require_(repeats === null, 'repeat-mismatch', this.name) // this client repeats no sum
+    const fields = { roster_hash: m.rosterHash(roster), counter: BigInt(counter), study: study.hash, period, repeats: Buffer.alloc(32) }
+    require_(hex(m.cohortOf(fields)) === name, 'wrong-cohort', 'coordinator')
+    const yes = this.member.change((state) => this.ledger.answer(state, study, period, this.records))
+    this.log(`${study.content.notes.name} ${period}: ${yes ? 'enrolling' : 'not enough free records'}`)
+    if (yes) this.member.enrol({ roster: unhex(json.roster), study: unhex(json.study), counter: BigInt(counter), period })
+    return yes
+  }
+
+  /** Send card and pairing until the keys are there. False where the cohort failed. */
+  async pair(name, cohort) {
+    const state = () => this.member.state.cohorts.get(name)
+    let after = -1
+    while (state().phase !== 'ready') {
+      this.member.tick(cohort)
+      const { phase, enrolment, pairing } = state()
+      if (phase === 'lapsed') return false
+      const answer = phase === 'enrolled'
+        ? await this.coordinator.put(`/v1/cohorts/${name}/cards/${this.name}`, enrolment, { after, wait_s: WAIT_S })
+        : await this.coordinator.put(`/v1/cohorts/${name}/pairings/${this.name}`, pairing, { wait_s: WAIT_S })
+      if (answer.json?.state === 'failed') return false
+      if (answer.json) after = answer.json.version
+      else this.member.receive(cohort, answer.bytes)
+    }
+    return true
+  }
+
+  async rounds(name, cohort) {
+    const results = []
+    const done = new Set()
+    for (let after = -1; ; ) {
+      const { json: view } = await this.coordinator.get(`/v1/cohorts/${name}`, { after, wait_s: after < 0 ? 0 : WAIT_S })
+      after = view.version
+      for (const round of view.rounds) {
+        if (done.has(round)) continue
+        done.add(round)
+        const result = await this.round(round, name, cohort)
+        if (result) results.push(result)
+        after = -1
+      }
+      if (after >= 0 && (view.step === null || view.state === 'failed')) return results
+    }
+  }
+
+  /** Answer what a round asks until it has ended. Returns its result, if it has one. */
+  async round(round, name, cohort) {
+    const path = `/v1/rounds/${round}`
+    let answer = await this.coordinator.get(`${path}/requests/${this.name}`)
+    let ended = false
+    while (!ended) {
+      const query = { after: answer.version ?? -1, wait_s: WAIT_S }
+      const next = answer.bytes && (await this.answer(answer.bytes, path, cohort, query))
+      if (next) answer = next
+      else {
+        const { json } = await this.coordinator.get(path, { after: -1 })
+        ended = json.ended
+        if (!ended) answer = await this.coordinator.get(`${path}/requests/${this.name}`, query)
+      }
+      if (answer.json?.format) ended = true
+    }
+    const { json: view } = await this.coordinator.get(path)
+    this.log(`round ${round}: ${view.spec.step} ${view.state}`)
+    return view.state === 'done' ? this.verify(path, unhex(view.context), cohort) : null
+  }
+
+  /** Take a message and send what it asks for. Returns the coordinator's next answer; null where nothing is to be sent. */
+  async answer(bytes, path, cohort, query) {
+    const { type } = m.decode(bytes)
+    const sent = this.member.receive(cohort, bytes)
+    if (type !== 'Opening') return sent.length ? this.coordinator.post(`${path}/answers`, sent[0], query) : null
+    const upload = sent[0] ?? this.member.upload(cohort, await this.vector(path, cohort))
+    let { json } = await this.coordinator.put(`${path}/uploads/${this.name}`, upload)
+    let last = null
+    const chunks = this.member.chunks(cohort)
+    for (const index of json.missing) last = await this.coordinator.put(`${path}/uploads/${this.name}/chunks/${index}`, chunks[index], query)
+    return last
+  }
+
+  async vector(path, cohort) {
+    const { attempt } = this.member.state.cohorts.get(hex(cohort))
+    const opening = m.decode(attempt.opening)
+    const facts = this.member.factsOf(this.member.state.cohorts.get(hex(cohort)))
+    let material = {}
+    if (facts.study.takesMaterial(opening.terms.step)) {
+      const { bytes } = await this.coordinator.get(`${path}/material`)
+      require_(hex(sha256(bytes)) === hex(opening.terms.material), 'terms-refused', 'coordinator')
+      material = readTensors(bytes)
+    }
+    return this.member.change((state) => this.ledger.vector(state, opening, facts, material))
+  }
+
+  /** Record, head, disclosure and transcript of a finished round. Returns what was found. */
+  async verify(path, context, cohort) {
+    const { json: record } = await this.coordinator.get(`${path}/result`)
+    if (record.evicted.length && this.member.evidence(context).evicted.join() !== record.evicted.join()) {
+      this.member.receive(cohort, (await this.coordinator.get(`${path}/result/evictions`)).bytes)
+    }
+    checkRecord(record, this.member.evidence(context))
+    if (['count', 'rows'].includes(record.step)) this.member.receive(cohort, (await this.coordinator.get(`${path}/disclosure/${this.name}`)).bytes)
+    const { json: transcript } = await this.coordinator.get(`${path}/transcript`)
+    const entries = transcript.entries.map(unhex)
+    const report = audit(entries, unhex(transcript.signature), this.federation)
+    require_(hex(report.context) === record.context && hex(report.head) === record.transcript && report.signed, 'result-mismatch', 'coordinator')
+    let head = null
+    if (record.head) {
+      head = (await this.coordinator.get(`${path}/result/weights`)).bytes
+      require_(hex(sha256(head)) === record.head, 'result-mismatch', 'coordinator')
+    }
+    return { record, findings: report.findings, counted: report.counted, head }
+  }
+}
+
+const readTensor = ({ dtype, shape, data_offsets: [from, to] }, body) => {
+  require_(dtype === 'F64', 'terms-refused', 'coordinator')
+  const flat = Array.from({ length: (to - from) / 8 }, (_, i) => body.readDoubleLE(from + 8 * i))
+  return shape.length === 2 ? Array.from({ length: shape[0] }, (_, i) => flat.slice(i * shape[1], (i + 1) * shape[1])) : flat
+}
+
+/** The float64 tensors of a safetensors file, vectors and matrices. */
+export function readTensors(bytes) {
+  const length = Number(bytes.readBigUInt64LE())
+  const body = bytes.subarray(8 + length)
+  const header = JSON.parse(bytes.subarray(8, 8 + length))
+  return Object.fromEntries(Object.entries(header).filter(([name]) => name !== '__metadata__').map(([name, tensor]) => [name, readTensor(tensor, body)]))
+}
+
+const USAGE = `node client.mjs new FOLDER --member ID --admin-key HEX [--held-out SHARE]
+node client.mjs join FOLDER DATA.json --url URL --approve DIGEST [--approve …] [--once] [--mu-budget μ]
+node client.mjs verify TRANSCRIPT.json --admin-key HEX`
+
+async function main() {
+  const text = { type: 'string' }
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      member: text, 'admin-key': text, 'held-out': text, url: text, approve: { ...text, multiple: true, default: [] }, once: { type: 'boolean', default: false }, 'mu-budget': text,
+    },
+  })
+  const [command, place, data] = positionals
+  if (command === 'new') {
+    createFolder(place, values.member, values['admin-key'], Number(values['held-out'] ?? 0.1))
+    console.log(readFileSync(join(place, 'identity.json'), 'utf8'))
+  } else if (command === 'join') {
+    const { features, labels, ids = null } = JSON.parse(readFileSync(data))
+    const budget = Number(values['mu-budget'] ?? 0)
+    const client = new Client({ folder: place, url: values.url, records: { features, labels, ids }, approved: values.approve, budget })
+    for await (const { record, findings, counted, head } of client.join(values.once)) {
+      writeDurably(place, `${record.round}.json`, JSON.stringify(record))
+      if (head) writeDurably(place, `${record.round}.head`, head)
+      console.log(JSON.stringify({ round: record.round, step: record.step, rows: record.rows, counted, findings, head: record.head }))
+    }
+  } else if (command === 'verify') {
+    const { entries, signature } = JSON.parse(readFileSync(place))
+    const { findings, counted, signed, head } = audit(entries.map(unhex), unhex(signature), unhex(values['admin-key']))
+    console.log(JSON.stringify({ head: hex(head), signed, counted, findings }))
+  } else {
+    console.error(USAGE)
+    process.exitCode = 2
+  }
+}
+
+if (process.argv[1] === new URL(import.meta.url).pathname) await main()
