@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { Fault, hex, require_, sha256, unhex } from './encoding.mjs'
+import { Fault, hex, require_, same, sha256, unhex } from './encoding.mjs'
 import { checkStudy } from './checks.mjs'
 import { Ledger } from './ledger.mjs'
 import { Member } from './member.mjs'
@@ -28,7 +28,7 @@ export class Client {
       onEnd: (attempt, state) => this.ledger.onEnd(attempt, state),
     })
     this.name = opened.member
-    this.coordinator = new Coordinator(url, opened.identity, clock)
+    this.coordinator = new Coordinator(url, opened.member, opened.identity, clock)
   }
 
   /** Take part in runs until one has a result (`once`) or for ever. Yields each result's record and findings. */
@@ -117,20 +117,18 @@ export class Client {
   /** Answer what a round asks until it has ended. Returns its result, if it has one. */
   async round(round, name, cohort) {
     const path = `/v1/rounds/${round}`
+    let { json: view } = await this.coordinator.get(path)
     let answer = await this.coordinator.get(`${path}/requests/${this.name}`)
-    let ended = false
-    while (!ended) {
+    let taken = null
+    while (!view.ended || taken === null) {
       const query = { after: answer.version ?? -1, wait_s: WAIT_S }
-      const next = answer.bytes && (await this.answer(answer.bytes, path, cohort, query))
-      if (next) answer = next
-      else {
-        const { json } = await this.coordinator.get(path, { after: -1 })
-        ended = json.ended
-        if (!ended) answer = await this.coordinator.get(`${path}/requests/${this.name}`, query)
-      }
-      if (answer.json?.format) ended = true
+      if (answer.bytes && !(taken && same(taken, answer.bytes))) {
+        taken = answer.bytes
+        if (view.ended) this.member.receive(cohort, taken)
+        else answer = (await this.answer(taken, path, cohort, query)) ?? { version: answer.version }
+      } else answer = await this.coordinator.get(`${path}/requests/${this.name}`, query)
+      if (!answer.bytes || view.ended) ({ json: view } = await this.coordinator.get(path))
     }
-    const { json: view } = await this.coordinator.get(path)
     this.log(`round ${round}: ${view.spec.step} ${view.state}`)
     return view.state === 'done' ? this.verify(path, unhex(view.context), cohort) : null
   }
@@ -161,24 +159,29 @@ export class Client {
     return this.member.change((state) => this.ledger.vector(state, opening, facts, material))
   }
 
-  /** Record, head, disclosure and transcript of a finished round. Returns what was found. */
+  /** Disclosure, or record and head, and the transcript of a finished round. Returns what was found. */
   async verify(path, context, cohort) {
+    const { step } = this.member.evidence(context).opening.terms
+    const counts = ['count', 'rows'].includes(step)
+    if (counts && !this.member.state.sums.has(hex(context))) this.member.receive(cohort, (await this.coordinator.get(`${path}/disclosure/${this.name}`)).bytes)
+    const { record, head } = counts ? { record: null, head: null } : await this.record(path, context, cohort)
+    const { json: transcript } = await this.coordinator.get(`${path}/transcript`)
+    const report = audit(transcript.entries.map(unhex), unhex(transcript.signature), this.federation)
+    const agrees = same(report.context, context) && report.signed && (!record || hex(report.head) === record.transcript)
+    require_(agrees, 'result-mismatch', 'coordinator')
+    return { step, round: hex(context).slice(0, 16), record, head, findings: report.findings, counted: report.counted, sums: this.member.state.sums.get(hex(context)) }
+  }
+
+  async record(path, context, cohort) {
     const { json: record } = await this.coordinator.get(`${path}/result`)
-    if (record.evicted.length && this.member.evidence(context).evicted.join() !== record.evicted.join()) {
+    if (record.evicted.join() !== this.member.evidence(context).evicted.join()) {
       this.member.receive(cohort, (await this.coordinator.get(`${path}/result/evictions`)).bytes)
     }
     checkRecord(record, this.member.evidence(context))
-    if (['count', 'rows'].includes(record.step)) this.member.receive(cohort, (await this.coordinator.get(`${path}/disclosure/${this.name}`)).bytes)
-    const { json: transcript } = await this.coordinator.get(`${path}/transcript`)
-    const entries = transcript.entries.map(unhex)
-    const report = audit(entries, unhex(transcript.signature), this.federation)
-    require_(hex(report.context) === record.context && hex(report.head) === record.transcript && report.signed, 'result-mismatch', 'coordinator')
-    let head = null
-    if (record.head) {
-      head = (await this.coordinator.get(`${path}/result/weights`)).bytes
-      require_(hex(sha256(head)) === record.head, 'result-mismatch', 'coordinator')
-    }
-    return { record, findings: report.findings, counted: report.counted, head }
+    if (!record.head) return { record, head: null }
+    const { bytes: head } = await this.coordinator.get(`${path}/result/weights`)
+    require_(hex(sha256(head)) === record.head, 'result-mismatch', 'coordinator')
+    return { record, head }
   }
 }
 
@@ -216,10 +219,10 @@ async function main() {
     const { features, labels, ids = null } = JSON.parse(readFileSync(data))
     const budget = Number(values['mu-budget'] ?? 0)
     const client = new Client({ folder: place, url: values.url, records: { features, labels, ids }, approved: values.approve, budget })
-    for await (const { record, findings, counted, head } of client.join(values.once)) {
-      writeDurably(place, `${record.round}.json`, JSON.stringify(record))
-      if (head) writeDurably(place, `${record.round}.head`, head)
-      console.log(JSON.stringify({ round: record.round, step: record.step, rows: record.rows, counted, findings, head: record.head }))
+    for await (const { record, head, ...found } of client.join(values.once)) {
+      if (record) writeDurably(place, `${found.round}.json`, JSON.stringify(record))
+      if (head) writeDurably(place, `${found.round}.head`, head)
+      console.log(JSON.stringify({ ...found, rows: record?.rows, head: record?.head }))
     }
   } else if (command === 'verify') {
     const { entries, signature } = JSON.parse(readFileSync(place))

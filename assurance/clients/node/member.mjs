@@ -14,7 +14,7 @@ const COORDINATOR = 'coordinator'
 
 /** Where a member's fresh values come from; tests put published ones in its place. */
 export const DRAW = {
-  bytes: randomBytes,
+  bytes: (count) => randomBytes(count),
   coefficients: drawCoefficients,
   encapsulate: (to, key) => k.encapsulate(key),
 }

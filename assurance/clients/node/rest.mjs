@@ -1,16 +1,16 @@
 /** A coordinator over REST, with requests signed as RFC 9421 says (protocol §11). */
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Fault, hex, sha256 } from './encoding.mjs'
-import { publicOf, sign } from './keys.mjs'
+import { Fault, sha256 } from './encoding.mjs'
+import { sign } from './keys.mjs'
 
 const VALID_S = 60
 const RETRIES = 20
 const TRANSIENT = new Set([429, 502, 503, 504])
 
 export class Coordinator {
-  constructor(url, identity, clock = () => Date.now() / 1000) {
-    Object.assign(this, { base: new URL(url), identity, clock, keyid: hex(publicOf('ed25519', identity)) })
+  constructor(url, name, identity, clock = () => Date.now() / 1000) {
+    Object.assign(this, { base: new URL(url), name, identity, clock })
   }
 
   #signed(method, url, body) {
@@ -19,7 +19,7 @@ export class Coordinator {
     const created = Math.floor(this.clock())
     const nonce = randomBytes(16).toString('hex')
     const names = Object.keys(values).map((name) => `"${name}"`).join(' ')
-    const parameters = `(${names});created=${created};expires=${created + VALID_S};nonce="${nonce}";keyid="${this.keyid}";alg="ed25519";tag="veilsum-request-1"`
+    const parameters = `(${names});created=${created};expires=${created + VALID_S};nonce="${nonce}";keyid="${this.name}";alg="ed25519";tag="veilsum-request-1"`
     const lines = [...Object.entries(values).map(([name, value]) => `"${name}": ${value}`), `"@signature-params": ${parameters}`]
     const signature = sign(this.identity, Buffer.from(lines.join('\n'))).toString('base64')
     return { 'signature-input': `sig1=${parameters}`, signature: `sig1=:${signature}:`, ...(body && { 'content-digest': digest, 'content-type': 'application/octet-stream' }) }
@@ -36,7 +36,7 @@ export class Coordinator {
         const isJson = /json/.test(response.headers.get('content-type') ?? '')
         const json = isJson ? JSON.parse(bytes) : null
         if (response.ok) return { status: response.status, version: response.headers.get('veilsum-version'), json, bytes: isJson || response.status === 204 ? null : bytes }
-        if (!TRANSIENT.has(response.status) || tries > RETRIES) throw new Fault(json?.cause ?? `http-${response.status}`, ...(json?.parties ?? []))
+        if (!TRANSIENT.has(response.status) || tries > RETRIES) throw Object.assign(new Fault(json?.cause ?? `http-${response.status}`, ...(json?.parties ?? [])), { detail: json?.detail })
         await sleep(1000 * Number(response.headers.get('retry-after') ?? 1))
       } catch (error) {
         if (error instanceof Fault || tries > RETRIES) throw error
