@@ -75,6 +75,15 @@ format: $(READY)  ## let ruff format and mend
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+NODE_CLIENT = assurance/clients/node
+
+.PHONY: node-client
+node-client: $(NODE_CLIENT)/node_modules/.ready  ## install the packages of the client in JavaScript (needs Node 20.19 or later)
+
+$(NODE_CLIENT)/node_modules/.ready: $(NODE_CLIENT)/package.json $(NODE_CLIENT)/package-lock.json
+	cd $(NODE_CLIENT) && npm ci --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
 fuzz: $(READY)  ## 1.2 million mutated messages into every decoder and phase
 	$(BIN)/python -m assurance.fuzz.run --output runs/fuzz.json
 

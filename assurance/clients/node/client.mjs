@@ -117,17 +117,20 @@ export class Client {
   /** Answer what a round asks until it has ended. Returns its result, if it has one. */
   async round(round, name, cohort) {
     const path = `/v1/rounds/${round}`
+    const requests = `${path}/requests/${this.name}`
     let { json: view } = await this.coordinator.get(path)
-    let answer = await this.coordinator.get(`${path}/requests/${this.name}`)
-    let taken = null
-    while (!view.ended || taken === null) {
+    let answer = await this.coordinator.get(requests)
+    for (let taken = null; ; ) {
       const query = { after: answer.version ?? -1, wait_s: WAIT_S }
       if (answer.bytes && !(taken && same(taken, answer.bytes))) {
         taken = answer.bytes
         if (view.ended) this.member.receive(cohort, taken)
         else answer = (await this.answer(taken, path, cohort, query)) ?? { version: answer.version }
-      } else answer = await this.coordinator.get(`${path}/requests/${this.name}`, query)
-      if (!answer.bytes || view.ended) ({ json: view } = await this.coordinator.get(path))
+        continue
+      }
+      if (view.ended) break
+      ;({ json: view } = await this.coordinator.get(path))
+      answer = await this.coordinator.get(requests, view.ended ? {} : query)
     }
     this.log(`round ${round}: ${view.spec.step} ${view.state}`)
     return view.state === 'done' ? this.verify(path, unhex(view.context), cohort) : null
