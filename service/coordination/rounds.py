@@ -447,7 +447,7 @@ class LiveRound(Round):
                 await self._catch_up()
 
     async def _rewind_stalled(self, now_s: float) -> None:
-        """Make void what can't be read, and what followed it: members and decryptors answer for what they have signed (protocol §4.6)."""
+        """Make void what can't be read, and what followed it: members and decryptors answer for what they have signed (VOTE-3)."""
         async with self._lock:
             await self._catch_up()
             if self.standing and self.standing.stall:
