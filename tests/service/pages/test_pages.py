@@ -20,7 +20,7 @@ from tests.support.party import Party
 from tests.support.serving import TOKEN, Server, running
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import fingerprint
-from veilsum.protocol.record import CombinedRecord, record_digest, verify_record
+from veilsum.protocol.record import CombinedRecord, record_digest, sign_record, verify_record
 from veilsum.protocol.rest import RoundView
 
 
@@ -324,9 +324,9 @@ async def test_a_federation_s_page_lists_its_combinations(
     record = server.coordinator.blobs.get(f"combined/{gallery.combination}/record")
     server.coordinator.blobs.put(f"combined/{'0' * 16}/f-sums", b"sums")
     assert (await visitor.get(listing)).json() == [gallery.combination]
-    server.coordinator.blobs.put(
-        f"combined/{'0' * 16}/record", record.replace(gallery.combination.encode(), b"0" * 16)
-    )
+    other = CombinedRecord.model_validate_json(record).model_copy(update={"combination": "0" * 16})
+    signed = sign_record(other, server.coordinator.key).model_dump_json().encode()
+    server.coordinator.blobs.put(f"combined/{'0' * 16}/record", signed)
     assert sorted((await visitor.get(listing)).json()) == sorted([gallery.combination, "0" * 16])
     stranger = await visitor.get(f"/v1/federations/{'0' * 64}/combinations")
     assert stranger.status_code == 404
