@@ -313,6 +313,8 @@ class Journal:
         )
         valid = list[tuple[int, int]]()
         for number, body in await self._database.read_rows(query.order_by(events.c.number)):
+            if not body.isdigit():
+                continue  # damaged: the round stalls at it
             begin = int(body)
             valid = [each for each in valid if each[1] < begin]  # the others are void too
             valid.append((begin, number))

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
@@ -88,8 +88,8 @@ class Allowance:
 
 CALLER_ALLOWANCE = Allowance(100.0, 2000, 64, streams=64, share=0.5, busy_s=10.0)
 ADDRESS_ALLOWANCE = Allowance(200.0, 20_000, 1024, streams=100, share=0.25, busy_s=2.0)
-ANYONE_ALLOWANCE = Allowance(2000.0, 200_000, 3072, streams=2048, share=0.75, busy_s=6.0)
-"""Limits of all callers without a name together, so that a share of the process is left for those that have one."""
+ANYONE_ADDRESSES, ANYONE_SHARE, ANYONE_BUSY_S = 10, 0.75, 6.0
+"""Limits of all callers without a name together: of how many addresses, and of the processor. The rest of the process is for the others."""
 NETWORKS = ((64, 1), (56, 4), (48, 8))
 """Networks of IPv6 that have buckets, by prefix, with how many addresses' allowances each has: a site is given a /56 or a /48."""
 PROCESSOR_DEBT_MAX_S = 10.0
@@ -111,18 +111,16 @@ class TooMany(PeerFault):
 class Limits:
     """Token buckets of requests and processor time, and concurrent requests, of each active caller.
 
-    `named` limits each member, admin and operator, `address` each address, for all other requests from there, and `anyone` all of these
-    together. The clock gives monotonic seconds.
+    `named` limits each member, admin and operator, and `address` each address, for all other requests from there; `ANYONE_ADDRESSES` of these
+    limit all such requests together. The clock gives monotonic seconds.
     """
 
     def __init__(
-        self,
-        named: Allowance,
-        address: Allowance,
-        clock: Callable[[], float] = time.monotonic,
-        anyone: Allowance = ANYONE_ALLOWANCE,
+        self, named: Allowance, address: Allowance, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._named, self._anyone, self._clock = named, anyone, clock
+        self._named, self._clock = named, clock
+        together = address.at_rate(address.per_s * ANYONE_ADDRESSES)
+        self._anyone = replace(together, share=ANYONE_SHARE, busy_s=ANYONE_BUSY_S)
         self._networks = {bits: address.at_rate(address.per_s * times) for bits, times in NETWORKS}
         # A bucket is the time at which it will be full again.
         self._full_s, self._busy_s, self._refused_s = (

@@ -99,17 +99,14 @@ def test_a_network_of_many_addresses_is_few_callers(
     found.charge_request(ANONYMOUS_CALLER, at("2001:db8:1::1"))
 
 
-def test_callers_without_a_name_leave_a_share_to_those_with_one(clock: Ticking) -> None:
-    found = Limits(
-        Allowance(2.0, 4, 2), Allowance(1.0, 3, 1), clock, Allowance(10.0, 20, 5, share=0.75, busy_s=3.0)
-    )
-    for number in range(20):
+def test_callers_without_a_name_leave_a_share_to_those_with_one(clock: Ticking, found: Limits) -> None:
+    for number in range(30):
         found.charge_request(ANONYMOUS_CALLER, at(f"192.0.2.{number}"))
     with pytest.raises(TooMany, match="everyone without a signature or token may send 10 requests a second"):
         found.charge_request(ANONYMOUS_CALLER, at("192.0.2.200"))
     found.charge_request(MEMBER, at("192.0.2.200"))
     clock.now_s += 60
-    for number in range(4):
+    for number in range(7):
         found.account_for(ANONYMOUS_CALLER, at(f"192.0.2.{number}"))(1.0)
     with pytest.raises(TooMany, match=r"everyone without a signature or token may use 0\.75 of a processor"):
         found.charge_request(ANONYMOUS_CALLER, at("192.0.2.200"))
@@ -130,7 +127,8 @@ def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:
         pass
 
 
-def test_a_flood_of_addresses_is_forgotten(clock: Ticking, found: Limits) -> None:
+def test_a_flood_of_addresses_is_forgotten(clock: Ticking) -> None:
+    found = Limits(Allowance(2.0, 4, 2), Allowance(1000.0, 3000, 1), clock)
     for second in range(20):
         clock.now_s = 100.0 + 2 * second
         for each in range(callers._FORGET_FROM - 1):

@@ -58,6 +58,24 @@ async def test_older_tables_are_upgraded_by_the_scripts(
     assert await database.read(migrating.current_format) == "later"
 
 
+async def test_tables_of_the_first_format_get_the_columns_of_later_ones(database: Database) -> None:
+    await database.start()
+    columns = {("rounds", "digests"), ("audit_head", "signature")}
+    await carry_out(
+        database,
+        *(text(f"ALTER TABLE {table} DROP COLUMN {column}") for table, column in sorted(columns)),
+        text("UPDATE alembic_version SET version_num = '4.1'"),
+    )
+    await database.start()
+
+    def find(connection: Connection) -> set[tuple[str, str]]:
+        here = inspect(connection)
+        return {(table, each["name"]) for table, _ in columns for each in here.get_columns(table)}
+
+    assert await database.read(find) >= columns
+    assert await database.read(migrating.current_format) == migrating.newest_format()
+
+
 async def format_of(server: Server) -> str | None:
     return await server.coordinator.database.read(migrating.current_format)
 
