@@ -31,6 +31,8 @@ MAX_LISTING_BYTES = 5 << 20
 holds their roster too."""
 MAX_ANSWER_VALUES = 1 << 17
 """Most commas of a JSON answer, for each may cost a kilobyte of memory; 10,000 members take up to 50,000."""
+MAX_OBJECT_KEYS = 256
+"""Most keys of an object in JSON, beside which later releases may add some."""
 MAX_TRANSCRIPT_BYTES = 1 << 29
 MAX_DISCLOSURE_BYTES = 256 << 20
 MAX_WAIT_S = 60.0
@@ -104,6 +106,14 @@ class Model(BaseModel):
 
     MAX_BYTES: ClassVar[int] = MAX_ANSWER_BYTES
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_size(cls, value: object) -> object:
+        """Refuse an object with too many keys before its fields are read: each one that is missing would be reported with a copy of it."""
+        if isinstance(value, dict) and len(value) > MAX_OBJECT_KEYS:
+            raise ValueError(f"more than {MAX_OBJECT_KEYS} keys")
+        return value
 
 
 class View(Model):
@@ -440,7 +450,7 @@ class RoundView(View):
     holders: Listed[int] = ()
     reached: Listed[int] = ()
     fault: Problem | None
-    phase_seconds: dict[str, float]
+    phase_seconds: Annotated[dict[str, float], Field(max_length=MAX_OBJECT_KEYS)]
     spec: SpecView
     cost: str | None = None
     transcript: Hex32 | None = None
