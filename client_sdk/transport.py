@@ -74,8 +74,8 @@ class BlockingDriver:
         sleep: Callable[[float], None] = time.sleep,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._sleep, self._way = sleep, _Way.of_url(url)
         options = _client_options(url, verify, cert)
+        self._sleep, self._way = sleep, _Way.of_url(url)
         if transport is None:
             transport = _with_proxy(httpx.HTTPTransport, options["verify"], self._way)
             transport._pool._network_backend = DeadlineBackend()  # noqa: SLF001 - httpcore takes it as an argument, httpx does not
@@ -190,9 +190,9 @@ class AsyncDriver:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        options = _client_options(url, verify, cert)
         self._sleep, self._way = sleep, _Way.of_url(url)
         self._loop: asyncio.AbstractEventLoop | None = None
-        options = _client_options(url, verify, cert)
         if transport is None:
             transport = _with_proxy(httpx.AsyncHTTPTransport, options["verify"], self._way)
         self._client = httpx.AsyncClient(**options, transport=transport)
@@ -360,8 +360,8 @@ class _Way:
 
     @classmethod
     def of_url(cls, url: str) -> "_Way":
-        """Find the way to an address."""
-        parts, proxies = urlsplit(_check_url(url)), getproxies()
+        """Find the way to a valid address."""
+        parts, proxies = urlsplit(url), getproxies()
         names = [name for name in (parts.scheme, "all") if proxies.get(name)]
         if not names or proxy_bypass(parts.hostname or ""):
             return cls(parts.scheme)

@@ -309,6 +309,18 @@ def test_a_request_ends_by_its_deadline_whatever_is_sent(
     assert spent_s < 2.0
 
 
+def test_a_handshake_ends_by_the_deadline(real_run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(transport, "READ_TIMEOUT_S", 0.2)
+    with answering(drip(b"\x16\x03\x03\x40\x00", b"\0")) as url:  # a record of 16 kB, byte by byte
+        begun_s = time.monotonic()
+        outcome = real_run(one(Request("GET", "/")), url.replace("http:", "https:"))
+        spent_s = time.monotonic() - begun_s
+    assert isinstance(outcome, Unreached)
+    assert not outcome.sent
+    assert spent_s < 2.0
+
+
 def test_an_answer_has_as_long_as_a_slow_line_takes(
     real_run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
