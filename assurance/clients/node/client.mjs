@@ -35,19 +35,29 @@ export class Client {
   async *join(once) {
     const federation = `/v1/federations/${hex(this.federation)}`
     this.member.acceptRoster((await this.coordinator.get(`${federation}/roster`)).bytes, this.federation)
-    const done = new Set()
-    for (let after = -1; ; ) {
-      const { json } = await this.coordinator.get(`${federation}/runs`, { after, wait_s: after < 0 ? 0 : WAIT_S })
-      after = json.revision
-      for (const run of json.runs) {
-        const ours = this.member.state.cohorts.has(run.cohort)
-        if (done.has(run.cohort) || (run.over && !ours) || (!ours && run.state !== 'enrolling')) continue
-        const results = await this.takePart(run.cohort).catch((error) => this.report(run, error))
-        done.add(run.cohort)
-        for (const result of results ?? []) yield result
-        if (once && results?.length) return
+    const [done, running] = [new Set(), new Map()]
+    for (let after = -1, news = null; ; ) {
+      news ??= this.coordinator.get(`${federation}/runs`, { after, wait_s: after < 0 ? 0 : WAIT_S }).then(({ json }) => ({ runs: json }))
+      const { runs, cohort, results } = await Promise.race([news, ...running.values()])
+      if (runs) {
+        ;[news, after] = [null, runs.revision]
+        for (const run of runs.runs.filter((one) => !done.has(one.cohort) && this.takes(one))) {
+          done.add(run.cohort)
+          running.set(run.cohort, this.takePart(run.cohort).catch((error) => this.report(run, error)).then((found) => ({ cohort: run.cohort, results: found })))
+        }
+        continue
       }
+      running.delete(cohort)
+      for (const result of results ?? []) yield result
+      if (results && this.member.state.cohorts.has(cohort)) this.member.change((state) => (state.cohorts.get(cohort).finished = true))
+      if (once && results?.length) return
     }
+  }
+
+  /** Whether a run is one to join or to go on with. */
+  takes(run) {
+    const ours = this.member.state.cohorts.get(run.cohort)
+    return ours ? !ours.finished : !run.over && run.state === 'enrolling'
   }
 
   report(run, error) {
@@ -104,13 +114,31 @@ export class Client {
       const { json: view } = await this.coordinator.get(`/v1/cohorts/${name}`, { after, wait_s: after < 0 ? 0 : WAIT_S })
       after = view.version
       for (const round of view.rounds) {
-        if (done.has(round)) continue
+        if (done.has(round) || this.hasEnded(round)) continue
         done.add(round)
+        await this.fetchClosings()
         const result = await this.round(round, name, cohort)
         if (result) results.push(result)
         after = -1
       }
-      if (after >= 0 && (view.step === null || view.state === 'failed')) return results
+      if (after < 0 || (view.step !== null && view.state !== 'failed')) continue
+      const facts = this.member.factsOf(this.member.state.cohorts.get(name))
+      this.member.change((state) => this.ledger.onRunOver(state, facts))
+      return results
+    }
+  }
+
+  /** Whether the member knows the end of a round that it opened. */
+  hasEnded = (round) => [...this.member.state.attempts].some(([context, attempt]) => context.startsWith(round) && attempt.end)
+
+  /** Fetch the ends of attempts that the member took part in and has not seen closed (§4.3, clause 4). */
+  async fetchClosings() {
+    for (const [context, attempt] of [...this.member.state.attempts]) {
+      if (!attempt.tookPart || attempt.end || attempt.certificate) continue
+      const answer = await this.coordinator.get(`/v1/contexts/${context}/closing`, { federation: hex(this.federation) }).catch((error) => {
+        if (!(error instanceof Fault)) throw error
+      })
+      if (answer?.bytes) this.member.receive(attempt.link.cohort, answer.bytes)
     }
   }
 
@@ -124,6 +152,7 @@ export class Client {
       const query = { after: answer.version ?? -1, wait_s: WAIT_S }
       if (answer.bytes && !(taken && same(taken, answer.bytes))) {
         taken = answer.bytes
+        if (view.ended && !this.member.state.attempts.has(view.context)) return null // it never opened this round
         if (view.ended) this.member.receive(cohort, taken)
         else answer = (await this.answer(taken, path, cohort, query)) ?? { version: answer.version }
         continue
@@ -172,6 +201,7 @@ export class Client {
     const report = audit(transcript.entries.map(unhex), unhex(transcript.signature), this.federation)
     const agrees = same(report.context, context) && report.signed && (!record || hex(report.head) === record.transcript)
     require_(agrees, 'result-mismatch', 'coordinator')
+    this.member.change((state) => (state.attempts.get(hex(context)).recorded = true)) // stands for the closing (§7.2)
     return { step, round: hex(context).slice(0, 16), record, head, findings: report.findings, counted: report.counted, sums: this.member.state.sums.get(hex(context)) }
   }
 
@@ -237,4 +267,7 @@ async function main() {
   }
 }
 
-if (process.argv[1] === new URL(import.meta.url).pathname) await main()
+if (process.argv[1] === new URL(import.meta.url).pathname) {
+  await main()
+  process.exit() // other runs may still be waited for
+}

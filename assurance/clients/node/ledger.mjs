@@ -60,8 +60,8 @@ export class Ledger {
     if (known) return known.state !== 'no' && known.state !== 'given-up'
     for (const run of state.ledger.runs.values()) {
       if (run.question !== hex(study.question) || run.state !== 'reserved') continue
-      for (const attempt of state.attempts.values()) require_(attempt.end || !attempt.tookPart, 'outcome-missing', 'coordinator')
-      run.state = 'given-up'
+      for (const attempt of state.attempts.values()) require_(attempt.end || attempt.recorded || !attempt.tookPart, 'outcome-missing', 'coordinator')
+      run.state = this.#attempts(state, run, ['sum']).some((one) => one.recorded) ? 'spent' : 'given-up'
     }
     require_(!study.noisy || records.ids, 'malformed')
     const chosen = select(study, records, this.ids(state), (key) => this.isFree(state, study, period, hex(key)))
@@ -120,13 +120,15 @@ export class Ledger {
     const holds = attempt.certificate && m.decode(attempt.certificate).survivors.some((one) => one.member === this.member)
     if (sums && ((end.reason === 'none' && holds) || (end.reason === 'lost' && attempt.announced))) {
       run.state = 'spent'
-      run.summedIn ??= link.context
+      if (!run.noisy) run.summedIn ??= link.context
     } else if (run.state === 'reserved' && !run.noisy && (end.reason === 'lost' || (end.reason === 'none' && !holds))) run.state = 'given-up'
   }
 
-  giveUp(state, question, period) {
-    const run = state.ledger.runs.get(nameOf(question, period))
-    if (run?.state === 'reserved') run.state = 'given-up'
+  /** Give a run up that the coordinator shows as over, once the ends of all its attempts are known (§7.3). */
+  onRunOver(state, facts) {
+    const run = this.runOf(state, facts)
+    const ended = run?.state === 'reserved' && run.contexts.every((context) => state.attempts.get(context).end)
+    if (ended) run.state = 'given-up'
   }
 
   mark(state, records) {
