@@ -59,7 +59,13 @@ export class Cohort {
   }
   windowExceeded(survivors) {
     const { k, D_max } = this.manifest
-    return windowExceeded(this.members, this.beacon, k, D_max, this.members.filter((member) => !survivors.includes(member)))
+    return windowExceeded(
+      this.members,
+      this.beacon,
+      k,
+      D_max,
+      this.members.filter((member) => !survivors.includes(member)),
+    )
   }
   leastOf = (step) => this.study.leastOf(step, this.manifest.n_min)
   signed = (name, value, member) => m.signatureHolds(name, value, this.keys.get(member))
@@ -72,10 +78,12 @@ export class Cohort {
   }
   /** Whether a decryptor's row leads to a dealer's signed commitments. */
   rowLeads = (header, decryptor, row, path) =>
-    row.length === 16 * (1 + this.manifest.k) && this.position(decryptor) >= 0 &&
+    row.length === 16 * (1 + this.manifest.k) &&
+    this.position(decryptor) >= 0 &&
     pathHolds(header.commitment_root, row, 1 + this.position(decryptor), 1 + this.decryptors.length, path)
   commitmentsLead = (header, commitments, path) =>
-    commitments.length === 16 * (1 + this.manifest.k) && pathHolds(header.commitment_root, commitments, 0, 1 + this.decryptors.length, path)
+    commitments.length === 16 * (1 + this.manifest.k) &&
+    pathHolds(header.commitment_root, commitments, 0, 1 + this.decryptors.length, path)
 }
 
 export const isReserved = (period) => period.startsWith('rehearsal') || period.startsWith('judge')
@@ -89,7 +97,10 @@ export function checkCards(cards, roster, study, own = null, repeated = null) {
   const blamed = own ? [] : [COORDINATOR]
   const need = (holds, cause, ...parties) => require_(holds, cause, ...(own ? parties : [COORDINATOR]))
   const cohort = m.cohortOf(manifest)
-  need(same(cohort, manifest.cohort) && same(manifest.roster_hash, m.rosterHash(roster)) && same(manifest.study, study.hash), 'wrong-cohort')
+  need(
+    same(cohort, manifest.cohort) && same(manifest.roster_hash, m.rosterHash(roster)) && same(manifest.study, study.hash),
+    'wrong-cohort',
+  )
   if (own) need(same(own.card.cohort, cohort), 'wrong-cohort')
   need(!isReserved(manifest.period), 'terms-refused')
   const facts = new Cohort(roster, study, manifest)
@@ -104,7 +115,9 @@ export function checkCards(cards, roster, study, own = null, repeated = null) {
   if (study.noisy) requireNoiseFits(study, facts.members.length, manifest.n_min)
   checkShown(facts, shown, need)
   const seen = new Set()
-  for (const { card } of shown) for (const key of [canonicalX25519(card.x25519_key), `m${hex(card.mlkem_hash)}`]) need(!seen.has(key) && seen.add(key), 'duplicate')
+  for (const { card } of shown)
+    for (const key of [canonicalX25519(card.x25519_key), `m${hex(card.mlkem_hash)}`])
+      need(!seen.has(key) && seen.add(key), 'duplicate')
   facts.cards = new Map(shown.map((one) => [one.card.member, one.card]))
   if (own) checkOwnCards(facts, shown, own)
   else {
@@ -125,7 +138,11 @@ function checkNumbers({ roster, study, manifest, members, beacon, decryptors, re
     need(false, error.cause)
   }
   for (const name of ['a_D', 'n_min', 't', 'k', 'D_max']) need(manifest[name] === wanted[name], 'weak-parameters')
-  const committee = { everyone: () => members, nominated: () => came, drawn: () => drawCommittee(beacon, members, wanted.decryptors) }
+  const committee = {
+    everyone: () => members,
+    nominated: () => came,
+    drawn: () => drawCommittee(beacon, members, wanted.decryptors),
+  }
   need(committee[wanted.committee]().join() === decryptors.join(), 'weak-parameters')
 }
 
@@ -138,8 +155,11 @@ function checkShown(facts, shown, need) {
   const all = shown.length === members.length
   const bytes = shown.map(({ card }) => m.cardBytes(card))
   const bound = all
-    ? shown.every(({ card, path }, i) => card.member === members[i] && !path.length) && same(merkle(bytes).root, manifest.cards_root)
-    : shown.every(({ card, path }, i) => pathHolds(manifest.cards_root, bytes[i], members.indexOf(card.member), members.length, path))
+    ? shown.every(({ card, path }, i) => card.member === members[i] && !path.length) &&
+      same(merkle(bytes).root, manifest.cards_root)
+    : shown.every(({ card, path }, i) =>
+        pathHolds(manifest.cards_root, bytes[i], members.indexOf(card.member), members.length, path),
+      )
   need(bound, 'manifest-mismatch', COORDINATOR)
 }
 
@@ -180,7 +200,8 @@ export function checkLinks(opening, more = []) {
   places.sort((a, b) => Number(a.sequence - b.sequence) || a.attempt - b.attempt)
   let [sequence, attempt] = [-1n, 0]
   for (const place of [...places, opening]) {
-    const next = place.sequence === sequence ? place.attempt === attempt + 1 : place.sequence === sequence + 1n && place.attempt === 0
+    const next =
+      place.sequence === sequence ? place.attempt === attempt + 1 : place.sequence === sequence + 1n && place.attempt === 0
     require_(next, 'chain-broken', COORDINATOR)
     ;[sequence, attempt] = [place.sequence, place.attempt]
   }
@@ -203,7 +224,14 @@ export function checkTerms(opening, facts, ends = []) {
   } else need(!isSet(terms.count))
   const certified = (context, step) => {
     const link = linkOf(links, context)
-    need(link && link.reason === 'none' && link.step === step && link.period === manifest.period && same(link.question, study.question) && !isSet(link.repeats))
+    need(
+      link &&
+        link.reason === 'none' &&
+        link.step === step &&
+        link.period === manifest.period &&
+        same(link.question, study.question) &&
+        !isSet(link.repeats),
+    )
   }
   const ofRun = (link) => same(link.question, study.question) && link.period === manifest.period && !isSet(link.repeats)
   if (!repeats) {
@@ -218,7 +246,13 @@ export function checkTerms(opening, facts, ends = []) {
     }
   } else {
     const link = linkOf(links, manifest.repeats)
-    const fits = terms.step === 'sum' && link && link.reason === 'none' && link.period === manifest.period && link.step === 'sum' && !isSet(link.repeats)
+    const fits =
+      terms.step === 'sum' &&
+      link &&
+      link.reason === 'none' &&
+      link.period === manifest.period &&
+      link.step === 'sum' &&
+      !isSet(link.repeats)
     need(fits, 'repeat-mismatch')
   }
 }
@@ -243,8 +277,13 @@ export function checkEarlier(earlier, survivors, opening, facts) {
   })
   if (repeats) return require_(sets[0].map((one) => one.member).join() === survivors.join(), 'repeat-mismatch')
   const staying = sets.map((set) => set.map((one) => one.member).filter((member) => !terms.evicted.includes(member)))
-  for (const set of staying) require_(survivors.every((member) => set.includes(member)), 'count-mismatch')
-  if (staying.length) require_(staying[0].filter((member) => !survivors.includes(member)).length <= study.margin, 'count-mismatch')
+  for (const set of staying)
+    require_(
+      survivors.every((member) => set.includes(member)),
+      'count-mismatch',
+    )
+  if (staying.length)
+    require_(staying[0].filter((member) => !survivors.includes(member)).length <= study.margin, 'count-mismatch')
 }
 
 /** Votes, certificate and outcome (§4.6). Returns the outcome. */
@@ -259,14 +298,23 @@ export function checkCertificate(certificate, context, facts, step) {
     require_(same(vote.outcome, outcome), 'certificate-invalid')
   }
   require_(certificate.votes.length >= facts.manifest.t, 'certificate-invalid')
-  if (isSum) checkSurvivors(certificate.survivors.map((one) => one.member), facts, step)
+  if (isSum)
+    checkSurvivors(
+      certificate.survivors.map((one) => one.member),
+      facts,
+      step,
+    )
   return outcome
 }
 
 export function checkErasure(erasure, context, facts) {
   require_(same(erasure.context, context), 'wrong-context', COORDINATOR)
   for (const report of erasure.reports) {
-    const fits = same(report.context, context) && facts.position(report.member) >= 0 && !isSet(report.revealed) && facts.signed('Erased', report, report.member)
+    const fits =
+      same(report.context, context) &&
+      facts.position(report.member) >= 0 &&
+      !isSet(report.revealed) &&
+      facts.signed('Erased', report, report.member)
     require_(fits, 'erasure-invalid')
   }
   require_(erasure.reports.length >= facts.q, 'erasure-invalid')
@@ -286,7 +334,12 @@ export function checkEvictions(evictions, certificate, facts, before) {
   const evicted = evictions.proofs.map((proof) => {
     const { header, index, holders } = proof
     const dealer = header.member
-    need(same(header.context, context) && digests.has(dealer) && same(digests.get(dealer), m.uploadDigest(header)) && facts.signed('Header', header, dealer))
+    need(
+      same(header.context, context) &&
+        digests.has(dealer) &&
+        same(digests.get(dealer), m.uploadDigest(header)) &&
+        facts.signed('Header', header, dealer),
+    )
     need(index <= facts.manifest.k && facts.commitmentsLead(header, proof.commitments, proof.path))
     for (const { member, share, row, path } of holders) {
       need(facts.rowLeads(header, member, row, path))
@@ -296,8 +349,18 @@ export function checkEvictions(evictions, certificate, facts, before) {
     need(holders.length >= t)
     const first = holders.slice(0, t)
     let secret
-    asAny(() => (secret = recover(first.map((one) => facts.position(one.member)), first.map((one) => one.share))), 'eviction-invalid', COORDINATOR)
-    need(!secret || !same(facts.commitment(context, dealer, index, secret), proof.commitments.subarray(16 * index, 16 * index + 16)))
+    asAny(
+      () =>
+        (secret = recover(
+          first.map((one) => facts.position(one.member)),
+          first.map((one) => one.share),
+        )),
+      'eviction-invalid',
+      COORDINATOR,
+    )
+    need(
+      !secret || !same(facts.commitment(context, dealer, index, secret), proof.commitments.subarray(16 * index, 16 * index + 16)),
+    )
     return dealer
   })
   need(evicted.length > 0 && evicted.length <= facts.study.a && before.every((member) => evicted.includes(member)))
@@ -326,10 +389,20 @@ export function recount(disclosure, certificate, facts, step, evicted) {
       const added = index === 0 || other > header.member
       mask(seed, 32, 0, length).forEach((word, at) => (sums[at] += added ? -word : word))
     }
-    need(same(merkle(entry.chunk_digests).root, header.chunk_root) && entry.chunk_digests.length === Math.ceil(length / CHUNK_ELEMENTS))
-    need(entry.chunks.length === entry.chunk_digests.length && entry.chunks.every((chunk, at) => same(sha256(chunk), entry.chunk_digests[at])))
+    need(
+      same(merkle(entry.chunk_digests).root, header.chunk_root) &&
+        entry.chunk_digests.length === Math.ceil(length / CHUNK_ELEMENTS),
+    )
+    need(
+      entry.chunks.length === entry.chunk_digests.length &&
+        entry.chunks.every((chunk, at) => same(sha256(chunk), entry.chunk_digests[at])),
+    )
     entry.chunks.forEach((chunk, at) => {
-      const words = asAny(() => unpack(chunk, 32, Math.min(CHUNK_ELEMENTS, length - at * CHUNK_ELEMENTS)), 'disclosure-invalid', COORDINATOR)
+      const words = asAny(
+        () => unpack(chunk, 32, Math.min(CHUNK_ELEMENTS, length - at * CHUNK_ELEMENTS)),
+        'disclosure-invalid',
+        COORDINATOR,
+      )
       words.forEach((word, place) => (sums[at * CHUNK_ELEMENTS + place] += word))
     })
   })
@@ -340,6 +413,5 @@ export function recount(disclosure, certificate, facts, step, evicted) {
   })
 }
 
-export const leadsTo = pathHolds
 /** What a receipt binds: the digests of the uploads that were delivered, in order. */
 export const deliveriesHash = (context, digests) => H('deliveries', context, ...digests)

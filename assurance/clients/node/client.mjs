@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { Fault, hex, require_, same, sha256, unhex } from './encoding.mjs'
+import { Fault, ZERO, hex, require_, same, sha256, unhex } from './encoding.mjs'
 import { checkStudy } from './checks.mjs'
 import { Ledger } from './ledger.mjs'
 import { Member } from './member.mjs'
@@ -22,7 +22,8 @@ export class Client {
     Object.assign(this, { folder, records, approved: new Set(approved), log, clock, ...opened })
     this.ledger = new Ledger(opened.member, opened.federation, budget)
     this.member = new Member({
-      ...opened, clock,
+      ...opened,
+      clock,
       allows: (opening, facts, state) => this.ledger.allows(state, opening, facts),
       onAnnounce: (context, state) => this.ledger.onAnnounce(context, state),
       onEnd: (attempt, state) => this.ledger.onEnd(attempt, state),
@@ -37,19 +38,27 @@ export class Client {
     this.member.acceptRoster((await this.coordinator.get(`${federation}/roster`)).bytes, this.federation)
     const [done, running] = [new Set(), new Map()]
     for (let after = -1, news = null; ; ) {
-      news ??= this.coordinator.get(`${federation}/runs`, { after, wait_s: after < 0 ? 0 : WAIT_S }).then(({ json }) => ({ runs: json }))
+      news ??= this.coordinator
+        .get(`${federation}/runs`, { after, wait_s: after < 0 ? 0 : WAIT_S })
+        .then(({ json }) => ({ runs: json }))
       const { runs, cohort, results } = await Promise.race([news, ...running.values()])
       if (runs) {
         ;[news, after] = [null, runs.revision]
         for (const run of runs.runs.filter((one) => !done.has(one.cohort) && this.takes(one))) {
           done.add(run.cohort)
-          running.set(run.cohort, this.takePart(run.cohort).catch((error) => this.report(run, error)).then((found) => ({ cohort: run.cohort, results: found })))
+          running.set(
+            run.cohort,
+            this.takePart(run.cohort)
+              .catch((error) => this.report(run, error))
+              .then((found) => ({ cohort: run.cohort, results: found })),
+          )
         }
         continue
       }
       running.delete(cohort)
       for (const result of results ?? []) yield result
-      if (results && this.member.state.cohorts.has(cohort)) this.member.change((state) => (state.cohorts.get(cohort).finished = true))
+      if (results && this.member.state.cohorts.has(cohort))
+        this.member.change((state) => (state.cohorts.get(cohort).finished = true))
       if (once && results?.length) return
     }
   }
@@ -79,13 +88,18 @@ export class Client {
     const roster = this.member.acceptRoster(unhex(json.roster), this.federation)
     const study = checkStudy(unhex(json.study), roster)
     this.member.change((state) => this.ledger.acceptStudy(state, study, this.clock(), this.approved))
-    const { counter, period, repeats } = json.cohort
-    require_(repeats === null, 'repeat-mismatch', this.name) // this client repeats no sum
-    const fields = { roster_hash: m.rosterHash(roster), counter: BigInt(counter), study: study.hash, period, repeats: Buffer.alloc(32) }
+    const { counter, period } = json.cohort
+    const repeats = json.cohort.repeats ? unhex(json.cohort.repeats) : ZERO
+    const terms = { roster: unhex(json.roster), study: unhex(json.study), counter: BigInt(counter), period, repeats }
+    const fields = { roster_hash: m.rosterHash(roster), counter: terms.counter, study: study.hash, period, repeats }
     require_(hex(m.cohortOf(fields)) === name, 'wrong-cohort', 'coordinator')
-    const yes = this.member.change((state) => this.ledger.answer(state, study, period, this.records))
+    const yes = this.member.change((state) =>
+      json.cohort.repeats
+        ? this.ledger.mayRepeat(state, study, period, repeats)
+        : this.ledger.answer(state, study, period, this.records),
+    )
     this.log(`${study.content.notes.name} ${period}: ${yes ? 'enrolling' : 'not enough free records'}`)
-    if (yes) this.member.enrol({ roster: unhex(json.roster), study: unhex(json.study), counter: BigInt(counter), period })
+    if (yes) this.member.enrol(terms)
     return yes
   }
 
@@ -97,9 +111,10 @@ export class Client {
       this.member.tick(cohort)
       const { phase, enrolment, pairing } = state()
       if (phase === 'lapsed') return false
-      const answer = phase === 'enrolled'
-        ? await this.coordinator.put(`/v1/cohorts/${name}/cards/${this.name}`, enrolment, { after, wait_s: WAIT_S })
-        : await this.coordinator.put(`/v1/cohorts/${name}/pairings/${this.name}`, pairing, { wait_s: WAIT_S })
+      const answer =
+        phase === 'enrolled'
+          ? await this.coordinator.put(`/v1/cohorts/${name}/cards/${this.name}`, enrolment, { after, wait_s: WAIT_S })
+          : await this.coordinator.put(`/v1/cohorts/${name}/pairings/${this.name}`, pairing, { wait_s: WAIT_S })
       if (answer.json?.state === 'failed') return false
       if (answer.json) after = answer.json.version
       else this.member.receive(cohort, answer.bytes)
@@ -135,9 +150,11 @@ export class Client {
   async fetchClosings() {
     for (const [context, attempt] of [...this.member.state.attempts]) {
       if (!attempt.tookPart || attempt.end || attempt.certificate) continue
-      const answer = await this.coordinator.get(`/v1/contexts/${context}/closing`, { federation: hex(this.federation) }).catch((error) => {
-        if (!(error instanceof Fault)) throw error
-      })
+      const answer = await this.coordinator
+        .get(`/v1/contexts/${context}/closing`, { federation: hex(this.federation) })
+        .catch((error) => {
+          if (!(error instanceof Fault)) throw error
+        })
       if (answer?.bytes) this.member.receive(attempt.link.cohort, answer.bytes)
     }
   }
@@ -167,15 +184,43 @@ export class Client {
 
   /** Take a message and send what it asks for. Returns the coordinator's next answer; null where nothing is to be sent. */
   async answer(bytes, path, cohort, query) {
-    const { type } = m.decode(bytes)
+    const message = m.decode(bytes)
+    const { type } = message
+    if (type === 'Opening') await this.lookForForgotten(message)
+    if (type === 'ErasureRequest' && !this.member.state.attempts.has(hex(message.context))) {
+      this.member.openToErase(cohort, (await this.coordinator.get(`${path}/opening`)).bytes, message.context)
+    }
     const sent = this.member.receive(cohort, bytes)
     if (type !== 'Opening') return sent.length ? this.coordinator.post(`${path}/answers`, sent[0], query) : null
     const upload = sent[0] ?? this.member.upload(cohort, await this.vector(path, cohort))
     let { json } = await this.coordinator.put(`${path}/uploads/${this.name}`, upload)
     let last = null
     const chunks = this.member.chunks(cohort)
-    for (const index of json.missing) last = await this.coordinator.put(`${path}/uploads/${this.name}/chunks/${index}`, chunks[index], query)
+    for (const index of json.missing)
+      last = await this.coordinator.put(`${path}/uploads/${this.name}/chunks/${index}`, chunks[index], query)
     return last
+  }
+
+  /** Fetch what shows whether this folder forgot a sum (§7.6). */
+  async lookForForgotten(opening) {
+    for (const link of this.member.unknownSums(opening)) {
+      const name = hex(link.cohort)
+      const bytesOf = async (path, query) => (await this.coordinator.get(path, query)).bytes
+      let cards = null
+      try {
+        if (this.member.state.cohorts.get(name).phase !== 'ready')
+          cards = await bytesOf(`/v1/cohorts/${name}/manifest/${this.name}`)
+      } catch (error) {
+        if (error.cause === 'unknown-member') continue // the coordinator's word that the cohort formed without this member
+        throw error
+      }
+      const [context, federation] = [hex(link.context), hex(this.federation)]
+      this.member.checkForgotten(link, {
+        cards,
+        opening: await bytesOf(`/v1/rounds/${context.slice(0, 16)}/opening`),
+        certificate: await bytesOf(`/v1/contexts/${context}/closing`, { federation }),
+      })
+    }
   }
 
   async vector(path, cohort) {
@@ -195,14 +240,23 @@ export class Client {
   async verify(path, context, cohort) {
     const { step } = this.member.evidence(context).opening.terms
     const counts = ['count', 'rows'].includes(step)
-    if (counts && !this.member.state.sums.has(hex(context))) this.member.receive(cohort, (await this.coordinator.get(`${path}/disclosure/${this.name}`)).bytes)
+    if (counts && !this.member.state.sums.has(hex(context)))
+      this.member.receive(cohort, (await this.coordinator.get(`${path}/disclosure/${this.name}`)).bytes)
     const { record, head } = counts ? { record: null, head: null } : await this.record(path, context, cohort)
     const { json: transcript } = await this.coordinator.get(`${path}/transcript`)
     const report = audit(transcript.entries.map(unhex), unhex(transcript.signature), this.federation)
     const agrees = same(report.context, context) && report.signed && (!record || hex(report.head) === record.transcript)
     require_(agrees, 'result-mismatch', 'coordinator')
     this.member.change((state) => (state.attempts.get(hex(context)).recorded = true)) // stands for the closing (§7.2)
-    return { step, round: hex(context).slice(0, 16), record, head, findings: report.findings, counted: report.counted, sums: this.member.state.sums.get(hex(context)) }
+    return {
+      step,
+      round: hex(context).slice(0, 16),
+      record,
+      head,
+      findings: report.findings,
+      counted: report.counted,
+      sums: this.member.state.sums.get(hex(context)),
+    }
   }
 
   async record(path, context, cohort) {
@@ -229,7 +283,11 @@ export function readTensors(bytes) {
   const length = Number(bytes.readBigUInt64LE())
   const body = bytes.subarray(8 + length)
   const header = JSON.parse(bytes.subarray(8, 8 + length))
-  return Object.fromEntries(Object.entries(header).filter(([name]) => name !== '__metadata__').map(([name, tensor]) => [name, readTensor(tensor, body)]))
+  return Object.fromEntries(
+    Object.entries(header)
+      .filter(([name]) => name !== '__metadata__')
+      .map(([name, tensor]) => [name, readTensor(tensor, body)]),
+  )
 }
 
 const USAGE = `node client.mjs new FOLDER --member ID --admin-key HEX [--held-out SHARE]
@@ -241,7 +299,13 @@ async function main() {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
     options: {
-      member: text, 'admin-key': text, 'held-out': text, url: text, approve: { ...text, multiple: true, default: [] }, once: { type: 'boolean', default: false }, 'mu-budget': text,
+      member: text,
+      'admin-key': text,
+      'held-out': text,
+      url: text,
+      approve: { ...text, multiple: true, default: [] },
+      once: { type: 'boolean', default: false },
+      'mu-budget': text,
     },
   })
   const [command, place, data] = positionals
@@ -251,7 +315,13 @@ async function main() {
   } else if (command === 'join') {
     const { features, labels, ids = null } = JSON.parse(readFileSync(data))
     const budget = Number(values['mu-budget'] ?? 0)
-    const client = new Client({ folder: place, url: values.url, records: { features, labels, ids }, approved: values.approve, budget })
+    const client = new Client({
+      folder: place,
+      url: values.url,
+      records: { features, labels, ids },
+      approved: values.approve,
+      budget,
+    })
     for await (const { record, head, ...found } of client.join(values.once)) {
       if (record) writeDurably(place, `${found.round}.json`, JSON.stringify(record))
       if (head) writeDurably(place, `${found.round}.head`, head)

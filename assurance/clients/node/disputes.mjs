@@ -49,7 +49,8 @@ function search(edges, bound, limit, rank, firstOnly) {
   while (stack.length) {
     const gone = new Set(stack.pop())
     let graph = graphOf(edgesWithout(edges, gone), rank)
-    for (let leaf; (leaf = [...graph].find(([, near]) => near.size === 1)); graph = graphOf(edgesWithout(edges, gone), rank)) gone.add([...leaf[1]][0])
+    for (let leaf; (leaf = [...graph].find(([, near]) => near.size === 1)); graph = graphOf(edgesWithout(edges, gone), rank))
+      gone.add([...leaf[1]][0])
     if (gone.size + matching(graph, rank).length >= bound) continue
     if (graph.size === 0) {
       best = gone

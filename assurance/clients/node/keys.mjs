@@ -1,15 +1,32 @@
 /** Signatures, key agreement, derivations, keystreams and boxes (protocol §4.2, §6). */
-import { createCipheriv, createDecipheriv, createPrivateKey, createPublicKey, diffieHellman, hkdfSync, sign as nodeSign, verify as nodeVerify } from 'node:crypto'
+import {
+  createCipheriv,
+  createDecipheriv,
+  createPrivateKey,
+  createPublicKey,
+  diffieHellman,
+  hkdfSync,
+  sign as nodeSign,
+  verify as nodeVerify,
+} from 'node:crypto'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
 import { Fault, H, info, require_, u64 } from './encoding.mjs'
 
 const DER = {
-  ed25519: { private: Buffer.from('302e020100300506032b657004220420', 'hex'), public: Buffer.from('302a300506032b6570032100', 'hex') },
-  x25519: { private: Buffer.from('302e020100300506032b656e04220420', 'hex'), public: Buffer.from('302a300506032b656e032100', 'hex') },
+  ed25519: {
+    private: Buffer.from('302e020100300506032b657004220420', 'hex'),
+    public: Buffer.from('302a300506032b6570032100', 'hex'),
+  },
+  x25519: {
+    private: Buffer.from('302e020100300506032b656e04220420', 'hex'),
+    public: Buffer.from('302a300506032b656e032100', 'hex'),
+  },
 }
-const privateKey = (curve, raw) => createPrivateKey({ key: Buffer.concat([DER[curve].private, raw]), format: 'der', type: 'pkcs8' })
+const privateKey = (curve, raw) =>
+  createPrivateKey({ key: Buffer.concat([DER[curve].private, raw]), format: 'der', type: 'pkcs8' })
 const publicKey = (curve, raw) => createPublicKey({ key: Buffer.concat([DER[curve].public, raw]), format: 'der', type: 'spki' })
-export const publicOf = (curve, raw) => createPublicKey(privateKey(curve, raw)).export({ format: 'der', type: 'spki' }).subarray(-32)
+export const publicOf = (curve, raw) =>
+  createPublicKey(privateKey(curve, raw)).export({ format: 'der', type: 'spki' }).subarray(-32)
 
 /** Sign `digest` with the Ed25519 seed. */
 export const sign = (seed, digest) => nodeSign(null, digest, privateKey('ed25519', seed))
@@ -23,16 +40,11 @@ const power = (base, exponent) => {
   return result
 }
 const D = modulo(-121665n * power(121666n, P - 2n))
-/** y of the points of order 8: y² = (1 ± √(1+d)) / d, of which those with (y²-1)/(dy²+1) = x² and 2x·y... solve x² = -y². */
-const smallOrder = new Set(['0', '1', (P - 1n).toString()])
-
-/** Whether an Ed25519 key has small order: eight times the point is the identity. */
+/** Whether an Ed25519 key has small order: 1, 2 or 4 (y is ±1 or 0), or 8 (it doubles to y = 0, so y² = −x² on the curve). */
 function hasSmallOrder(raw) {
   const y = modulo(fromLittle(raw) & (2n ** 255n - 1n))
-  if (smallOrder.has(y.toString())) return true
-  // A point of order 8 doubles to one with y = 0: y² = -x², and the curve says y² - x² = 1 + d x² y².
   const y2 = modulo(y * y)
-  return modulo(2n * y2 - 1n + D * modulo(y2 * y2)) === 0n
+  return y2 === 0n || y2 === 1n || modulo(2n * y2 - 1n + D * modulo(y2 * y2)) === 0n
 }
 
 /** Whether `signature` over `digest` is that of `key`, cofactorless; never under a key of small order. */
@@ -83,7 +95,11 @@ const hkdf = (key, salt, about) => Buffer.from(hkdfSync('sha256', key, salt, abo
 
 /** K_0 of a pair (§6.1). `pair`: from, to, hash, ciphertext, and the secret that `from` encapsulated. */
 export const rootKey = (purpose, shared, pair, cohort, manifest) =>
-  hkdf(Buffer.concat([shared, pair.secret]), manifest, info(purpose, cohort, pair.from, pair.to, pair.hash, H('ciphertext', pair.ciphertext)))
+  hkdf(
+    Buffer.concat([shared, pair.secret]),
+    manifest,
+    info(purpose, cohort, pair.from, pair.to, pair.hash, H('ciphertext', pair.ciphertext)),
+  )
 /** K of `sequence` from that of the sequence before (§6.2). */
 export const ratchet = (key, cohort, sequence) => hkdf(key, '', info('ratchet', cohort, u64(sequence)))
 export const maskSeed = (key, context, low, high) => hkdf(key, context, info('mask-seed', low, high))
@@ -95,7 +111,9 @@ export function keystream(seed, offset, count) {
   const block = Buffer.alloc(16)
   block.writeBigUInt64BE(BigInt(Math.floor(offset / 16)), 8)
   const lead = offset % 16
-  return createCipheriv('aes-256-ctr', seed, block).update(Buffer.alloc(lead + count)).subarray(lead)
+  return createCipheriv('aes-256-ctr', seed, block)
+    .update(Buffer.alloc(lead + count))
+    .subarray(lead)
 }
 
 export function sealBox(key, context, plain) {

@@ -1,5 +1,5 @@
 /** What a member's records have been asked for, and which of them are free (protocol §7.2 to §7.4). Works on a member's state. */
-import { Fault, hex, require_, same } from './encoding.mjs'
+import { hex, require_, same } from './encoding.mjs'
 import * as m from './messages.mjs'
 import { muOf, plainNoisyVector, discreteGaussian, variances } from './noise.mjs'
 import { Ids, canonicalId, select } from './records.mjs'
@@ -15,7 +15,8 @@ export const newLedger = (secret, share) => ({ secret, share, runs: new Map(), m
 const isProof = (attempt, member) =>
   (attempt.end && attempt.end.reason !== 'none' && attempt.end.reason !== 'lost') ||
   (attempt.certificate && isSetWithout(m.decode(attempt.certificate), member))
-const isSetWithout = (certificate, member) => certificate.reason !== 'none' || !certificate.survivors.some((one) => one.member === member)
+const isSetWithout = (certificate, member) =>
+  certificate.reason !== 'none' || !certificate.survivors.some((one) => one.member === member)
 
 export class Ledger {
   /** `state.ledger` is made by `newLedger`; `budget` is a record's μ for life. */
@@ -26,18 +27,24 @@ export class Ledger {
   ids = (state) => new Ids(state.ledger.secret, this.federation, state.ledger.share)
 
   /** Contexts of `run` that count for its proofs: of a noisy run all, of an exact one its sums. */
-  #attempts = (state, run, steps) => run.contexts.map((context) => state.attempts.get(context)).filter((one) => run.noisy || steps.includes(one.link.step))
-  isFreed = (state, run) => run.state === 'given-up' && this.#attempts(state, run, ['sum']).every((one) => isProof(one, this.member))
+  #attempts = (state, run, steps) =>
+    run.contexts.map((context) => state.attempts.get(context)).filter((one) => run.noisy || steps.includes(one.link.step))
+  isFreed = (state, run) =>
+    run.state === 'given-up' && this.#attempts(state, run, ['sum']).every((one) => isProof(one, this.member))
   counts = (state, run) => !run.noisy && this.#attempts(state, run, ['count', 'rows']).some((one) => !isProof(one, this.member))
 
   /** Whether the record of `key` is free for a run of `study` (§7.3). */
   isFree(state, study, period, key) {
     const { marked } = state.ledger
-    if (marked.has(key) || (marked.has(NO_IDS) && key === NO_IDS)) return false
+    if (marked.has(key)) return false
     let [spent, counted] = [0, 0]
     for (const run of state.ledger.runs.values()) {
       if (!run.keys) continue
-      const holds = key === NO_IDS || run.keys.has(key) || run.keys.has(NO_IDS) || (study.noisy && run.noisy && run.unit === 'member' && run.question === hex(study.question))
+      const holds =
+        key === NO_IDS ||
+        run.keys.has(key) ||
+        run.keys.has(NO_IDS) ||
+        (study.noisy && run.noisy && run.unit === 'member' && run.question === hex(study.question))
       if (!holds) continue
       const freed = this.isFreed(state, run)
       if (!run.noisy) {
@@ -60,17 +67,36 @@ export class Ledger {
     if (known) return known.state !== 'no' && known.state !== 'given-up'
     for (const run of state.ledger.runs.values()) {
       if (run.question !== hex(study.question) || run.state !== 'reserved') continue
-      for (const attempt of state.attempts.values()) require_(attempt.end || attempt.recorded || !attempt.tookPart, 'outcome-missing', 'coordinator')
+      for (const attempt of state.attempts.values())
+        require_(attempt.end || attempt.recorded || !attempt.tookPart, 'outcome-missing', 'coordinator')
       run.state = this.#attempts(state, run, ['sum']).some((one) => one.recorded) ? 'spent' : 'given-up'
     }
     require_(!study.noisy || records.ids, 'malformed')
     const chosen = select(study, records, this.ids(state), (key) => this.isFree(state, study, period, hex(key)))
     state.ledger.runs.set(name, {
-      question: hex(study.question), period, noisy: study.noisy, unit: study.q.noise?.unit, mu: study.noisy ? studyMu(study) : 0,
-      state: chosen.yes ? 'reserved' : 'no', keys: chosen.yes ? new Set(chosen.keys.map(hex)) : null, features: chosen.yes ? chosen.features : null,
-      labels: chosen.yes ? chosen.labels : null, ranks: chosen.yes ? chosen.ranks : null, contexts: [], vectors: new Map(), summedIn: null,
+      question: hex(study.question),
+      period,
+      noisy: study.noisy,
+      unit: study.q.noise?.unit,
+      mu: study.noisy ? studyMu(study) : 0,
+      state: chosen.yes ? 'reserved' : 'no',
+      keys: chosen.yes ? new Set(chosen.keys.map(hex)) : null,
+      features: chosen.yes ? chosen.features : null,
+      labels: chosen.yes ? chosen.labels : null,
+      ranks: chosen.yes ? chosen.ranks : null,
+      contexts: [],
+      vectors: new Map(),
+      summedIn: null,
     })
     return chosen.yes
+  }
+
+  /** The answer in a cohort that repeats a sum: for the same question, the same reservation (§7.2). */
+  mayRepeat(state, study, period, context) {
+    const run = state.ledger.runs.get(nameOf(study.question, period))
+    const repeated = state.attempts.get(hex(context))
+    const sums = repeated?.certificate && run?.contexts.includes(hex(context)) && repeated.link.step === 'sum'
+    return Boolean(sums && !study.noisy && run.state !== 'given-up' && (!run.summedIn || same(run.summedIn, context)))
   }
 
   runOf = (state, facts) => state.ledger.runs.get(nameOf(facts.study.question, facts.manifest.period))
@@ -80,7 +106,8 @@ export class Ledger {
     const run = this.runOf(state, facts)
     require_(run?.keys && run.state !== 'given-up', 'policy-refused', this.member)
     for (const key of run.keys) require_(!state.ledger.marked.has(key), 'already-summed', this.member)
-    if (run.summedIn) require_(opening.terms.step !== 'sum' || same(facts.manifest.repeats, run.summedIn), 'already-summed', this.member)
+    if (run.summedIn)
+      require_(opening.terms.step !== 'sum' || same(facts.manifest.repeats, run.summedIn), 'already-summed', this.member)
     for (const other of state.ledger.runs.values()) {
       if (other === run || !other.keys || other.state !== 'spent' || other.noisy || run.noisy) continue
       for (const key of run.keys) require_(!other.keys.has(key), 'already-summed', this.member)
@@ -94,7 +121,9 @@ export class Ledger {
     const { study, manifest } = facts
     if (study.noisy) {
       const all = variances(study, terms.step, manifest.n_min)
-      return plainNoisyVector(study, terms.step, run.features, run.labels, material).map((value, i) => BigInt(value) + discreteGaussian(all[i]))
+      return plainNoisyVector(study, terms.step, run.features, run.labels, material).map(
+        (value, i) => BigInt(value) + discreteGaussian(all[i]),
+      )
     }
     const name = `${terms.step} ${terms.withheld.join()}`
     if (!run.vectors.has(name)) {
@@ -121,7 +150,8 @@ export class Ledger {
     if (sums && ((end.reason === 'none' && holds) || (end.reason === 'lost' && attempt.announced))) {
       run.state = 'spent'
       if (!run.noisy) run.summedIn ??= link.context
-    } else if (run.state === 'reserved' && !run.noisy && (end.reason === 'lost' || (end.reason === 'none' && !holds))) run.state = 'given-up'
+    } else if (run.state === 'reserved' && !run.noisy && (end.reason === 'lost' || (end.reason === 'none' && !holds)))
+      run.state = 'given-up'
   }
 
   /** Give a run up that the coordinator shows as over, once the ends of all its attempts are known (§7.3). */
@@ -153,5 +183,3 @@ function studyMu(study) {
   if (!mus.has(name)) mus.set(name, muOf(epsilon, delta))
   return mus.get(name)
 }
-
-export { Fault }

@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto'
 import { deserialize, serialize } from 'node:v8'
 import * as c from './checks.mjs'
-import { Fault, ZERO, hex, merkle, require_, same, sha256 } from './encoding.mjs'
+import { Fault, ZERO, hex, merkle, pathHolds, require_, same, sha256 } from './encoding.mjs'
 import * as k from './keys.mjs'
 import * as m from './messages.mjs'
 import { CHUNK_ELEMENTS, deal, drawCoefficients, masked, shareIsBelowP } from './ring.mjs'
@@ -20,14 +20,32 @@ export const DRAW = {
 }
 
 /** The state of an installation: what concerns the federation, and each cohort. Serializable by node:v8. */
-export const newState = () => ({ serial: 0n, newestCard: null, history: [], attempts: new Map(), sums: new Map(), cohorts: new Map(), newestRoster: 0n })
+export const newState = () => ({
+  serial: 0n,
+  newestCard: null,
+  history: [],
+  attempts: new Map(),
+  sums: new Map(),
+  cohorts: new Map(),
+  newestRoster: 0n,
+})
 
 export class Member {
   /**
    * `identity`: the Ed25519 seed. `clock()`: Unix seconds. `store(state)`: durable. `allows(opening, facts)`: policy and
    * ledger, which throw. `onAnnounce` and `onEnd` let a ledger change in the write that stores the announcement or the end.
    */
-  constructor({ member, identity, state = newState(), clock, draw = DRAW, store = () => {}, allows = () => {}, onAnnounce = () => {}, onEnd = () => {} }) {
+  constructor({
+    member,
+    identity,
+    state = newState(),
+    clock,
+    draw = DRAW,
+    store = () => {},
+    allows = () => {},
+    onAnnounce = () => {},
+    onEnd = () => {},
+  }) {
     Object.assign(this, { member, identity, state, clock, draw, store, allows, onAnnounce, onEnd })
     this.facts = new Map()
   }
@@ -65,16 +83,38 @@ export class Member {
       const secret = drawn.x25519 ?? this.draw.bytes(32)
       const key = k.mlkemPublic(seed)
       const card = this.#sign('KeyCard', {
-        cohort, member: this.member, x25519_key: k.publicOf('x25519', secret), mlkem_hash: k.mlkemHash(key), nonce: drawn.nonce ?? this.draw.bytes(32),
-        expires: BigInt(parsedStudy.content.notes.expires), serial: state.serial,
+        cohort,
+        member: this.member,
+        x25519_key: k.publicOf('x25519', secret),
+        mlkem_hash: k.mlkemHash(key),
+        nonce: drawn.nonce ?? this.draw.bytes(32),
+        expires: BigInt(parsedStudy.content.notes.expires),
+        serial: state.serial,
       })
       state.newestCard = card
       const enrolment = m.encode('Enrolment', { card: m.decode(card), mlkem_key: key })
       const enrolled_s = this.clock()
       state.newestRoster = parsedRoster.number > state.newestRoster ? parsedRoster.number : state.newestRoster
       state.cohorts.set(hex(cohort), {
-        cohort, roster, study, card, enrolment, enrolled_s, phase: 'enrolled', secret, seed, manifests: 0, cards: null, pairing: null, made: null,
-        shared: null, sequence: 0n, masks: null, boxes: null, place: [0n, 0], attempt: null,
+        cohort,
+        roster,
+        study,
+        card,
+        enrolment,
+        enrolled_s,
+        phase: 'enrolled',
+        secret,
+        seed,
+        manifests: 0,
+        cards: null,
+        pairing: null,
+        made: null,
+        shared: null,
+        sequence: 0n,
+        masks: null,
+        boxes: null,
+        place: [0n, 0],
+        attempt: null,
       })
       return enrolment
     })
@@ -87,7 +127,9 @@ export class Member {
     const { newestRoster, rosterHash } = this.state
     const newer = roster.number > newestRoster || (roster.number === newestRoster && (!rosterHash || same(rosterHash, hash)))
     require_(newer, 'roster-rollback', 'coordinator')
-    this.change((state) => Object.assign(state, { newestRoster: roster.number, rosterHash: hash, revoked: roster.revoked.map(hex) }))
+    this.change((state) =>
+      Object.assign(state, { newestRoster: roster.number, rosterHash: hash, revoked: roster.revoked.map(hex) }),
+    )
     return roster
   }
 
@@ -124,10 +166,12 @@ export class Member {
     const now = this.clock()
     if (['enrolled', 'paired'].includes(cohort.phase)) {
       const { windows } = this.studyOf(cohort).q
-      if (now >= cohort.enrolled_s + windows.enrol + 4 * windows.answer) this.change((state) => this.lapse(state.cohorts.get(hex(cohortHash))))
+      if (now >= cohort.enrolled_s + windows.enrol + 4 * windows.answer)
+        this.change((state) => this.lapse(state.cohorts.get(hex(cohortHash))))
     }
     const attempt = cohort.attempt
-    if (attempt && !['erased', 'ended'].includes(attempt.phase) && now >= Number(attempt.latest_end)) this.change((state) => this.erase(state.cohorts.get(hex(cohortHash))))
+    if (attempt && !['erased', 'ended'].includes(attempt.phase) && now >= Number(attempt.latest_end))
+      this.change((state) => this.erase(state.cohorts.get(hex(cohortHash)), state))
   }
 
   studyOf = (cohort) => c.checkStudy(cohort.study, m.decode(cohort.roster, 'Roster'))
@@ -137,8 +181,9 @@ export class Member {
   }
 
   /** Forget the attempt's shares and the keys up to its sequence. The header stays: a certificate may close it yet. */
-  erase(cohort) {
+  erase(cohort, state) {
     const { attempt } = cohort
+    state.attempts.get(hex(attempt.context)).tookPart = true
     Object.assign(attempt, { phase: 'erased', shares: new Map(), vector: null, chunks: null })
     this.moveKeys(cohort, attempt.sequence + 1n)
     cohort.place = [attempt.sequence + 1n, 0]
@@ -146,7 +191,8 @@ export class Member {
 
   moveKeys(cohort, sequence) {
     for (; cohort.sequence < sequence; cohort.sequence++) {
-      for (const keys of [cohort.masks, cohort.boxes]) for (const [peer, key] of keys) keys.set(peer, k.ratchet(key, cohort.cohort, cohort.sequence + 1n))
+      for (const keys of [cohort.masks, cohort.boxes])
+        for (const [peer, key] of keys) keys.set(peer, k.ratchet(key, cohort.cohort, cohort.sequence + 1n))
     }
   }
 
@@ -157,8 +203,12 @@ export class Member {
       if (same(m.manifestHash(manifest), this.factsOf(cohort).hash)) return [cohort.pairing]
       const before = m.decode(cohort.cards, 'Cards')
       const known = new Map(before.shown.map(({ card }) => [card.member, m.cardBytes(card)]))
-      const fewer = manifest.members.length < before.manifest.members.length && manifest.members.every((member) => before.manifest.members.includes(member))
-      const unchanged = cards.shown.every(({ card }) => !known.has(card.member) || same(known.get(card.member), m.cardBytes(card)))
+      const fewer =
+        manifest.members.length < before.manifest.members.length &&
+        manifest.members.every((member) => before.manifest.members.includes(member))
+      const unchanged = cards.shown.every(
+        ({ card }) => !known.has(card.member) || same(known.get(card.member), m.cardBytes(card)),
+      )
       require_(fewer && unchanged && cohort.manifests < 3, 'manifest-mismatch', COORDINATOR)
     }
     const roster = m.decode(cohort.roster, 'Roster')
@@ -169,7 +219,11 @@ export class Member {
     const shared = new Map([...to, ...from].map((peer) => [peer, k.agree(cohort.secret, facts.cards.get(peer).x25519_key, peer)]))
     const keyOf = new Map(cards.shown.map((one) => [one.card.member, one.mlkem_key]))
     const made = new Map(to.map((peer) => [peer, this.draw.encapsulate(peer, keyOf.get(peer), facts)]))
-    const pairing = this.#sign('Pairing', { manifest: facts.hash, member: this.member, ciphertexts: to.map((peer) => made.get(peer).ciphertext) })
+    const pairing = this.#sign('Pairing', {
+      manifest: facts.hash,
+      member: this.member,
+      ciphertexts: to.map((peer) => made.get(peer).ciphertext),
+    })
     Object.assign(cohort, { phase: 'paired', cards: cards.bytes, pairing, made, shared, manifests: cohort.manifests + 1 })
     return [pairing]
   }
@@ -219,7 +273,8 @@ export class Member {
     require_(now < study.content.notes.expires && !state.revoked?.includes(hex(study.hash)), 'study-refused')
     require_(now < Number(terms.latest_end), 'terms-expired')
     require_(Number(terms.latest_end) <= now + c.MONTH_S, 'terms-refused', COORDINATOR)
-    const behind = opening.sequence < cohort.place[0] || (opening.sequence === cohort.place[0] && opening.attempt < cohort.place[1])
+    const behind =
+      opening.sequence < cohort.place[0] || (opening.sequence === cohort.place[0] && opening.attempt < cohort.place[1])
     require_(!behind, 'wrong-sequence')
     this.acceptEnds(opening, state)
     this.checkHistory(opening, state)
@@ -230,19 +285,93 @@ export class Member {
     this.checkCounts(opening, facts, state)
     require_(facts.roster.number >= state.newestRoster, 'roster-rollback')
     this.allows(opening, facts, state)
+    state.history = opening.links
+    this.begin(cohort, opening, facts, state)
+    return []
+  }
+
+  /** Take the place of an opening: its attempt is the cohort's. */
+  begin(cohort, opening, facts, state) {
     this.moveKeys(cohort, opening.sequence)
     const { context } = m.contextOf(facts.federation, facts.manifest, opening)
     cohort.place = [opening.sequence, opening.attempt]
-    state.history = opening.links
     cohort.attempt = {
-      phase: 'opened', context, opening: opening.bytes, sequence: opening.sequence, latest_end: terms.latest_end, upload: null, chunks: null, header: null,
-      shares: new Map(), delivered: new Map(), receipt: null, vote: null, outcome: null, refusals: new Map(), certificate: null, reveal: null, revealed: null, evicted: [], report: null,
+      phase: 'opened',
+      context,
+      opening: opening.bytes,
+      sequence: opening.sequence,
+      latest_end: opening.terms.latest_end,
+      upload: null,
+      chunks: null,
+      header: null,
+      shares: new Map(),
+      delivered: new Map(),
+      receipt: null,
+      vote: null,
+      outcome: null,
+      refusals: new Map(),
+      certificate: null,
+      reveal: null,
+      revealed: null,
+      evicted: [],
+      report: null,
     }
     state.attempts.set(hex(context), {
       link: linkOf(facts, opening, context),
-      opening: opening.bytes, terms, q: study.q, tookPart: false, announced: false, certificate: null, evicted: [], end: null,
+      opening: opening.bytes,
+      terms: opening.terms,
+      q: facts.study.q,
+      tookPart: false,
+      announced: false,
+      certificate: null,
+      evicted: [],
+      end: null,
     })
-    return []
+  }
+
+  /** Take an opening that is past its latest end only to erase, for an ErasureRequest of `context` (§4.9). */
+  openToErase(cohortHash, bytes, context) {
+    const opening = m.decode(bytes, 'Opening')
+    return this.change((state) => {
+      const cohort = state.cohorts.get(hex(cohortHash))
+      require_(cohort.phase === 'ready', 'wrong-phase')
+      const facts = this.factsOf(cohort)
+      require_(m.signatureHolds('Opening', opening, facts.roster.coordinator), 'bad-signature', COORDINATOR)
+      const follows =
+        same(opening.cohort, cohort.cohort) && same(m.contextOf(facts.federation, facts.manifest, opening).context, context)
+      require_(follows, 'wrong-context', COORDINATOR)
+      require_(this.clock() >= Number(opening.terms.latest_end), 'wrong-phase', COORDINATOR)
+      c.checkLinks(opening)
+      const [sequence, attempt] = cohort.place
+      const behind = opening.sequence < sequence || (opening.sequence === sequence && opening.attempt < attempt)
+      require_(!behind, 'wrong-sequence')
+      this.begin(cohort, opening, facts, state)
+      this.erase(cohort, state)
+    })
+  }
+
+  /** Links of an opening that this folder should know if its card's cohort formed with it: it may have forgotten them (§7.6). */
+  unknownSums = (opening) =>
+    opening.links.slice(this.state.history.length).filter((link) => {
+      const known = this.state.attempts.has(hex(link.context))
+      return link.reason === 'none' && !known && this.state.cohorts.has(hex(link.cohort))
+    })
+
+  /** Refuse a folder whose member stands in the certified set of a link that it does not know (§7.6). */
+  checkForgotten(link, { cards, opening, certificate }) {
+    const cohort = this.state.cohorts.get(hex(link.cohort))
+    const roster = m.decode(cohort.roster, 'Roster')
+    const study = this.studyOf(cohort)
+    const shown = cohort.phase === 'ready' ? null : m.decode(cards, 'Cards')
+    const own = { card: m.decode(cohort.card) }
+    const facts = shown ? c.checkCards(shown, roster, study, own, this.survivorsOf(shown.manifest.repeats)) : this.factsOf(cohort)
+    const parsed = m.decode(opening, 'Opening')
+    const { context } = m.contextOf(facts.federation, facts.manifest, parsed)
+    require_(same(context, link.context), 'wrong-context', COORDINATOR)
+    const set = m.decode(certificate, 'Certificate')
+    c.checkCertificate(set, context, facts, parsed.terms.step)
+    require_(sameLink(linkWith({ link: linkOf(facts, parsed, context) }, set), link), 'outcome-missing', COORDINATOR)
+    require_(!set.survivors.some((one) => one.member === this.member), 'state-restored', this.member)
   }
 
   /** Take a link `none` as the end of an attempt whose certificate the member holds (§4.9). */
@@ -272,7 +401,9 @@ export class Member {
       if (settled.reason === 'none') require_(link && sameLink(link, settled), 'outcome-missing', COORDINATOR)
       else require_(!link || sameLink(link, settled), 'chain-broken', COORDINATOR)
     }
-    state.history.forEach((link, i) => require_(opening.links[i] && sameLink(link, opening.links[i]), 'chain-broken', COORDINATOR))
+    state.history.forEach((link, i) =>
+      require_(opening.links[i] && sameLink(link, opening.links[i]), 'chain-broken', COORDINATOR),
+    )
   }
 
   /** Clause 8 of §4.3: the repeated attempt's evidence, and two questions that differ in no more than they may. */
@@ -293,7 +424,11 @@ export class Member {
     const need = (holds) => require_(holds, 'count-mismatch', COORDINATOR)
     if (facts.repeats) {
       const repeated = state.attempts.get(hex(facts.manifest.repeats)).terms
-      const equal = same(terms.count, repeated.count) && same(terms.rows, repeated.rows) && terms.withheld.join() === repeated.withheld.join() && terms.evicted.join() === repeated.evicted.join()
+      const equal =
+        same(terms.count, repeated.count) &&
+        same(terms.rows, repeated.rows) &&
+        terms.withheld.join() === repeated.withheld.join() &&
+        terms.evicted.join() === repeated.evicted.join()
       need(equal)
       terms = repeated
     }
@@ -304,7 +439,10 @@ export class Member {
       const attempt = state.attempts.get(hex(context))
       need(attempt?.certificate && state.sums.has(hex(context)))
       attempt.evicted.forEach((member) => evicted.add(member))
-      need(m.decode(attempt.certificate).survivors.some((one) => one.member === this.member) && !attempt.evicted.includes(this.member))
+      need(
+        m.decode(attempt.certificate).survivors.some((one) => one.member === this.member) &&
+          !attempt.evicted.includes(this.member),
+      )
     }
     if (rests[1]) need(same(state.attempts.get(hex(rests[1])).terms.count, terms.count))
     const holders = state.sums.get(hex(terms.count))
@@ -335,21 +473,43 @@ export class Member {
       const edges = near.map((peer) => k.maskSeed(cohort.masks.get(peer), context, ...[this.member, peer].sort()))
       const added = [own, ...edges.filter((_, i) => near[i] > this.member)]
       const chunks = []
-      for (let at = 0; at < vector.length; at += CHUNK_ELEMENTS) chunks.push(masked(vector.slice(at, at + CHUNK_ELEMENTS), bits, at, added, edges.filter((_, i) => near[i] < this.member)))
+      for (let at = 0; at < vector.length; at += CHUNK_ELEMENTS)
+        chunks.push(
+          masked(
+            vector.slice(at, at + CHUNK_ELEMENTS),
+            bits,
+            at,
+            added,
+            edges.filter((_, i) => near[i] < this.member),
+          ),
+        )
       const secrets = [own, ...edges]
       const { t } = facts.manifest
       const flat = this.draw.coefficients(9 * secrets.length * (t - 1))
-      const coefficients = Array.from({ length: t - 1 }, (_, degree) => flat.slice(9 * secrets.length * degree, 9 * secrets.length * (degree + 1)))
+      const coefficients = Array.from({ length: t - 1 }, (_, degree) =>
+        flat.slice(9 * secrets.length * degree, 9 * secrets.length * (degree + 1)),
+      )
       const shares = deal(secrets, facts.decryptors.length, coefficients)
       const commitments = secrets.map((secret, i) => facts.commitment(context, this.member, i, secret))
-      const rows = facts.decryptors.map((decryptor, at) => Buffer.concat(shares[at].map((share, i) => k.commitShare(context, this.member, decryptor, i, share))))
+      const rows = facts.decryptors.map((decryptor, at) =>
+        Buffer.concat(shares[at].map((share, i) => k.commitShare(context, this.member, decryptor, i, share))),
+      )
       const boxes = facts.decryptors.map((decryptor, at) => {
         if (decryptor === this.member) return Buffer.alloc(0)
-        return k.sealBox(k.boxKey(cohort.boxes.get(decryptor), context, salt, this.member, decryptor), context, Buffer.concat(shares[at]))
+        return k.sealBox(
+          k.boxKey(cohort.boxes.get(decryptor), context, salt, this.member, decryptor),
+          context,
+          Buffer.concat(shares[at]),
+        )
       })
       const digests = chunks.map(sha256)
       const header = {
-        context, member: this.member, salt, chunk_root: merkle(digests).root, commitment_root: merkle([Buffer.concat(commitments), ...rows]).root, box_root: merkle(boxes).root,
+        context,
+        member: this.member,
+        salt,
+        chunk_root: merkle(digests).root,
+        commitment_root: merkle([Buffer.concat(commitments), ...rows]).root,
+        box_root: merkle(boxes).root,
       }
       header.signature = k.sign(this.identity, m.signedDigest('Header', header))
       const upload = m.encode('Upload', { header, chunk_digests: digests, commitments, rows, boxes })
@@ -369,7 +529,12 @@ export class Member {
     const opening = m.decode(held.opening)
     const sums = (of) => this.state.sums.get(hex(of)) ?? null
     return {
-      facts: this.factsOf(cohort), opening, certificate: m.decode(held.certificate), evicted: held.evicted, holders: sums(opening.terms.count), reached: sums(opening.terms.rows),
+      facts: this.factsOf(cohort),
+      opening,
+      certificate: m.decode(held.certificate),
+      evicted: held.evicted,
+      holders: sums(opening.terms.count),
+      reached: sums(opening.terms.rows),
     }
   }
 
@@ -377,7 +542,11 @@ export class Member {
 
   /** Clauses 4 and 5 once more, for an attempt that is open: another cohort's may have ended since. */
   checkHistoryOfOpen(attempt, state) {
-    const others = { ...state, attempts: new Map([...state.attempts].filter(([context]) => context !== hex(attempt.context))), history: [] }
+    const others = {
+      ...state,
+      attempts: new Map([...state.attempts].filter(([context]) => context !== hex(attempt.context))),
+      history: [],
+    }
     this.checkHistory(m.decode(attempt.opening), others)
   }
 
@@ -407,7 +576,9 @@ export class Member {
     }
     const place = facts.position(this.member)
     for (const { header, box, box_path, row, row_path } of message.deliveries) {
-      const leads = facts.rowLeads(header, this.member, row, row_path) && c.leadsTo(header.box_root, box, place, facts.decryptors.length, box_path)
+      const leads =
+        facts.rowLeads(header, this.member, row, row_path) &&
+        pathHolds(header.box_root, box, place, facts.decryptors.length, box_path)
       require_(leads, 'chunk-mismatch', COORDINATOR)
     }
     const [dealers, complaints] = [[], []]
@@ -429,7 +600,11 @@ export class Member {
   openShares(cohort, facts, header, box, row) {
     const dealer = header.member
     try {
-      const shares = k.openBox(k.boxKey(cohort.boxes.get(dealer), header.context, header.salt, dealer, this.member), header.context, box)
+      const shares = k.openBox(
+        k.boxKey(cohort.boxes.get(dealer), header.context, header.salt, dealer, this.member),
+        header.context,
+        box,
+      )
       if (shares.length !== 36 * (1 + facts.manifest.k) || !shareIsBelowP(shares)) return null
       for (let i = 0; i <= facts.manifest.k; i++) {
         const commitment = k.commitShare(header.context, dealer, this.member, i, shares.subarray(36 * i, 36 * i + 36))
@@ -522,11 +697,19 @@ export class Member {
   reveal(attempt, facts, outcome) {
     const { survivors } = m.decode(attempt.certificate)
     const staying = survivors.map((one) => one.member).filter((member) => !attempt.evicted.includes(member))
-    const runs = staying.filter((dealer) => attempt.shares.has(dealer)).map((dealer) => {
-      const shares = attempt.shares.get(dealer)
-      return Buffer.concat(facts.due(dealer, staying).map((i) => shares.subarray(36 * i, 36 * i + 36)))
+    const runs = staying
+      .filter((dealer) => attempt.shares.has(dealer))
+      .map((dealer) => {
+        const shares = attempt.shares.get(dealer)
+        return Buffer.concat(facts.due(dealer, staying).map((i) => shares.subarray(36 * i, 36 * i + 36)))
+      })
+    attempt.reveal = this.#sign('Reveal', {
+      context: attempt.context,
+      member: this.member,
+      outcome,
+      evicted: attempt.evicted,
+      runs,
     })
-    attempt.reveal = this.#sign('Reveal', { context: attempt.context, member: this.member, outcome, evicted: attempt.evicted, runs })
     attempt.revealed = outcome
     return [attempt.reveal]
   }
@@ -580,7 +763,14 @@ export class Member {
 
 /** An attempt's link, without its end. */
 export const linkOf = ({ study, manifest }, { sequence, attempt, terms }, context) => ({
-  cohort: manifest.cohort, sequence, attempt, question: study.question, period: manifest.period, step: terms.step, repeats: manifest.repeats, context,
+  cohort: manifest.cohort,
+  sequence,
+  attempt,
+  question: study.question,
+  period: manifest.period,
+  step: terms.step,
+  repeats: manifest.repeats,
+  context,
 })
 /** The link that a certificate gives an attempt. */
 export const linkWith = (attempt, certificate) => ({
@@ -591,6 +781,18 @@ export const linkWith = (attempt, certificate) => ({
 export const sameLink = (a, b) => same(m.fieldsOf('Link', a), m.fieldsOf('Link', b))
 
 const HANDLERS = Object.fromEntries(
-  ['Cards', 'Ciphertexts', 'Opening', 'Deliveries', 'Freeze', 'VoidRequest', 'Certificate', 'Evictions', 'ErasureRequest', 'Erasure', 'Lost', 'Disclosure']
-    .map((name) => [name, Member.prototype[`take${name}`]]),
+  [
+    'Cards',
+    'Ciphertexts',
+    'Opening',
+    'Deliveries',
+    'Freeze',
+    'VoidRequest',
+    'Certificate',
+    'Evictions',
+    'ErasureRequest',
+    'Erasure',
+    'Lost',
+    'Disclosure',
+  ].map((name) => [name, Member.prototype[`take${name}`]]),
 )

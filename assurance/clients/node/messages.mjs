@@ -9,8 +9,7 @@ const VERSION = 4
 const STRUCTS = {
   Entry: 'member:id key:B32',
   Terms: 'step:id count:B32 rows:B32 withheld:65536^u32 evicted:10000^id material:B32 latest_end:u64',
-  Link:
-    'cohort:B32 sequence:u64 attempt:u8 question:B32 period:id step:id repeats:B32 context:B32 reason:id survivors:B32',
+  Link: 'cohort:B32 sequence:u64 attempt:u8 question:B32 period:id step:id repeats:B32 context:B32 reason:id survivors:B32',
   Header: 'context:B32 member:id salt:B32 chunk_root:B32 commitment_root:B32 box_root:B32 signature:B64',
   Delivery: 'header:Header box:bytes<360016 box_path:64*B32 row:bytes<160000 row_path:64*B32',
   Survivor: 'member:id digest:B32',
@@ -35,10 +34,7 @@ const MESSAGES = {
     'cohort:B32 roster_hash:B32 counter:u64 study:B32 period:id repeats:B32 members:10000^id cards_root:B32 a_D:u32 n_min:u32 t:u32 k:u32 D_max:u32 decryptors:1000^id',
   ],
   Opening: [4, 'cohort:B32 sequence:u64 attempt:u8 links:65536*Link terms:Terms signature:B64'],
-  Upload: [
-    5,
-    'header:Header chunk_digests:1048576*B32 commitments:10000*B16 rows:1000*bytes<160000 boxes:1000*bytes<360016',
-  ],
+  Upload: [5, 'header:Header chunk_digests:1048576*B32 commitments:10000*B16 rows:1000*bytes<160000 boxes:1000*bytes<360016'],
   Deliveries: [6, 'context:B32 deliveries:10000^Delivery'],
   Receipt: [7, 'context:B32 member:id uploads:B32 dealers:10000^id complaints:10000^id signature:B64'],
   Freeze: [8, 'context:B32 headers:10000*Header earlier:2*SurvivorSet'],
@@ -67,7 +63,8 @@ const MESSAGES = {
   Ciphertexts: [28, 'manifest:B32 shown:10000^ShownCiphertext'],
 }
 
-const parseFields = (text) => text.split(' ').map((field) => [field.slice(0, field.indexOf(':')), field.slice(field.indexOf(':') + 1)])
+const parseFields = (text) =>
+  text.split(' ').map((field) => [field.slice(0, field.indexOf(':')), field.slice(field.indexOf(':') + 1)])
 const FIELDS = new Map(Object.entries(STRUCTS).map(([name, text]) => [name, parseFields(text)]))
 const NAMES = new Map()
 const KINDS = new Map()
@@ -78,7 +75,8 @@ for (const [name, [kind, text]] of Object.entries(MESSAGES)) {
 }
 
 /** What an item of an ascending list ascends by. */
-const orderOf = (item) => (Buffer.isBuffer(item) ? item.toString('hex') : (item.member ?? item.header?.member ?? item.card?.member ?? item))
+const orderOf = (item) =>
+  Buffer.isBuffer(item) ? item.toString('hex') : (item.member ?? item.header?.member ?? item.card?.member ?? item)
 
 class Reader {
   constructor(bytes) {
@@ -222,7 +220,17 @@ export function fieldsOf(name, value) {
 
 export const encode = (name, value) => Buffer.concat([Buffer.from([VERSION, KINDS.get(name)]), fieldsOf(name, value)])
 
-const TAGS = { Roster: 'roster', KeyCard: 'card', Opening: 'opening', Receipt: 'receipt', Vote: 'vote', Refusal: 'refusal', Erased: 'erased', Lost: 'lost', Study: 'study' }
+const TAGS = {
+  Roster: 'roster',
+  KeyCard: 'card',
+  Opening: 'opening',
+  Receipt: 'receipt',
+  Vote: 'vote',
+  Refusal: 'refusal',
+  Erased: 'erased',
+  Lost: 'lost',
+  Study: 'study',
+}
 
 /** `dg_u`, the digest of an announcement. */
 export const uploadDigest = (header) =>
@@ -248,7 +256,8 @@ export const studyHash = (study) => signedDigest('Study', study)
 export const manifestHash = (manifest) => H('manifest', encode('Manifest', manifest))
 export const cardBytes = (card) => encode('KeyCard', card)
 export const beaconOf = (manifest) => H('cards', manifest.cohort, manifest.cards_root)
-export const cohortOf = (fields) => H('cohort', fields.roster_hash, u64(fields.counter), fields.study, fields.period, fields.repeats)
+export const cohortOf = (fields) =>
+  H('cohort', fields.roster_hash, u64(fields.counter), fields.study, fields.period, fields.repeats)
 export const foldLink = (chain, link) => H('link', chain, fieldsOf('Link', link))
 export const foldChain = (links) => links.reduce(foldLink, Buffer.alloc(32))
 export const survivorsHash = (context, survivors) =>
@@ -263,6 +272,17 @@ export function contextOf(federation, manifest, opening) {
   const chain = foldChain(opening.links)
   const hash = manifestHash(manifest)
   const terms = termsHash(opening.terms)
-  const context = H('ctx', SUITE, federation, manifest.roster_hash, manifest.cohort, hash, u64(opening.sequence), Buffer.from([opening.attempt]), chain, terms)
+  const context = H(
+    'ctx',
+    SUITE,
+    federation,
+    manifest.roster_hash,
+    manifest.cohort,
+    hash,
+    u64(opening.sequence),
+    Buffer.from([opening.attempt]),
+    chain,
+    terms,
+  )
   return { context, chain, manifest_hash: hash, terms_hash: terms }
 }

@@ -2,13 +2,12 @@
 import { randomBytes } from 'node:crypto'
 import { require_ } from './encoding.mjs'
 import { RECIPES } from './study.mjs'
-import { constantRow, randomFeatures, unit } from './vectors.mjs'
+import { constantRow, randomFeatures, rint, unit, upper } from './vectors.mjs'
 
 const STEP = 4096
 const FULL = STEP * STEP
 const norm = (row) => Math.sqrt(row.reduce((sum, value) => sum + value * value, 0))
 const firstUnit = (length) => Array.from({ length }, (_, i) => (i === 0 ? 1 : 0))
-import { rint } from './vectors.mjs'
 
 /** The integer row of `x`, shortened until its squares add up to `room` at most. */
 function integerRow(x, room = FULL) {
@@ -64,11 +63,6 @@ function gradientRow(study, statistic, z, label, material) {
   return [integerRow(x), integerRow(res.map((value) => value / scale))]
 }
 
-const upper = (rows, l) => {
-  const out = []
-  for (let i = 0; i < l; i++) for (let j = i; j < l; j++) out.push(rows.reduce((sum, row) => sum + row[i] * row[j], 0))
-  return out
-}
 const byClass = (rows, labels, C) => Array.from({ length: C }, (_, c) => rows.filter((_, i) => labels[i] === c))
 const columns = (rows, l) => Array.from({ length: l }, (_, i) => rows.reduce((sum, row) => sum + row[i], 0))
 const triangular = (l) => Array.from({ length: l }, (_, i) => Array.from({ length: l - i }, (_, j) => j === 0)).flat()
@@ -81,13 +75,20 @@ function blocks(study, step, rows, labels, material) {
   const C = classes.length
   const weight = C > 20 ? 2 : 1
   if (step === 'mean') {
-    const integers = rows.map((row) => withConstant(unit(row).map((value) => value / Math.SQRT2), Math.floor(STEP / Math.SQRT2)))
+    const integers = rows.map((row) =>
+      withConstant(
+        unit(row).map((value) => value / Math.SQRT2),
+        Math.floor(STEP / Math.SQRT2),
+      ),
+    )
     return [{ values: columns(integers, dim + 1), degree: 1, weight: 1 }]
   }
   const z = rows.map((row) => centredRow(row, material.centre))
   if (step.startsWith('gradient-')) {
     const parts = z.map((row, i) => gradientRow(study, statistic, row, labels[i], material))
-    const values = Array.from({ length: l * C }, (_, at) => parts.reduce((sum, [x, rho]) => sum + x[Math.floor(at / C)] * rho[at % C], 0))
+    const values = Array.from({ length: l * C }, (_, at) =>
+      parts.reduce((sum, [x, rho]) => sum + x[Math.floor(at / C)] * rho[at % C], 0),
+    )
     return [{ values, degree: 2, weight: 1 }]
   }
   const integers = z.map((row) => sumRow(study, statistic, row)[1])
@@ -121,7 +122,8 @@ export function plainNoisyVector(study, step, rows, labels, material) {
   let values = parts.flatMap((block) => block.values)
   if (noise.unit === 'member') {
     const lengths = parts.flatMap(({ values: own, degree, weight, diagonal }) =>
-      own.map((value, i) => ((weight * value) / STEP ** degree) ** 2 * (diagonal && !diagonal[i] ? 2 : 1)))
+      own.map((value, i) => ((weight * value) / STEP ** degree) ** 2 * (diagonal && !diagonal[i] ? 2 : 1)),
+    )
     const length = Math.sqrt(lengths.reduce((sum, square) => sum + square, 0))
     const limit = sensitivity(study, step)
     if (length > limit) values = values.map((value) => Math.trunc(value * (limit / length)) + 0)
@@ -165,17 +167,16 @@ export function muOf(epsilon, delta) {
 /** The variance of each element's noise of one member. `n_min` is the manifest's. */
 export function variances(study, step, n_min) {
   const { noise } = study.q
-  const [statistic] = study.statistics
   const mu = muOf(noise.epsilon, noise.delta) * Math.sqrt(RECIPES[noise.recipe][step])
   const sigma = sensitivity(study, step) / mu
-  const shape = blocks(study, step, [], [], shapeMaterial(study, statistic))
-  return shape.flatMap(({ values, degree, weight, diagonal }) => values.map((_, i) => {
-    const dev = ((sigma * STEP ** degree) / weight) / (diagonal && !diagonal[i] ? Math.SQRT2 : 1)
-    return Math.ceil((dev * dev + 4) / (n_min - study.a))
-  }))
+  const shape = blocks(study, step, [], [], {})
+  return shape.flatMap(({ values, degree, weight, diagonal }) =>
+    values.map((_, i) => {
+      const dev = (sigma * STEP ** degree) / weight / (diagonal && !diagonal[i] ? Math.SQRT2 : 1)
+      return Math.ceil((dev * dev + 4) / (n_min - study.a))
+    }),
+  )
 }
-
-const shapeMaterial = () => ({})
 
 /** Refuse a cohort whose noise would not fit the ring or be too coarse (§9). */
 export function requireNoiseFits(study, n, n_min) {

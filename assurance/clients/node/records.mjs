@@ -3,12 +3,16 @@ import { createHmac } from 'node:crypto'
 import { ZERO, info, require_, u32 } from './encoding.mjs'
 import { spareFeatures } from './vectors.mjs'
 
-const ENDS = /^[\t-\r\x20\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\t-\r\x20\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\0]+$/gu
+const ENDS =
+  /^[\t-\r\x20\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\t-\r\x20\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\0]+$/gu
 
 function normalText(text) {
   for (let before = null; before !== text; ) {
     before = text
-    text = text.normalize('NFKC').replace(/\p{Cf}/gu, '').replace(ENDS, '')
+    text = text
+      .normalize('NFKC')
+      .replace(/\p{Cf}/gu, '')
+      .replace(ENDS, '')
   }
   const number = /^(-?)0*(0|[1-9][0-9]*)(\.0*)?$/.exec(text)
   return number ? (number[2] === '0' ? '0' : number[1] + number[2]) : text
@@ -43,7 +47,9 @@ export class Ids {
     this.share = share
   }
   #hmac(tag, ...fields) {
-    return createHmac('sha256', this.secret).update(info(tag, this.federation, ...fields)).digest()
+    return createHmac('sha256', this.secret)
+      .update(info(tag, this.federation, ...fields))
+      .digest()
   }
   key = (id) => (id.length ? this.#hmac('record', id) : ZERO)
   rank = (id, place) => this.#hmac('row', id, u32(place))
@@ -96,4 +102,5 @@ export function select(study, records, ids, isFree) {
 }
 
 const hasFeatures = (study, { features, labels }) =>
-  spareFeatures(study, features, labels) * (study.leastSurvivors(study.q.members_min) - study.a) >= 2 * study.length * study.q.records.rows_per_id
+  spareFeatures(study, features, labels) * (study.leastSurvivors(study.q.members_min) - study.a) >=
+  2 * study.length * study.q.records.rows_per_id

@@ -15,14 +15,26 @@ export class Coordinator {
 
   #signed(method, url, body) {
     const digest = body && `sha-256=:${sha256(body).toString('base64')}:`
-    const values = { '@method': method, '@authority': url.host, '@path': url.pathname, '@query': url.search || '?', ...(body && { 'content-digest': digest }) }
+    const values = {
+      '@method': method,
+      '@authority': url.host,
+      '@path': url.pathname,
+      '@query': url.search || '?',
+      ...(body && { 'content-digest': digest }),
+    }
     const created = Math.floor(this.clock())
     const nonce = randomBytes(16).toString('hex')
-    const names = Object.keys(values).map((name) => `"${name}"`).join(' ')
+    const names = Object.keys(values)
+      .map((name) => `"${name}"`)
+      .join(' ')
     const parameters = `(${names});created=${created};expires=${created + VALID_S};nonce="${nonce}";keyid="${this.name}";alg="ed25519";tag="veilsum-request-1"`
     const lines = [...Object.entries(values).map(([name, value]) => `"${name}": ${value}`), `"@signature-params": ${parameters}`]
     const signature = sign(this.identity, Buffer.from(lines.join('\n'))).toString('base64')
-    return { 'signature-input': `sig1=${parameters}`, signature: `sig1=:${signature}:`, ...(body && { 'content-digest': digest, 'content-type': 'application/octet-stream' }) }
+    return {
+      'signature-input': `sig1=${parameters}`,
+      signature: `sig1=:${signature}:`,
+      ...(body && { 'content-digest': digest, 'content-type': 'application/octet-stream' }),
+    }
   }
 
   /** The answer: status, version for the next `after`, and bytes, JSON or null. Refusals raise a Fault; the rest is tried again. */
@@ -35,8 +47,17 @@ export class Coordinator {
         const bytes = Buffer.from(await response.arrayBuffer())
         const isJson = /json/.test(response.headers.get('content-type') ?? '')
         const json = isJson ? JSON.parse(bytes) : null
-        if (response.ok) return { status: response.status, version: response.headers.get('veilsum-version'), json, bytes: isJson || response.status === 204 ? null : bytes }
-        if (!TRANSIENT.has(response.status) || tries > RETRIES) throw Object.assign(new Fault(json?.cause ?? `http-${response.status}`, ...(json?.parties ?? [])), { detail: json?.detail })
+        if (response.ok)
+          return {
+            status: response.status,
+            version: response.headers.get('veilsum-version'),
+            json,
+            bytes: isJson || response.status === 204 ? null : bytes,
+          }
+        if (!TRANSIENT.has(response.status) || tries > RETRIES)
+          throw Object.assign(new Fault(json?.cause ?? `http-${response.status}`, ...(json?.parties ?? [])), {
+            detail: json?.detail,
+          })
         await sleep(1000 * Number(response.headers.get('retry-after') ?? 1))
       } catch (error) {
         if (error instanceof Fault || tries > RETRIES) throw error

@@ -14,26 +14,48 @@ export function checkRecord(record, held) {
   need(verify(facts.roster.coordinator, H('result', Buffer.from(canonical(body))), unhex(signature)))
   const { context, terms_hash: terms } = m.contextOf(facts.federation, manifest, opening)
   const wanted = {
-    format: 'veilsum-result/5', round: hex(context).slice(0, 16), context: hex(context), federation: hex(facts.federation), study: hex(study.hash),
-    name: study.content.notes.name, version: study.content.notes.version, period: manifest.period, step: opening.terms.step,
-    cohort: hex(manifest.cohort), terms: hex(terms), survivors_hash: hex(m.survivorsHash(context, certificate.survivors)),
+    format: 'veilsum-result/5',
+    round: hex(context).slice(0, 16),
+    context: hex(context),
+    federation: hex(facts.federation),
+    study: hex(study.hash),
+    name: study.content.notes.name,
+    version: study.content.notes.version,
+    period: manifest.period,
+    step: opening.terms.step,
+    cohort: hex(manifest.cohort),
+    terms: hex(terms),
+    survivors_hash: hex(m.survivorsHash(context, certificate.survivors)),
   }
   for (const [name, value] of Object.entries(wanted)) need(record[name] === value)
-  need(canonical(record.survivors) === canonical(certificate.survivors.map((one) => ({ member: one.member, digest: hex(one.digest) }))))
+  need(
+    canonical(record.survivors) ===
+      canonical(certificate.survivors.map((one) => ({ member: one.member, digest: hex(one.digest) }))),
+  )
   const survivors = new Set(certificate.survivors.map((one) => one.member))
-  need(record.dropped.every((member) => !survivors.has(member) && record.disputes.some((dispute) => dispute.parties.includes(member))))
+  need(
+    record.dropped.every(
+      (member) => !survivors.has(member) && record.disputes.some((dispute) => dispute.parties.includes(member)),
+    ),
+  )
   need(record.disputes.every((dispute) => dispute.parties.some((party) => record.dropped.includes(party))))
   need(record.evicted.join() === evicted.join())
   need(record.withheld.join() === opening.terms.withheld.join())
   const rests = !same(opening.terms.count, ZERO)
   need(record.holders.join() === (rests ? held.holders : []).join() && record.reached.join() === (held.reached ?? []).join())
-  const counts = opening.links.filter((link) => ['count', 'rows'].includes(link.step) && link.reason === 'none' && same(link.question, study.question))
+  const counts = opening.links.filter(
+    (link) => ['count', 'rows'].includes(link.step) && link.reason === 'none' && same(link.question, study.question),
+  )
   need(record.counts.join() === counts.map((link) => hex(link.context)).join())
   need(Number.isSafeInteger(record.rows) && record.rows >= 0 && record.rows <= study.q.records.most * study.q.members_max)
   need((record.noise !== null) === study.noisy)
   if (study.noisy) {
     const { epsilon, delta, recipe } = study.q.noise
     const mu = muOf(epsilon, delta) * Math.sqrt(RECIPES[recipe][record.step])
-    need(record.noise.delta === delta && Math.abs(record.noise.mu - mu) <= 1e-9 * mu && record.noise.study_epsilon <= epsilon * (1 + 1e-9))
+    need(
+      record.noise.delta === delta &&
+        Math.abs(record.noise.mu - mu) <= 1e-9 * mu &&
+        record.noise.study_epsilon <= epsilon * (1 + 1e-9),
+    )
   }
 }

@@ -53,7 +53,10 @@ export function mask(seed, bits, offset, count) {
 /** The packed chunk of `elements` from `offset` on, under the masks of `added` and without those of `subtracted`. */
 export function masked(elements, bits, offset, added, subtracted) {
   const words = BigUint64Array.from(elements, (element) => BigInt.asUintN(64, BigInt(element)))
-  for (const [seeds, sign] of [[added, 1n], [subtracted, -1n]]) {
+  for (const [seeds, sign] of [
+    [added, 1n],
+    [subtracted, -1n],
+  ]) {
     for (const seed of seeds) mask(seed, bits, offset, words.length).forEach((word, i) => (words[i] += sign * word))
   }
   return pack(words, bits)
@@ -89,7 +92,8 @@ export function deal(secrets, holders, coefficients) {
   return Array.from({ length: holders }, (_, position) => {
     const values = limbs.map((limb, place) => {
       let sum = 0
-      for (let degree = coefficients.length; degree > 0; degree--) sum = times((sum + coefficients[degree - 1][place]) % P, position + 1)
+      for (let degree = coefficients.length; degree > 0; degree--)
+        sum = times((sum + coefficients[degree - 1][place]) % P, position + 1)
       return (sum + limb) % P
     })
     return secrets.map((_, index) => {
@@ -107,7 +111,8 @@ export const shareIsBelowP = (share) => {
 
 const inverse = (value) => {
   let result = 1
-  for (let exponent = P - 2, base = value; exponent; exponent = Math.floor(exponent / 2), base = times(base, base)) if (exponent % 2) result = times(result, base)
+  for (let exponent = P - 2, base = value; exponent; exponent = Math.floor(exponent / 2), base = times(base, base))
+    if (exponent % 2) result = times(result, base)
   return result
 }
 
@@ -115,12 +120,17 @@ const inverse = (value) => {
 export function recover(positions, shares) {
   const well = positions.length > 0 && positions.length === shares.length && new Set(positions).size === positions.length
   require_(well && positions.every((position) => position >= 0), 'share-invalid')
-  require_(shares.every((share) => share.length === 4 * LIMBS && shareIsBelowP(share)), 'share-invalid')
-  const weights = positions.map((position, i) => positions.reduce((product, other, j) => {
-    if (i === j) return product
-    const factor = times(other + 1, inverse((other - position + P) % P))
-    return times(product, factor)
-  }, 1))
+  require_(
+    shares.every((share) => share.length === 4 * LIMBS && shareIsBelowP(share)),
+    'share-invalid',
+  )
+  const weights = positions.map((position, i) =>
+    positions.reduce((product, other, j) => {
+      if (i === j) return product
+      const factor = times(other + 1, inverse((other - position + P) % P))
+      return times(product, factor)
+    }, 1),
+  )
   let secret = 0n
   for (let limb = LIMBS - 1; limb >= 0; limb--) {
     const value = shares.reduce((sum, share, i) => (sum + times(weights[i], share.readUInt32LE(4 * limb))) % P, 0)

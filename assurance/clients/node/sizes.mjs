@@ -3,7 +3,10 @@ import { H, require_ } from './encoding.mjs'
 
 const EVERYONE = 200
 const byRank = (tag, beacon, ids) =>
-  ids.map((id) => [H(tag, beacon, id), id]).sort((a, b) => Buffer.compare(a[0], b[0])).map(([, id]) => id)
+  ids
+    .map((id) => [H(tag, beacon, id), id])
+    .sort((a, b) => Buffer.compare(a[0], b[0]))
+    .map(([, id]) => id)
 
 function choose(n, k) {
   let result = 1n
@@ -18,7 +21,7 @@ function tail(n, marked, drawn, times, bits) {
   let term = choose(marked, x) * choose(n - marked, drawn - x)
   let above = 0n
   for (; x >= 0; x--) {
-    if ((above + term) * BigInt(times) << BigInt(bits) > limit) return x
+    if (((above + term) * BigInt(times)) << BigInt(bits) > limit) return x
     above += term
     const up = BigInt(x) * BigInt(n - marked - drawn + x)
     term = (term * up) / (BigInt(marked - x + 1) * BigInt(drawn - x + 1))

@@ -27,13 +27,20 @@ export function createFolder(folder, member, adminKey, share = 0.1) {
   const seed = randomBytes(32)
   writeDurably(folder, 'identity.key', `${hex(seed)}\n`)
   writeDurably(folder, 'state.bin', serialize({ ...newState(), ledger: newLedger(randomBytes(32), share) }))
-  writeDurably(folder, 'identity.json', JSON.stringify({ member, admin_key: adminKey, public_key: hex(publicOf('ed25519', seed)) }))
+  writeDurably(
+    folder,
+    'identity.json',
+    JSON.stringify({ member, admin_key: adminKey, public_key: hex(publicOf('ed25519', seed)) }),
+  )
 }
 
 export function openFolder(folder) {
   const { member, admin_key: adminKey } = JSON.parse(readFileSync(join(folder, 'identity.json')))
   return {
-    member, federation: unhex(adminKey), identity: unhex(readFileSync(join(folder, 'identity.key'), 'utf8').trim()),
-    state: deserialize(readFileSync(join(folder, 'state.bin'))), store: (state) => writeDurably(folder, 'state.bin', serialize(state)),
+    member,
+    federation: unhex(adminKey),
+    identity: unhex(readFileSync(join(folder, 'identity.key'), 'utf8').trim()),
+    state: deserialize(readFileSync(join(folder, 'state.bin'))),
+    store: (state) => writeDurably(folder, 'state.bin', serialize(state)),
   }
 }

@@ -7,19 +7,33 @@ export const LEVELS = [1, 2, 3, 4, 6, 8, 12, 16] // quarters of `least`
 const WEIGHTS = [1, 1, 1, 1, 2, 2, 4, 4]
 
 // A check takes a value and says whether it is admitted.
-const integer = (low, high = Number.MAX_SAFE_INTEGER) => (v) => Number.isSafeInteger(v) && v >= low && v <= high
+const integer =
+  (low, high = Number.MAX_SAFE_INTEGER) =>
+  (v) =>
+    Number.isSafeInteger(v) && v >= low && v <= high
 const real = (admits) => (v) => typeof v === 'number' && Number.isFinite(v) && admits(v)
-const text = (longest, shortest = 0) => (v) =>
-  typeof v === 'string' && v.isWellFormed() && !FORBIDDEN_TEXT.test(v) && [...v].length <= longest && [...v].length >= shortest
-const oneOf = (...values) => (v) => values.includes(v)
+const text =
+  (longest, shortest = 0) =>
+  (v) =>
+    typeof v === 'string' && v.isWellFormed() && !FORBIDDEN_TEXT.test(v) && [...v].length <= longest && [...v].length >= shortest
+const oneOf =
+  (...values) =>
+  (v) =>
+    values.includes(v)
 const pattern = (regex) => (v) => typeof v === 'string' && regex.test(v)
 const orNull = (check) => (v) => v === null || check(v)
 const boolean = (v) => typeof v === 'boolean'
-const list = (item, admits = () => true) => (v) => Array.isArray(v) && v.every(item) && admits(v)
+const list =
+  (item, admits = () => true) =>
+  (v) =>
+    Array.isArray(v) && v.every(item) && admits(v)
 const distinct = (v) => new Set(v).size === v.length
 const record = (fields) => (v) =>
-  v !== null && typeof v === 'object' && !Array.isArray(v) &&
-  Object.keys(v).length === Object.keys(fields).length && Object.entries(fields).every(([name, check]) => Object.hasOwn(v, name) && check(v[name]))
+  v !== null &&
+  typeof v === 'object' &&
+  !Array.isArray(v) &&
+  Object.keys(v).length === Object.keys(fields).length &&
+  Object.entries(fields).every(([name, check]) => Object.hasOwn(v, name) && check(v[name]))
 
 const HEX64 = pattern(/^[0-9a-f]{64}$/)
 const KINDS = ['ffc', 'random-features', 'ccvr']
@@ -41,37 +55,55 @@ export const RECIPES = {
   sum: { sum: 1 },
   'mean+sum': { mean: 0.1, sum: 0.9 },
   'mean+sum+gradients': {
-    mean: 0.05, sum: 0.05, ...Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`gradient-${i + 1}`, 0.03])),
+    mean: 0.05,
+    sum: 0.05,
+    ...Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`gradient-${i + 1}`, 0.03])),
   },
 }
 
 const CONTENT = record({
   format: oneOf('veilsum-study/2'),
   notes: record({
-    name: pattern(ID), version: integer(1, 2 ** 32 - 1), purpose: text(1024), display: list(text(64)), expires: integer(0),
-    why_not_listable: text(1024), why_not_withheld: text(1024),
+    name: pattern(ID),
+    version: integer(1, 2 ** 32 - 1),
+    purpose: text(1024),
+    display: list(text(64)),
+    expires: integer(0),
+    why_not_listable: text(1024),
+    why_not_withheld: text(1024),
   }),
   question: record({
     extractor: HEX64,
     dim: integer(2, 65536),
     columns: list(column, distinct),
     classes: list(pattern(/^[!-~]([ -~]{0,62}[!-~])?$/), (v) => distinct(v) && v.length >= 2 && v.length <= 10000),
-    statistics: list((v) => STATISTIC[v?.kind]?.(v) ?? false, (v) => {
-      const places = v.map((statistic) => KINDS.indexOf(statistic.kind))
-      return v.length > 0 && places.every((place, i) => i === 0 || place > places[i - 1])
-    }),
+    statistics: list(
+      (v) => STATISTIC[v?.kind]?.(v) ?? false,
+      (v) => {
+        const places = v.map((statistic) => KINDS.indexOf(statistic.kind))
+        return v.length > 0 && places.every((place, i) => i === 0 || place > places[i - 1])
+      },
+    ),
     constant: boolean,
     ring_bits: oneOf(32, 48),
     records: record({ least: integer(1), most: integer(1, 2 ** 32 - 1), least_per_class: integer(1), rows_per_id: integer(1) }),
     listable: boolean,
-    members_min: integer(3, 10000), members_max: integer(3, 10000),
-    a: integer(0, 10000), h_min: integer(3, 10000), loss: integer(0, 374),
+    members_min: integer(3, 10000),
+    members_max: integer(3, 10000),
+    a: integer(0, 10000),
+    h_min: integer(3, 10000),
+    loss: integer(0, 374),
     withhold: orNull(record({ margin: integer(0) })),
     noise: orNull(record({ epsilon, delta, unit: oneOf('record', 'member'), recipe: oneOf(...Object.keys(RECIPES)) })),
-    judge: orNull(record({
-      epsilon, delta, heads: integer(1, 3), positive: orNull((v) => typeof v === 'string'),
-      bins: record({ confidence: integer(2, 20), score: integer(2, 32) }),
-    })),
+    judge: orNull(
+      record({
+        epsilon,
+        delta,
+        heads: integer(1, 3),
+        positive: orNull((v) => typeof v === 'string'),
+        bins: record({ confidence: integer(2, 20), score: integer(2, 32) }),
+      }),
+    ),
     windows: record({ enrol: window, upload: window, answer: window }),
   }),
   after: record({
@@ -96,7 +128,9 @@ function rules(study) {
   const rows = records.most * q.members_max
   check(notes.display.length === 0 || notes.display.length === q.classes.length)
   check(q.columns.length === 0 || q.columns.length === q.dim)
-  check(['least', 'least_per_class', 'rows_per_id'].every((name) => records[name] <= records.most) && q.members_min <= q.members_max)
+  check(
+    ['least', 'least_per_class', 'rows_per_id'].every((name) => records[name] <= records.most) && q.members_min <= q.members_max,
+  )
   check(kinds.includes('ccvr') === (after.ccvr !== null))
   if (exact) check(records.least * (n_min - a) >= study.needWhole)
   check(q.members_min >= n_min)
@@ -186,7 +220,16 @@ export class Study {
   #steps() {
     const { dim, classes, noise, withhold } = this.q
     const C = classes.length
-    if (!noise) return [...(withhold ? [['count', C], ['rows', LEVELS.length]] : []), ['sum', this.length]]
+    if (!noise)
+      return [
+        ...(withhold
+          ? [
+              ['count', C],
+              ['rows', LEVELS.length],
+            ]
+          : []),
+        ['sum', this.length],
+      ]
     const [{ kind, l, elements }] = this.statistics
     const lengths = { mean: dim + 1, sum: kind === 'ccvr' ? elements : triangle(l) + l * C }
     return Object.keys(RECIPES[noise.recipe]).map((step) => [step, lengths[step] ?? l * C])

@@ -6,7 +6,15 @@ import { commitShare, verify } from './keys.mjs'
 import * as m from './messages.mjs'
 
 const COORDINATOR = 'coordinator'
-const JUDGED = ['survivors-too-few', 'survivors-invalid', 'window-exceeded', 'malformed', 'count-mismatch', 'repeat-mismatch', 'own-upload-changed']
+const JUDGED = [
+  'survivors-too-few',
+  'survivors-invalid',
+  'window-exceeded',
+  'malformed',
+  'count-mismatch',
+  'repeat-mismatch',
+  'own-upload-changed',
+]
 
 /** The head of a transcript's hash chain. */
 export const headOf = (entries) => entries.reduce((head, entry) => H('transcript', head, entry), ZERO)
@@ -27,7 +35,16 @@ export function audit(entries, signature, federation) {
   const { context } = m.contextOf(federation, facts.manifest, opening)
   const head = headOf(entries)
   const signed = verify(roster.coordinator, H('transcript', context, head), signature)
-  if (!signed) return { context, head, signed, findings: [{ entry: null, parties: [COORDINATOR], cause: 'bad-signature' }], refusals: [], evicted: [], counted: [] }
+  if (!signed)
+    return {
+      context,
+      head,
+      signed,
+      findings: [{ entry: null, parties: [COORDINATOR], cause: 'bad-signature' }],
+      refusals: [],
+      evicted: [],
+      counted: [],
+    }
   const replay = new Replay(facts, opening, context, entries)
   entries.slice(4).forEach((bytes, i) => replay.take(bytes, i + 4))
   return { context, head, signed, ...replay.close() }
@@ -124,7 +141,10 @@ class Replay {
     if (before) return this.find(entry, 'conflict', member)
     this.in('collecting', 'checking', 'freezing', 'revealing')
     const dealers = [...receipt.dealers, ...receipt.complaints].sort()
-    require_(dealers.every((dealer) => this.uploads.has(dealer) && dealer !== member), 'malformed')
+    require_(
+      dealers.every((dealer) => this.uploads.has(dealer) && dealer !== member),
+      'malformed',
+    )
     const digests = dealers.map((dealer) => this.uploads.get(dealer).digest)
     require_(same(receipt.uploads, c.deliveriesHash(this.context, digests)), 'malformed')
     this.receipts.set(member, receipt)
@@ -154,10 +174,14 @@ class Replay {
     const { t, a_D } = this.facts.manifest
     const { a } = this.facts.study
     const clean = new Map([...this.uploads.keys()].map((dealer) => [dealer, 0]))
-    for (const { member, dealers } of this.receipts.values()) for (const dealer of [member, ...dealers]) if (clean.has(dealer)) clean.set(dealer, clean.get(dealer) + 1)
+    for (const { member, dealers } of this.receipts.values())
+      for (const dealer of [member, ...dealers]) if (clean.has(dealer)) clean.set(dealer, clean.get(dealer) + 1)
     const stays = (member) => clean.get(member) >= t && (!counted || counted.includes(member))
     const complaints = [...this.receipts.values()].flatMap(({ member, complaints: about }) =>
-      about.filter((dealer) => clean.get(dealer) < t + a_D).map((dealer) => ({ cause: 'box-refused', parties: [dealer, member] })))
+      about
+        .filter((dealer) => clean.get(dealer) < t + a_D)
+        .map((dealer) => ({ cause: 'box-refused', parties: [dealer, member] })),
+    )
     const disputes = [...this.edges(), ...complaints]
     const all = [...this.uploads.keys()].sort()
     const dropping = (some, from) => {
@@ -167,12 +191,19 @@ class Replay {
     const first = dropping(disputes, all)
     if (!disputes.length || this.mayPropose(first, counted)) return first
     const staying = all.filter(stays)
-    return dropping(disputes.filter(({ parties }) => parties.every((party) => staying.includes(party))), staying)
+    return dropping(
+      disputes.filter(({ parties }) => parties.every((party) => staying.includes(party))),
+      staying,
+    )
   }
 
   mayPropose(survivors, counted) {
     const missing = counted ? counted.filter((member) => !survivors.includes(member)).length : 0
-    return survivors.length >= this.facts.leastOf(this.step) && !this.facts.windowExceeded(survivors) && missing <= this.facts.study.margin
+    return (
+      survivors.length >= this.facts.leastOf(this.step) &&
+      !this.facts.windowExceeded(survivors) &&
+      missing <= this.facts.study.margin
+    )
   }
 
   onFreeze(freeze) {
@@ -186,15 +217,22 @@ class Replay {
     this.checkProposal(this.proposal)
     const { evicted } = this.opening.terms
     const sets = freeze.earlier.map((set) => set.survivors.map((one) => one.member).filter((member) => !evicted.includes(member)))
-    const counted = sets.length && !this.facts.repeats ? sets[0].filter((member) => sets.every((set) => set.includes(member))) : null
+    const counted =
+      sets.length && !this.facts.repeats ? sets[0].filter((member) => sets.every((set) => set.includes(member))) : null
     const wanted = this.survivors(counted)
     require_(wanted.join() === survivors.map((one) => one.member).join(), 'survivors-invalid')
-    require_(survivors.every(({ member, digest }) => same(digest, this.uploads.get(member).digest)), 'survivors-invalid')
+    require_(
+      survivors.every(({ member, digest }) => same(digest, this.uploads.get(member).digest)),
+      'survivors-invalid',
+    )
   }
 
   checkProposal({ freeze, survivors }) {
     const ids = survivors.map((one) => one.member)
-    require_(ids.every((member) => this.uploads.has(member)), 'survivors-invalid')
+    require_(
+      ids.every((member) => this.uploads.has(member)),
+      'survivors-invalid',
+    )
     c.checkSurvivors(ids, this.facts, this.step)
     require_(!this.facts.windowExceeded(ids), 'window-exceeded')
     c.checkEarlier(freeze.earlier, ids, this.opening, this.facts)
@@ -210,7 +248,8 @@ class Replay {
   onVote(vote, entry) {
     this.requireAnswer('Vote', vote)
     const before = this.votes.get(vote.member)
-    if (before) return same(before.outcome, vote.outcome) ? this.find(entry, 'duplicate') : this.find(entry, 'already-voted', vote.member)
+    if (before)
+      return same(before.outcome, vote.outcome) ? this.find(entry, 'duplicate') : this.find(entry, 'already-voted', vote.member)
     require_(['freezing', 'voiding', 'erasing'].includes(this.phase), 'wrong-phase')
     this.votes.set(vote.member, vote)
     const outcome = hex(vote.outcome)
@@ -239,7 +278,9 @@ class Replay {
     this.outcome = outcome
     this.ended = true
     this.phase = certificate.reason === 'none' ? 'revealing' : 'voided'
-    const admitted = certificate.votes.every((vote) => this.votes.has(vote.member) && same(this.votes.get(vote.member).outcome, outcome))
+    const admitted = certificate.votes.every(
+      (vote) => this.votes.has(vote.member) && same(this.votes.get(vote.member).outcome, outcome),
+    )
     if (!admitted) return this.find(entry, 'certificate-invalid')
     if (!this.asked.has(hex(outcome))) this.find(entry, 'survivors-invalid')
   }
@@ -266,12 +307,20 @@ class Replay {
     const receipt = this.receipts.get(member)
     const covered = receipt && (dealer === member || receipt.dealers.includes(dealer))
     const announced = this.uploads.has(dealer) && same(this.uploads.get(dealer).digest, m.uploadDigest(header))
-    const leads = pathHolds(reveal.runs_root, run, bad.place, bad.count, bad.run_path) && this.facts.rowLeads(header, member, row, bad.row_path)
+    const leads =
+      pathHolds(reveal.runs_root, run, bad.place, bad.count, bad.run_path) &&
+      this.facts.rowLeads(header, member, row, bad.row_path)
     require_(covered && announced && leads, 'share-invalid')
     const staying = this.certificate.survivors.map((one) => one.member).filter((id) => !reveal.evicted.includes(id))
     const due = this.facts.due(dealer, staying)
-    const holds = run.length === 36 * due.length && due.every((index, i) =>
-      same(commitShare(this.context, dealer, member, index, run.subarray(36 * i, 36 * i + 36)), row.subarray(16 * index, 16 * index + 16)))
+    const holds =
+      run.length === 36 * due.length &&
+      due.every((index, i) =>
+        same(
+          commitShare(this.context, dealer, member, index, run.subarray(36 * i, 36 * i + 36)),
+          row.subarray(16 * index, 16 * index + 16),
+        ),
+      )
     require_(!holds, 'share-invalid')
     this.find(entry, 'share-invalid', member)
   }
@@ -319,8 +368,10 @@ class Replay {
     if (this.phase !== 'revealing') return []
     const staying = this.certificate.survivors.map((one) => one.member).filter((member) => !this.evicted.includes(member))
     const reveals = this.reveals.filter((reveal) => reveal.evicted.join() === this.evicted.join())
-    const covers = (decryptor, dealer) => decryptor === dealer ? this.receipts.has(decryptor) : this.receipts.get(decryptor)?.dealers.includes(dealer)
-    const enough = (dealer) => new Set(reveals.filter((one) => covers(one.member, dealer)).map((one) => one.member)).size >= this.facts.manifest.t
+    const covers = (decryptor, dealer) =>
+      decryptor === dealer ? this.receipts.has(decryptor) : this.receipts.get(decryptor)?.dealers.includes(dealer)
+    const enough = (dealer) =>
+      new Set(reveals.filter((one) => covers(one.member, dealer)).map((one) => one.member)).size >= this.facts.manifest.t
     return staying.every(enough) ? staying : []
   }
 }

@@ -34,7 +34,10 @@ function preparedRows(study, rows, labels) {
   const out = units.slice()
   classes.forEach((_, c) => {
     const places = labels.flatMap((label, i) => (label === c ? [i] : []))
-    clearSparseColumns(places.map((i) => units[i]), dim).forEach((row, i) => (out[places[i]] = row))
+    clearSparseColumns(
+      places.map((i) => units[i]),
+      dim,
+    ).forEach((row, i) => (out[places[i]] = row))
   })
   return out
 }
@@ -50,7 +53,9 @@ export function directions(study, statistic) {
   const wanted = (statistic.size / 2) * dim
   const pairs = Math.ceil(wanted / 2)
   const stream = createHash('shake256', { outputLength: 16 * pairs })
-    .update('veilsum calibration random features 1 ').update(study.question).digest()
+    .update('veilsum calibration random features 1 ')
+    .update(study.question)
+    .digest()
   const uniform = (place) => (Number(stream.readBigUInt64LE(8 * place) >> 11n) + 0.5) * 2 ** -53
   const normal = []
   for (let i = 0; i < pairs; i++) {
@@ -58,17 +63,21 @@ export function directions(study, statistic) {
     const angle = 2 * Math.PI * uniform(2 * i + 1)
     normal.push(radius * Math.cos(angle), radius * Math.sin(angle))
   }
-  return Array.from({ length: statistic.size / 2 }, (_, j) => normal.slice(j * dim, (j + 1) * dim).map((value) => value / statistic.bandwidth))
+  return Array.from({ length: statistic.size / 2 }, (_, j) =>
+    normal.slice(j * dim, (j + 1) * dim).map((value) => value / statistic.bandwidth),
+  )
 }
 
 /** φ(z) of each row. */
 export function randomFeatures(study, statistic, rows) {
   const omega = directions(study, statistic)
   const scale = Math.sqrt(2 / statistic.size)
-  return rows.map((row) => omega.flatMap((direction) => {
-    const angle = direction.reduce((sum, value, i) => sum + value * row[i], 0)
-    return [scale * Math.cos(angle), scale * Math.sin(angle)]
-  }))
+  return rows.map((row) =>
+    omega.flatMap((direction) => {
+      const angle = direction.reduce((sum, value, i) => sum + value * row[i], 0)
+      return [scale * Math.cos(angle), scale * Math.sin(angle)]
+    }),
+  )
 }
 
 export const constantRow = (row) => [...row.map((value) => Math.sqrt(0.9) * value), Math.sqrt(0.1)]
@@ -130,7 +139,11 @@ export function countVector(study, rows, labels) {
   const { records, h_min, classes } = study.q
   return classes.map((_, c) => {
     const own = ofClass(rows, labels, c)
-    const features = spareFeatures(study, own, own.map(() => c))
+    const features = spareFeatures(
+      study,
+      own,
+      own.map(() => c),
+    )
     return own.length >= records.least_per_class && features * h_min >= 2 * study.classNumbers * records.rows_per_id ? 1 : 0
   })
 }

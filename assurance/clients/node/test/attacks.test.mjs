@@ -32,7 +32,8 @@ for (const [place, attack] of load('attacks').attacks.entries()) {
   const title = `attack ${place}: ${attack.clause}: ${attack.name}`
   if (attack.record) {
     test(title, () => {
-      const honest = load('results').cases.find(({ input }) => input.round === attack.round && input.attempt === attack.attempt).input.record
+      const honest = load('results').cases.find(({ input }) => input.round === attack.round && input.attempt === attack.attempt)
+        .input.record
       const { cause, parties } = refusalOf(() => showRecord(attack.round, attack.attempt, { ...honest, ...attack.record }))
       assert.deepEqual([cause, parties], [attack.cause, attack.parties])
     })

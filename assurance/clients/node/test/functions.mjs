@@ -18,11 +18,14 @@ import { roundOf, showRecord } from './stage.mjs'
 
 const equal = (actual, expected) => assert.deepEqual(actual, expected)
 const parse = (content) => Study.parse(Buffer.from(content))
-const names = (members) => (typeof members === 'number' ? Array.from({ length: members }, (_, i) => `m-${String(i).padStart(5, '0')}`) : members)
+const names = (members) =>
+  typeof members === 'number' ? Array.from({ length: members }, (_, i) => `m-${String(i).padStart(5, '0')}`) : members
 const integers = (list) => list.map(BigInt)
 const near = (actual, expected, digits) => {
   assert.equal(actual.length, expected.length)
-  actual.forEach((value, i) => assert.ok(Math.abs(value - expected[i]) <= 10 ** -digits * Math.max(1, Math.abs(expected[i])), `${value} ${expected[i]}`))
+  actual.forEach((value, i) =>
+    assert.ok(Math.abs(value - expected[i]) <= 10 ** -digits * Math.max(1, Math.abs(expected[i])), `${value} ${expected[i]}`),
+  )
 }
 
 /** What a case shows of an attempt. */
@@ -71,7 +74,10 @@ export const FUNCTIONS = {
   merkle: (i, o) => {
     const tree = merkle(i.leaves.map(unhex))
     equal(hex(tree.root), o.root)
-    equal(i.leaves.map((_, index) => tree.path(index).map(hex)), o.paths)
+    equal(
+      i.leaves.map((_, index) => tree.path(index).map(hex)),
+      o.paths,
+    )
   },
   'merkle-path': (i, o) => equal(pathHolds(unhex(i.root), unhex(i.leaf), i.index, i.count, i.path.map(unhex)), o.holds),
   keystream: (i, o) => equal([...ring.mask(unhex(i.seed), i.bits, i.offset, i.count)], integers(o.words)),
@@ -80,9 +86,16 @@ export const FUNCTIONS = {
   unpack: (i, o) => {
     const words = [...ring.unpack(unhex(i.packed), i.bits, i.count)]
     equal(words, integers(o.words))
-    equal(words.map((word) => ring.centred(word, i.bits)), integers(o.centred))
+    equal(
+      words.map((word) => ring.centred(word, i.bits)),
+      integers(o.centred),
+    )
   },
-  deal: (i, o) => equal(ring.deal(i.secrets.map(unhex), i.holders, i.coefficients).map((row) => row.map(hex)), o.shares),
+  deal: (i, o) =>
+    equal(
+      ring.deal(i.secrets.map(unhex), i.holders, i.coefficients).map((row) => row.map(hex)),
+      o.shares,
+    ),
   recover: (i, o) => {
     const secret = ring.recover(i.positions, i.shares.map(unhex))
     require_(secret, 'share-invalid')
@@ -92,11 +105,15 @@ export const FUNCTIONS = {
   'open-box': (i, o) => equal(hex(keys.openBox(unhex(i.key), unhex(i.context), unhex(i.box))), o?.shares),
   ring: (i, o) => {
     const ids = names(i.members)
-    equal(sizes.ringOrder(unhex(i.beacon), ids).map((id) => ids.indexOf(id)), o.order)
+    equal(
+      sizes.ringOrder(unhex(i.beacon), ids).map((id) => ids.indexOf(id)),
+      o.order,
+    )
     equal(Object.fromEntries(i.of.map((id) => [id, sizes.neighbours(id, ids, unhex(i.beacon), i.degree)])), o.neighbours)
     equal(sizes.drawCommittee(unhex(i.beacon), ids, i.committee), o.committee)
   },
-  window: (i, o) => equal(sizes.windowExceeded(names(i.members), unhex(i.beacon), i.degree, i.dropped_max, i.lost), o.exceeded_by),
+  window: (i, o) =>
+    equal(sizes.windowExceeded(names(i.members), unhex(i.beacon), i.degree, i.dropped_max, i.lost), o.exceeded_by),
   pairs: (i, o) => {
     const beacon = H('cards', unhex(i.cohort), unhex(i.cards_root))
     const ids = names(i.members)
@@ -110,7 +127,10 @@ export const FUNCTIONS = {
     const tree = merkle(pairing.ciphertexts)
     equal(hex(tree.root), o.root)
     equal(hex(messages.signedDigest('Pairing', pairing)), o.digest)
-    equal(pairing.ciphertexts.map((_, at) => tree.path(at).map(hex)), o.paths)
+    equal(
+      pairing.ciphertexts.map((_, at) => tree.path(at).map(hex)),
+      o.paths,
+    )
     assert.ok(messages.signatureHolds('Pairing', pairing, unhex(i.public)))
   },
   sizes: (i, o) => {
@@ -120,7 +140,16 @@ export const FUNCTIONS = {
   cover: (i, o) => equal(cover(unhex(i.context), i.disputes, i.a), o.dropped),
   study: (i, o) => {
     const study = parse(i.content)
-    equal({ question: hex(study.question), approval: hex(study.approval), scale: study.scale, width: study.width, steps: study.steps }, o)
+    equal(
+      {
+        question: hex(study.question),
+        approval: hex(study.approval),
+        scale: study.scale,
+        width: study.width,
+        steps: study.steps,
+      },
+      o,
+    )
   },
   'signed-study': (i, o) => {
     const fields = { federation: unhex(i.federation), content: Buffer.from(i.content), signature: Buffer.alloc(0) }
@@ -128,7 +157,13 @@ export const FUNCTIONS = {
     equal({ study: hex(messages.encode('Study', fields)), hash: hex(messages.studyHash(fields)) }, o)
   },
   cohort: (i, o) => {
-    const fields = { roster_hash: unhex(i.roster_hash), counter: BigInt(i.counter), study: unhex(i.study), period: i.period, repeats: unhex(i.repeats) }
+    const fields = {
+      roster_hash: unhex(i.roster_hash),
+      counter: BigInt(i.counter),
+      study: unhex(i.study),
+      period: i.period,
+      repeats: unhex(i.repeats),
+    }
     equal(hex(messages.cohortOf(fields)), o.cohort)
   },
   vector: (i, o) => equal(vectors.exactVector(parse(i.content), i.rows, i.labels, i.withheld), o.elements),
@@ -153,7 +188,16 @@ export const FUNCTIONS = {
   },
   directions: (i, o) => {
     const study = parse(i.content)
-    near(vectors.directions(study, study.q.statistics.find((s) => s.kind === 'random-features')).flat(), o.directions.flat(), 13)
+    near(
+      vectors
+        .directions(
+          study,
+          study.q.statistics.find((s) => s.kind === 'random-features'),
+        )
+        .flat(),
+      o.directions.flat(),
+      13,
+    )
   },
   ciphertexts: (i, o) => {
     const facts = new checks.Cohort(messages.decode(unhex(i.roster)), null, messages.decode(unhex(i.manifest)))
@@ -162,13 +206,28 @@ export const FUNCTIONS = {
   upload: (i, o) => {
     const upload = messages.decode(unhex(i.upload), 'Upload')
     assert.ok(messages.signatureHolds('Header', upload.header, unhex(i.public)))
-    const roots = { chunk_root: merkle(upload.chunk_digests).root, commitment_root: merkle([Buffer.concat(upload.commitments), ...upload.rows]).root, box_root: merkle(upload.boxes).root }
-    equal(Object.fromEntries(Object.entries({ ...roots, digest: messages.uploadDigest(upload.header) }).map(([name, bytes]) => [name, hex(bytes)])), o)
+    const roots = {
+      chunk_root: merkle(upload.chunk_digests).root,
+      commitment_root: merkle([Buffer.concat(upload.commitments), ...upload.rows]).root,
+      box_root: merkle(upload.boxes).root,
+    }
+    equal(
+      Object.fromEntries(
+        Object.entries({ ...roots, digest: messages.uploadDigest(upload.header) }).map(([name, bytes]) => [name, hex(bytes)]),
+      ),
+      o,
+    )
   },
   certificate: (i, o) => {
     const { facts, opening, context, certificate } = evidence(i)
     const outcome = checks.checkCertificate(certificate, context, facts, opening.terms.step)
-    equal({ outcome: hex(outcome), link: hex(messages.fieldsOf('Link', linkWith({ link: linkOf(facts, opening, context) }, certificate))) }, o)
+    equal(
+      {
+        outcome: hex(outcome),
+        link: hex(messages.fieldsOf('Link', linkWith({ link: linkOf(facts, opening, context) }, certificate))),
+      },
+      o,
+    )
   },
   due: (i, o) => {
     const { facts } = evidence(i)
@@ -182,14 +241,27 @@ export const FUNCTIONS = {
     const context = unhex(i.context)
     const survivors = i.survivors.map((s) => ({ member: s.member, digest: unhex(s.digest) }))
     const link = {
-      cohort: unhex(i.cohort), sequence: BigInt(i.sequence), attempt: i.attempt, question: unhex(i.question), period: i.period, step: i.step,
-      repeats: unhex(i.repeats), context, reason: i.reason, survivors: survivors.length ? messages.survivorsHash(context, survivors) : Buffer.alloc(32),
+      cohort: unhex(i.cohort),
+      sequence: BigInt(i.sequence),
+      attempt: i.attempt,
+      question: unhex(i.question),
+      period: i.period,
+      step: i.step,
+      repeats: unhex(i.repeats),
+      context,
+      reason: i.reason,
+      survivors: survivors.length ? messages.survivorsHash(context, survivors) : Buffer.alloc(32),
     }
     messages.decode(messages.encode('Chain', { federation: context, links: [link] }))
-    equal({
-      survivors_hash: survivors.length ? hex(messages.survivorsHash(context, survivors)) : null, void: hex(messages.voidHash(context, i.reason)),
-      link: hex(messages.fieldsOf('Link', link)), chain: hex(messages.foldLink(unhex(i.chain), link)),
-    }, o)
+    equal(
+      {
+        survivors_hash: survivors.length ? hex(messages.survivorsHash(context, survivors)) : null,
+        void: hex(messages.voidHash(context, i.reason)),
+        link: hex(messages.fieldsOf('Link', link)),
+        chain: hex(messages.foldLink(unhex(i.chain), link)),
+      },
+      o,
+    )
   },
   context: (i, o) => {
     const roster = messages.decode(unhex(i.roster), 'Roster')
@@ -197,7 +269,10 @@ export const FUNCTIONS = {
     const manifest = messages.decode(unhex(i.manifest), 'Manifest')
     const opening = messages.decode(unhex(i.opening), 'Opening')
     const made = {
-      roster_hash: messages.rosterHash(roster), study: messages.studyHash(study), cohort: messages.cohortOf(manifest), beacon: messages.beaconOf(manifest),
+      roster_hash: messages.rosterHash(roster),
+      study: messages.studyHash(study),
+      cohort: messages.cohortOf(manifest),
+      beacon: messages.beaconOf(manifest),
       ...messages.contextOf(roster.federation, manifest, opening),
     }
     equal(Object.fromEntries(Object.entries(made).map(([name, bytes]) => [name, hex(bytes)])), o)

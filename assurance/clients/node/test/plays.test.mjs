@@ -13,11 +13,22 @@ function memberOf(play) {
   const encapsulate = (to, key, facts) => {
     const pairing = step.pairing === undefined ? null : decode(bytesOf(step.pairing))
     const place = facts.pairs(play.to).to.indexOf(to)
-    return { ciphertext: pairing ? pairing.ciphertexts[place] : Buffer.alloc(1088), secret: step.secrets?.[to] ? unhex(step.secrets[to]) : ZERO }
+    return {
+      ciphertext: pairing ? pairing.ciphertexts[place] : Buffer.alloc(1088),
+      secret: step.secrets?.[to] ? unhex(step.secrets[to]) : ZERO,
+    }
   }
   const one = staged({
-    member: play.to, identity: play.identity, roster: bytesOf(play.roster), study: bytesOf(play.study), counter: BigInt(play.counter),
-    period: play.period, repeats: unhex(play.repeats), keys: play, now_s: play.now_s, encapsulate,
+    member: play.to,
+    identity: play.identity,
+    roster: bytesOf(play.roster),
+    study: bytesOf(play.study),
+    counter: BigInt(play.counter),
+    period: play.period,
+    repeats: unhex(play.repeats),
+    keys: play,
+    now_s: play.now_s,
+    encapsulate,
   })
   return [one, (next) => (step = next)]
 }
@@ -46,9 +57,12 @@ for (const [place, play] of plays.entries()) {
     const last = play.steps.at(-1)
     play.steps.slice(0, -1).forEach(act)
     if (play.ends === 'refusal') return assert.equal(decode(act(last)[0], 'Refusal').cause, play.cause)
-    assert.throws(() => act(last), (error) => {
-      assert.deepEqual([error.cause, error.parties], [play.cause, play.parties])
-      return true
-    })
+    assert.throws(
+      () => act(last),
+      (error) => {
+        assert.deepEqual([error.cause, error.parties], [play.cause, play.parties])
+        return true
+      },
+    )
   })
 }

@@ -20,8 +20,17 @@ export function staged({ member, identity, roster, study, counter, period, repea
   one.now_s = now_s
   one.drawn = drawn
   one.enrolment = one.enrol({
-    roster, study, counter, period, repeats,
-    drawn: { x25519: unhex(keys.x25519_private), mlkem_seed: unhex(keys.mlkem_seed), nonce: unhex(keys.nonce), serial: BigInt(keys.serial) },
+    roster,
+    study,
+    counter,
+    period,
+    repeats,
+    drawn: {
+      x25519: unhex(keys.x25519_private),
+      mlkem_seed: unhex(keys.mlkem_seed),
+      nonce: unhex(keys.nonce),
+      serial: BigInt(keys.serial),
+    },
   })
   one.cohort = [...one.state.cohorts.values()][0].cohort
   return one
@@ -37,14 +46,18 @@ export class Round {
   /** Every entry in order: [attempt (-1 while enrolling), place, from, to, bytes]. */
   *entries() {
     for (const [i, log] of [this.data.enrolment, ...this.data.attempts.map((attempt) => attempt.log)].entries()) {
-      for (const [place, [from, to, index]] of log.entries()) yield { attempt: i - 1, place, from, to, bytes: this.messages[index] }
+      for (const [place, [from, to, index]] of log.entries())
+        yield { attempt: i - 1, place, from, to, bytes: this.messages[index] }
     }
   }
 
   member(name) {
     const keys = this.data.members[name]
     const { manifest } = this.cards
-    const pairings = this.data.enrolment.filter(([from]) => from === name).map(([, , index]) => messages.decode(this.messages[index])).filter((one) => one.type === 'Pairing')
+    const pairings = this.data.enrolment
+      .filter(([from]) => from === name)
+      .map(([, , index]) => messages.decode(this.messages[index]))
+      .filter((one) => one.type === 'Pairing')
     let seen = null
     let number = -1
     const encapsulate = (to, key, facts) => {
@@ -55,8 +68,16 @@ export class Round {
       return { ciphertext: pairing ? pairing.ciphertexts[place] : Buffer.alloc(1088), secret: secret ? unhex(secret) : ZERO }
     }
     return staged({
-      member: name, identity: keys.identity, roster: unhex(this.data.roster), study: unhex(this.data.study), counter: manifest.counter,
-      period: manifest.period, repeats: manifest.repeats, keys, now_s: this.data.now_s, encapsulate,
+      member: name,
+      identity: keys.identity,
+      roster: unhex(this.data.roster),
+      study: unhex(this.data.study),
+      counter: manifest.counter,
+      period: manifest.period,
+      repeats: manifest.repeats,
+      keys,
+      now_s: this.data.now_s,
+      encapsulate,
     })
   }
 

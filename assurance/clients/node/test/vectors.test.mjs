@@ -6,8 +6,30 @@ import { FUNCTIONS } from './functions.mjs'
 
 const FOLDER = new URL('../../../vectors/', import.meta.url)
 export const load = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER)))
-const FILES = ['boxes', 'contexts', 'covers', 'graph', 'hashes', 'ids', 'keys', 'masks', 'merkle', 'messages', 'mlkem', 'noisy', 'outcomes',
-  'packing', 'pairs', 'records', 'results', 'shamir', 'sizes', 'studies', 'transcripts', 'vectors']
+const FILES = [
+  'boxes',
+  'contexts',
+  'covers',
+  'graph',
+  'hashes',
+  'ids',
+  'keys',
+  'masks',
+  'merkle',
+  'messages',
+  'mlkem',
+  'noisy',
+  'outcomes',
+  'packing',
+  'pairs',
+  'records',
+  'results',
+  'shamir',
+  'sizes',
+  'studies',
+  'transcripts',
+  'vectors',
+]
 
 for (const name of FILES) {
   for (const one of load(name).cases) {
