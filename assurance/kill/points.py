@@ -17,7 +17,9 @@ FILES: dict[str, tuple[str, ...]] = {
     "coordination.documents.Documents.clear_leftovers": ("delete of results",),
     "coordination.documents.Documents.store_documents": ("put of transcripts", "put of results"),
     "coordination.garbage.Garbage._delete_files": ("delete of uploads", "delete of sums", "delete of events"),
+    "coordination.garbage.delete_folders": ("delete of uploads", "delete of sums", "delete of events"),
     "coordination.journal.Journal._put_aside": ("put of events",),
+    "coordination.journal.Journal.restore_announcement": ("put of events",),
     "coordination.summing.Summing._replace_blob": ("put of sums", "delete of sums"),
     "coordination.summing.Summing.begin_again": ("delete of sums",),
     "coordination.summing.Summing.store_chunk": ("put of uploads",),
@@ -40,6 +42,9 @@ EXCEPTIONS = {
     "commit of access.tokens.Tokens.create_first_token": "only where no token is configured; one that was shown and not kept opens nothing",
     "commit of coordination.federations.Federations.put_lost": "a single row, stored once and answered afterwards; no game has an attempt that "
     "its coordinator does not know",
+    "commit of coordination.checking.repair_database": "one transaction for each repair; the command is run again",
+    "commit of coordination.journal.Journal.rewind": "a single event; without it the round still stalls, and is cancelled again",
+    "commit of storage.audit.prune_entries": "only where old entries are pruned; each transaction moves the log's signed beginning with them",
     "commit of storage.nonces.Nonces._take_batch": "only a member's download of a sum stores a nonce; one that was not kept lets it be sent again",
 }
 """Labels that no game reaches, and why that is acceptable."""
