@@ -100,11 +100,11 @@ test('a sum that holds the member spends its records for ever', () => {
   assert.equal(s.free(NOISY, 'p2'), false)
 })
 
-test('records that three runs count are free only for a study that withholds nothing', () => {
+test('records that three runs count, also in lost counts, are free only for a study that withholds nothing', () => {
   const s = setting()
   for (const [i, period] of ['p1', 'p2', 'p3'].entries()) {
     assert.equal(s.answer(WITHHOLDING, period), true)
-    s.close(s.announce(WITHHOLDING, period, 'count', i + 1), 'none', ['me'])
+    s.close(s.announce(WITHHOLDING, period, 'count', i + 1), i ? 'none' : 'lost', ['me'])
     s.run(i).state = 'given-up'
   }
   assert.equal(s.answer(WITHHOLDING, 'p4'), false)

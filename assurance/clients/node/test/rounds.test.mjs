@@ -1,7 +1,8 @@
 /** A member that gets its inputs and the messages to it, in order, sends exactly the messages in the log. */
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { hex } from '../encoding.mjs'
+import { serialize } from 'node:v8'
+import { hex, unhex } from '../encoding.mjs'
 import { Round } from './stage.mjs'
 
 const CHEATS = { evicted: ['member-4'] }
@@ -24,3 +25,14 @@ for (const name of ['complete', 'count', 'erased', 'evicted', 'lost', 'nominated
     })
   }
 }
+
+test('the keys of a sequence are gone once a certificate has closed it', () => {
+  const round = new Round('complete')
+  const { mask_keys, box_keys } = round.data.attempts[0].members['member-0']
+  const holds = (after) =>
+    [...Object.values(mask_keys), ...Object.values(box_keys)].map((key) =>
+      serialize(round.replay('member-0', 0, after).state).includes(unhex(key)),
+    )
+  assert.ok(holds(30).every(Boolean))
+  assert.ok(!holds(Infinity).some(Boolean))
+})
