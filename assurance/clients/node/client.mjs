@@ -35,7 +35,7 @@ export class Client {
   /** Take part in runs until one has a result (`once`) or for ever. Yields each result's record and findings. */
   async *join(once) {
     const federation = `/v1/federations/${hex(this.federation)}`
-    this.member.acceptRoster((await this.coordinator.get(`${federation}/roster`)).bytes, this.federation)
+    await this.fetchRoster()
     const [done, running] = [new Set(), new Map()]
     for (let after = -1, news = null; ; ) {
       news ??= this.coordinator
@@ -61,6 +61,11 @@ export class Client {
         this.member.change((state) => (state.cohorts.get(cohort).finished = true))
       if (once && results?.length) return
     }
+  }
+
+  async fetchRoster() {
+    const { bytes } = await this.coordinator.get(`/v1/federations/${hex(this.federation)}/roster`)
+    this.member.acceptRoster(bytes, this.federation)
   }
 
   /** Whether a run is one to join or to go on with. */
@@ -171,7 +176,10 @@ export class Client {
         taken = answer.bytes
         if (view.ended && !this.member.state.attempts.has(view.context)) return null // it never opened this round
         if (view.ended) this.member.receive(cohort, taken)
-        else answer = (await this.answer(taken, path, cohort, query)) ?? { version: answer.version }
+        else {
+          if (answer.roster && BigInt(answer.roster) > this.member.state.newestRoster) await this.fetchRoster()
+          answer = (await this.answer(taken, path, cohort, query)) ?? { version: answer.version }
+        }
         continue
       }
       if (view.ended) break

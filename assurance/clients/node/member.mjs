@@ -465,6 +465,7 @@ export class Member {
       const { step } = m.decode(attempt.opening).terms
       require_(vector.length === facts.study.lengthOf(step), 'malformed')
       this.checkHistoryOfOpen(attempt, state)
+      this.allows(m.decode(attempt.opening), facts, state)
       const { context } = attempt
       const bits = facts.study.bitsOf(step)
       const near = facts.neighbours(this.member)

@@ -51,6 +51,7 @@ export class Coordinator {
           return {
             status: response.status,
             version: response.headers.get('veilsum-version'),
+            roster: response.headers.get('veilsum-roster'),
             json,
             bytes: isJson || response.status === 204 ? null : bytes,
           }

@@ -42,7 +42,7 @@ for (const [place, attack] of load('attacks').attacks.entries()) {
     test(title, () => {
       const round = roundOf(attack.round)
       const one = round.replay(attack.to, attack.attempt, attack.after)
-      one.now_s = attack.now_s ?? one.now_s
+      one.now_s = attack.now_s ?? round.data.now_s
       one.tick(one.cohort)
       const before = serialize(one.state)
       const { cause, parties } = refusalOf(() => one.receive(one.cohort, bytesOf(attack, round)))

@@ -1,5 +1,6 @@
 /** Members of the published rounds: every drawn value comes from the file. */
 import { readFileSync } from 'node:fs'
+import { deserialize, serialize } from 'node:v8'
 import { ZERO, hex, unhex } from '../encoding.mjs'
 import * as messages from '../messages.mjs'
 import { Member } from '../member.mjs'
@@ -41,6 +42,7 @@ export class Round {
     this.data = load(`round-${name}`)
     this.messages = this.data.messages.map(unhex)
     this.cards = messages.decode(unhex(this.data.cards))
+    this.states = new Map()
   }
 
   /** Every entry in order: [attempt (-1 while enrolling), place, from, to, bytes]. */
@@ -92,13 +94,19 @@ export class Round {
     return [one.upload(one.cohort, values.vector)]
   }
 
-  /** Bring a member to the state after the first `after` entries of the log of `attempt`. */
+  /** Bring a member to the state after the first `after` entries of the log of `attempt`. States are kept for the next time. */
   replay(name, attempt, after) {
     const one = this.member(name)
+    const place = `${name} ${attempt} ${after}`
+    if (this.states.has(place)) {
+      one.state = deserialize(this.states.get(place))
+      return one
+    }
     for (const entry of this.entries()) {
       if (entry.attempt > attempt || (entry.attempt === attempt && entry.place >= after)) break
       if (entry.to === name) this.show(one, entry)
     }
+    this.states.set(place, serialize(one.state))
     return one
   }
 }
