@@ -1,6 +1,5 @@
-/** Ed25519 keys of small order (protocol §3): a signature that Node accepts under one is refused. */
+/** Ed25519 keys of small order (protocol §3): a signature under one is refused, also where Node takes it. */
 import assert from 'node:assert/strict'
-import { createPublicKey, verify as nodeVerify } from 'node:crypto'
 import test from 'node:test'
 import { sha256, unhex } from '../encoding.mjs'
 import { verify } from '../keys.mjs'
@@ -15,15 +14,7 @@ const KEYS = {
 
 for (const [order, key] of Object.entries(KEYS)) {
   test(`a key of order ${order} signs nothing`, () => {
-    const forged = unhex(IDENTITY + '00'.repeat(32)) // holds wherever the hash is a multiple of the order
-    const key_ = createPublicKey({
-      key: Buffer.concat([unhex('302a300506032b6570032100'), unhex(key)]),
-      format: 'der',
-      type: 'spki',
-    })
-    const digests = Array.from({ length: 200 }, (_, i) => sha256(Buffer.from(`${i}`)))
-    const accepted = digests.filter((digest) => nodeVerify(null, digest, key_, forged))
-    assert.ok(accepted.length > 0)
-    for (const digest of accepted) assert.equal(verify(unhex(key), digest, forged), false)
+    const forged = unhex(IDENTITY + '00'.repeat(32)) // OpenSSL 3.0 takes it wherever the hash is a multiple of the order
+    for (let i = 0; i < 200; i++) assert.equal(verify(unhex(key), sha256(Buffer.from(`${i}`)), forged), false)
   })
 }
