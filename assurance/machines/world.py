@@ -491,10 +491,14 @@ class World(Mutable):
         return replies
 
     def _join(self, member: str, number: int, ready: Ready) -> None:
-        """Check the keys with other honest members, which may not hold theirs yet."""
+        """Check the keys with other honest members. Those that only receive may not have paired yet: a coordinator need not wait for them."""
         manifest, enrolled = ready.manifest, self.cohorts[number].collected.enrolled
         honest = {other: enrolled[other] for other in manifest.members if other in self.disks}
-        sent = {other: self.ghost.pairings[manifest.hash, other] for other in honest}
+        sent = {
+            other: self.ghost.pairings[key]
+            for other in honest
+            if (key := (manifest.hash, other)) in self.ghost.pairings
+        }
         check_keys(ready, honest, sent)
         self.ghost.join(member, manifest)
 
