@@ -25,7 +25,8 @@ def lose(folder: Path, table: str, where: str, value: str) -> None:
 
 def damage(folder: Path, place: str, how: str, party: Party, round_id: str) -> None:
     table, column = place.split(".")
-    keys = {"cards": ("cohort", party.cohort), "cohorts": ("id", party.cohort), "rounds": ("id", round_id)}
+    keys = {"cohorts": ("id", party.cohort), "rounds": ("id", round_id)}
+    keys |= dict.fromkeys(("cards", "pairings", "ciphertexts"), ("cohort", party.cohort))
     where, value = keys.get(table, ("federation", party.federation))
     if how == "flipped":
         flip(folder, table, column, where, value, cut=table == "links")
@@ -161,5 +162,24 @@ async def test_an_ended_round_whose_row_is_lost_holds_up_no_new_one(tmp_path: Pa
     lose(tmp_path, "rounds", "id", round_id)
     async with running(tmp_path) as server:
         assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
+        await party.next_period(server)
+        await party.done(server)
+
+
+@pytest.mark.parametrize("how", ["flipped", "lost"])
+@pytest.mark.parametrize(
+    "place", ["cohorts.manifest", "cohorts.study", "cards.body", "pairings.signature", "ciphertexts.body"]
+)
+async def test_a_damaged_cohort_holds_up_no_new_one(
+    tmp_path: Path, party: Party, place: str, how: str
+) -> None:
+    async with running(tmp_path) as server:
+        await party.begin(server)
+    damage(tmp_path, place, how, party, "")
+    async with running(tmp_path) as server:
+        assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
+        if (place.partition(".")[0], how) == ("cohorts", "lost"):
+            assert (await party.try_cohort(server, period="later")).status_code == 201
+            return
         await party.next_period(server)
         await party.done(server)
