@@ -22,7 +22,7 @@ help:  ## show the targets
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[service,training,parquet,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[service,training,tables,dev]'
 	@touch $@
 
 setup: $(READY)  ## make the virtual environment with pinned versions

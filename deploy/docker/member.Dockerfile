@@ -5,7 +5,7 @@ FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
 COPY . .
 RUN python -m venv /opt/veilsum \
- && /opt/veilsum/bin/pip install --no-cache-dir --constraint constraints.txt '.[parquet]' \
+ && /opt/veilsum/bin/pip install --no-cache-dir --constraint constraints.txt '.[tables]' \
  && sh deploy/docker/slim.sh /opt/veilsum
 
 FROM python:3.13-slim-bookworm

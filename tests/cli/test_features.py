@@ -1,5 +1,7 @@
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 from safetensors.numpy import save_file
 from sklearn.datasets import load_wine
 
 from client_sdk.records import Records
 from tests.support.cli import Cli
-from veilsum.cli.features import Moments, class_keys, moments_in, read_records, read_table
+from veilsum.cli.features import class_keys, read_records, read_table
+from veilsum.cli.moments import Moments, moments_in
+from veilsum.cli.tables import TableFormat
 from veilsum.protocol.errors import Misuse
 
 Z, Y = np.eye(3, dtype=np.float32), np.array([0, 2, 1])
@@ -74,13 +79,13 @@ def test_ids(form: str, tmp_path: Path) -> None:
     write, column = WITH_IDS[form]
     path = tmp_path / f"x.{form}"
     write(path)
-    found = read_table(path, id_column=column)
+    found = read_table(path, TableFormat(id_column=column))
     assert found.ids is not None
     assert found.ids.tolist() == IDS.tolist()
     assert found.labels.tolist() == Y.tolist()
     assert found.features.shape[1] == (2 if form == "csv" else 3)
     with pytest.raises(Misuse):
-        read_table(path, id_column="nowhere")
+        read_table(path, TableFormat(id_column="nowhere"))
 
 
 def test_labels_may_be_class_keys(tmp_path: Path) -> None:
@@ -353,8 +358,121 @@ def test_a_time_is_no_id(tmp_path: Path, form: str, kind: str) -> None:
         case "parquet":
             ids = ids.astype(kind.replace("[D]", "[s]"))  # pyarrow has no date from days
             write_parquet(path, columns(label=Y, id=ids))
-    with pytest.raises(Misuse, match="the id in row 0 is a"):
+    with pytest.raises(Misuse, match="ids are text, bytes or integers"):
         _ = Records(Z, Y, list(ids)) if form == "list" else read_records(path)
+
+
+NO_IDS = {
+    "dates": np.array(["2026-11-01", "2026-11-02", "2026-11-03"], "datetime64[s]"),
+    "fractions": np.array([1.5, 2.0, 3.0]),
+    "truths": np.array([True, False, True]),
+}
+
+
+@pytest.mark.parametrize("kind", NO_IDS)
+@pytest.mark.parametrize("form", ["npz", "parquet", "csv"])
+def test_ids_follow_one_rule_in_every_format(tmp_path: Path, form: str, kind: str) -> None:
+    """Text files have no types: a column that as a whole reads as dates holds dates."""
+
+    def write(ids: Any) -> Path:
+        match form:
+            case "npz":
+                np.savez(tmp_path / "x.npz", features=Z, labels=Y, ids=ids)
+            case "parquet":
+                write_parquet(tmp_path / "x.parquet", columns(label=Y, id=ids))
+            case _:
+                rows = (f"{a},{y},{each}\n" for (a, *_), y, each in zip(Z, Y, ids, strict=True))
+                (tmp_path / "x.csv").write_text("f,label,id\n" + "".join(rows))
+        return tmp_path / f"x.{form}"
+
+    with pytest.raises(Misuse, match="ids are text, bytes or integers"):
+        read_records(write(NO_IDS[kind]))
+    assert read_records(write(np.array(["2026-11-01", "7.0", "x"]))).keys == (b"2026-11-01", b"7", b"x")
+    assert read_records(write(np.array([7, 8, 9]))).keys == (b"7", b"8", b"9")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_labels_may_have_a_column_of_any_name(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"x.{form}"
+    if form == "csv":
+        path.write_text("f0,diagnosis,patient\n0.5,yes,p1\n0.25,no,p2\n")
+    else:
+        write_parquet(path, {"f0": [0.5, 0.25], "diagnosis": ["yes", "no"], "patient": ["p1", "p2"]})
+    named = TableFormat("patient", "diagnosis")
+    table = read_table(path, named)
+    assert (table.features.tolist(), table.labels.tolist()) == ([[0.5], [0.25]], ["yes", "no"])
+    with pytest.raises(Misuse, match="--label-column"):
+        read_table(path, TableFormat("patient"))
+    with pytest.raises(Misuse, match="both labels and ids"):
+        read_table(path, TableFormat("patient", "patient"))
+    np.savez(tmp_path / "x.npz", features=Z, labels=Y)
+    with pytest.raises(Misuse, match="for tables"):
+        read_table(tmp_path / "x.npz", named)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_a_file_of_an_older_spreadsheet_is_read_as_its_error_says(tmp_path: Path, name: str) -> None:
+    """With decimal commas, and in the encoding of Windows."""
+    text = "größe;Übel;label\n1,5;-2,25e1;gutartig\n;3;bösartig\n".encode("cp1252")
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    with pytest.raises(Misuse, match=r"line 1 isn't utf-8: .* --encoding cp1252"):
+        read_table(path)
+    with pytest.raises(Misuse, match="line 2, column größe does not hold a number: pass --decimal-comma"):
+        read_table(path, TableFormat(encoding="cp1252"))
+    table = read_table(path, TableFormat(encoding="cp1252", decimal_comma=True))
+    np.testing.assert_array_equal(table.features, [[1.5, -22.5], [np.nan, 3]])
+    assert table.labels.tolist() == ["gutartig", "bösartig"]
+    assert table.columns == ("größe", "Übel")
+    path.write_text("a;label\n1.5;0\n")
+    path = path.rename(tmp_path / "b.csv")
+    with pytest.raises(Misuse, match="leave out --decimal-comma"):
+        read_table(path, TableFormat(decimal_comma=True))
+    with pytest.raises(Misuse, match="--encoding no-such"):
+        TableFormat(encoding="no-such")
+    path = tmp_path / "x.npz"
+    np.savez(path, features=Z, labels=Y)
+    with pytest.raises(Misuse, match="for text"):
+        read_table(path, TableFormat(decimal_comma=True))
+
+
+def test_an_encoding_fault_after_the_first_line_is_named_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,label\n1,no\n2,b\xf6se\n")
+    with pytest.raises(Misuse, match="line 3 isn't utf-8"):
+        read_table(path)
+    path.write_bytes(b"a,label\n1,no\n2,\x81\n")
+    with pytest.raises(Misuse, match="line 3 isn't cp1252"):
+        read_table(path, TableFormat(encoding="cp1252"))
+
+
+@pytest.mark.parametrize(
+    "form", ["csv", *(pytest.param(form, marks=pytest.mark.slow) for form in ("parquet", "lists"))]
+)
+def test_a_table_takes_little_more_memory_than_its_features(tmp_path: Path, form: str) -> None:
+    """Peak beyond the libraries, in a process of its own."""
+    rows, width = 40_000, 128
+    values = np.random.default_rng(0).normal(size=(rows, width)).round(6)
+    path = tmp_path / f"x.{'csv' if form == 'csv' else 'parquet'}"
+    named = {f"f{place}": values[:, place] for place in range(width)}
+    match form:
+        case "csv":
+            arrow_csv.write_csv(pa.table({**named, "label": np.arange(rows) % 3}), path)
+        case "parquet":
+            write_parquet(path, {**named, "label": np.arange(rows) % 3})
+        case _:
+            lists = pa.FixedSizeListArray.from_arrays(values.ravel(), width)
+            write_parquet(path, {"features": lists, "label": np.arange(rows) % 3})
+    script = (
+        "import resource, sys; from pathlib import Path; import pyarrow.csv, pyarrow.parquet, pyarrow.compute\n"
+        "from veilsum.cli.features import read_records\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak(); found = read_records(Path(sys.argv[1])); print((peak() - before) * 1024 / found.features.nbytes)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, path], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert float(done.stdout) < 3
 
 
 def test_no_text_of_a_record_is_in_an_error(tmp_path: Path) -> None:

@@ -43,8 +43,11 @@ def test_the_commands_are_those_that_are_promised() -> None:
     }
 
 
-OUTSIDE = {"url", "token", "ca", "json_", "help"}
-"""Options of the connection and the output."""
+OUTSIDE = {
+    *("url", "token", "ca", "json_", "help"),
+    *("id_column", "label_column", "decimal_comma", "encoding"),
+}
+"""Options of the connection, the output and the tables, which have a panel of their own."""
 
 
 @pytest.mark.parametrize("path", PATHS, ids=" ".join)

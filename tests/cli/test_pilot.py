@@ -13,6 +13,7 @@ from veilsum.cli.commands import pilot
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.processes import DemoError
 from veilsum.cli.round_view import record_values
+from veilsum.cli.tables import TableFormat
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from veilsum.cli.round_view import record_values
 def test_each_member_is_dealt_its_share_of_every_class(keys: np.ndarray, tmp_path: Path) -> None:
     labels = np.repeat(keys, (10, 7, 30))
     np.savez(tmp_path / "a.npz", features=np.arange(94.0).reshape(47, 2), labels=labels)
-    dealt = pilot._load_tables([tmp_path / "a.npz"], 3)
+    dealt = pilot._load_tables([tmp_path / "a.npz"], 3, TableFormat())
     assert sorted(row for table in dealt for row in table.features[:, 0]) == list(range(0, 94, 2))
     for key in keys.astype(str):
         held = [np.count_nonzero(table.labels.astype(str) == key) for table in dealt]
@@ -32,7 +33,7 @@ def test_an_id_is_dealt_to_one_member(tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 20, 90)
     table = np.column_stack([np.ones((90, 2), int), ids % 2, ids])
     np.savetxt(tmp_path / "a.csv", table, "%d", ",", header="f,g,label,patient", comments="")
-    found = pilot._load_tables([tmp_path / "a.csv"], 3, "patient")
+    found = pilot._load_tables([tmp_path / "a.csv"], 3, TableFormat("patient"))
     dealt = [{*map(int, table.ids)} for table in found if table.ids is not None]
     assert sorted(each for held in dealt for each in held) == sorted({*ids.tolist()})
     assert {table.features.shape[1] for table in found} == {2}

@@ -125,13 +125,15 @@ def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.M
         ("obstore", ("serve",), "service"),
         ("torch", ("train",), "training"),
         ("sklearn", ("train",), "training"),
-        ("pyarrow", ("calibrate", "x.parquet"), "parquet"),
+        ("pyarrow", ("calibrate", "x.parquet"), "tables"),
+        ("pyarrow", ("calibrate", "x.csv"), "tables"),
     ):
         with monkeypatch.context() as patch:
             patch.delitem(sys.modules, "veilsum.cli.serving", raising=False)
             patch.delattr("veilsum.cli.serving", raising=False)
             patch.setitem(sys.modules, missing, None)
             Path("x.parquet").touch()
+            Path("x.csv").touch()
             assert cli(*command).error.endswith(f"pip install 'veilsum[{extra}]'"), missing
 
 

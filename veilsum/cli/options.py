@@ -18,11 +18,33 @@ from veilsum.system.exposure import refuse_loose_mode
 if TYPE_CHECKING:
     from client_sdk.operator import Operator
 
+_TABLES_PANEL = "Tables"
 IdColumn = Annotated[
     str | None,
     typer.Option(
         help="Column of patient or exam ids (.csv, .parquet); other formats hold an array `ids`.",
         show_default="id, if there is one",
+        rich_help_panel=_TABLES_PANEL,
+    ),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of labels (.csv, .parquet); other formats hold an array `labels`.",
+        show_default="label",
+        rich_help_panel=_TABLES_PANEL,
+    ),
+]
+DecimalComma = Annotated[
+    bool,
+    typer.Option(
+        "--decimal-comma", help="Numbers of .csv have a decimal comma.", rich_help_panel=_TABLES_PANEL
+    ),
+]
+Encoding = Annotated[
+    str,
+    typer.Option(
+        help="Encoding of .csv, such as cp1252 of older Windows programs.", rich_help_panel=_TABLES_PANEL
     ),
 ]
 Standardise = Annotated[
@@ -99,6 +121,8 @@ def token_in(path: Path | None) -> str | None:
     return text
 
 
+_MADE_ARGUMENTS = frozenset({"connect", "form"})
+"""Arguments of commands that these decorators make of options."""
 Command = Callable[..., None]
 Connect = Callable[..., AbstractContextManager["Operator"]]
 """`veilsum.cli.remote.operator`, bound to the connection's options; takes its other keywords."""
@@ -113,6 +137,26 @@ def report_errors(command: Command) -> Command:
             command(**options)
 
     return _with_options(run, command, json_=(AsJson, False))
+
+
+def add_table_options(command: Command) -> Command:
+    """Add the options that describe tables to a command that `report_errors` wraps. Its argument `form` is the `TableFormat` of their values."""
+
+    @wraps(command)
+    def run(
+        *, id_column: str | None, label_column: str | None, decimal_comma: bool, encoding: str, **options: Any
+    ) -> None:
+        from veilsum.cli.tables import TableFormat
+
+        command(form=TableFormat(id_column, label_column, decimal_comma, encoding), **options)
+
+    added = {
+        "id_column": (IdColumn, None),
+        "label_column": (LabelColumn, None),
+        "decimal_comma": (DecimalComma, False),
+        "encoding": (Encoding, "utf-8"),
+    }
+    return report_errors(_with_options(run, command, **added))
 
 
 def at_coordinator(*, token: bool) -> Callable[[Command], Command]:
@@ -133,7 +177,7 @@ def at_coordinator(*, token: bool) -> Callable[[Command], Command]:
 
 def _with_options(run: Command, command: Command, **added: tuple[Any, Any]) -> Command:
     """Give `run` the command's signature plus the `added` options, each with type and default, for typer."""
-    own = [each for each in signature(command).parameters.values() if each.name != "connect"]
+    own = [each for each in signature(command).parameters.values() if each.name not in _MADE_ARGUMENTS]
     more = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in added.items()

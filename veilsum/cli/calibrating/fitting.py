@@ -20,15 +20,9 @@ from veilsum.calibration.random_features import suggested_bandwidth
 from veilsum.calibration.rows import Floats
 from veilsum.cli import plots
 from veilsum.cli.console import lacks_modules, print_note
-from veilsum.cli.features import (
-    Part,
-    class_keys,
-    divide_records,
-    moments_in,
-    of_file,
-    read_records,
-    read_table,
-)
+from veilsum.cli.features import Part, class_keys, divide_records, of_file, read_records, read_table
+from veilsum.cli.moments import moments_in
+from veilsum.cli.tables import TableFormat
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import first_fault
 from veilsum.protocol.rest import HEAD_METADATA
@@ -84,7 +78,7 @@ class Fitting:
     unit_columns: bool
     prior: str | None
     standardise: Path | None
-    id_column: str | None
+    form: TableFormat
 
     def run_fit(self) -> dict[str, Any]:
         """Sum, solve, judge, and write head and report.
@@ -191,10 +185,10 @@ class Fitting:
         """Read and divide all files; `classes` default to those of the labels. Raises Misuse if the files do not fit together."""
         moments = None
         if self.standardise is not None:
-            tables = [read_table(path, self.id_column) for path in self.files]
+            tables = [read_table(path, self.form) for path in self.files]
             moments = moments_in(self.standardise, [table.features for table in tables])
         paths = [*self.files, *([self.held_out] if isinstance(self.held_out, Path) else [])]
-        records = [read_records(path, self.id_column, moments=moments) for path in paths]
+        records = [read_records(path, self.form, moments=moments) for path in paths]
         dim = records[0].features.shape[1]
         if classes is None:
             with of_file(*paths):

@@ -1,18 +1,22 @@
 """`veilsum calibrate`: fit a head of any kind to features in files, on this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from veilsum.cli.console import print_values
-from veilsum.cli.options import IdColumn, Standardise, report_errors
+from veilsum.cli.options import Standardise, add_table_options
 from veilsum.protocol.errors import Misuse
 
+if TYPE_CHECKING:
+    from veilsum.cli.tables import TableFormat
 
-@report_errors
+
+@add_table_options
 def calibrate(
     features: Annotated[list[Path], typer.Argument(help="Features and labels, one file or several.")],
+    form: "TableFormat",
     head: Annotated[
         str, typer.Option(help="ffc, random-features or ccvr; lda and ncm follow from FFC's sums.")
     ] = "ffc",
@@ -46,7 +50,6 @@ def calibrate(
         ),
     ] = None,
     standardise: Standardise = None,
-    id_column: IdColumn = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with figures to this file.")] = None,
     output: Annotated[Path, typer.Option(help="Write the head to this file.")] = Path("head.safetensors"),
 ) -> None:
@@ -66,7 +69,7 @@ def calibrate(
         unit_columns=unit_columns,
         prior=prior,
         standardise=standardise,
-        id_column=id_column,
+        form=form,
     )
     print_values(fitting.run_fit(), "Head")
 

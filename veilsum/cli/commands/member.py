@@ -15,7 +15,7 @@ import typer
 
 from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_table, print_values
 from veilsum.cli.names import public_key
-from veilsum.cli.options import DEFAULT_URL, Ca, IdColumn, Url, report_errors
+from veilsum.cli.options import DEFAULT_URL, Ca, Url, add_table_options, report_errors
 from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import COMMAND_RETRY_S, RUNS_POLL_S, STUDIES_POLL_S
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from client_sdk.published_head import Judgement
     from client_sdk.reservations import Run
     from client_sdk.store import Store
+    from veilsum.cli.tables import TableFormat
     from veilsum.protocol.rest import StudyView
     from veilsum.protocol.study import Content
 
@@ -107,8 +108,9 @@ def find_admin_key(folder: Path, given: str | None) -> str:
 
 
 @app.command()
-@report_errors
+@add_table_options
 def join(
+    form: "TableFormat",
     folder: Folder,
     data: Annotated[
         Path, typer.Argument(help="Features and labels: .npz, .safetensors, .pt, .parquet or .csv.")
@@ -128,7 +130,6 @@ def join(
             envvar="VEILSUM_ADMIN_KEY", help="The admin's public key.", show_default="the one pinned"
         ),
     ] = None,
-    id_column: IdColumn = None,
     standardise: Annotated[
         Path | None,
         typer.Option(
@@ -166,7 +167,8 @@ def join(
     from client_sdk import Identity, Member, Policy
     from client_sdk.store import Store
     from veilsum.calibration import CalibrationError
-    from veilsum.cli.features import Moments, read_records
+    from veilsum.cli.features import read_records
+    from veilsum.cli.moments import Moments
     from veilsum.cli.remote import client_certificate, name_address, verify_argument
     from veilsum.system.files import make_folder
 
@@ -193,13 +195,13 @@ def join(
 
     with name_address(url):
         moments = None if standardise is None else Moments.load_moments(standardise)
-        records = read_records(data, id_column, moments=moments)
+        records = read_records(data, form, moments=moments)
         if records.ids is None:
             print_note(
                 f"{data} has no ids, so all of it counts as one record. Once a run takes it, no later run takes any of your records, with ids or without. "
                 "To contribute in later periods, add ids now."
             )
-        judges = None if test_set is None else read_records(test_set, id_column, moments=moments)
+        judges = None if test_set is None else read_records(test_set, form, moments=moments)
         given = Policy(admin_key=key, approved=approve or (), mu_budget=mu_budget, epsilon_max=epsilon_max)
         with open_member(given) as member:
             agreed = _await_approvals(member, given, records, identity.folder, once=once)
@@ -474,13 +476,13 @@ def _progress_printer() -> "Callable[[Progress], None]":
 
 
 @app.command()
-@report_errors
+@add_table_options
 def mark_summed(
+    form: "TableFormat",
     folder: Folder,
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Files of records, as `join` takes them.")
     ],
-    id_column: IdColumn = None,
     admin_key: Annotated[
         str | None,
         typer.Option(
@@ -498,7 +500,7 @@ def mark_summed(
     identity = Identity.load(folder)
     key = find_admin_key(folder, admin_key)
     with Member(DEFAULT_URL, identity, Policy(admin_key=key)) as member:
-        marked = sum(member.mark_summed(read_records(path, id_column)) for path in files)
+        marked = sum(member.mark_summed(read_records(path, form)) for path in files)
     pin_admin_key(identity.folder, key)
     print_values({"records_marked": marked, "folder": str(identity.folder)}, "Marked as summed")
 

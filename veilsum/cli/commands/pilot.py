@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilsum.cli.console import JSON_OUTPUT, print_note, print_values, require_extras
-from veilsum.cli.options import IdColumn, Standardise, report_errors
+from veilsum.cli.options import Standardise, add_table_options
 from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import DEMO_FINISH_S
 
 if TYPE_CHECKING:
     from client_sdk import Result
     from veilsum.cli.demo.screen import Screen
-    from veilsum.cli.features import Table
+    from veilsum.cli.tables import Table, TableFormat
     from veilsum.protocol.study import Content
 
 _PILOT_HELD_OUT_SHARE = 0.2
@@ -25,8 +25,9 @@ _PILOT_HELD_OUT_SHARE = 0.2
 _SYNTHETIC_DIM, _SYNTHETIC_CLASSES, _SYNTHETIC_ROWS = 16, 4, 60
 
 
-@report_errors
+@add_table_options
 def pilot(
+    form: "TableFormat",
     data: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -42,7 +43,6 @@ def pilot(
         int, typer.Option(help="Members, unless each has a file of its own.", min=3, max=50)
     ] = 5,
     standardise: Standardise = None,
-    id_column: IdColumn = None,
     output: Annotated[
         Path, typer.Option(help="A folder used only by the pilot; an earlier pilot there is replaced.")
     ] = Path("runs/pilot"),
@@ -64,10 +64,10 @@ def pilot(
     from veilsum.cli.demo.folder import Folder
     from veilsum.cli.demo.processes import unwind_on_signal
     from veilsum.cli.demo.screen import Screen
-    from veilsum.cli.features import moments_in
+    from veilsum.cli.moments import moments_in
     from veilsum.cli.round_view import record_values
 
-    tables = _load_tables(data or (), members, id_column)
+    tables = _load_tables(data or (), members, form)
     extractor = "0" * 64
     if standardise is not None:
         moments = moments_in(standardise, [each.features for each in tables])
@@ -97,11 +97,11 @@ def pilot(
         print_note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
 
 
-def _load_tables(data: Sequence[Path], members: int, id_column: str | None = None) -> "list[Table]":
+def _load_tables(data: Sequence[Path], members: int, form: "TableFormat") -> "list[Table]":
     """Return each member's data: synthetic data, one file dealt to all members, or one file per member."""
     import numpy as np
 
-    from veilsum.cli.features import Table
+    from veilsum.cli.tables import Table
 
     if not data:
         rng = np.random.default_rng(0)
@@ -110,11 +110,11 @@ def _load_tables(data: Sequence[Path], members: int, id_column: str | None = Non
         centres = 2 * np.eye(_SYNTHETIC_CLASSES, _SYNTHETIC_DIM)
         whole = Table(rng.normal(size=(count, _SYNTHETIC_DIM)) + centres[labels], labels, np.arange(count))
     elif len(data) == 1:
-        whole = _read_member_table(data[0], id_column)
+        whole = _read_member_table(data[0], form)
     elif len(data) < 3:
         raise Misuse(f"{len(data)} files: pass one for each of at least three members, or one file to deal")
     else:
-        return [_read_member_table(path, id_column) for path in data]
+        return [_read_member_table(path, form) for path in data]
     # Without ids, a member's data would count as one record. Each row of a dealt file gets its own id.
     ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
     # Deal whole ids: otherwise a member could judge the head on a person whose rows another member contributed.
@@ -126,12 +126,12 @@ def _load_tables(data: Sequence[Path], members: int, id_column: str | None = Non
     return [Table(whole.features[part], whole.labels[part], ids[part]) for part in parts]
 
 
-def _read_member_table(path: Path, id_column: str | None) -> "Table":
+def _read_member_table(path: Path, form: "TableFormat") -> "Table":
     """Read a file. Raises Misuse if its records are not valid for a member."""
     from client_sdk import Records
     from veilsum.cli.features import of_file, read_table
 
-    table = read_table(path, id_column)
+    table = read_table(path, form)
     with of_file(path):
         Records(table.features, table.labels, table.ids)
     return table
@@ -211,7 +211,7 @@ def _run_pilot(
         folder.member_folder(member).mkdir(mode=0o700, parents=True)
         arrays: dict[str, Any] = {"features": table.features, "labels": table.labels}
         # Without ids all rows would be one record, of which no part can be held out.
-        arrays["ids"] = np.arange(len(table.labels)) if table.ids is None else table.ids
+        arrays["ids"] = np.arange(len(table.labels)) if table.ids is None else np.array(table.ids.tolist())
         np.savez(folder.features_file(member), **arrays)
     with Children() as children:
         with running_coordinator(children, folder, screen) as (operator, url):

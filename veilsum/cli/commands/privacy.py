@@ -6,29 +6,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilsum.cli.console import print_values
-from veilsum.cli.options import IdColumn, report_errors
+from veilsum.cli.options import add_table_options
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
     from veilsum.calibration.privacy.plan import Plan
+    from veilsum.cli.tables import TableFormat
 
 _FEATURES_MIN = 500
 
 
-@report_errors
+@add_table_options
 def privacy(
     records: Annotated[int, typer.Option(help="Rows of all members together.", min=1)],
     dim: Annotated[int, typer.Option(help="Features per record.", min=1)],
     classes: Annotated[int, typer.Option(help="Number of classes.", min=2)],
     members: Annotated[int, typer.Option(help="Members of a run.", min=3)],
     epsilon: Annotated[float, typer.Option(help="ε of the whole study.")],
+    form: "TableFormat",
     delta: Annotated[float, typer.Option(help="δ; well below 1 / records.")] = 1e-7,
     recipe: Annotated[str, typer.Option(help="mean+sum+gradients, mean+sum or sum.")] = "mean+sum+gradients",
     features: Annotated[
         Path | None,
         typer.Option(help="Labelled features like the study's, to try the recipe on.", show_default="none"),
     ] = None,
-    id_column: IdColumn = None,
     rows: Annotated[
         int, typer.Option(help="Rows of a unit: `rows_per_id`, or `most` to protect a member.", min=1)
     ] = 1,
@@ -84,7 +85,7 @@ def privacy(
     median, least, most = made.expected_loss()
     values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": made.mu}
     if features is not None:
-        values["points_lost_on_these_features"] = _try_recipe(features, id_column, dim, classes, made, shares)
+        values["points_lost_on_these_features"] = _try_recipe(features, form, dim, classes, made, shares)
     values |= {
         "verdict": made.outlook.value,
         "expected_points_lost": median,
@@ -102,13 +103,13 @@ def privacy(
 
 
 def _try_recipe(
-    path: Path, id_column: str | None, dim: int, classes: int, made: "Plan", shares: dict[str, float]
+    path: Path, form: "TableFormat", dim: int, classes: int, made: "Plan", shares: dict[str, float]
 ) -> list[float]:
     from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
     from veilsum.calibration.rows import unit_rows
     from veilsum.cli.features import class_keys, of_file, read_records
 
-    records = read_records(path, id_column)
+    records = read_records(path, form)
     with of_file(path):
         keys = class_keys([records])
     labels, usable = records.usable(keys)
