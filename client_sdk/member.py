@@ -465,13 +465,13 @@ def judge_result(session: Session, result: Result, records: Records, held_out: R
     if result.head_file is None:
         return result
     ledger, question, after = session.store.ledger, result.spec.question, result.content.after
-    records.check_dim(question.dim)
+    records.check_columns(question)
     run = ledger.find_run(question.digest, result.record.period)
     rows = None if run is None or run.state in {State.DECLINED, State.FREE} else ledger.load_rows(run)
     if held_out is None:
         summed = np.zeros((0, 32), np.uint8) if rows is None else rows[2]
         marks = ledger.marks_in(session.policy.federation)
-        held_out = Records(*unsummed_rows(records, question.classes, marks, summed))
+        held_out = Records(*unsummed_rows(records, question, marks, summed))
     if not len(held_out):
         return result
     _, labels = held_out.usable_in(question)

@@ -36,6 +36,7 @@ _COARSE_REPEATS = 3
 """How often a coarse column's values stand beside its commonest, on average: more than the pairs that doubled rows or rounding to float16 make."""
 _COARSE_ROWS_MAX, _COARSE_BLOCK = 4096, 1024
 """Rows that are looked at, drawn at random, and columns that are sorted at a time."""
+_NAMES_SHOWN_MAX = 5
 NO_IDS_MARK = bytes(_DIGEST_BYTES)
 """The mark of data without ids: any record may stand in it."""
 
@@ -50,24 +51,28 @@ class Records:
         labels: (n,) class indices, or class keys as text. NaN in a float column or None among keys marks a missing label.
         ids: (n,) text, bytes or integers that identify a record (a patient, an exam, a file) in every run. " 007 ", b"7", "7.0" and 7
             are the same id, and so are texts that look alike (`normalise_text`). Without ids the whole data set counts as one record.
+        columns: the features' names; by default those of a data frame. A study that names its columns takes features by name.
 
     Raises:
         WrongDtype, ShapeMismatch: features or labels have a wrong type or shape.
-        Misuse: ids of another number or type, or an empty id.
+        Misuse: ids of another number or type, an empty id, or columns of another number or with a name twice.
     """
 
     features: Any
     labels: Any
     ids: Any = None
+    columns: Sequence[Any] | None = None
     keys: tuple[bytes, ...] = field(init=False)
     """The ids as bytes, one per row; all empty without ids."""
 
     def __post_init__(self) -> None:
+        names = getattr(self.features, "columns", ()) if self.columns is None else self.columns
         given = as_array(self.features)
         if given.ndim != 2 or not given.shape[1]:
             raise ShapeMismatch(f"features have shape {given.shape}, expected (n, dim), one row a record")
         matrix = as_features(given, given.shape[1])
         _set_field(self, "features", matrix)
+        _set_field(self, "columns", _columns_of(names, matrix.shape[1]))
         _set_field(self, "labels", _labels_of(self.labels, len(matrix)))
         _set_field(
             self, "keys", (b"",) * len(matrix) if self.ids is None else _bytes_of(self.ids, len(matrix))
@@ -87,10 +92,10 @@ class Records:
         return labels, usable_rows(self.features, labels, len(classes))
 
     def usable_in(self, question: Question) -> tuple[Array, Integers]:
-        """Return features and class indices of the rows that can be summed. Raises ShapeMismatch as `check_dim`."""
-        self.check_dim(question.dim)
+        """Return features and class indices of the rows that can be summed. Raises as `features_for`."""
+        features = self.features_for(question)
         labels, usable = self.usable(question.classes)
-        return self.features[usable], labels[usable]
+        return features[usable], labels[usable]
 
     def count_coarse_columns(self, question: Question) -> int:
         """Count the features that look like categories, codes or coarse measurements, over the rows that can be summed.
@@ -100,7 +105,7 @@ class Records:
         few rows, as after a ReLU or GELU: what few rows have differs from row to row. The commonest value takes the place of zero, which
         standardising moves. Of many rows 4,096 are looked at.
 
-        Raises ShapeMismatch as `check_dim`.
+        Raises as `features_for`.
         """
         matrix, _ = self.usable_in(question)
         if len(matrix) < COARSE_VALUES:
@@ -117,12 +122,26 @@ class Records:
                 coarse += others >= max(HOLDERS_MIN, _COARSE_REPEATS * (len(times) - 1))
         return coarse
 
-    def check_dim(self, dim: int) -> None:
-        """Raise ShapeMismatch unless the features have the study's length."""
-        if self.features.shape[1] != dim:
+    def features_for(self, question: Question) -> Array:
+        """Return the features in the order of the study's columns, (n, dim). Raises as `check_columns`."""
+        matrix: Array = self.features
+        order = self.check_columns(question)
+        return matrix if order is None else matrix[:, order]
+
+    def check_columns(self, question: Question) -> list[int] | None:
+        """Return the places of the study's columns among the features, or None if they stand in its order or one of both has no names.
+
+        Raises:
+            Misuse: the study names other columns.
+            ShapeMismatch: the features do not have the study's length.
+        """
+        if self.columns and question.columns:
+            return match_columns(self.columns, question.columns, "the study's")
+        if self.features.shape[1] != question.dim:
             raise ShapeMismatch(
-                f"features have {self.features.shape[1]} columns; the study's extractor gives {dim}"
+                f"features have {self.features.shape[1]} columns; the study's extractor gives {question.dim}"
             )
+        return None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -213,11 +232,12 @@ def select_rows(
 
     Raises:
         ShapeMismatch: the features are not as long as the study's.
-        Misuse: the study adds noise and the records have no ids. Its guarantee is per record, and ids identify records.
+        Misuse: the study names other columns; or it adds noise and the records have no ids. Its guarantee is per record, and ids identify
+            records.
     """
     if question.noise is not None and records.ids is None:
         raise Misuse("a study with noise needs ids: pass one for each row, such as a patient's or an exam's")
-    records.check_dim(question.dim)
+    features = records.features_for(question)
     labels, usable = records.usable(question.classes)
     found = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
     held_out = {each for each in found if marks.is_held_out(each)}
@@ -241,7 +261,7 @@ def select_rows(
     chosen = sorted((row, rank) for rank, row in ranked[:wanted])
     rows = np.array([row for row, _ in chosen], np.int64)
     return Selection(
-        records.features[rows],
+        features[rows],
         labels[rows],
         _join_ranks(rank for _, rank in chosen),
         tuple(sorted({keyed[records.keys[row]] for row, _ in chosen})),
@@ -252,19 +272,18 @@ def select_rows(
     )
 
 
-def unsummed_rows(
-    records: Records, classes: Sequence[str], marks: Marks, ranks: Array
-) -> tuple[Array, Integers]:
+def unsummed_rows(records: Records, question: Question, marks: Marks, ranks: Array) -> tuple[Array, Integers]:
     """Return features and class indices of the usable rows of records that a run did not sum: those without a row among these ranks."""
     summed = {rank.tobytes() for rank in ranks}
-    labels, usable = records.usable(classes)
+    features = records.features_for(question)
+    labels, usable = records.usable(question.classes)
     found = list(marks.rank_rows(records))
     inside = np.array([rank in summed for rank in found], bool)
     if records.ids is not None:
         keys = {key for key, summed_ in zip(records.keys, inside, strict=True) if summed_}
         inside = np.array([key in keys for key in records.keys], bool)
     usable &= ~inside
-    return records.features[usable], labels[usable]
+    return features[usable], labels[usable]
 
 
 def select_again(records: Records, question: Question, marks: Marks, ranks: Array, labels: Integers) -> Array:
@@ -272,14 +291,44 @@ def select_again(records: Records, question: Question, marks: Marks, ranks: Arra
 
     Rows without ids are recognised by their order.
     """
-    records.check_dim(question.dim)
-    own = records.indices(question.classes)
+    given, own = records.features_for(question), records.indices(question.classes)
     rows = {rank: row for row, rank in enumerate(marks.rank_rows(records))}
-    features = np.zeros((len(ranks), question.dim), records.features.dtype)
+    features = np.zeros((len(ranks), question.dim), given.dtype)
     for place, (rank, label) in enumerate(zip(ranks, labels, strict=True)):
         if (row := rows.get(rank.tobytes())) is not None and own[row] == label:
-            features[place] = records.features[row]
+            features[place] = given[row]
     return features
+
+
+def match_columns(held: Sequence[str], wanted: Sequence[str], whose: str) -> list[int] | None:
+    """Return the place of each wanted column among those held, or None if all stand in this order.
+
+    Raises Misuse for other columns than those wanted; `whose` says whose they are.
+    """
+    if [*held] == [*wanted]:
+        return None
+    places = {name: place for place, name in enumerate(held)}
+    lacking, strange = [each for each in wanted if each not in places], sorted({*held} - {*wanted})
+    if lacking or strange:
+        raise Misuse(
+            f"columns differ from {whose}: missing {_list_names(lacking)}; unknown {_list_names(strange)}. Rename, add or remove columns"
+        )
+    return [places[each] for each in wanted]
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""
+    return ", ".join(map(repr, names[:_NAMES_SHOWN_MAX])) + more if names else "none"
+
+
+def _columns_of(names: Any, dim: int) -> tuple[str, ...]:
+    """Return the features' names, or none if a data frame only numbers its columns."""
+    found = tuple(names)
+    if not all(isinstance(each, str) for each in found):
+        return ()
+    if found and (len(found) != dim or len({*found}) != dim):
+        raise Misuse(f"{len({*found})} names of columns for {dim} features: pass a different one for each")
+    return found
 
 
 def _join_ranks(ranks: Iterator[bytes]) -> Array:

@@ -8,6 +8,7 @@ hospital sees other diagnoses. Nothing is fitted to real patients.
 
 import argparse
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def write_tables(folder: Path, seed: int) -> None:
     centre, half = np.array([*MEASUREMENTS.values()]).T
     # One becomes √12, as long as a typical row of the twelve measurements.
     moments = {"mean": np.append(centre, 0.0), "scale": np.append(half, len(centre) ** -0.5)}
-    save_file(moments, folder / "moments.safetensors")
+    columns = {"columns": json.dumps([*MEASUREMENTS, ONE])}
+    save_file(moments, folder / "moments.safetensors", columns)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from client_sdk.records import Records
 from tests.support.cli import Cli
 from veilsum.cli.features import class_keys, read_records, read_table
 from veilsum.cli.moments import Moments, moments_in
-from veilsum.cli.tables import TableFormat
+from veilsum.cli.tables import Table, TableFormat
 from veilsum.protocol.errors import Misuse
 
 Z, Y = np.eye(3, dtype=np.float32), np.array([0, 2, 1])
@@ -530,21 +530,25 @@ def test_a_pt_file_that_needs_unpickling_is_refused(tmp_path: Path) -> None:
         read_table(tmp_path / "x.pt")
 
 
+def made(features: np.ndarray, *names: str) -> Table:
+    return Table(features, np.zeros(len(features), int), None, names)
+
+
 def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     features = np.column_stack([rng.normal(5, 2, 200), rng.normal(-1, 1000, 200), np.full(200, 0.1)])
     features[0] = np.nan
-    moments = moments_in(tmp_path / "moments.safetensors", [features[:100], features[100:]])
+    moments = moments_in(tmp_path / "moments.safetensors", [made(features[:100]), made(features[100:])])
     found = moments.standardise(features)[1:]
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(found.std(axis=0), [1, 1, 0], atol=1e-12)
     assert (moments.mean[2], moments.scale[2]) == (0.1, 1)
-    again = moments_in(tmp_path / "moments.safetensors", [2 * features])
+    again = moments_in(tmp_path / "moments.safetensors", [made(2 * features)])
     np.testing.assert_array_equal(again.mean, moments.mean)
     with pytest.raises(Misuse, match="the moments are of 3 features"):
         moments.standardise(features[:, :2])
     with pytest.raises(Misuse, match="the same number in each"):
-        moments_in(tmp_path / "other", [features, features[:, :2]])
+        moments_in(tmp_path / "other", [made(features), made(features[:, :2])])
     with pytest.raises(Misuse, match="every row holds NaN"):
         Moments.of_features(np.full((2, 2), np.nan))
     save_file({"mean": np.zeros(2), "scale": np.array([1.0, 0.0])}, tmp_path / "moments.safetensors")

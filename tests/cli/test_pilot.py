@@ -13,7 +13,7 @@ from veilsum.cli.commands import pilot
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.processes import DemoError
 from veilsum.cli.round_view import record_values
-from veilsum.cli.tables import TableFormat
+from veilsum.cli.tables import Table, TableFormat
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,33 @@ def test_each_member_is_dealt_its_share_of_every_class(keys: np.ndarray, tmp_pat
     for key in keys.astype(str):
         held = [np.count_nonzero(table.labels.astype(str) == key) for table in dealt]
         assert max(held) - min(held) <= 1
+
+
+def test_a_study_that_names_its_columns_takes_them_from_each_table_by_name(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of a pilot read arrays, which have no names."""
+    rng, given = np.random.default_rng(0), list[Table]()
+
+    def stops(_folder: Folder, _content: object, tables: list[Table], _screen: object) -> None:
+        given[:] = tables
+        raise DemoError("enough")
+
+    monkeypatch.setattr(pilot, "_run_pilot", stops)
+    names = ("age", "ldh")
+    for member, order in enumerate(((0, 1), (1, 0), (0, 1))):
+        rows = np.column_stack([rng.normal([10, 1000], 1, (90, 2))[:, order], np.arange(90) % 2])
+        header = ",".join([*(names[place] for place in order), "label"])
+        np.savetxt(tmp_path / f"{member}.csv", rows, "%g", ",", header=header, comments="")
+    files = [tmp_path / f"{member}.csv" for member in range(3)]
+    words = ("pilot", *files, "--output", tmp_path / "pilot")
+    assert cli(*words).error == "enough"
+    assert all(table.features.mean(axis=0).round(-1).tolist() == [10, 1000] for table in given)
+    draft = tmp_path / "named.toml"
+    text = (tmp_path / "pilot/study.toml").read_text("utf-8")
+    draft.write_text(text.replace("[question]\n", '[question]\ncolumns = ["ldh", "age"]\n'), "utf-8")
+    assert cli(*words, "--study", draft).error == "enough"
+    assert all(table.features.mean(axis=0).round(-1).tolist() == [1000, 10] for table in given)
 
 
 def test_an_id_is_dealt_to_one_member(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
     assert "digits" in explained
     narrow = c.write("narrow", np.ones((5, DIM - 1)), np.zeros(5, int))
     others = [narrow if each == c.files[0] else each for each in words]
-    assert "digits: of your 5 rows 0 can be used" in remote(*others).err
+    assert "digits: your records can't be used: features have 5 columns" in remote(*others).err
     flags = np.random.default_rng(1).integers(0, 2, (80, DIM))
     coarse = c.write(
         "coarse",
@@ -269,7 +269,7 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
         going_on = remote(*words)
     with monkeypatch.context() as ending:  # rows that don't fit an approved study are reported at each start
         ending.setattr(Member, "join", lambda *_, **__: iter(()))
-        assert "digits: of your 5 rows 0 can be used" in remote(*others).err
+        assert "digits: your records can't be used: features have 5 columns" in remote(*others).err
     assert (going_on.code, "run the same command again to approve it" in going_on.err) == (0, True)
     for damaged in (b'{"', b'["x"]', b'{"x": "y"}', b"\xff"):
         kept.write_bytes(damaged)

@@ -82,6 +82,38 @@ def test_unusable_rows_are_skipped_and_counted() -> None:
     assert found.unusable == 5
 
 
+class Frame(np.ndarray):
+    """An array whose columns have names, as a data frame's."""
+
+    columns: Any = ("age", "sodium", "ldh")
+
+
+def test_a_study_that_names_its_columns_takes_them_by_name() -> None:
+    given = records(ids=[f"p{row}" for row in range(40)])
+    question = asked().model_copy(update={"columns": ("ldh", "age", "sodium")})
+    marks = Marks(SECRET, FEDERATION, 0.2)
+    plain = select_rows(given, asked(), marks, set)
+    for named in (
+        Records(given.features, given.labels, given.ids, ["age", "sodium", "ldh"]),
+        Records(given.features.view(Frame), given.labels, given.ids),
+    ):
+        found = select_rows(named, question, marks, set)
+        np.testing.assert_array_equal(found.features, plain.features[:, [2, 0, 1]])
+        again = select_again(named, question, marks, found.ranks, found.labels)
+        np.testing.assert_array_equal(again, found.features)
+        for rows in (named.usable_in(question), unsummed_rows(named, question, marks, found.ranks[:0])):
+            np.testing.assert_array_equal(rows[0], given.features[:, [2, 0, 1]])
+    with pytest.raises(Misuse, match="the study's: missing 'ldh', 'sodium'; unknown 'LDH', 'bmi'"):
+        select_rows(
+            Records(given.features, given.labels, columns=["age", "LDH", "bmi"]), question, marks, set
+        )
+    for unnamed in (given, Records(given.features, given.labels, columns=range(3))):
+        assert unnamed.check_columns(question) is None
+    for wrong in (["a", "b"], ["a", "b", "b"]):
+        with pytest.raises(Misuse, match="pass a different one for each"):
+            Records(given.features, given.labels, columns=wrong)
+
+
 def test_a_missing_label_in_a_float_column_is_an_unusable_row() -> None:
     given = records(3, list("abc"), labels=np.array([0.0, np.nan, 1.5]))
     found = chosen(given)
@@ -138,7 +170,7 @@ def test_whole_ids_are_held_out_and_the_rest_of_the_selection_stays(*, noisy: bo
     )
     assert len(rows_of(fewer, chosen(fewer, rows_per_id=2, held_out=0.3, noisy=noisy))) == len(rows) - 2
     # What judges are the rows of the ids that were held out, or left out by a limit.
-    features, labels = unsummed_rows(given, "abcd", marks, found.ranks)
+    features, labels = unsummed_rows(given, asked(2), marks, found.ranks)
     assert sorted(features[:, 0]) == sorted(given.features[sorted(out), 0])
     assert labels.tolist() == given.labels[sorted(out)].tolist()
 
@@ -334,7 +366,7 @@ def test_wrong_shapes_and_types_raise_at_construction() -> None:
     with pytest.raises(WrongDtype, match="the label in row 1 is of type int"):
         records(labels=np.array(["a", 1] * 20, object))
     with pytest.raises(ShapeMismatch, match="features have 3 columns; the study's extractor gives 10"):
-        records().check_dim(10)
+        records().check_columns(asked().model_copy(update={"dim": 10}))
     assert repr(records()) == "<Records, 40 rows>"
     assert len(records()) == 40
 

@@ -118,10 +118,29 @@ def _take_arrays(path: Path, arrays: dict[str, Array], names: list[str]) -> Tabl
 
 def read_records(path: Path, form: TableFormat = _PLAIN, *, moments: Moments | None = None) -> FileRecords:
     """Read records. Raises Misuse as `read_table` does, and if features, labels or ids have a wrong shape or type."""
-    rows = read_table(path, form)
+    table = read_table(path, form)
     with of_file(path):
-        features = rows.features if moments is None else moments.standardise(rows.features)
-        return FileRecords(features, rows.labels, rows.ids)
+        return make_records(table if moments is None else moments.standardise_table(table))
+
+
+def make_records(table: Table) -> FileRecords:
+    """Make records of a table. Raises Misuse or CalibrationError for values of a wrong type."""
+    return FileRecords(table.features, table.labels, table.ids, table.columns)
+
+
+def read_tables(paths: Sequence[Path], form: TableFormat = _PLAIN) -> list[Table]:
+    """Read the files of one command. Raises Misuse as `read_table` does, and if columns that have names differ from the first file's.
+
+    Columns stand in the order of the first file that names them.
+    """
+    tables, first = list[Table](), ("", tuple[str, ...]())
+    for path in paths:
+        table = read_table(path, form)
+        if not first[1]:
+            first = (f"those of {path}", table.columns)
+        with of_file(path):
+            tables.append(table.order_columns(first[1], first[0]))
+    return tables
 
 
 def class_keys(parts: Sequence[FileRecords]) -> list[str]:

@@ -10,13 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from client_sdk.records import match_columns
 from veilsum.calibration.rows import ROW_BLOCK_ELEMENTS
 from veilsum.protocol.errors import Misuse
 
@@ -84,6 +85,13 @@ class Table:
     labels: Array
     ids: Array | None
     columns: tuple[str, ...] = ()
+
+    def order_columns(self, wanted: Sequence[str], whose: str) -> "Table":
+        """Return the table with its columns in this order, unless it or `wanted` has no names. Raises Misuse as `match_columns`."""
+        order = match_columns(self.columns, wanted, whose) if self.columns and wanted else None
+        return (
+            self if order is None else replace(self, features=self.features[:, order], columns=tuple(wanted))
+        )
 
 
 class _Roles(NamedTuple):

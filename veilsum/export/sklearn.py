@@ -99,7 +99,8 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             raise ValueError(f"Classifier can't train when only one class is present: {names}")
         labels = _label_indices(given, y)
         if self.member is not None:
-            records = _Numbered(features, labels, names=tuple(map(str, given.tolist())))
+            own = tuple(map(str, given.tolist()))
+            records = _Numbered(features, labels, columns=getattr(X, "columns", ()), names=own)
             # To its end: then the member knows that its caller has the result.
             runs = [*self.member.join(records, once=True, period=self.period)]
             result = runs[0] if runs else None

@@ -51,6 +51,7 @@ expires = {expires}  # at most 90 days ahead
 [question]
 extractor = "{extractor}"  # SHA-256 of the feature extractor and its preprocessing
 dim = {dim}  # features per record
+# columns = []  # a name for each feature: members' tables are then matched by name, in any order
 classes = {classes}  # stable keys; their order is the order of the head's outputs
 constant = true  # fits a constant beside the features; goes with "ffc"
 

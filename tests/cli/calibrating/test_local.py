@@ -44,6 +44,40 @@ def test_several_files_are_one(cli: Cli, files: list[Path]) -> None:
         assert said["accuracy"] == (expected.predict(data["features"]) == data["labels"]).mean()
 
 
+def write_table(name: str, features: Any, labels: Any, order: Any, columns: str = "") -> Path:
+    """Write a CSV file with its columns f0, f1, … in this order."""
+    lines = [",".join([*(columns.split() or (f"f{place}" for place in order)), "label"])]
+    lines += [",".join(map(str, [*row[order], label])) for row, label in zip(features, labels, strict=True)]
+    Path(name).write_text("\n".join(lines))
+    return Path(name)
+
+
+def test_columns_of_several_files_are_matched_by_name(cli: Cli) -> None:
+    features, labels = records(np.random.default_rng(1), 60)
+    order = np.arange(DIM)
+    parts = (slice(20), slice(20, 40), slice(40, 60))
+    files = [
+        write_table(f"c{turn}.csv", features[part], labels[part], np.roll(order, turn))
+        for turn, part in enumerate(parts)
+    ]
+    moments = ("--standardise", "moments.safetensors")
+    expected = cli.json(
+        "calibrate",
+        write("whole.npz", features[:40], labels[:40]),
+        "--held-out",
+        write("rest.npz", features[40:], labels[40:]),
+        *moments,
+    )
+    Path("moments.safetensors").unlink()
+    words = ("calibrate", *files[:2], "--held-out", files[2], *moments)
+    assert cli.json(*words)["accuracy"] == expected["accuracy"]
+    # Moments are of names, too: another file may come first.
+    assert cli.json("calibrate", *files[1::-1], *words[3:])["accuracy"] == expected["accuracy"]
+    other = write_table("other.csv", features, labels, order, "f0 f1 f2 f3 f4 F5")
+    for names in ((files[0], other), (files[0], "--held-out", other), (other, *moments)):
+        assert "missing 'f5'; unknown 'F5'" in cli("calibrate", *names).error
+
+
 def test_a_class_without_records_is_named_and_never_answered(cli: Cli) -> None:
     # The last record scores below zero in the only class that there is: the zeros of an empty one would win.
     path = write("x.npz", np.array([[1.0, 0], [1, 0], [-1, 0]]), np.ones(3, int))

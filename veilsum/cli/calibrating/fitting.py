@@ -20,13 +20,21 @@ from veilsum.calibration.random_features import suggested_bandwidth
 from veilsum.calibration.rows import Floats
 from veilsum.cli import plots
 from veilsum.cli.console import lacks_modules, print_note
-from veilsum.cli.features import Part, class_keys, divide_records, of_file, read_records, read_table
+from veilsum.cli.features import (
+    FileRecords,
+    Part,
+    class_keys,
+    divide_records,
+    make_records,
+    of_file,
+    read_tables,
+)
 from veilsum.cli.moments import moments_in
 from veilsum.cli.tables import TableFormat
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import first_fault
 from veilsum.protocol.rest import HEAD_METADATA
-from veilsum.protocol.study import CCVR, FFC, CCVRHead, RandomFeaturesFFC, Statistic
+from veilsum.protocol.study import CCVR, FFC, CCVRHead, Question, RandomFeaturesFFC, Statistic
 from veilsum.study.answers import Alone, solve_alone
 from veilsum.system.files import write_durably
 
@@ -98,7 +106,7 @@ class Fitting:
             print_note(
                 "Records that the run summed judge its head too well, and choose the wrong mixture: pass only records that it did not sum"
             )
-        records = self._load_records(shared.spec.question.classes if shared is not None else None)
+        records = self._load_records(None if shared is None else shared.spec.question)
         found = self._sum_records(records)
         answer = found.answer
         head, judging = Calibrated(self._choose_head(answer)), records.judging
@@ -181,16 +189,26 @@ class Fitting:
         if self.report is not None and os.path.realpath(self.report) == os.path.realpath(self.output):
             raise Misuse("--report and --output name the same file")
 
-    def _load_records(self, classes: Sequence[str] | None) -> Loaded:
-        """Read and divide all files; `classes` default to those of the labels. Raises Misuse if the files do not fit together."""
-        moments = None
-        if self.standardise is not None:
-            tables = [read_table(path, self.form) for path in self.files]
-            moments = moments_in(self.standardise, [table.features for table in tables])
+    def _load_records(self, question: Question | None) -> Loaded:
+        """Read and divide all files; columns and classes default to the files' own. Raises Misuse if the files do not fit together."""
         paths = [*self.files, *([self.held_out] if isinstance(self.held_out, Path) else [])]
-        records = [read_records(path, self.form, moments=moments) for path in paths]
+        tables = read_tables(paths, self.form)
+        if self.standardise is not None:
+            moments = moments_in(self.standardise, tables[: len(self.files)])
+            with of_file(*paths):
+                tables = [moments.standardise_table(table) for table in tables]
+        if question is not None:
+            with of_file(*paths):
+                tables = [table.order_columns(question.columns, "the study's") for table in tables]
+        records = list[FileRecords]()
+        for path, table in zip(paths, tables, strict=True):
+            with of_file(path):
+                records.append(make_records(table))
+        del tables
         dim = records[0].features.shape[1]
-        if classes is None:
+        if question is not None:
+            classes: Sequence[str] = question.classes
+        else:
             with of_file(*paths):
                 classes = class_keys(records)
         parts, ids = list[Part](), list[list[bytes] | None]()
@@ -205,7 +223,7 @@ class Fitting:
                 print_note(
                     f"{path}: skipped {skipped} unusable row{'' if skipped == 1 else 's'} ({_UNUSABLE_ROWS})"
                 )
-            parts.append((each.features[usable], labels[usable]))
+            parts.append((each.features, labels) if usable.all() else (each.features[usable], labels[usable]))
             ids.append(None if each.ids is None else [*compress(each.keys, usable)])
         if isinstance(self.held_out, Path):
             return Loaded(parts[:-1], None, parts[-1], dim, classes)

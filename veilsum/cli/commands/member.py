@@ -206,7 +206,7 @@ def join(
         with open_member(given) as member:
             agreed = _await_approvals(member, given, records, identity.folder, once=once)
             if standardise is not None:
-                _check_extractor(member, agreed, standardise)
+                _check_extractor(member, agreed, standardise, records)
             pin_admin_key(identity.folder, key)
         with open_member(replace(given, approved=agreed)) as member:
             missed = _load_unexported(store)
@@ -221,8 +221,13 @@ def join(
                 store.mark_exported(result.record.round)
 
 
-def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments: Path) -> None:
-    """Refuse moments that an approved study does not name as its extractor (Misuse)."""
+def _check_extractor(
+    member: "Member", agreed: "frozenset[bytes | str]", moments: Path, records: "Records"
+) -> None:
+    """Refuse moments that an approved study does not name as its extractor, or whose order of columns is not the file's (Misuse)."""
+    from veilsum.cli.moments import Moments
+
+    unnamed = not Moments.load_moments(moments).columns
     digest = hashlib.sha256(moments.read_bytes()).hexdigest()
     for view in _newest_studies(member):
         content = member.study(view.study)
@@ -230,6 +235,11 @@ def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments
             raise Misuse(
                 f"{moments} has SHA-256 {digest}; the extractor of study {content.notes.name} is {content.question.extractor}: ask "
                 "the admin for the study's moments, or leave out --standardise"
+            )
+        if content.approval.hex() in agreed and unnamed and records.check_columns(content.question):
+            raise Misuse(
+                f"{moments} names no columns, so yours must stand in the order of study {content.notes.name}: "
+                f"{', '.join(content.question.columns)}"
             )
 
 
@@ -330,9 +340,15 @@ def _print_explanation(content: "Content", records: "Records") -> None:
 
 
 def _say_usable(content: "Content", records: "Records") -> None:
+    from veilsum.calibration import CalibrationError
+
+    try:
+        records.check_columns(content.question)
+    except (CalibrationError, Misuse) as error:
+        print_note(f"{content.notes.name}: your records can't be used: {error}")
+        return
     _, usable = records.usable(content.question.classes)
     dim = content.question.dim
-    usable &= records.features.shape[1] == dim
     print_note(
         f"{content.notes.name}: of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and {dim:,} numbers that are finite "
         "and not all 0."

@@ -70,14 +70,15 @@ def pilot(
     tables = _load_tables(data or (), members, form)
     extractor = "0" * 64
     if standardise is not None:
-        moments = moments_in(standardise, [each.features for each in tables])
-        tables = [replace(each, features=moments.standardise(each.features)) for each in tables]
+        moments = moments_in(standardise, tables)
+        tables = [moments.standardise_table(each) for each in tables]
         extractor = hashlib.sha256(standardise.read_bytes()).hexdigest()
     folder = Folder.claim_folder(output)
     draft = study or folder.root / "study.toml"
     if study is None:
         draft.write_text(_draft_for(draft, tables, extractor), "utf-8")
     content = _load_study(draft, tables)
+    tables = [each.order_columns(content.question.columns, f"those of {draft}") for each in tables]
     try:
         with unwind_on_signal():
             result, values = _run_pilot(folder, content, tables, Screen())
@@ -110,11 +111,11 @@ def _load_tables(data: Sequence[Path], members: int, form: "TableFormat") -> "li
         centres = 2 * np.eye(_SYNTHETIC_CLASSES, _SYNTHETIC_DIM)
         whole = Table(rng.normal(size=(count, _SYNTHETIC_DIM)) + centres[labels], labels, np.arange(count))
     elif len(data) == 1:
-        whole = _read_member_table(data[0], form)
+        [whole] = _read_member_tables(data, form)
     elif len(data) < 3:
         raise Misuse(f"{len(data)} files: pass one for each of at least three members, or one file to deal")
     else:
-        return [_read_member_table(path, form) for path in data]
+        return _read_member_tables(data, form)
     # Without ids, a member's data would count as one record. Each row of a dealt file gets its own id.
     ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
     # Deal whole ids: otherwise a member could judge the head on a person whose rows another member contributed.
@@ -123,18 +124,18 @@ def _load_tables(data: Sequence[Path], members: int, form: "TableFormat") -> "li
     # Deal class by class: otherwise a member could get so few rows of a class that the run withholds it.
     order = order[np.argsort(whole.labels[first[order]].astype(str), kind="stable")]
     parts = [np.flatnonzero(np.isin(record, order[number::members])) for number in range(members)]
-    return [Table(whole.features[part], whole.labels[part], ids[part]) for part in parts]
+    return [Table(whole.features[part], whole.labels[part], ids[part], whole.columns) for part in parts]
 
 
-def _read_member_table(path: Path, form: "TableFormat") -> "Table":
-    """Read a file. Raises Misuse if its records are not valid for a member."""
-    from client_sdk import Records
-    from veilsum.cli.features import of_file, read_table
+def _read_member_tables(paths: Sequence[Path], form: "TableFormat") -> "list[Table]":
+    """Read files. Raises Misuse if their records are not valid for a member."""
+    from veilsum.cli.features import make_records, of_file, read_tables
 
-    table = read_table(path, form)
-    with of_file(path):
-        Records(table.features, table.labels, table.ids)
-    return table
+    tables = read_tables(paths, form)
+    for path, table in zip(paths, tables, strict=True):
+        with of_file(path):
+            make_records(table)
+    return tables
 
 
 def _draft_for(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
