@@ -1,5 +1,6 @@
 """What the documentation site makes when it is built: references from the code, dark drawings, pages from beside docs/."""
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ BESIDE = {
     "assurance/model/README.md": "project/model.md",
     "benchmarks/README.md": "project/benchmarks.md",
     "deploy/README.md": "project/deploy.md",
+    "examples/notebooks/three_members.ipynb": "tutorials/three-members.md",
     "research/reproduction.md": "project/reproduction.md",
     "service/pages/causes.md": "causes.md",
 }
@@ -54,7 +56,7 @@ def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
     made: dict[str, str] = {
         "reference/commands.md": commands_page(),
         "reference/rest.md": rest_page(),
-        **{site: (ROOT / source).read_text("utf-8") for source, site in BESIDE.items()},
+        **{site: page_of(ROOT / source) for source, site in BESIDE.items()},
         **{
             f"drawings/{path.stem}.dark.svg": darkened(path.read_text("utf-8"))
             for path in [*(ROOT / "docs" / "drawings").glob("*.svg"), ROOT / "docs" / "flow.svg"]
@@ -63,6 +65,17 @@ def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
     for name, content in made.items():
         files.append(File.generated(config, name, content=content))
     return files
+
+
+def page_of(path: Path) -> str:
+    """Read a page that is kept beside docs/; a notebook's cells become text and code."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    cells = [(each["cell_type"], "".join(each["source"])) for each in json.loads(text)["cells"]]
+    return "\n\n".join(
+        source if kind == "markdown" else f"```python\n{source}\n```" for kind, source in cells
+    )
 
 
 def on_page_markdown(markdown: str, *, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
