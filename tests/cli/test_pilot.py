@@ -12,6 +12,7 @@ from tests.support.cli import Cli
 from veilsum.cli.commands import pilot
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.processes import DemoError
+from veilsum.cli.features import read_table
 from veilsum.cli.round_view import record_values
 from veilsum.cli.tables import Table, TableFormat
 
@@ -22,7 +23,7 @@ from veilsum.cli.tables import Table, TableFormat
 def test_each_member_is_dealt_its_share_of_every_class(keys: np.ndarray, tmp_path: Path) -> None:
     labels = np.repeat(keys, (10, 7, 30))
     np.savez(tmp_path / "a.npz", features=np.arange(94.0).reshape(47, 2), labels=labels)
-    dealt = pilot._load_tables([tmp_path / "a.npz"], 3, TableFormat())
+    dealt = pilot._deal_tables([read_table(tmp_path / "a.npz")], 3)
     assert sorted(row for table in dealt for row in table.features[:, 0]) == list(range(0, 94, 2))
     for key in keys.astype(str):
         held = [np.count_nonzero(table.labels.astype(str) == key) for table in dealt]
@@ -60,7 +61,7 @@ def test_an_id_is_dealt_to_one_member(tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 20, 90)
     table = np.column_stack([np.ones((90, 2), int), ids % 2, ids])
     np.savetxt(tmp_path / "a.csv", table, "%d", ",", header="f,g,label,patient", comments="")
-    found = pilot._load_tables([tmp_path / "a.csv"], 3, TableFormat("patient"))
+    found = pilot._deal_tables([read_table(tmp_path / "a.csv", TableFormat("patient"))], 3)
     dealt = [{*map(int, table.ids)} for table in found if table.ids is not None]
     assert sorted(each for held in dealt for each in held) == sorted({*ids.tolist()})
     assert {table.features.shape[1] for table in found} == {2}
@@ -110,4 +111,4 @@ def test_a_pilot_says_before_it_starts_that_rows_are_unusable(
 ) -> None:
     np.savez(tmp_path / "a.npz", features=np.ones((60, 2)), labels=labels)
     said = cli("pilot", tmp_path / "a.npz", "--members", 3, "--output", tmp_path / "pilot").error
-    assert "member 1 has 0 rows with a label" in said or "not class indices" in said
+    assert "member 1 has 0 rows with a label" in said or "row 0 (counted from 0) is not a class index" in said

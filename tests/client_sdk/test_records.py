@@ -115,9 +115,16 @@ def test_a_study_that_names_its_columns_takes_them_by_name() -> None:
 
 
 def test_a_missing_label_in_a_float_column_is_an_unusable_row() -> None:
-    given = records(3, list("abc"), labels=np.array([0.0, np.nan, 1.5]))
+    given = records(3, list("abc"), labels=np.array([0.0, np.nan, -1.0]))
     found = chosen(given)
     assert (rows_of(given, found), found.unusable) == ([0], 2)
+
+
+@pytest.mark.parametrize("wrong", [1.5, np.inf])
+def test_a_label_that_is_no_whole_number_is_refused_by_its_row(wrong: float) -> None:
+    with pytest.raises(WrongDtype, match="the label in row 2 ") as refused:
+        records(4, labels=np.array([0.0, np.nan, wrong, 2.5]))
+    assert str(wrong) not in str(refused.value)
 
 
 def test_labels_are_class_keys_too() -> None:
@@ -358,7 +365,9 @@ def test_wrong_shapes_and_types_raise_at_construction() -> None:
     with pytest.raises(ShapeMismatch, match=r"expected \(n, dim\)"):
         Records([], [])
     with pytest.raises(ShapeMismatch, match="argmax"):
-        records(labels=np.eye(40)[:, :4])
+        records(labels=np.eye(40))
+    with pytest.raises(ShapeMismatch, match="one class for each row"):  # multi-label
+        records(labels=np.ones((40, 4)))
     with pytest.raises(WrongDtype):
         records(features=np.array([["a"] * 3] * 40))
     with pytest.raises(WrongDtype):

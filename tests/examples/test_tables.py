@@ -45,7 +45,11 @@ def test_hospitals_with_tables_share_a_noisy_head(remote: Cli) -> None:
         remote, *remote.at("operator", "run", "study.bin", "--period", PERIOD, "--token", TOKEN, "--json")
     )
     assert run.result(PATIENCE_S).code == 0
-    judged = {name: join.result(PATIENCE_S).values["judged"] for name, join in joins.items()}
+    said = {name: join.result(PATIENCE_S).values for name, join in joins.items()}
+    own, judges = said["hospital-b"]["read"]
+    assert (own["rows"], own["ids"], judges["rows"], own["skipped"]) == (2500, 2500, 4000, {})
+    assert {*own["classes"]} == {*CLASSES}
+    judged = {name: each["judged"] for name, each in said.items()}
     for name in HOSPITALS[1:]:  # the first sees all diagnoses alike
         assert judged[name]["accuracy"] > judged[name]["own_accuracy"] + 0.05
     verified = remote.json("verify", f"hospital-b/results/admission/{PERIOD}", "--admin-key", admin)

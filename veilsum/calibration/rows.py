@@ -76,17 +76,29 @@ def as_labels(labels: Array, records: int, classes: int) -> Integers:
 def any_labels(labels: Array, records: int, *, missing: bool = False) -> NDArray[Any]:
     """Labels as an (n,) array of integers, whether or not they are classes. Raises WrongDtype or ShapeMismatch for anything else.
 
-    With `missing`, floats are accepted too, as a column with missing labels has them; all but whole numbers become −1.
+    With `missing`, floats are accepted too, as a column with missing labels has them: NaN becomes −1, a fraction is refused.
     """
     indices = as_array(labels)
     if not indices.size:
         indices = indices.astype(np.int64)  # numpy makes an empty list float64
     if indices.ndim == 2 and len(indices) == records and indices.shape[1] > 1:
-        raise ShapeMismatch(
-            f"labels have shape {indices.shape}, expected ({records},): convert one-hot labels by labels.argmax(axis=1)"
+        one_hot = indices.dtype.kind in "biuf" and (np.count_nonzero(indices, axis=1) == 1).all()
+        advice = (
+            "convert one-hot labels by labels.argmax(axis=1)"
+            if one_hot
+            else "a head chooses one class for each row"
         )
+        raise ShapeMismatch(f"labels have shape {indices.shape}, expected ({records},): {advice}")
     if missing and indices.dtype.kind in "iuf":
-        whole = (indices >= 0) & (indices < 2**53) & (indices == np.floor(indices))
+        floors = np.floor(indices)
+        if (
+            broken := np.flatnonzero(~np.isnan(indices) & ~((indices == floors) & np.isfinite(indices)))
+        ).size:
+            raise WrongDtype(
+                f"the label in row {broken[0]} (counted from 0) is not a whole number: pass class indices, NaN for a missing label, or class "
+                "keys as text"
+            )
+        whole = (indices >= 0) & (indices < 2**53)
         indices = np.where(whole, indices, -1).astype(np.int64)
     if indices.dtype.kind in "UO":
         raise WrongDtype("labels are text: number the classes from 0")

@@ -30,6 +30,7 @@ from veilsum.cli.features import (
     read_tables,
 )
 from veilsum.cli.moments import moments_in
+from veilsum.cli.read_report import report_files
 from veilsum.cli.tables import TableFormat
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import first_fault
@@ -62,6 +63,7 @@ class Loaded(NamedTuple):
         fitted: the records to fit, by file.
         choosing: the records that choose a mixture, or None.
         judging: the hold-out set, or None.
+        read: a report on each file.
     """
 
     fitted: list[Part]
@@ -69,6 +71,7 @@ class Loaded(NamedTuple):
     judging: Part | None
     dim: int
     classes: Sequence[str]
+    read: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +113,11 @@ class Fitting:
         found = self._sum_records(records)
         answer = found.answer
         head, judging = Calibrated(self._choose_head(answer)), records.judging
-        values: dict[str, Any] = {"records": answer.records, "classes": len(records.classes)}
+        values: dict[str, Any] = {
+            "read": records.read,
+            "records": answer.records,
+            "classes": len(records.classes),
+        }
         if (keys := [*records.classes]) != [f"class-{index}" for index in range(len(keys))]:
             values["class_keys"] = keys  # in the order of the head's columns
         if shared is not None:
@@ -211,23 +218,19 @@ class Fitting:
         else:
             with of_file(*paths):
                 classes = class_keys(records)
+        read = report_files(paths, records, classes)
         parts, ids = list[Part](), list[list[bytes] | None]()
         for path, each in zip(paths, records, strict=True):
             if each.features.shape[1] != dim:
                 raise Misuse(f"{path} has {each.features.shape[1]} features, {paths[0]} has {dim}")
             labels, usable = each.usable(classes)
-            skipped = len(each) - np.count_nonzero(usable)
-            if skipped == len(each):
+            if not usable.any():
                 raise Misuse(f"{path} has no usable record: {_UNUSABLE_ROWS}")
-            if skipped:
-                print_note(
-                    f"{path}: skipped {skipped} unusable row{'' if skipped == 1 else 's'} ({_UNUSABLE_ROWS})"
-                )
             parts.append((each.features, labels) if usable.all() else (each.features[usable], labels[usable]))
             ids.append(None if each.ids is None else [*compress(each.keys, usable)])
         if isinstance(self.held_out, Path):
-            return Loaded(parts[:-1], None, parts[-1], dim, classes)
-        return Loaded(*self._divide_records(parts, ids), dim, classes)
+            return Loaded(parts[:-1], None, parts[-1], dim, classes, read)
+        return Loaded(*self._divide_records(parts, ids), dim, classes, read)
 
     def _divide_records(
         self, parts: list[Part], ids: list[list[bytes] | None]

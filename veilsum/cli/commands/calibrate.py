@@ -71,7 +71,8 @@ def calibrate(
         standardise=standardise,
         form=form,
     )
-    print_values(fitting.run_fit(), "Head")
+    values = fitting.run_fit()
+    print_values({name: value for name, value in values.items() if name != "read"}, "Head", scripts=values)
 
 
 def _parse_parameters(given: "list[str] | tuple[()]") -> dict[str, float]:

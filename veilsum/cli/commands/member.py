@@ -20,11 +20,12 @@ from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import COMMAND_RETRY_S, RUNS_POLL_S, STUDIES_POLL_S
 
 if TYPE_CHECKING:
-    from client_sdk import Identity, Member, Policy, Records, Result
+    from client_sdk import Identity, Member, Policy, Result
     from client_sdk.progress import Progress
     from client_sdk.published_head import Judgement
     from client_sdk.reservations import Run
     from client_sdk.store import Store
+    from veilsum.cli.features import FileRecords
     from veilsum.cli.tables import TableFormat
     from veilsum.protocol.rest import StudyView
     from veilsum.protocol.study import Content
@@ -169,6 +170,7 @@ def join(
     from veilsum.calibration import CalibrationError
     from veilsum.cli.features import read_records
     from veilsum.cli.moments import Moments
+    from veilsum.cli.read_report import ReadReport, report_files
     from veilsum.cli.remote import client_certificate, name_address, verify_argument
     from veilsum.system.files import make_folder
 
@@ -202,6 +204,11 @@ def join(
                 "To contribute in later periods, add ids now."
             )
         judges = None if test_set is None else read_records(test_set, form, moments=moments)
+        given_files = {
+            data: records,
+            **({test_set: judges} if test_set is not None and judges is not None else {}),
+        }
+        report_files([*given_files], [*given_files.values()])
         given = Policy(admin_key=key, approved=approve or (), mu_budget=mu_budget, epsilon_max=epsilon_max)
         with open_member(given) as member:
             agreed = _await_approvals(member, given, records, identity.folder, once=once)
@@ -217,12 +224,17 @@ def join(
                     judged = member.judge(result, records, held_out=judges)
                 except (CalibrationError, Misuse) as error:  # the data are not those of the run
                     print_note(f"The head was not judged: {error}")
-                _save_result(store, judged, results)
+                classes = result.spec.question.classes
+                read = [
+                    ReadReport.of_records(str(path), each, classes).values
+                    for path, each in given_files.items()
+                ]
+                _save_result(store, judged, results, read)
                 store.mark_exported(result.record.round)
 
 
 def _check_extractor(
-    member: "Member", agreed: "frozenset[bytes | str]", moments: Path, records: "Records"
+    member: "Member", agreed: "frozenset[bytes | str]", moments: Path, records: "FileRecords"
 ) -> None:
     """Refuse moments that an approved study does not name as its extractor, or whose order of columns is not the file's (Misuse)."""
     from veilsum.cli.moments import Moments
@@ -244,7 +256,7 @@ def _check_extractor(
 
 
 def _await_approvals(
-    member: "Member", given: "Policy", records: "Records", folder: Path, *, once: bool
+    member: "Member", given: "Policy", records: "FileRecords", folder: Path, *, once: bool
 ) -> "frozenset[bytes | str]":
     """Return the digests of the approved studies. If this identity has approved a study before, wait for the coordinator as an agent does."""
     from client_sdk.errors import UnexpectedAnswer, Unreachable
@@ -260,7 +272,7 @@ def _await_approvals(
 
 
 def _approve_studies(
-    member: "Member", given: "Policy", records: "Records", folder: Path
+    member: "Member", given: "Policy", records: "FileRecords", folder: Path
 ) -> "frozenset[bytes | str]":
     """Return the digests of the studies that this member approves: given, approved before, or approved now.
 
@@ -330,7 +342,7 @@ def _newest_studies(member: "Member") -> "Iterator[StudyView]":
     return (each for each in newest.values() if not each.revoked and each.expires_s > time.time())
 
 
-def _print_explanation(content: "Content", records: "Records") -> None:
+def _print_explanation(content: "Content", records: "FileRecords") -> None:
     from veilsum import study
     from veilsum.cli.explanation import print_explanation
 
@@ -339,25 +351,29 @@ def _print_explanation(content: "Content", records: "Records") -> None:
     print_note(f"Approval digest: {content.approval.hex()}")
 
 
-def _say_usable(content: "Content", records: "Records") -> None:
+def _say_usable(content: "Content", records: "FileRecords") -> None:
+    """Report which records a study can use, and why it can't use others."""
     from veilsum.calibration import CalibrationError
+    from veilsum.cli.read_report import ReadReport
 
     try:
         records.check_columns(content.question)
     except (CalibrationError, Misuse) as error:
         print_note(f"{content.notes.name}: your records can't be used: {error}")
         return
-    _, usable = records.usable(content.question.classes)
-    dim = content.question.dim
-    print_note(
-        f"{content.notes.name}: of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and {dim:,} numbers that are finite "
-        "and not all 0."
-    )
-    if usable.any():
+    report = ReadReport.of_records("", records, content.question.classes)
+    why = "".join(f"; {count:,} are skipped: {reason}" for reason, count in report.skipped.items())
+    usable = report.rows - sum(report.skipped.values())
+    print_note(f"{content.notes.name}: of your {report.rows:,} rows {usable:,} can be used{why}")
+    if report.classes:
+        print_note(f"{content.notes.name}: {report.list_classes()}")
+    for hint in report.hints:
+        print_note(f"Hint: {content.notes.name}: {hint}")
+    if usable:
         _warn_of_table(content, records)
 
 
-def _warn_of_table(content: "Content", records: "Records") -> None:
+def _warn_of_table(content: "Content", records: "FileRecords") -> None:
     """Warn before an exact sum if the records look like a table that could be listed. Only this member sees it."""
     from client_sdk.records import COARSE_VALUES
 
@@ -385,8 +401,8 @@ def _ask_approval(content: "Content") -> bool:
     return typer.confirm(f"Each record can {once}. Approve study {content.notes.name} ({noise})?", err=True)
 
 
-def _save_result(store: "Store", result: "Result", folder: Path) -> None:
-    """Save a result, and report what happened to the records."""
+def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict[str, Any]]) -> None:
+    """Save a result, and report what was read and what happened to the records."""
     from veilsum.cli.round_view import record_values
 
     record = result.record
@@ -397,7 +413,7 @@ def _save_result(store: "Store", result: "Result", folder: Path) -> None:
     if JSON_OUTPUT.get():
         records = None if run is None else _spent_values(run)
         judged = None if result.judged is None else result.judged.model_dump(mode="json")
-        facts = {"record": record.model_dump(mode="json"), "counted": result.counted}
+        facts = {"read": read, "record": record.model_dump(mode="json"), "counted": result.counted}
         print_values({**facts, **outcome, "records": records, "judged": judged})
         return
     print_values({**record_values(record), **outcome}, "Result, verified")
@@ -512,13 +528,17 @@ def mark_summed(
     """
     from client_sdk import Identity, Member, Policy
     from veilsum.cli.features import read_records
+    from veilsum.cli.read_report import report_files
 
     identity = Identity.load(folder)
     key = find_admin_key(folder, admin_key)
+    records = [read_records(path, form) for path in files]
+    read = report_files(files, records)
     with Member(DEFAULT_URL, identity, Policy(admin_key=key)) as member:
-        marked = sum(member.mark_summed(read_records(path, form)) for path in files)
+        marked = sum(map(member.mark_summed, records))
     pin_admin_key(identity.folder, key)
-    print_values({"records_marked": marked, "folder": str(identity.folder)}, "Marked as summed")
+    values = {"records_marked": marked, "folder": str(identity.folder)}
+    print_values(values, "Marked as summed", scripts={"read": read, **values})
 
 
 @app.command()

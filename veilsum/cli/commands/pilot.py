@@ -61,13 +61,17 @@ def pilot(
     Your records are not spent: the pilot has its own ledger.
     """
     require_extras("the pilot", "service")
+    from veilsum.cli.admin import read_study_draft
     from veilsum.cli.demo.folder import Folder
     from veilsum.cli.demo.processes import unwind_on_signal
     from veilsum.cli.demo.screen import Screen
+    from veilsum.cli.features import class_keys, make_records, of_file
     from veilsum.cli.moments import moments_in
+    from veilsum.cli.read_report import report_files
     from veilsum.cli.round_view import record_values
 
-    tables = _load_tables(data or (), members, form)
+    files = _read_files(data or (), form)
+    tables = _deal_tables(files, members)
     extractor = "0" * 64
     if standardise is not None:
         moments = moments_in(standardise, tables)
@@ -75,9 +79,15 @@ def pilot(
         extractor = hashlib.sha256(standardise.read_bytes()).hexdigest()
     folder = Folder.claim_folder(output)
     draft = study or folder.root / "study.toml"
+    records = [*map(make_records, files or tables)]
     if study is None:
-        draft.write_text(_draft_for(draft, tables, extractor), "utf-8")
-    content = _load_study(draft, tables)
+        with of_file(*data or ()):
+            keys = class_keys(records)
+        draft.write_text(_draft_for(draft, tables, extractor, keys), "utf-8")
+    content = read_study_draft(draft)
+    read = report_files(data or (), records[: len(files)], content.question.classes)
+    del files, records
+    _check_study(draft, content, tables)
     tables = [each.order_columns(content.question.columns, f"those of {draft}") for each in tables]
     try:
         with unwind_on_signal():
@@ -88,7 +98,14 @@ def pilot(
     result.save(folder.result)
     folder.admin_key.write_text(f"{result.record.federation}\n", "utf-8")
     if JSON_OUTPUT.get():
-        print_values({**values, "record": result.record.model_dump(mode="json"), "saved": str(folder.result)})
+        print_values(
+            {
+                "read": read,
+                **values,
+                "record": result.record.model_dump(mode="json"),
+                "saved": str(folder.result),
+            }
+        )
         return
     print_values(record_values(result.record), "Result, verified by all members")
     for sentence in _result_sentences(values):
@@ -98,24 +115,22 @@ def pilot(
         print_note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
 
 
-def _load_tables(data: Sequence[Path], members: int, form: "TableFormat") -> "list[Table]":
+def _deal_tables(files: "Sequence[Table]", members: int) -> "list[Table]":
     """Return each member's data: synthetic data, one file dealt to all members, or one file per member."""
     import numpy as np
 
     from veilsum.cli.tables import Table
 
-    if not data:
+    if not files:
         rng = np.random.default_rng(0)
         count = members * _SYNTHETIC_ROWS
         labels = np.arange(count) % _SYNTHETIC_CLASSES
         centres = 2 * np.eye(_SYNTHETIC_CLASSES, _SYNTHETIC_DIM)
         whole = Table(rng.normal(size=(count, _SYNTHETIC_DIM)) + centres[labels], labels, np.arange(count))
-    elif len(data) == 1:
-        [whole] = _read_member_tables(data, form)
-    elif len(data) < 3:
-        raise Misuse(f"{len(data)} files: pass one for each of at least three members, or one file to deal")
+    elif len(files) == 1:
+        [whole] = files
     else:
-        return _read_member_tables(data, form)
+        return [*files]
     # Without ids, a member's data would count as one record. Each row of a dealt file gets its own id.
     ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
     # Deal whole ids: otherwise a member could judge the head on a person whose rows another member contributed.
@@ -127,10 +142,12 @@ def _load_tables(data: Sequence[Path], members: int, form: "TableFormat") -> "li
     return [Table(whole.features[part], whole.labels[part], ids[part], whole.columns) for part in parts]
 
 
-def _read_member_tables(paths: Sequence[Path], form: "TableFormat") -> "list[Table]":
-    """Read files. Raises Misuse if their records are not valid for a member."""
+def _read_files(paths: Sequence[Path], form: "TableFormat") -> "list[Table]":
+    """Read files. Raises Misuse if their number or their records are not valid for members."""
     from veilsum.cli.features import make_records, of_file, read_tables
 
+    if len(paths) == 2:
+        raise Misuse("2 files: pass one for each of at least three members, or one file to deal")
     tables = read_tables(paths, form)
     for path, table in zip(paths, tables, strict=True):
         with of_file(path):
@@ -138,30 +155,27 @@ def _read_member_tables(paths: Sequence[Path], form: "TableFormat") -> "list[Tab
     return tables
 
 
-def _draft_for(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
+def _draft_for(path: Path, tables: "Sequence[Table]", extractor: str, classes: Sequence[str]) -> str:
     from datetime import UTC, datetime
 
     from veilsum import study
-    from veilsum.cli.features import FileRecords, class_keys
 
     return study.draft.draft_template(
         str(path),
         name="pilot",
         extractor=extractor,
         dim=tables[0].features.shape[1],
-        classes=class_keys([FileRecords(each.features, each.labels) for each in tables]),
+        classes=classes,
         members=len(tables),
         today=datetime.now(UTC).date(),
         why_not_listable="A pilot: its sums stay on one machine. Replace this sentence before real members approve the study.",
     )
 
 
-def _load_study(draft: Path, tables: "Sequence[Table]") -> "Content":
-    """Load a study. Raises Misuse if these members can't run it."""
-    from veilsum.cli.admin import read_study_draft
+def _check_study(draft: Path, content: "Content", tables: "Sequence[Table]") -> None:
+    """Raise Misuse if these members can't run the study."""
     from veilsum.cli.features import FileRecords
 
-    content = read_study_draft(draft)
     question = content.question
     if not question.members_min <= len(tables) <= question.members_max:
         raise Misuse(
@@ -178,7 +192,6 @@ def _load_study(draft: Path, tables: "Sequence[Table]") -> "Content":
                 f"member {number} has {usable.sum()} rows with a label and without NaN, {draft} needs {question.records.least}: bring "
                 "more data, more members, or fewer features"
             )
-    return content
 
 
 def _held_out_share(content: "Content", tables: "Sequence[Table]") -> float:

@@ -84,8 +84,11 @@ def privacy(
     )
     median, least, most = made.expected_loss()
     values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": made.mu}
+    read = list[dict[str, Any]]()
     if features is not None:
-        values["points_lost_on_these_features"] = _try_recipe(features, form, dim, classes, made, shares)
+        read, values["points_lost_on_these_features"] = _try_recipe(
+            features, form, dim, classes, made, shares
+        )
     values |= {
         "verdict": made.outlook.value,
         "expected_points_lost": median,
@@ -99,19 +102,22 @@ def privacy(
         "needed_for_a_sum": quorum.survivors_min,
         "may_collude": against,
     }
-    print_values(values, "A noisy study")
+    print_values(values, "A noisy study", scripts={"read": read, **values} if read else values)
 
 
 def _try_recipe(
     path: Path, form: "TableFormat", dim: int, classes: int, made: "Plan", shares: dict[str, float]
-) -> list[float]:
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """Return a report on the file, and the points lost."""
     from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
     from veilsum.calibration.rows import unit_rows
     from veilsum.cli.features import class_keys, of_file, read_records
+    from veilsum.cli.read_report import report_files
 
     records = read_records(path, form)
     with of_file(path):
         keys = class_keys([records])
+    read = report_files([path], [records], keys)
     labels, usable = records.usable(keys)
     features, labels = records.features[usable], labels[usable]
     if features.shape[1] != dim or len(keys) > classes or len(features) < _FEATURES_MIN:
@@ -121,4 +127,4 @@ def _try_recipe(
         )
     mu = made.effective_mu * made.sums.records / len(features)
     lost = points_lost(unit_rows(features)[0], labels, classes, shares, mu)
-    return [round(lost - TRIAL_OFF_BY, 1), round(lost, 1), round(lost + TRIAL_OFF_BY, 1)]
+    return read, [round(lost - TRIAL_OFF_BY, 1), round(lost, 1), round(lost + TRIAL_OFF_BY, 1)]
