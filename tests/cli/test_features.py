@@ -265,6 +265,16 @@ BAD: dict[str, tuple[str, Write]] = {
     "csv with a name twice": ("csv", raw(b"a,a,label\n1.0,2.0,0\n")),
     "csv with an index": ("csv", raw(b",a,label\n0,1.0,0\n")),
     "csv with an index twice written": ("csv", raw(b"Unnamed: 0,a,label\n0,1.0,0\n")),
+    "csv with a column index": ("csv", raw(b"index,a,label\n5,1.0,0\n7,2.0,1\n")),
+    "csv that numbers its rows": (
+        "csv",
+        raw(b"nr,a,label\n" + b"".join(b"%d,%d,%d\n" % (20 + row, row % 3, row % 2) for row in range(12))),
+    ),
+    "csv of labels alone": ("csv", raw(b"label\n1\n")),
+    "parquet with several labels": (
+        "parquet",
+        lambda p: write_parquet(p, columns(label=[["a"], ["a", "b"], []])),
+    ),
     "csv with two columns of labels": ("csv", raw(b"a,Label,label\n1.0,1,1\n")),
     "csv with ids of another name": ("csv", raw(b"ids,a,label\n7,1.0,1\n")),
     "csv with an underscore in a number": ("csv", raw(b"a,label\n1_0,1\n")),
