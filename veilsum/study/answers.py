@@ -42,6 +42,7 @@ from veilsum.calibration.rows import (
     as_array,
     as_features,
     check_rows,
+    row_blocks,
     unit_directions,
 )
 from veilsum.protocol import study as content
@@ -388,7 +389,9 @@ def solve_alone(
     for features, labels in batches:
         matrix = as_features(features, dim)
         check_rows(matrix, normalise=normalise)
-        statistics.update(mapped(unit_directions(matrix)), as_array(labels))
+        places = as_array(labels)
+        for block in row_blocks(*matrix.shape):
+            statistics.update(mapped(unit_directions(matrix[block])), places[block])
     phi = None
     if isinstance(statistic, content.RandomFeaturesFFC):
         phi = RandomFeatures(dim, statistic.size, statistic.bandwidth, _DRAWS_SEED)
