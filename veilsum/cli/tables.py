@@ -1,4 +1,4 @@
-"""Read tables with named columns: .csv, .tsv and .parquet files. pyarrow, the extra `tables`, reads them in batches.
+"""Read tables with named columns: .csv, .tsv and .parquet files. pyarrow, the extra `tables`, reads them in parts.
 
 So a file takes little more memory than its features. Python's csv module only finds the line of a fault: pyarrow's errors quote values.
 """
@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from client_sdk.records import match_columns
-from veilsum.calibration.rows import ROW_BLOCK_ELEMENTS
 from veilsum.protocol.errors import Misuse
 
 Array = npt.NDArray[Any]
 
 _CSV_DELIMITERS = ",;\t|"
-_CSV_BLOCK_BYTES = 2**22
+_CSV_BLOCK_BYTES = 2**21
 """Bytes that pyarrow parses at a time; no row may be longer."""
+_LISTS_PER_BATCH, _PARQUET_BUFFER_BYTES = 2048, 2**20
 _INDEX_COLUMN = re.compile(r"\s*|index|Unnamed: \d+|__index_level_\d+__")
 """Column names that pandas gives to the index of a data frame."""
 _RUNNING_ROWS_MIN = 10
@@ -111,7 +111,7 @@ def read_parquet(path: Path, form: TableFormat) -> Table:
     pa = _load_pyarrow(path)
     from pyarrow import parquet  # noqa: PLC0415 - an extra
 
-    with parquet.ParquetFile(path) as file:
+    with parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PARQUET_BUFFER_BYTES) as file:
         schema = file.schema_arrow
         roles = _assign_columns(path, schema.names, form, _index_names(schema))
         kinds = [_plain_type(schema.field(name).type) for name in roles.features]
@@ -137,9 +137,16 @@ def read_parquet(path: Path, form: TableFormat) -> Table:
         dtype = np.result_type(
             *(np.float64 if pa.types.is_integer(kind) else kind.to_pandas_dtype() for kind in kinds)
         )
-        width = 1024 if lists else max(1, len(roles.features))
-        batches = file.iter_batches(batch_size=max(1, ROW_BLOCK_ELEMENTS // width))
-        features, texts = _gather_rows(path, batches, roles, dtype, lists=lists)
+        if lists:
+            batches = file.iter_batches(batch_size=_LISTS_PER_BATCH)
+            features, texts = _gather_rows(path, batches, roles, dtype, rows_of_lists=file.metadata.num_rows)
+        else:  # a reader of all columns at a time would hold the dictionaries of all
+            features = np.empty((file.metadata.num_rows, len(roles.features)), dtype)
+            for place, name in enumerate(roles.features):
+                features[:, place] = _decode_column(file.read([name]).column(0)).to_numpy()
+            texts = [_decode_column(file.read([name]).column(0)) for name in roles.texts]
+        if not len(features):
+            raise Misuse(f"{path} holds no records, only the names of {len(schema.names)} columns")
     ids = None if roles.ids is None else _read_ids(path, roles.ids, texts[1])
     columns = () if lists else tuple(roles.features)
     _refuse_row_numbers(path, features, columns)
@@ -230,18 +237,22 @@ def _index_names(schema: Any) -> list[str]:
 
 
 def _gather_rows(
-    path: Path, batches: Iterable[Any], roles: _Roles, dtype: np.dtype[Any], *, lists: bool = False
+    path: Path, batches: Iterable[Any], roles: _Roles, dtype: np.dtype[Any], *, rows_of_lists: int = 0
 ) -> tuple[Array, list[Any]]:
-    """Gather batches into (n, dim) features of this type, and a chunked array for each column of text."""
+    """Gather batches into (n, dim) features of this type, and a chunked array for each column of text.
+
+    With `rows_of_lists`, a column `features` holds that many lists.
+    """
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
+    lists = rows_of_lists > 0
     features, rows, texts = np.empty((0, 0), dtype), 0, list[list[Any]]([[] for _ in roles.texts])
     for batch in batches:
         end = rows + batch.num_rows
         lengths = [_list_length(path, batch.column("features"))] if lists and batch.num_rows else []
         width = lengths[0] if lengths else features.shape[1] if lists else len(roles.features)
         if not features.shape[1]:
-            features = np.empty((0, width), dtype)
+            features = np.empty((rows_of_lists, width), dtype)
         if width != features.shape[1]:
             raise Misuse(f"{path}: features are lists of several lengths, expected one length")
         if end > len(features):  # the memory is moved, not copied
