@@ -20,7 +20,7 @@ const asAny = (check, cause, ...parties) => {
 /** A roster under the pinned key (§4.1). */
 export function checkRoster(bytes, federation) {
   const roster = m.decode(bytes, 'Roster')
-  require_(same(roster.federation, federation), 'wrong-federation', 'admin')
+  require_(same(roster.federation, federation), 'wrong-federation')
   require_(m.signatureHolds('Roster', roster, federation), 'bad-signature', 'admin')
   return roster
 }
@@ -28,11 +28,11 @@ export function checkRoster(bytes, federation) {
 /** A study under a roster, apart from what a member's clock, ledger and owner say (§4.1, 1 to 4). */
 export function checkStudy(bytes, roster) {
   const message = m.decode(bytes, 'Study')
-  require_(same(message.federation, roster.federation), 'wrong-federation')
-  require_(m.signatureHolds('Study', message, roster.study_key), 'bad-signature')
+  require_(same(message.federation, roster.federation), 'wrong-federation', 'admin')
+  require_(m.signatureHolds('Study', message, roster.study_key), 'bad-signature', 'admin')
   const study = Study.parse(message.content)
   study.hash = m.studyHash(message)
-  require_(!roster.revoked.some((hash) => same(hash, study.hash)), 'study-refused')
+  require_(!roster.revoked.some((hash) => same(hash, study.hash)), 'study-refused', 'admin')
   return study
 }
 
@@ -102,14 +102,14 @@ export function checkCards(cards, roster, study, own = null, repeated = null) {
     'wrong-cohort',
   )
   if (own) need(same(own.card.cohort, cohort), 'wrong-cohort')
-  need(!isReserved(manifest.period), 'terms-refused')
+  need(!isReserved(manifest.period), 'terms-refused', COORDINATOR)
   const facts = new Cohort(roster, study, manifest)
   for (const member of facts.members) need(facts.keys.has(member), 'unknown-member', member)
   const N = roster.members.length
-  if (!facts.repeats) need(N <= study.q.members_max, 'weak-parameters')
+  if (!facts.repeats) need(N <= study.q.members_max, 'weak-parameters', 'admin')
   else {
-    need(!study.noisy, 'terms-refused')
-    if (own) need(repeated && repeated.join() === facts.members.join(), 'repeat-mismatch')
+    need(!study.noisy, 'terms-refused', COORDINATOR)
+    if (own) need(repeated && repeated.join() === facts.members.join(), 'repeat-mismatch', COORDINATOR)
   }
   checkNumbers(facts, need)
   if (study.noisy) requireNoiseFits(study, facts.members.length, manifest.n_min)
@@ -168,8 +168,8 @@ function checkOwnCards(facts, shown, own) {
   const shownOwn = facts.cards.get(member)
   require_(shownOwn && same(m.cardBytes(shownOwn), m.cardBytes(own.card)), 'manifest-mismatch')
   const { to, from } = facts.pairs(member)
-  for (const other of [...facts.decryptors, ...to, ...from]) require_(facts.cards.has(other), 'manifest-mismatch')
-  if (facts.position(member) >= 0) require_(shown.length === facts.members.length, 'manifest-mismatch')
+  for (const other of [...facts.decryptors, ...to, ...from]) require_(facts.cards.has(other), 'manifest-mismatch', COORDINATOR)
+  if (facts.position(member) >= 0) require_(shown.length === facts.members.length, 'manifest-mismatch', COORDINATOR)
   for (const { card, mlkem_key: key } of shown) {
     const fits = to.includes(card.member) ? key.length > 0 && same(mlkemHash(key), card.mlkem_hash) : key.length === 0
     require_(fits, 'manifest-mismatch', COORDINATOR)

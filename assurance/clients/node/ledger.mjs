@@ -168,11 +168,11 @@ export class Ledger {
   /** A study's checks by the member's clock, ledger and owner (§4.1, 5 to 7). */
   acceptStudy(state, study, now_s, approved) {
     const { name, version, expires } = study.content.notes
-    require_(expires > now_s && expires <= now_s + 90 * 86400, 'study-refused')
+    require_(expires > now_s && expires <= now_s + 90 * 86400, 'study-refused', 'admin')
     const seen = state.ledger.studies.get(name)
-    require_(!seen || version > seen.version || (version === seen.version && same(seen.hash, study.hash)), 'study-refused')
+    require_(!seen || version > seen.version || (version === seen.version && same(seen.hash, study.hash)), 'study-refused', 'admin')
     state.ledger.studies.set(name, { version, hash: study.hash })
-    require_(approved.has(hex(study.approval)), 'study-refused')
+    require_(approved.has(hex(study.approval)), 'study-refused', 'admin')
   }
 }
 

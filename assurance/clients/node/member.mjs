@@ -125,8 +125,8 @@ export class Member {
     const roster = c.checkRoster(bytes, federation)
     const hash = m.rosterHash(roster)
     const { newestRoster, rosterHash } = this.state
-    const newer = roster.number > newestRoster || (roster.number === newestRoster && (!rosterHash || same(rosterHash, hash)))
-    require_(newer, 'roster-rollback', 'coordinator')
+    require_(roster.number >= newestRoster, 'roster-rollback', COORDINATOR)
+    require_(roster.number > newestRoster || !rosterHash || same(rosterHash, hash), 'roster-rollback', 'admin')
     this.change((state) =>
       Object.assign(state, { newestRoster: roster.number, rosterHash: hash, revoked: roster.revoked.map(hex) }),
     )
@@ -388,22 +388,20 @@ export class Member {
     this.onEnd(attempt, state)
   }
 
-  /** Clauses 4 and 5 of §4.3. */
+  /** OPEN-8 to OPEN-11. */
   checkHistory(opening, state) {
     const linked = new Map(opening.links.map((link) => [hex(link.context), link]))
-    for (const attempt of state.attempts.values()) {
-      const link = linked.get(hex(attempt.link.context))
+    const attempts = [...state.attempts.values()]
+    const known = attempts.flatMap((attempt) => {
       const settled = attempt.end ?? (attempt.certificate && linkWith(attempt, m.decode(attempt.certificate)))
-      if (!settled) {
-        require_(!attempt.tookPart, 'outcome-missing', COORDINATOR)
-        continue
-      }
+      require_(settled || !attempt.tookPart, 'outcome-missing', COORDINATOR)
+      return settled ? [[settled, linked.get(hex(settled.context))]] : []
+    })
+    state.history.forEach((link, i) => require_(opening.links[i] && sameLink(link, opening.links[i]), 'chain-broken'))
+    for (const [settled, link] of known)
       if (settled.reason === 'none') require_(link && sameLink(link, settled), 'outcome-missing', COORDINATOR)
-      else require_(!link || sameLink(link, settled), 'chain-broken', COORDINATOR)
-    }
-    state.history.forEach((link, i) =>
-      require_(opening.links[i] && sameLink(link, opening.links[i]), 'chain-broken', COORDINATOR),
-    )
+    for (const [settled, link] of known)
+      if (settled.reason !== 'none') require_(!link || sameLink(link, settled), 'chain-broken', COORDINATOR)
   }
 
   /** Clause 8 of §4.3: the repeated attempt's evidence, and two questions that differ in no more than they may. */
@@ -742,7 +740,7 @@ export class Member {
   takeLost(cohort, lost, state) {
     const attempt = this.attemptOf(cohort, lost, false)
     c.checkLost(lost, attempt.context, this.factsOf(cohort))
-    require_(this.clock() >= Number(attempt.latest_end), 'wrong-phase')
+    require_(this.clock() >= Number(attempt.latest_end), 'wrong-phase', 'admin')
     return this.closeBy(attempt, 'lost', state)
   }
 

@@ -1,4 +1,5 @@
 /** What a member holds a result's record against (protocol §4.8). */
+import { cover } from './disputes.mjs'
 import { H, ZERO, canonical, hex, require_, same, unhex } from './encoding.mjs'
 import { verify } from './keys.mjs'
 import * as m from './messages.mjs'
@@ -11,7 +12,8 @@ export function checkRecord(record, held) {
   const { study, manifest } = facts
   const need = (holds) => require_(holds, 'result-mismatch', 'coordinator')
   const { signature, ...body } = record
-  need(verify(facts.roster.coordinator, H('result', Buffer.from(canonical(body))), unhex(signature)))
+  const signed = verify(facts.roster.coordinator, H('result', Buffer.from(canonical(body))), unhex(signature))
+  require_(signed, 'bad-signature', 'coordinator')
   const { context, terms_hash: terms } = m.contextOf(facts.federation, manifest, opening)
   const wanted = {
     format: 'veilsum-result/5',
@@ -33,12 +35,8 @@ export function checkRecord(record, held) {
       canonical(certificate.survivors.map((one) => ({ member: one.member, digest: hex(one.digest) }))),
   )
   const survivors = new Set(certificate.survivors.map((one) => one.member))
-  need(
-    record.dropped.every(
-      (member) => !survivors.has(member) && record.disputes.some((dispute) => dispute.parties.includes(member)),
-    ),
-  )
-  need(record.disputes.every((dispute) => dispute.parties.some((party) => record.dropped.includes(party))))
+  need(record.dropped.join() === cover(context, record.disputes, study.a).join())
+  need(!record.dropped.some((member) => survivors.has(member)))
   need(record.evicted.join() === evicted.join())
   need(record.withheld.join() === opening.terms.withheld.join())
   const rests = !same(opening.terms.count, ZERO)

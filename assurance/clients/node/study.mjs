@@ -151,7 +151,7 @@ function rules(study) {
   if (exact && withhold) check(study.leastHolders <= q.members_min)
   sizes(q.members_min, q.members_min, 0, 0, study.sizeRule(false), false)
 }
-const check = (holds) => require_(holds, 'study-refused')
+const check = (holds) => require_(holds, 'study-refused', 'admin')
 
 /** A study's content with the numbers that follow from it. */
 export class Study {
@@ -183,17 +183,17 @@ export class Study {
     try {
       const source = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
       content = JSON.parse(source)
-      require_(canonical(content) === source, 'study-refused')
+      require_(canonical(content) === source, 'study-refused', 'admin')
     } catch {
-      throw new Fault('study-refused')
+      throw new Fault('study-refused', 'admin')
     }
-    require_(CONTENT(content), 'study-refused')
+    require_(CONTENT(content), 'study-refused', 'admin')
     try {
       const study = new Study(content)
       rules(study)
       return study
     } catch (error) {
-      throw error instanceof Fault ? new Fault('study-refused') : error
+      throw error instanceof Fault ? new Fault('study-refused', 'admin') : error
     }
   }
 

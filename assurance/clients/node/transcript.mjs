@@ -6,15 +6,25 @@ import { commitShare, verify } from './keys.mjs'
 import * as m from './messages.mjs'
 
 const COORDINATOR = 'coordinator'
-const JUDGED = [
-  'survivors-too-few',
-  'survivors-invalid',
-  'window-exceeded',
-  'malformed',
-  'count-mismatch',
-  'repeat-mismatch',
-  'own-upload-changed',
-]
+const UNCERTIFIED = ['collecting', 'checking', 'freezing', 'voiding']
+const AFTER_FREEZE = ['freezing', 'voiding', 'revealing', 'erasing', 'closed']
+const ALL = ['collecting', 'checking', ...AFTER_FREEZE]
+/** Each kind of entry, and the stages in which it may stand (analysis: Transcripts). */
+const STAGES = {
+  UploadSummary: ['collecting'],
+  Receipt: ALL,
+  Freeze: ['checking'],
+  VoidRequest: ['collecting', 'checking', 'freezing'],
+  Vote: AFTER_FREEZE,
+  Refusal: ['freezing'],
+  Certificate: ['freezing', 'voiding'],
+  RevealSummary: ['revealing', 'erasing', 'closed'],
+  BadRun: ['revealing'],
+  Evictions: ['revealing'],
+  Erased: ALL,
+  Erasure: ['erasing'],
+  Lost: [...UNCERTIFIED, 'revealing', 'erasing'],
+}
 
 /** The head of a transcript's hash chain. */
 export const headOf = (entries) => entries.reduce((head, entry) => H('transcript', head, entry), ZERO)
@@ -34,56 +44,32 @@ export function audit(entries, signature, federation) {
   c.checkTerms(opening, facts)
   const { context } = m.contextOf(federation, facts.manifest, opening)
   const head = headOf(entries)
-  const signed = verify(roster.coordinator, H('transcript', context, head), signature)
-  if (!signed)
-    return {
-      context,
-      head,
-      signed,
-      findings: [{ entry: null, parties: [COORDINATOR], cause: 'bad-signature' }],
-      refusals: [],
-      evicted: [],
-      counted: [],
-    }
-  const replay = new Replay(facts, opening, context, entries)
+  const replay = new Replay(facts, opening, context)
   entries.slice(4).forEach((bytes, i) => replay.take(bytes, i + 4))
-  return { context, head, signed, ...replay.close() }
+  const signed = verify(roster.coordinator, H('transcript', context, head), signature)
+  return { context, head, signed, ...replay.close(signed) }
 }
 
 class Replay {
-  constructor(facts, opening, context, entries) {
-    Object.assign(this, { facts, opening, context, entries, step: opening.terms.step })
+  constructor(facts, opening, context) {
+    Object.assign(this, { facts, opening, context, step: opening.terms.step })
     this.findings = []
-    this.refusals = []
     this.seen = new Set()
-    this.phase = 'collecting'
+    this.stage = 'collecting'
     this.uploads = new Map()
     this.receipts = new Map()
     this.votes = new Map()
     this.asked = new Set()
+    this.unasked = []
+    this.refused = new Map()
     this.proposal = null
+    this.reason = null
     this.certificate = null
-    this.hadCertificate = false
+    this.shown = new Set()
     this.reveals = []
     this.reports = new Map()
     this.evicted = []
     this.ended = false
-    this.certified = this.#certifiedOutcomes(entries)
-  }
-
-  /** Outcomes that certificates of this transcript spell out: votes on them need no proposal. */
-  #certifiedOutcomes(entries) {
-    const outcomes = new Set()
-    for (const bytes of entries.slice(4)) {
-      if (bytes[1] !== 12) continue
-      try {
-        const { survivors, reason } = m.decode(bytes, 'Certificate')
-        outcomes.add(hex(reason === 'none' ? m.survivorsHash(this.context, survivors) : m.voidHash(this.context, reason)))
-      } catch (error) {
-        if (!(error instanceof Fault)) throw error
-      }
-    }
-    return outcomes
   }
 
   find(entry, cause, ...parties) {
@@ -91,23 +77,26 @@ class Replay {
   }
 
   take(bytes, entry) {
-    const known = this.findings.length
     try {
-      let message
-      try {
-        message = m.decode(bytes)
-      } catch {
-        throw new Fault('unknown-message')
-      }
-      const handler = this[`on${message.type}`]
-      require_(handler, 'unknown-message')
+      const message = this.decoded(bytes)
       require_(!this.seen.has(hex(bytes)), 'duplicate')
-      handler.call(this, message, entry)
-      if (this.findings.length === known) this.seen.add(hex(bytes))
+      this.in(...STAGES[message.type])
+      this.seen.add(hex(bytes))
+      this[`on${message.type}`](message, entry)
     } catch (error) {
       if (!(error instanceof Fault)) throw error
       this.find(entry, error.cause)
     }
+  }
+
+  decoded(bytes) {
+    try {
+      const message = m.decode(bytes)
+      if (message.type in STAGES) return message
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error
+    }
+    throw new Fault('unknown-message')
   }
 
   /** What each answer must be before it is looked at: of this context, by a decryptor, signed. */
@@ -117,7 +106,7 @@ class Replay {
     require_(this.facts.signed(name, message, message.member), 'bad-signature')
   }
 
-  in = (...phases) => require_(phases.includes(this.phase), 'wrong-phase')
+  in = (...stages) => require_(stages.includes(this.stage), 'wrong-phase')
 
   onUploadSummary({ header, commitments, path }, entry) {
     const { member } = header
@@ -130,38 +119,60 @@ class Replay {
       return this.find(entry, 'upload-conflict', member)
     }
     require_(this.facts.commitmentsLead(header, Buffer.concat(commitments), path), 'upload-misshapen')
-    this.in('collecting')
     this.uploads.set(member, { header, digest: m.uploadDigest(header), commitments })
+  }
+
+  /** Whether `signed` has another statement of this member: a finding against it. */
+  contradicts(signed, message, of, entry, cause) {
+    const before = signed.get(message.member)
+    const other = before !== undefined && of(before) !== of(message)
+    if (other) this.find(entry, cause, message.member)
+    return other
   }
 
   onReceipt(receipt, entry) {
     this.requireAnswer('Receipt', receipt)
-    const { member } = receipt
-    const before = this.receipts.get(member)
-    if (before) return this.find(entry, 'conflict', member)
+    const statement = (one) => [hex(one.uploads), one.dealers, one.complaints].join(' ')
+    if (this.contradicts(this.receipts, receipt, statement, entry, 'conflict')) return
     this.in('collecting', 'checking', 'freezing', 'revealing')
-    const dealers = [...receipt.dealers, ...receipt.complaints].sort()
-    require_(
-      dealers.every((dealer) => this.uploads.has(dealer) && dealer !== member),
-      'malformed',
+    const named = [...receipt.dealers, ...receipt.complaints]
+    require_(new Set(named).size === named.length && named.every((one) => this.uploads.has(one) && one !== receipt.member), 'malformed')
+    const whole = this.whole()
+    if (!this.receipts.has(receipt.member)) this.receipts.set(receipt.member, receipt)
+    if (['collecting', 'checking'].includes(this.stage)) return (this.stage = 'checking')
+    require_(this.covers(receipt, whole), 'survivors-invalid')
+    for (const dealer of receipt.complaints) this.find(entry, 'box-refused', dealer, receipt.member)
+  }
+
+  /** The uploads that receipts name, ascending. */
+  whole = () => [...new Set([...this.receipts.values()].flatMap(({ dealers, complaints }) => [...dealers, ...complaints]))].sort()
+
+  covers({ member, dealers, complaints, uploads }, whole) {
+    const others = whole.filter((one) => one !== member)
+    const digests = others.map((one) => this.uploads.get(one).digest)
+    return [...dealers, ...complaints].sort().join() === others.join() && same(uploads, c.deliveriesHash(this.context, digests))
+  }
+
+  /** AUDIT-9, AUDIT-24 and AUDIT-25. Returns the disputes, which no single entry shows. */
+  findDisputes() {
+    const whole = this.whole()
+    for (const receipt of this.receipts.values()) require_(this.covers(receipt, whole), 'survivors-invalid')
+    const complaints = [...this.receipts.values()].flatMap(({ member, complaints: about }) =>
+      about.map((dealer) => ({ cause: 'box-refused', parties: [dealer, member] })),
     )
-    const digests = dealers.map((dealer) => this.uploads.get(dealer).digest)
-    require_(same(receipt.uploads, c.deliveriesHash(this.context, digests)), 'malformed')
-    this.receipts.set(member, receipt)
-    for (const dealer of receipt.complaints) this.find(entry, 'box-refused', dealer, member)
-    if (this.phase === 'collecting') {
-      this.phase = 'checking'
-      for (const { parties, cause } of this.edges()) this.find(entry, cause, ...parties)
-    }
+    const disputes = [...this.edges(whole), ...complaints]
+    for (const { cause, parties } of disputes) this.find(null, cause, ...parties)
+    return disputes
   }
 
   /** Pairs that committed to different masks. */
-  edges() {
+  edges(whole) {
     const found = []
-    for (const [u, upload] of this.uploads) {
+    for (const u of whole) {
+      const upload = this.uploads.get(u)
       this.facts.neighbours(u).forEach((v, i) => {
-        const other = u < v && this.uploads.get(v)
-        if (!other) return
+        if (u > v || !whole.includes(v)) return
+        const other = this.uploads.get(v)
         const back = other.commitments[1 + this.facts.neighbours(v).indexOf(u)]
         if (!same(upload.commitments[1 + i], back)) found.push({ cause: 'edge-disagreement', parties: [u, v] })
       })
@@ -169,164 +180,176 @@ class Replay {
     return found
   }
 
-  /** The survivors of §4.5, from the receipts so far. `counted`: members that the steps before counted, or null. */
-  survivors(counted) {
+  /** `survivors` of wire: Survivors. */
+  survivors(disputes, earlier) {
     const { t, a_D } = this.facts.manifest
-    const { a } = this.facts.study
-    const clean = new Map([...this.uploads.keys()].map((dealer) => [dealer, 0]))
-    for (const { member, dealers } of this.receipts.values())
-      for (const dealer of [member, ...dealers]) if (clean.has(dealer)) clean.set(dealer, clean.get(dealer) + 1)
-    const stays = (member) => clean.get(member) >= t && (!counted || counted.includes(member))
-    const complaints = [...this.receipts.values()].flatMap(({ member, complaints: about }) =>
-      about
-        .filter((dealer) => clean.get(dealer) < t + a_D)
-        .map((dealer) => ({ cause: 'box-refused', parties: [dealer, member] })),
-    )
-    const disputes = [...this.edges(), ...complaints]
-    const all = [...this.uploads.keys()].sort()
-    const dropping = (some, from) => {
-      const dropped = cover(this.context, some, a)
-      return from.filter((member) => stays(member) && !dropped.includes(member))
-    }
-    const first = dropping(disputes, all)
-    if (!disputes.length || this.mayPropose(first, counted)) return first
-    const staying = all.filter(stays)
-    return dropping(
-      disputes.filter(({ parties }) => parties.every((party) => staying.includes(party))),
-      staying,
-    )
-  }
-
-  mayPropose(survivors, counted) {
-    const missing = counted ? counted.filter((member) => !survivors.includes(member)).length : 0
-    return (
-      survivors.length >= this.facts.leastOf(this.step) &&
-      !this.facts.windowExceeded(survivors) &&
-      missing <= this.facts.study.margin
-    )
-  }
-
-  onFreeze(freeze) {
-    this.in('checking', 'freezing')
-    this.phase = 'freezing'
-    const survivors = freeze.headers.map((header) => ({ member: header.member, digest: m.uploadDigest(header) }))
-    require_(same(freeze.context, this.context), 'wrong-context')
-    const outcome = m.survivorsHash(this.context, survivors)
-    this.asked.add(hex(outcome))
-    this.proposal = { freeze, survivors, outcome }
-    this.checkProposal(this.proposal)
     const { evicted } = this.opening.terms
-    const sets = freeze.earlier.map((set) => set.survivors.map((one) => one.member).filter((member) => !evicted.includes(member)))
-    const counted =
-      sets.length && !this.facts.repeats ? sets[0].filter((member) => sets.every((set) => set.includes(member))) : null
-    const wanted = this.survivors(counted)
-    require_(wanted.join() === survivors.map((one) => one.member).join(), 'survivors-invalid')
-    require_(
-      survivors.every(({ member, digest }) => same(digest, this.uploads.get(member).digest)),
-      'survivors-invalid',
-    )
+    const clean = (dealer) =>
+      [...this.receipts.values()].filter(({ member, dealers }) => member === dealer || dealers.includes(dealer)).length
+    const counted = (member) =>
+      !evicted.includes(member) && earlier.every(({ survivors }) => survivors.some((one) => one.member === member))
+    const staying = this.whole().filter((member) => clean(member) >= t && (this.facts.repeats || !earlier.length || counted(member)))
+    const contested = disputes.filter(({ cause, parties }) => cause !== 'box-refused' || clean(parties[0]) < t + a_D)
+    const without = (some) => {
+      const dropped = cover(this.context, some, this.facts.study.a)
+      return staying.filter((member) => !dropped.includes(member))
+    }
+    const chosen = without(contested)
+    if (!contested.length || this.mayPropose(chosen, earlier)) return chosen
+    return without(contested.filter(({ parties }) => parties.every((party) => staying.includes(party))))
   }
 
-  checkProposal({ freeze, survivors }) {
-    const ids = survivors.map((one) => one.member)
-    require_(
-      ids.every((member) => this.uploads.has(member)),
-      'survivors-invalid',
-    )
+  mayPropose(ids, earlier) {
+    try {
+      this.checkProposal(ids, earlier)
+      return true
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error
+      return false
+    }
+  }
+
+  /** FREEZE-2 to FREEZE-9. */
+  checkProposal(ids, earlier) {
     c.checkSurvivors(ids, this.facts, this.step)
     require_(!this.facts.windowExceeded(ids), 'window-exceeded')
-    c.checkEarlier(freeze.earlier, ids, this.opening, this.facts)
+    c.checkEarlier(earlier, ids, this.opening, this.facts)
   }
 
-  onVoidRequest(request) {
-    require_(same(request.context, this.context), 'wrong-context')
-    this.in('collecting', 'checking', 'freezing', 'voiding')
-    this.phase = 'voiding'
-    this.asked.add(hex(m.voidHash(this.context, request.reason)))
+  onFreeze({ context, headers, earlier }) {
+    this.stage = 'freezing'
+    require_(same(context, this.context), 'wrong-context')
+    const survivors = headers.map((header) => ({ member: header.member, digest: m.uploadDigest(header) }))
+    const ids = survivors.map((one) => one.member)
+    this.proposal = { survivors, ids, earlier }
+    this.asked.add(hex(m.survivorsHash(this.context, survivors)))
+    const wanted = this.survivors(this.findDisputes(), earlier)
+    require_(wanted.join() === ids.join() && survivors.every((one) => this.announced(one)), 'survivors-invalid')
+    this.checkProposal(ids, earlier)
+  }
+
+  announced = ({ member, digest }) => this.uploads.has(member) && same(this.uploads.get(member).digest, digest)
+
+  onVoidRequest({ context, reason }) {
+    Object.assign(this, { stage: 'voiding', reason })
+    this.asked.add(hex(m.voidHash(this.context, reason)))
+    require_(same(context, this.context), 'wrong-context')
   }
 
   onVote(vote, entry) {
     this.requireAnswer('Vote', vote)
-    const before = this.votes.get(vote.member)
-    if (before)
-      return same(before.outcome, vote.outcome) ? this.find(entry, 'duplicate') : this.find(entry, 'already-voted', vote.member)
-    require_(['freezing', 'voiding', 'erasing'].includes(this.phase), 'wrong-phase')
-    this.votes.set(vote.member, vote)
+    if (this.contradicts(this.votes, vote, (one) => hex(one.outcome), entry, 'already-voted')) return
     const outcome = hex(vote.outcome)
-    if (!this.asked.has(outcome) && !this.certified.has(outcome)) this.find(entry, 'survivors-invalid', vote.member, COORDINATOR)
+    require_(!this.certificate || outcome !== hex(this.outcome), 'wrong-phase')
+    if (this.votes.has(vote.member)) return
+    this.votes.set(vote.member, vote)
+    if (!this.asked.has(outcome)) this.unasked.push([entry, vote])
   }
 
   onRefusal(refusal, entry) {
     this.requireAnswer('Refusal', refusal)
-    this.in('freezing')
-    if (!JUDGED.includes(refusal.cause)) return this.refusals.push([refusal.member, refusal.cause])
-    let cause = null
-    try {
-      this.checkProposal(this.proposal)
-    } catch (error) {
-      cause = error.cause
+    require_(!this.refused.has(refusal.member), 'duplicate')
+    this.refused.set(refusal.member, { entry, ...refusal })
+  }
+
+  /** Whether a refusal's cause follows from the proposal; null: only its sender can know. */
+  follows({ member, cause }) {
+    const { survivors, ids, earlier } = this.proposal ?? { survivors: [], ids: [], earlier: [] }
+    const whole = this.whole()
+    const shown = (one) => whole.includes(one.member) && this.announced(one)
+    switch (cause) {
+      case 'survivors-too-few':
+        return ids.length < this.facts.leastOf(this.step)
+      case 'window-exceeded':
+        return this.facts.windowExceeded(ids)
+      case 'malformed':
+      case 'repeat-mismatch':
+      case 'count-mismatch':
+        return !this.mayPropose(ids, earlier)
+      case 'own-upload-changed':
+        return survivors.some((one) => one.member === member && !shown(one))
+      case 'survivors-invalid': {
+        const receipt = this.receipts.get(member)
+        const ascending = ids.join() === [...new Set(ids)].sort().join()
+        return receipt ? !(this.covers(receipt, whole) && survivors.every(shown) && ascending) : null
+      }
+      default:
+        return null
     }
-    if (cause !== refusal.cause) this.find(entry, refusal.cause, refusal.member, COORDINATOR)
   }
 
   onCertificate(certificate, entry) {
-    require_(this.asked.size || this.phase === 'freezing', 'wrong-phase')
-    this.hadCertificate = true
+    const before = this.stage
+    const isSum = certificate.reason === 'none'
+    this.stage = isSum ? 'revealing' : 'closed'
     const outcome = c.checkCertificate(certificate, this.context, this.facts, this.step)
-    if (this.certificate) return this.find(entry, 'certificate-invalid')
-    this.certificate = certificate
-    this.outcome = outcome
-    this.ended = true
-    this.phase = certificate.reason === 'none' ? 'revealing' : 'voided'
-    const admitted = certificate.votes.every(
-      (vote) => this.votes.has(vote.member) && same(this.votes.get(vote.member).outcome, outcome),
-    )
-    if (!admitted) return this.find(entry, 'certificate-invalid')
-    if (!this.asked.has(hex(outcome))) this.find(entry, 'survivors-invalid')
+    Object.assign(this, { certificate, outcome, ended: true })
+    const noted = certificate.votes.every((vote) => this.votes.has(vote.member))
+    for (const vote of certificate.votes) {
+      if (this.contradicts(this.votes, vote, (one) => hex(one.outcome), entry, 'already-voted')) continue
+      if (!this.votes.has(vote.member)) this.votes.set(vote.member, vote)
+    }
+    require_(before === (isSum ? 'freezing' : 'voiding') && (isSum || certificate.reason === this.reason), 'certificate-invalid')
+    const proposed = this.proposal?.survivors ?? []
+    const asSet = (set) => set.map(({ member, digest }) => member + hex(digest)).join()
+    require_(!isSum || asSet(certificate.survivors) === asSet(proposed), 'survivors-invalid')
+    require_(noted, 'certificate-invalid')
   }
 
-  /** Checks of a reveal that hold for its summary, also in a BadRun. */
-  requireReveal(reveal) {
+  /** Whether a reveal, or that of a BadRun, is for the certificate's outcome. */
+  isDue(reveal, entry) {
     this.requireAnswer('RevealSummary', reveal)
-    if (!this.certificate) require_(!this.hadCertificate, 'certificate-invalid')
-    require_(this.certificate?.reason === 'none', 'wrong-phase')
+    require_(this.certificate, 'certificate-invalid')
+    if (same(reveal.outcome, this.outcome)) return true
+    this.find(entry, 'reveal-misshapen', reveal.member)
+    return false
   }
 
   onRevealSummary(reveal, entry) {
-    this.requireReveal(reveal)
-    if (!same(reveal.outcome, this.outcome)) return this.find(entry, 'reveal-misshapen', reveal.member)
+    if (!this.isDue(reveal, entry)) return
     this.in('revealing')
+    require_(
+      reveal.evicted.every((member) => this.shown.has(member)),
+      'eviction-invalid',
+    )
     this.reveals.push(reveal)
   }
 
   onBadRun(bad, entry) {
     const { reveal, header, run, row } = bad
-    this.requireReveal(reveal)
     const { member } = reveal
     const dealer = header.member
-    const receipt = this.receipts.get(member)
-    const covered = receipt && (dealer === member || receipt.dealers.includes(dealer))
-    const announced = this.uploads.has(dealer) && same(this.uploads.get(dealer).digest, m.uploadDigest(header))
+    require_(this.isDue(reveal, entry) && this.receipts.has(member), 'share-invalid')
+    const { survivors } = this.certificate
+    const certified =
+      same(header.context, this.context) &&
+      this.facts.isMember(dealer) &&
+      this.facts.signed('Header', header, dealer) &&
+      survivors.some((one) => one.member === dealer && same(one.digest, m.uploadDigest(header)))
+    const staying = survivors.map((one) => one.member).filter((id) => !reveal.evicted.includes(id))
+    const runs = staying.filter((id) => id === member || this.receipts.get(member).dealers.includes(id))
+    const due = this.facts.due(dealer, staying)
     const leads =
+      bad.count === runs.length &&
+      runs[bad.place] === dealer &&
       pathHolds(reveal.runs_root, run, bad.place, bad.count, bad.run_path) &&
       this.facts.rowLeads(header, member, row, bad.row_path)
-    require_(covered && announced && leads, 'share-invalid')
-    const staying = this.certificate.survivors.map((one) => one.member).filter((id) => !reveal.evicted.includes(id))
-    const due = this.facts.due(dealer, staying)
-    const holds =
-      run.length === 36 * due.length &&
-      due.every((index, i) =>
-        same(
-          commitShare(this.context, dealer, member, index, run.subarray(36 * i, 36 * i + 36)),
-          row.subarray(16 * index, 16 * index + 16),
-        ),
-      )
+    require_(certified && leads && run.length === 36 * due.length, 'share-invalid')
+    const holds = due.every((index, i) =>
+      same(
+        commitShare(this.context, dealer, member, index, run.subarray(36 * i, 36 * i + 36)),
+        row.subarray(16 * index, 16 * index + 16),
+      ),
+    )
     require_(!holds, 'share-invalid')
     this.find(entry, 'share-invalid', member)
   }
 
   onEvictions(evictions, entry) {
-    require_(this.certificate?.reason === 'none', 'wrong-phase')
+    require_(same(evictions.context, this.context), 'wrong-context')
+    const named = evictions.proofs.map((proof) => proof.header.member)
+    for (const member of named) this.shown.add(member)
+    require_(named.length > this.evicted.length && this.certificate, 'eviction-invalid')
     const evicted = c.checkEvictions(evictions, this.certificate, this.facts, this.evicted)
     for (const dealer of evicted) if (!this.evicted.includes(dealer)) this.find(entry, 'dealer-inconsistent', dealer)
     this.evicted = evicted
@@ -334,44 +357,63 @@ class Replay {
 
   onErased(report, entry) {
     this.requireAnswer('Erased', report)
-    const before = this.reports.get(report.member)
-    const denies = same(report.revealed, ZERO) && this.reveals.some((reveal) => reveal.member === report.member)
-    if (denies || (before && !same(before.revealed, report.revealed))) return this.find(entry, 'conflict', report.member)
-    require_(!['voided', 'lost'].includes(this.phase), 'wrong-phase')
-    this.reports.set(report.member, report)
-    this.phase = 'erasing'
+    if (this.contradicts(this.reports, report, (one) => hex(one.revealed), entry, 'conflict')) return
+    this.in(...UNCERTIFIED, 'revealing', 'erasing')
+    this.stage = 'erasing'
+    if (!this.reports.has(report.member)) this.reports.set(report.member, { entry, ...report })
   }
 
   onErasure(erasure) {
-    this.in('erasing')
+    this.stage = 'closed'
     c.checkErasure(erasure, this.context, this.facts)
-    const admitted = erasure.reports.every((report) => this.reports.has(report.member))
-    this.ended = true
-    this.phase = 'voided'
-    require_(admitted, 'erasure-invalid')
+    Object.assign(this, { ended: true, replaced: true })
+    require_(
+      erasure.reports.every((report) => this.reports.has(report.member)),
+      'erasure-invalid',
+    )
   }
 
   onLost(lost) {
     c.checkLost(lost, this.context, this.facts)
-    this.ended = true
-    this.phase = 'lost'
+    Object.assign(this, { stage: 'closed', ended: true, replaced: true })
   }
 
-  close() {
+  /** What only the whole transcript shows. */
+  close(signed) {
+    if (this.receipts.size && !this.proposal) {
+      try {
+        this.findDisputes()
+      } catch (error) {
+        if (!(error instanceof Fault)) throw error
+        this.find(null, error.cause)
+      }
+    }
+    for (const [entry, { member, outcome }] of this.unasked)
+      if (!this.certificate || !same(outcome, this.outcome)) this.find(entry, 'survivors-invalid', member, COORDINATOR)
+    const refusals = []
+    for (const refusal of this.refused.values()) {
+      const { entry, member, cause } = refusal
+      const follows = this.follows(refusal)
+      if (follows === null) refusals.push([member, cause])
+      else if (!follows) this.find(entry, cause, member, COORDINATOR)
+    }
+    for (const { entry, member, revealed } of this.reports.values())
+      if (same(revealed, ZERO) && this.reveals.some((one) => one.member === member)) this.find(entry, 'conflict', member)
     if (!this.ended) this.find(null, 'outcome-missing')
-    const { findings, refusals, evicted } = this
-    return { findings, refusals, evicted, counted: this.counted() }
+    if (!signed) this.find(null, 'bad-signature')
+    const { findings, evicted } = this
+    return { findings, refusals, evicted, counted: signed ? this.counted() : [] }
   }
 
-  /** Those in the sum, if each has enough runs of decryptors whose receipt covers it. */
+  /** Those certified with the header that they announced, if enough decryptors revealed for everyone who stays. */
   counted() {
-    if (this.phase !== 'revealing') return []
-    const staying = this.certificate.survivors.map((one) => one.member).filter((member) => !this.evicted.includes(member))
+    if (this.replaced || this.certificate?.reason !== 'none') return []
+    const staying = this.certificate.survivors.filter(({ member }) => !this.evicted.includes(member))
     const reveals = this.reveals.filter((reveal) => reveal.evicted.join() === this.evicted.join())
     const covers = (decryptor, dealer) =>
-      decryptor === dealer ? this.receipts.has(decryptor) : this.receipts.get(decryptor)?.dealers.includes(dealer)
-    const enough = (dealer) =>
+      this.receipts.has(decryptor) && (decryptor === dealer || this.receipts.get(decryptor).dealers.includes(dealer))
+    const enough = ({ member: dealer }) =>
       new Set(reveals.filter((one) => covers(one.member, dealer)).map((one) => one.member)).size >= this.facts.manifest.t
-    return staying.every(enough) ? staying : []
+    return staying.every(enough) ? staying.filter(this.announced).map((one) => one.member) : []
   }
 }

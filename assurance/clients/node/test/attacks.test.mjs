@@ -29,7 +29,7 @@ function refusalOf(act) {
 }
 
 for (const [place, attack] of load('attacks').attacks.entries()) {
-  const title = `attack ${place}: ${attack.clause}: ${attack.name}`
+  const title = `attack ${place}: ${attack.rule}: ${attack.name}`
   if (attack.record) {
     test(title, () => {
       const honest = load('results').cases.find(({ input }) => input.round === attack.round && input.attempt === attack.attempt)

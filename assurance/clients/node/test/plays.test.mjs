@@ -34,7 +34,7 @@ function memberOf(play) {
 }
 
 for (const [place, play] of plays.entries()) {
-  const title = `play ${place}: ${play.clause}: ${play.name}`
+  const title = `play ${place}: ${play.rule}: ${play.name}`
   if (play.to === 'coordinator') {
     test(title, { skip: 'it attacks a coordinator' }, () => {})
     continue
