@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from assurance.vectors import cases, specification
+from assurance.vectors import cases, signatures, specification
 from assurance.vectors.produce import run
 from assurance.vectors.rounds import SCENARIOS, played
 from veilsum.protocol.tags import PROTOCOL_VERSION
@@ -80,6 +80,7 @@ def documents() -> dict[str, Json]:
             "sections": ["wire: Encoding", "wire: Openings"],
             "cases": contexts + solved(cases.context_preimages(contexts)),
         },
+        "signatures": {"sections": ["wire: Signatures"], "cases": solved(signatures.cases())},
         "messages": {
             "sections": ["wire: Cohorts", "wire: Uploads", "wire: Reveals"],
             "rules": ["CIPHER-1", "CIPHER-2", "CIPHER-3"],

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -37,13 +37,6 @@ from assurance.reference.wire import (
 Case = Mapping[str, Any]
 Json = dict[str, Any]
 HERE = Path(__file__).parent
-
-
-def verify(public: bytes, signature: bytes, digest: bytes) -> None:
-    try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, digest)
-    except InvalidSignature as error:
-        raise Refused("bad-signature") from error
 
 
 def _bytes(case: Case, *names: str) -> list[bytes]:
@@ -284,6 +277,11 @@ def studied(case: Case) -> Case:
     }
 
 
+def verify(case: Case) -> Case:
+    demand(wire.is_signature(*_bytes(case, "public", "signature", "digest")), "bad-signature")
+    return {}
+
+
 def signed_study(case: Case) -> Case:
     seed, federation = _bytes(case, "seed", "federation")
     made = sign(Ed25519PrivateKey.from_private_bytes(seed), "Study", federation, case["content"].encode())
@@ -434,7 +432,8 @@ def result(case: Case) -> Case:
     attempt: Json = document["attempts"][case["attempt"]]
     roster: Any = decode(bytes.fromhex(document["roster"]), "Roster")
     signature = bytes.fromhex(said.pop("signature"))
-    verify(roster.coordinator, signature, bytes.fromhex(record({"record": said})["digest"]))
+    digest = bytes.fromhex(record({"record": said})["digest"])
+    demand(wire.is_signature(roster.coordinator, signature, digest), "bad-signature")
     study: Any = decode(bytes.fromhex(document["study"]), "Study")
     content, opened = Study(study.content), decode(bytes.fromhex(attempt["opening"]), "Opening")
     shared: Json = {
@@ -528,6 +527,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "pairing": pairing,
     "ciphertexts": ciphertexts,
     "signed": signed,
+    "verify": verify,
     "record": record,
     "study": studied,
     "signed-study": signed_study,

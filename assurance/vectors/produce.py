@@ -16,7 +16,7 @@ from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.graph import Graph, draw_committee
-from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.identity import SigningKey, verify_signature
 from veilsum.protocol.keys import (
     AgreementKey,
     DecapsulationKey,
@@ -486,6 +486,12 @@ def signed(case: Case) -> Case:
     return {"public": key.public.hex(), "signature": key.sign(bytes.fromhex(case["digest"])).hex()}
 
 
+def verify(case: Case) -> Case:
+    public, signature, digest = raw(case, "public", "signature", "digest")
+    verify_signature(public, signature, digest, "signer")
+    return {}
+
+
 def attempt_of(case: Case) -> Attempt:
     roster, study, manifest, opening = (
         parse_message(bytes.fromhex(case[name])) for name in ("roster", "study", "manifest", "opening")
@@ -576,6 +582,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "ciphertexts": ciphertexts,
     "upload": upload,
     "signed": signed,
+    "verify": verify,
     "certificate": certificate,
     "due": due,
     "eviction": eviction,

@@ -71,6 +71,7 @@ export const FUNCTIONS = {
     equal(hex(keys.sign(unhex(i.seed), unhex(i.digest))), o.signature)
     assert.ok(keys.verify(unhex(o.public), unhex(i.digest), unhex(o.signature)))
   },
+  verify: (i) => require_(keys.verify(unhex(i.public), unhex(i.digest), unhex(i.signature)), 'bad-signature'),
   merkle: (i, o) => {
     const tree = merkle(i.leaves.map(unhex))
     equal(hex(tree.root), o.root)

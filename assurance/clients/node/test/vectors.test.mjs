@@ -25,6 +25,7 @@ const FILES = [
   'records',
   'results',
   'shamir',
+  'signatures',
   'sizes',
   'studies',
   'transcripts',
