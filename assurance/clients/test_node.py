@@ -121,7 +121,7 @@ def hold_run(node: str, folder: Path, url: str) -> None:
 
 
 def moments(features: Any, labels: Any) -> Any:
-    """The sums of protocol §8.1 of dense rows, with a constant."""
+    """The sums of dense rows, with a constant (member: Exact vectors)."""
     z = features / np.linalg.norm(features, axis=1, keepdims=True)
     x = np.hstack([np.sqrt(0.9) * z, np.full((len(z), 1), np.sqrt(0.1))])
     hot = np.eye(CLASSES)[labels]

@@ -1,4 +1,4 @@
-/** The checks of protocol §4 that need no secret: a member makes them in a round, an auditor from a transcript. */
+/** The checks that need no secret: a member makes them in a round, an auditor from a transcript. */
 import { Fault, H, ZERO, hex, merkle, pathHolds, require_, rootOfPath, same, sha256 } from './encoding.mjs'
 import { agree, canonicalX25519, commitEdge, commitSelf, commitShare, mlkemHash, mlkemKeyIsValid } from './keys.mjs'
 import * as m from './messages.mjs'
@@ -17,7 +17,7 @@ const asAny = (check, cause, ...parties) => {
   }
 }
 
-/** A roster under the pinned key (§4.1). */
+/** A roster under the pinned key (ROSTER-1, ROSTER-2). */
 export function checkRoster(bytes, federation) {
   const roster = m.decode(bytes, 'Roster')
   require_(same(roster.federation, federation), 'wrong-federation')
@@ -25,7 +25,7 @@ export function checkRoster(bytes, federation) {
   return roster
 }
 
-/** A study under a roster, apart from what a member's clock, ledger and owner say (§4.1, 1 to 4). */
+/** A study under a roster, apart from what a member's clock, ledger and owner say (STUDY-1 to STUDY-4). */
 export function checkStudy(bytes, roster) {
   const message = m.decode(bytes, 'Study')
   require_(same(message.federation, roster.federation), 'wrong-federation', 'admin')
@@ -69,7 +69,7 @@ export class Cohort {
   }
   leastOf = (step) => this.study.leastOf(step, this.manifest.n_min)
   signed = (name, value, member) => m.signatureHolds(name, value, this.keys.get(member))
-  /** Indices of `dealer`'s secrets that are revealed when `staying` stay (§4.7). */
+  /** Indices of `dealer`'s secrets that are revealed when `staying` stay (wire: Reveals). */
   due(dealer, staying) {
     return [0, ...this.neighbours(dealer).flatMap((other, i) => (staying.includes(other) ? [] : [i + 1]))]
   }
@@ -89,7 +89,7 @@ export class Cohort {
 export const isReserved = (period) => period.startsWith('rehearsal') || period.startsWith('judge')
 
 /**
- * Cards (§4.2, checks 1 to 7). `own` has the member and the bytes of its card; without it the caller is an auditor, who
+ * Cards (CARDS-1 to CARDS-17). `own` has the member and the bytes of its card; without it the caller is an auditor, who
  * is shown all cards and no ML-KEM key. `repeated` are the survivors of the attempt that the cohort repeats.
  */
 export function checkCards(cards, roster, study, own = null, repeated = null) {
@@ -177,7 +177,7 @@ function checkOwnCards(facts, shown, own) {
   for (const { card, mlkem_key: key } of shown) require_(!key.length || mlkemKeyIsValid(key), 'mlkem-key-invalid', card.member)
 }
 
-/** Ciphertexts for `member` of the manifest that it paired under (§4.2). Returns them by sender. */
+/** Ciphertexts for `member` of the manifest that it paired under (CIPHER-1 to CIPHER-3). Returns them by sender. */
 export function checkCiphertexts(message, facts, member) {
   const { from } = facts.pairs(member)
   require_(same(message.manifest, facts.hash), 'manifest-mismatch', COORDINATOR)
@@ -191,7 +191,7 @@ export function checkCiphertexts(message, facts, member) {
   return new Map(message.shown.map((one) => [one.member, one.ciphertext]))
 }
 
-/** The links of an opening by themselves, and its place after them (§4.3, clause 5). `more` are places that they may leave out. */
+/** The links of an opening by themselves, and its place after them (OPEN-12, OPEN-13). `more` are places that they may leave out. */
 export function checkLinks(opening, more = []) {
   const contexts = new Set(opening.links.map((link) => hex(link.context)))
   require_(contexts.size === opening.links.length, 'chain-broken', COORDINATOR)
@@ -210,7 +210,7 @@ export function checkLinks(opening, more = []) {
 const linkOf = (links, context) => links.find((link) => same(link.context, context))
 const isSet = (bytes) => !same(bytes, ZERO)
 
-/** Clauses 6 and 7 of §4.3, and of clause 8 what needs no evidence. `ends` are known ends that the links may leave out. */
+/** OPEN-14 to OPEN-20. `ends` are known ends that the links may leave out. */
 export function checkTerms(opening, facts, ends = []) {
   const { terms, links } = opening
   const { study, manifest, repeats } = facts
@@ -257,14 +257,14 @@ export function checkTerms(opening, facts, ends = []) {
   }
 }
 
-/** Clause 1 of §4.6: members in order, and enough. */
+/** FREEZE-2 and FREEZE-3: members in order, and enough. */
 export function checkSurvivors(survivors, facts, step) {
   const ordered = survivors.every((member, i) => facts.isMember(member) && (i === 0 || survivors[i - 1] < member))
   require_(ordered, 'survivors-invalid')
   require_(survivors.length >= facts.leastOf(step), 'survivors-too-few')
 }
 
-/** Clause 3 of §4.6: the certified sets that an attempt rests on. */
+/** FREEZE-5 to FREEZE-9: the certified sets that an attempt rests on. */
 export function checkEarlier(earlier, survivors, opening, facts) {
   const { terms, links } = opening
   const { manifest, repeats, study } = facts
@@ -286,7 +286,7 @@ export function checkEarlier(earlier, survivors, opening, facts) {
     require_(staying[0].filter((member) => !survivors.includes(member)).length <= study.margin, 'count-mismatch')
 }
 
-/** Votes, certificate and outcome (§4.6). Returns the outcome. */
+/** Votes, certificate and outcome (CERT-1 to CERT-5). Returns the outcome. */
 export function checkCertificate(certificate, context, facts, step) {
   require_(same(certificate.context, context), 'wrong-context', COORDINATOR)
   const isSum = certificate.reason === 'none'
@@ -325,7 +325,7 @@ export function checkLost(lost, context, facts) {
   require_(m.signatureHolds('Lost', lost, facts.federation), 'bad-signature', 'admin')
 }
 
-/** Proofs against dealers (§4.7). Returns the evicted, ascending. `before`: those that earlier lists evicted. */
+/** Proofs against dealers (EVICT-1 to EVICT-7). Returns the evicted, ascending. `before`: those that earlier lists evicted. */
 export function checkEvictions(evictions, certificate, facts, before) {
   const { context } = certificate
   require_(same(evictions.context, context), 'wrong-context', COORDINATOR)
@@ -367,7 +367,7 @@ export function checkEvictions(evictions, certificate, facts, before) {
   return evicted
 }
 
-/** A disclosure of `count` or `rows` (§8.2). Returns the sums. */
+/** A disclosure of `count` or `rows` (COUNT-2 to COUNT-6). Returns the sums. */
 export function recount(disclosure, certificate, facts, step, evicted) {
   const { context } = certificate
   require_(same(disclosure.context, context), 'wrong-context', COORDINATOR)

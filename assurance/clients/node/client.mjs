@@ -151,7 +151,7 @@ export class Client {
   /** Whether the member knows the end of a round that it opened. */
   hasEnded = (round) => [...this.member.state.attempts].some(([context, attempt]) => context.startsWith(round) && attempt.end)
 
-  /** Fetch the ends of attempts that the member took part in and has not seen closed (§4.3, clause 4). */
+  /** Fetch the ends of attempts that the member took part in and has not seen closed (OPEN-8). */
   async fetchClosings() {
     for (const [context, attempt] of [...this.member.state.attempts]) {
       if (!attempt.tookPart || attempt.end || attempt.certificate) continue
@@ -209,7 +209,7 @@ export class Client {
     return last
   }
 
-  /** Fetch what shows whether this folder forgot a sum (§7.6). */
+  /** Fetch what shows whether this folder forgot a sum (RESTORE-3). */
   async lookForForgotten(opening) {
     for (const link of this.member.unknownSums(opening)) {
       const name = hex(link.cohort)
@@ -255,7 +255,7 @@ export class Client {
     const report = audit(transcript.entries.map(unhex), unhex(transcript.signature), this.federation)
     const agrees = same(report.context, context) && report.signed && (!record || hex(report.head) === record.transcript)
     require_(agrees, 'result-mismatch', 'coordinator')
-    this.member.change((state) => (state.attempts.get(hex(context)).recorded = true)) // stands for the closing (§7.2)
+    this.member.change((state) => (state.attempts.get(hex(context)).recorded = true)) // stands for the closing (SELECT-7)
     return {
       step,
       round: hex(context).slice(0, 16),

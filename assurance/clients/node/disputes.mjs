@@ -1,4 +1,4 @@
-/** Whom disputes cost their place (protocol §4.5). The names are the pseudocode's. */
+/** Whom disputes cost their place (wire: Survivors). The names are the pseudocode's. */
 import { H } from './encoding.mjs'
 
 /** A graph of disputes: each member with its neighbours, in rank order. */

@@ -1,4 +1,4 @@
-/** Bytes, hashes, Merkle trees and canonical JSON (protocol §2, §3, §4.1). */
+/** Bytes, hashes, Merkle trees and canonical JSON (wire: Hashes; wire: Encoding). */
 import { createHash } from 'node:crypto'
 
 /** A refusal: its cause, and the parties that it names. */
@@ -91,6 +91,6 @@ export function canonical(value) {
   return `{${fields.join(',')}}`
 }
 
-// What breaks lines or turns the text's direction, besides control characters (§3).
+// What breaks lines or turns the text's direction, besides control characters (wire: Encoding).
 export const FORBIDDEN_TEXT = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/u
 export const ID = /^[a-z0-9-]{1,64}$/

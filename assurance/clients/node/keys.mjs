@@ -1,4 +1,4 @@
-/** Signatures, key agreement, derivations, keystreams and boxes (protocol §4.2, §6). */
+/** Signatures, key agreement, derivations, keystreams and boxes (wire: Signatures; wire: Keys). */
 import {
   createCipheriv,
   createDecipheriv,
@@ -93,14 +93,14 @@ export function decapsulate(seed, ciphertext) {
 
 const hkdf = (key, salt, about) => Buffer.from(hkdfSync('sha256', key, salt, about, 32))
 
-/** K_0 of a pair (§6.1). `pair`: from, to, hash, ciphertext, and the secret that `from` encapsulated. */
+/** K_0 of a pair (wire: Keys). `pair`: from, to, hash, ciphertext, and the secret that `from` encapsulated. */
 export const rootKey = (purpose, shared, pair, cohort, manifest) =>
   hkdf(
     Buffer.concat([shared, pair.secret]),
     manifest,
     info(purpose, cohort, pair.from, pair.to, pair.hash, H('ciphertext', pair.ciphertext)),
   )
-/** K of `sequence` from that of the sequence before (§6.2). */
+/** K of `sequence` from that of the sequence before (wire: Keys). */
 export const ratchet = (key, cohort, sequence) => hkdf(key, '', info('ratchet', cohort, u64(sequence)))
 export const maskSeed = (key, context, low, high) => hkdf(key, context, info('mask-seed', low, high))
 export const boxKey = (key, context, salt, dealer, decryptor) =>

@@ -1,4 +1,4 @@
-/** What a member's records have been asked for, and which of them are free (protocol §7.2 to §7.4). Works on a member's state. */
+/** What a member's records have been asked for, and which of them are free (member: Ledger). Works on a member's state. */
 import { hex, require_, same } from './encoding.mjs'
 import * as m from './messages.mjs'
 import { muOf, plainNoisyVector, discreteGaussian, variances } from './noise.mjs'
@@ -11,7 +11,7 @@ const nameOf = (question, period) => `${hex(question)} ${period}`
 
 export const newLedger = (secret, share) => ({ secret, share, runs: new Map(), marked: new Set(), studies: new Map() })
 
-/** Whether this attempt's end is one of the proofs of §7.3 that a reservation's vector was never opened. */
+/** Whether this attempt's end is one of the proofs (LEDGER-5) that a reservation's vector was never opened. */
 const isProof = (attempt, member) =>
   (attempt.end && attempt.end.reason !== 'none' && attempt.end.reason !== 'lost') ||
   (attempt.certificate && isSetWithout(m.decode(attempt.certificate), member))
@@ -33,7 +33,7 @@ export class Ledger {
     run.state === 'given-up' && this.#attempts(state, run, ['sum']).every((one) => isProof(one, this.member))
   counts = (state, run) => !run.noisy && this.#attempts(state, run, ['count', 'rows']).some((one) => !isProof(one, this.member))
 
-  /** Whether the record of `key` is free for a run of `study` (§7.3). */
+  /** Whether the record of `key` is free for a run of `study` (member: Ledger). */
   isFree(state, study, period, key) {
     const { marked } = state.ledger
     if (marked.has(key)) return false
@@ -60,7 +60,7 @@ export class Ledger {
     return key !== NO_IDS && spent + studyMu(study) ** 2 <= this.budget ** 2
   }
 
-  /** The answer for a study and period, given once (§7.2). `state` is written before the card leaves. */
+  /** The answer for a study and period, given once (SELECT-6). `state` is written before the card leaves. */
   answer(state, study, period, records) {
     const name = nameOf(study.question, period)
     const known = state.ledger.runs.get(name)
@@ -91,7 +91,7 @@ export class Ledger {
     return chosen.yes
   }
 
-  /** The answer in a cohort that repeats a sum: for the same question, the same reservation (§7.2). */
+  /** The answer in a cohort that repeats a sum: for the same question, the same reservation (member: Selection). */
   mayRepeat(state, study, period, context) {
     const run = state.ledger.runs.get(nameOf(study.question, period))
     const repeated = state.attempts.get(hex(context))
@@ -101,7 +101,7 @@ export class Ledger {
 
   runOf = (state, facts) => state.ledger.runs.get(nameOf(facts.study.question, facts.manifest.period))
 
-  /** Refuse an opening that the ledger does not allow (§4.3, clause 11). */
+  /** Refuse an opening that the ledger does not allow (LEDGER-3, LEDGER-4, LEDGER-9). */
   allows(state, opening, facts) {
     const run = this.runOf(state, facts)
     require_(run?.keys && run.state !== 'given-up', 'policy-refused', this.member)
@@ -154,7 +154,7 @@ export class Ledger {
       run.state = 'given-up'
   }
 
-  /** Give a run up that the coordinator shows as over, once the ends of all its attempts are known (§7.3). */
+  /** Give a run up that the coordinator shows as over, once the ends of all its attempts are known (member: Ledger). */
   onRunOver(state, facts) {
     const run = this.runOf(state, facts)
     const ended = run?.state === 'reserved' && run.contexts.every((context) => state.attempts.get(context).end)
@@ -165,7 +165,7 @@ export class Ledger {
     for (const id of records.ids ?? [Buffer.alloc(0)]) state.ledger.marked.add(hex(this.ids(state).key(canonicalId(id))))
   }
 
-  /** A study's checks by the member's clock, ledger and owner (§4.1, 5 to 7). */
+  /** A study's checks by the member's clock, ledger and owner (STUDY-5 to STUDY-7). */
   acceptStudy(state, study, now_s, approved) {
     const { name, version, expires } = study.content.notes
     require_(expires > now_s && expires <= now_s + 90 * 86400, 'study-refused', 'admin')

@@ -1,5 +1,5 @@
 /**
- * A member's side of an attempt as a state machine without I/O (protocol §4). `receive` takes the bytes of a message,
+ * A member's side of an attempt as a state machine without I/O (wire: States). `receive` takes the bytes of a message,
  * works on a copy of the state, has the copy stored, and only then hands out what is to be sent.
  */
 import { randomBytes } from 'node:crypto'
@@ -69,7 +69,7 @@ export class Member {
     return m.encode(name, { ...unsigned, signature: k.sign(this.identity, m.signedDigest(name, unsigned)) })
   }
 
-  /** Make the card of a cohort, and keep it with its keys (§4.2, §7.6). `drawn` replaces fresh values in tests. */
+  /** Make the card of a cohort, and keep it with its keys (wire: Cohorts). `drawn` replaces fresh values in tests. */
   enrol({ roster, study, counter, period, repeats = ZERO, drawn = {} }) {
     const parsedRoster = m.decode(roster, 'Roster')
     const parsedStudy = c.checkStudy(study, parsedRoster)
@@ -120,7 +120,7 @@ export class Member {
     })
   }
 
-  /** Take a roster of the federation, by its number (§4.1). */
+  /** Take a roster of the federation, by its number (ROSTER-1 to ROSTER-4). */
   acceptRoster(bytes, federation) {
     const roster = c.checkRoster(bytes, federation)
     const hash = m.rosterHash(roster)
@@ -133,7 +133,7 @@ export class Member {
     return roster
   }
 
-  /** The newest card that the coordinator has of this key: refuse to go on in a restored folder (§7.6). */
+  /** The newest card that the coordinator has of this key: refuse to go on in a restored folder (RESTORE-1, RESTORE-2). */
   checkNewestCard(bytes) {
     const card = m.decode(bytes, 'KeyCard')
     require_(m.signatureHolds('KeyCard', card, k.publicOf('ed25519', this.identity)), 'bad-signature', COORDINATOR)
@@ -160,7 +160,7 @@ export class Member {
     return this.change((state) => handler.call(this, state.cohorts.get(hex(cohortHash)), message, state))
   }
 
-  /** What the clock alone brings: keys lapse, and an attempt past its latest end is erased (§4.2, §4.9). */
+  /** What the clock alone brings: keys lapse, and an attempt past its latest end is erased (LAPSE-1, LAPSE-2). */
   tick(cohortHash) {
     const cohort = this.state.cohorts.get(hex(cohortHash))
     const now = this.clock()
@@ -329,7 +329,7 @@ export class Member {
     })
   }
 
-  /** Take an opening that is past its latest end only to erase, for an ErasureRequest of `context` (§4.9). */
+  /** Take an opening that is past its latest end only to erase, for an ErasureRequest of `context` (ERASE-1). */
   openToErase(cohortHash, bytes, context) {
     const opening = m.decode(bytes, 'Opening')
     return this.change((state) => {
@@ -350,14 +350,14 @@ export class Member {
     })
   }
 
-  /** Links of an opening that this folder should know if its card's cohort formed with it: it may have forgotten them (§7.6). */
+  /** Links of an opening that this folder should know if its card's cohort formed with it: it may have forgotten them (RESTORE-3). */
   unknownSums = (opening) =>
     opening.links.slice(this.state.history.length).filter((link) => {
       const known = this.state.attempts.has(hex(link.context))
       return link.reason === 'none' && !known && this.state.cohorts.has(hex(link.cohort))
     })
 
-  /** Refuse a folder whose member stands in the certified set of a link that it does not know (§7.6). */
+  /** Refuse a folder whose member stands in the certified set of a link that it does not know (RESTORE-3, RESTORE-4). */
   checkForgotten(link, { cards, opening, certificate }) {
     const cohort = this.state.cohorts.get(hex(link.cohort))
     const roster = m.decode(cohort.roster, 'Roster')
@@ -374,7 +374,7 @@ export class Member {
     require_(!set.survivors.some((one) => one.member === this.member), 'state-restored', this.member)
   }
 
-  /** Take a link `none` as the end of an attempt whose certificate the member holds (§4.9). */
+  /** Take a link `none` as the end of an attempt whose certificate the member holds (wire: Ends). */
   acceptEnds(opening, state) {
     for (const attempt of state.attempts.values()) {
       if (attempt.end || !attempt.certificate) continue
@@ -404,7 +404,7 @@ export class Member {
       if (settled.reason !== 'none') require_(!link || sameLink(link, settled), 'chain-broken', COORDINATOR)
   }
 
-  /** Clause 8 of §4.3: the repeated attempt's evidence, and two questions that differ in no more than they may. */
+  /** OPEN-21: the repeated attempt's evidence, and two questions that differ in no more than they may. */
   checkRepeat(facts, state) {
     const repeated = state.attempts.get(hex(facts.manifest.repeats))
     require_(repeated?.certificate, 'repeat-mismatch', COORDINATOR)
@@ -416,7 +416,7 @@ export class Member {
     require_(equal && kinds(old) === kinds(now), 'repeat-mismatch', COORDINATOR)
   }
 
-  /** Clause 9 of §4.3 with §8.3. */
+  /** OPEN-22 to OPEN-24. */
   checkCounts(opening, facts, state) {
     let { terms } = opening
     const need = (holds) => require_(holds, 'count-mismatch', COORDINATOR)
@@ -450,7 +450,7 @@ export class Member {
     if (facts.repeats) need(holders.every((count, place) => terms.withheld.includes(place) || count >= study.leastHolders))
   }
 
-  /** Announce a vector for the opened attempt (§4.4). Returns the Upload. `chunks()` then has what is to be put. */
+  /** Announce a vector for the opened attempt (wire: Uploads). Returns the Upload. `chunks()` then has what is to be put. */
   upload(cohortHash, vector) {
     this.tick(cohortHash)
     const now = this.state.cohorts.get(hex(cohortHash))
@@ -521,7 +521,7 @@ export class Member {
     })
   }
 
-  /** What a result's record is held against (§4.8). */
+  /** What a result's record is held against (analysis: Results). */
   evidence(context) {
     const held = this.state.attempts.get(hex(context))
     const cohort = this.state.cohorts.get(hex(held.link.cohort))
@@ -539,7 +539,7 @@ export class Member {
 
   chunks = (cohortHash) => this.state.cohorts.get(hex(cohortHash)).attempt.chunks
 
-  /** Clauses 4 and 5 once more, for an attempt that is open: another cohort's may have ended since. */
+  /** OPEN-8 to OPEN-11 once more, for an attempt that is open: another cohort's may have ended since. */
   checkHistoryOfOpen(attempt, state) {
     const others = {
       ...state,
@@ -692,7 +692,7 @@ export class Member {
     return attempt.receipt ? this.reveal(attempt, facts, outcome) : []
   }
 
-  /** One run for each dealer that stays: its share of b_u, and of its masks with members that do not (§4.7). */
+  /** One run for each dealer that stays: its share of b_u, and of its masks with members that do not (wire: Reveals). */
   reveal(attempt, facts, outcome) {
     const { survivors } = m.decode(attempt.certificate)
     const staying = survivors.map((one) => one.member).filter((member) => !attempt.evicted.includes(member))

@@ -1,4 +1,4 @@
-/** Every message and struct of protocol §3 as a table, and the codec that reads the table. */
+/** Every message and struct of the protocol (wire: Encoding) as a table, and the codec that reads the table. */
 import { Fault, FORBIDDEN_TEXT, H, ID, ascending, merkle, require_, u64 } from './encoding.mjs'
 import { verify } from './keys.mjs'
 
@@ -146,7 +146,7 @@ const within = (ids, members, cause) => {
   for (const id of ids) require_(known.has(id), cause, ...(cause === 'malformed' ? [] : [id]))
 }
 
-/** What a decoder checks beyond each field's own domain (§3, §4.1). */
+/** What a decoder checks beyond each field's own domain (DECODE-5, DECODE-7 to DECODE-10). */
 const RULES = {
   Roster(roster) {
     const members = roster.members.map((entry) => entry.member)
@@ -174,7 +174,7 @@ const RULES = {
   },
 }
 
-/** Read a message. Refuses what §3 says a decoder refuses. */
+/** Read a message. Refuses what breaks DECODE-1 to DECODE-10. */
 export function decode(bytes, ...expected) {
   const reader = new Reader(bytes)
   require_(reader.take(1)[0] === VERSION, 'unknown-version')
@@ -250,7 +250,7 @@ export function signedDigest(name, value) {
 
 export const signatureHolds = (name, value, key) => verify(key, signedDigest(name, value), value.signature)
 
-/** Hash names of §4: each is over a whole message's bytes. */
+/** Hashes by name: each is over a whole message's bytes. */
 export const rosterHash = (roster) => H('roster', encode('Roster', roster))
 export const studyHash = (study) => signedDigest('Study', study)
 export const manifestHash = (manifest) => H('manifest', encode('Manifest', manifest))
@@ -267,7 +267,7 @@ export const termsHash = (terms) => H('terms', fieldsOf('Terms', terms))
 
 const SUITE = 'x25519_mlkem768-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31'
 
-/** `ctx` (§4.3), and the hashes that it is made of. */
+/** `ctx` (wire: Openings), and the hashes that it is made of. */
 export function contextOf(federation, manifest, opening) {
   const chain = foldChain(opening.links)
   const hash = manifestHash(manifest)

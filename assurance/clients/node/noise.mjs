@@ -1,4 +1,4 @@
-/** Noisy steps (protocol §9): integer rows, blocks, sensitivity, and a member's share of the noise. */
+/** Noisy steps (member: Noise): integer rows, blocks, sensitivity, and a member's share of the noise. */
 import { randomBytes } from 'node:crypto'
 import { require_ } from './encoding.mjs'
 import { RECIPES } from './study.mjs'
@@ -178,7 +178,7 @@ export function variances(study, step, n_min) {
   )
 }
 
-/** Refuse a cohort whose noise would not fit the ring or be too coarse (§9). */
+/** Refuse a cohort whose noise would not fit the ring or be too coarse (NOISE-1). */
 export function requireNoiseFits(study, n, n_min) {
   for (const [step] of study.steps) {
     const all = variances(study, step, n_min)

@@ -1,4 +1,4 @@
-/** Ids of records, their keys and ranks, and the selection of rows (protocol §7.1, §7.2). */
+/** Ids of records, their keys and ranks, and the selection of rows (member: Ids; member: Selection). */
 import { createHmac } from 'node:crypto'
 import { ZERO, info, require_, u32 } from './encoding.mjs'
 import { spareFeatures } from './vectors.mjs'
@@ -63,7 +63,7 @@ export class Ids {
 }
 
 /**
- * Select rows for a study (§7.2). `records`: features, labels (class keys), ids (or null). `isFree(key)` asks the ledger.
+ * Select rows for a study (SELECT-1 to SELECT-4). `records`: features, labels (class keys), ids (or null). `isFree(key)` asks the ledger.
  * Returns rows, labels (indices), keys and ranks, and whether the answer is yes.
  */
 export function select(study, records, ids, isFree) {

@@ -1,4 +1,4 @@
-/** A coordinator over REST, with requests signed as RFC 9421 says (protocol §11). */
+/** A coordinator over REST, with requests signed as RFC 9421 says (wire: REST). */
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Fault, sha256 } from './encoding.mjs'

@@ -1,4 +1,4 @@
-/** What a member holds a result's record against (protocol §4.8). */
+/** What a member holds a result's record against (RESULT-1 to RESULT-7). */
 import { cover } from './disputes.mjs'
 import { H, ZERO, canonical, hex, require_, same, unhex } from './encoding.mjs'
 import { verify } from './keys.mjs'

@@ -1,4 +1,4 @@
-/** Rings, packing, masks and Shamir's shares (protocol §4.4, §6.5, §10). Vectors are BigUint64Array; a store wraps modulo 2^64. */
+/** Rings, packing, masks and Shamir's shares (wire: Keys). Vectors are BigUint64Array; a store wraps modulo 2^64. */
 import { randomBytes } from 'node:crypto'
 import { require_ } from './encoding.mjs'
 import { keystream } from './keys.mjs'

@@ -1,4 +1,4 @@
-/** Thresholds, committee, ring, windows, and who encapsulates to whom (protocol §4.2, §5, appendix A). */
+/** Thresholds, committee, ring, windows, and who encapsulates to whom (analysis: Sizes; wire: Cohorts). */
 import { H, require_ } from './encoding.mjs'
 
 const EVERYONE = 200
@@ -55,7 +55,7 @@ function graph(n, a, loss) {
 export const leastSurvivors = (N, a, h_min) => Math.max(a + h_min, Math.floor((N + a) / 2) + 1)
 
 /**
- * The numbers of a cohort (§5). `rule`: a, h_min, loss, members_min, and of a withholding study `withheldMin(n_min)`.
+ * The numbers of a cohort (analysis: Sizes). `rule`: a, h_min, loss, members_min, and of a withholding study `withheldMin(n_min)`.
  * `nominated`: nominees in the roster; `came`: those of them in the cohort.
  */
 export function sizes(N, n, nominated, came, rule, repeats) {

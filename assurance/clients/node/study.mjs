@@ -1,4 +1,4 @@
-/** Studies: their fields, digests, the rules that refuse one, and the numbers of their vectors (protocol §4.1, §8, §9). */
+/** Studies: fields, digests, CONTENT's rules, and the numbers of vectors (wire: Studies; member: Exact vectors; member: Noise). */
 import { Fault, FORBIDDEN_TEXT, H, ID, canonical, require_ } from './encoding.mjs'
 import { leastSurvivors, sizes } from './sizes.mjs'
 
@@ -117,7 +117,7 @@ const CONTENT = record({
 
 const triangle = (l) => (l * (l + 1)) / 2
 
-/** What §4.1 refuses beyond each field's domain. Rules 1 to 10 in its order. */
+/** CONTENT-1 to CONTENT-21, in this order. */
 function rules(study) {
   const { notes, question: q, after } = study.content
   const { records, noise, withhold, windows } = q
@@ -255,7 +255,7 @@ export class Study {
 
   withheldBy = (holders) => holders.flatMap((count, place) => (count < this.leastHolders ? [place] : []))
 
-  /** Four times the rows of honest members that the counted levels prove (§8.3). */
+  /** Four times the rows of honest members that the counted levels prove (member: Enough rows). */
   quarterRows = (reached) =>
     this.q.records.least * reached.reduce((sum, count, i) => sum + WEIGHTS[i] * Math.max(0, count - this.a - this.margin), 0)
 

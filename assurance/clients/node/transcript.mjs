@@ -1,4 +1,4 @@
-/** The auditor: replay a transcript, and name who broke which rule (protocol §11). */
+/** The auditor: replay a transcript, and name who broke which rule (analysis: Transcripts). */
 import * as c from './checks.mjs'
 import { cover } from './disputes.mjs'
 import { Fault, H, ZERO, hex, pathHolds, require_, same } from './encoding.mjs'

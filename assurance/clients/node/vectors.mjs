@@ -1,4 +1,4 @@
-/** A member's exact vectors (protocol §8). Sums are in binary64, in the order of the rows. */
+/** A member's exact vectors (member: Exact vectors). Sums are in binary64, in the order of the rows. */
 import { createHash } from 'node:crypto'
 import { LEVELS } from './study.mjs'
 
@@ -42,7 +42,7 @@ function preparedRows(study, rows, labels) {
   return out
 }
 
-/** `nz − n_u` of rows (§7.2): their non-zero features after the rule, less one a row. */
+/** `nz − n_u` of rows (SELECT-4): their non-zero features after the rule, less one a row. */
 export function spareFeatures(study, rows, labels) {
   return preparedRows(study, rows, labels).reduce((sum, row) => sum + row.filter((value) => value !== 0).length - 1, 0)
 }
@@ -118,7 +118,7 @@ const without = (rows, labels, withheld) => {
   return [kept.map((i) => rows[i]), kept.map((i) => labels[i])]
 }
 
-/** The vector of an exact `sum` (§8.1), as integers. */
+/** The vector of an exact `sum` (member: Exact vectors), as integers. */
 export function exactVector(study, allRows, allLabels, withheld) {
   const [rows, labels] = without(allRows, allLabels, withheld)
   const { dim, classes, constant } = study.q
@@ -134,7 +134,7 @@ export function exactVector(study, allRows, allLabels, withheld) {
   return values.map((value) => Math.max(-limit, Math.min(limit, rint(2 ** study.scale * value))) + 0)
 }
 
-/** The bits of a `count` (§8.2). */
+/** The bits of a `count` (member: Count vectors). */
 export function countVector(study, rows, labels) {
   const { records, h_min, classes } = study.q
   return classes.map((_, c) => {
@@ -148,7 +148,7 @@ export function countVector(study, rows, labels) {
   })
 }
 
-/** The bits of `rows` (§8.2). Rationals are compared as integers. */
+/** The bits of `rows` (member: Count vectors). Rationals are compared as integers. */
 export function rowsVector(study, allRows, allLabels, withheld) {
   const [rows, labels] = without(allRows, allLabels, withheld)
   const { least, rows_per_id } = study.q.records

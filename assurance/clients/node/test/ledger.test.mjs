@@ -1,4 +1,4 @@
-/** The life of a reservation (protocol §7.2, §7.3): which records are free, and when. */
+/** The life of a reservation (member: Ledger): which records are free, and when. */
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import { ZERO, hex } from '../encoding.mjs'
