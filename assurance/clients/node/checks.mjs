@@ -191,13 +191,11 @@ export function checkCiphertexts(message, facts, member) {
   return new Map(message.shown.map((one) => [one.member, one.ciphertext]))
 }
 
-/** The links of an opening by themselves, and its place after them (OPEN-12, OPEN-13). `more` are places that they may leave out. */
-export function checkLinks(opening, more = []) {
+/** The links of an opening by themselves, and its turn after them (OPEN-12, OPEN-13). */
+export function checkLinks(opening) {
   const contexts = new Set(opening.links.map((link) => hex(link.context)))
   require_(contexts.size === opening.links.length, 'chain-broken', COORDINATOR)
-  const own = opening.links.filter((link) => same(link.cohort, opening.cohort))
-  const places = [...own, ...more.filter((end) => same(end.cohort, opening.cohort) && !contexts.has(hex(end.context)))]
-  places.sort((a, b) => Number(a.sequence - b.sequence) || a.attempt - b.attempt)
+  const places = opening.links.filter((link) => same(link.cohort, opening.cohort))
   let [sequence, attempt] = [-1n, 0]
   for (const place of [...places, opening]) {
     const next =
@@ -210,11 +208,14 @@ export function checkLinks(opening, more = []) {
 const linkOf = (links, context) => links.find((link) => same(link.context, context))
 const isSet = (bytes) => !same(bytes, ZERO)
 
-/** OPEN-14 to OPEN-20. `ends` are known ends that the links may leave out. */
-export function checkTerms(opening, facts, ends = []) {
+/** OPEN-14 to OPEN-20. `leftOut` are known ends that the links leave out. */
+export function checkTerms(opening, facts, leftOut = []) {
   const { terms, links } = opening
   const { study, manifest, repeats } = facts
   const need = (holds, cause = 'terms-refused') => require_(holds, cause, COORDINATOR)
+  const ofRun = (link) => same(link.question, study.question) && link.period === manifest.period && !isSet(link.repeats)
+  const spends = (link) => ofRun(link) && link.step === terms.step && ['none', 'lost'].includes(link.reason)
+  if (!repeats) for (const end of leftOut) need(!spends(end), 'already-summed')
   study.lengthOf(terms.step)
   need(isSet(terms.material) === study.takesMaterial(terms.step))
   if (study.q.withhold) {
@@ -233,7 +234,6 @@ export function checkTerms(opening, facts, ends = []) {
         !isSet(link.repeats),
     )
   }
-  const ofRun = (link) => same(link.question, study.question) && link.period === manifest.period && !isSet(link.repeats)
   if (!repeats) {
     if (isSet(terms.count)) certified(terms.count, 'count')
     if (isSet(terms.rows)) certified(terms.rows, 'rows')
@@ -241,9 +241,7 @@ export function checkTerms(opening, facts, ends = []) {
       const place = study.steps.findIndex(([step]) => step === terms.step)
       if (place) need(links.some((link) => ofRun(link) && link.reason === 'none' && link.step === study.steps[place - 1][0]))
     }
-    for (const link of [...links, ...ends]) {
-      need(!(ofRun(link) && link.step === terms.step && ['none', 'lost'].includes(link.reason)), 'already-summed')
-    }
+    for (const link of links) need(!spends(link), 'already-summed')
   } else {
     const link = linkOf(links, manifest.repeats)
     const fits =
