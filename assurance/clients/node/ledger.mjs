@@ -5,6 +5,7 @@ import { muOf, plainNoisyVector, discreteGaussian, variances } from './noise.mjs
 import { Ids, canonicalId, select } from './records.mjs'
 import { countVector, exactVector, rowsVector } from './vectors.mjs'
 
+const COORDINATOR = 'coordinator'
 const NO_IDS = '0'.repeat(64)
 const MOST_COUNTS = 3
 const nameOf = (question, period) => `${hex(question)} ${period}`
@@ -104,13 +105,13 @@ export class Ledger {
   /** Refuse an opening that the ledger does not allow (LEDGER-3, LEDGER-4, LEDGER-9). */
   allows(state, opening, facts) {
     const run = this.runOf(state, facts)
-    require_(run?.keys && run.state !== 'given-up', 'policy-refused', this.member)
-    for (const key of run.keys) require_(!state.ledger.marked.has(key), 'already-summed', this.member)
-    if (run.summedIn)
-      require_(opening.terms.step !== 'sum' || same(facts.manifest.repeats, run.summedIn), 'already-summed', this.member)
+    require_(run?.keys && run.state !== 'given-up', 'policy-refused')
+    for (const key of run.keys) require_(!state.ledger.marked.has(key), 'already-summed', COORDINATOR)
+    if (run.summedIn && opening.terms.step === 'sum')
+      require_(same(facts.manifest.repeats, run.summedIn), facts.repeats ? 'repeat-mismatch' : 'already-summed', COORDINATOR)
     for (const other of state.ledger.runs.values()) {
       if (other === run || !other.keys || other.state !== 'spent' || other.noisy || run.noisy) continue
-      for (const key of run.keys) require_(!other.keys.has(key), 'already-summed', this.member)
+      for (const key of run.keys) require_(!other.keys.has(key), 'already-summed', COORDINATOR)
     }
   }
 
@@ -136,7 +137,7 @@ export class Ledger {
   onAnnounce(context, state) {
     const { link } = state.attempts.get(hex(context))
     const run = state.ledger.runs.get(nameOf(link.question, link.period))
-    require_(run && run.state !== 'given-up', 'policy-refused', this.member)
+    require_(run && run.state !== 'given-up', 'policy-refused')
     run.contexts.push(hex(context))
   }
 
