@@ -95,6 +95,11 @@ class Forger:
     def __init__(self, round_: str, attempt: int) -> None:
         self.federation, self.round, self.attempt = played(round_).federation, round_, attempt
 
+    @property
+    def now_s(self) -> int:
+        """The time at which the round was begun."""
+        return int(played(self.round).document["now_s"])
+
     def key(self, who: str) -> SigningKey:
         """Return the key of a member, of "admin" or of "coordinator"."""
         named = {"admin": self.federation.admin, "coordinator": self.federation.coordinator}
@@ -116,6 +121,12 @@ class Forger:
         number = self.attempt if attempt is None else attempt
         at = position(self.round, number, source, to, form, nth)
         return message_of(self.round, log_of(played(self.round).document, number)[at][2])
+
+    def share_of(self, dealer: str, holder: str, index: int) -> bytes:
+        """Return a share that a dealer dealt in the first attempt."""
+        members = played(self.round).document["attempts"][0]["members"]
+        shares = bytes.fromhex(members[dealer]["shares"][holder])
+        return shares[36 * index : 36 * (index + 1)]
 
 
 Make = Callable[[Any, Forger], Struct | bytes]

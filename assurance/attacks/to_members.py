@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Any
 
 from assurance.attacks.base import ENROLMENT, LOW_ORDER, Attack, Chapter, Forger, patched
-from assurance.vectors.rounds import played
 from tests.support.forging import mlkem_key_above_q, unsigned
 from tests.support.pairing import ciphertext_of
 from veilsum.protocol.causes import Cause
@@ -367,7 +366,8 @@ def openings() -> list[Attack]:
     add("an attempt skipped", "OPEN-13", "two attempts, two sets", Cause.CHAIN_BROKEN, signed(attempt=1), "coordinator")
     add("a round of this cohort twice in the history", "OPEN-12", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
         lambda m, f: f.again(m, "coordinator", links=(m.links[0], m.links[0])), "coordinator")
-    add("a latest end in 31 days", "OPEN-6", "clock skew", Cause.TERMS_REFUSED, terms(latest_end_s=1_000_000 + 31 * 86_400), "coordinator")
+    add("a latest end in 31 days", "OPEN-6", "clock skew", Cause.TERMS_REFUSED,
+        lambda m, f: f.again(m, "coordinator", terms=replace(m.terms, latest_end_s=f.now_s + 31 * 86_400)), "coordinator")
     add("a step that the study does not have", "OPEN-15", TERMS, Cause.TERMS_REFUSED, terms(step="refinement-1"), "coordinator")
     add("a step without its material", "OPEN-15", MODEL, Cause.TERMS_REFUSED, terms(material=bytes(32)), "coordinator")
     add("the first step with material", "OPEN-15", MODEL, Cause.TERMS_REFUSED, terms(step="mean"), "coordinator")
@@ -558,8 +558,8 @@ def evictions() -> list[Attack]:
     add_false("commitments that the dealer did not sign", "EVICT-3", proof(lambda p, _: replace(p, commitments=bytes(len(p.commitments)))))
     add_false("a secret that the dealer does not have", "EVICT-4", proof(lambda p, _: replace(p, index=5)))
     add_false("another secret than the one that is false", "EVICT-4", proof(lambda p, _: replace(p, index=1)))
-    add_false("the true shares of a secret, as if it were false", "EVICT-6", proof(lambda p, _: replace(
-        p, index=1, holders=tuple(replace(each, share=share_of("evicted", p.member, each.member, 1)) for each in p.holders))))
+    add_false("the true shares of a secret, as if it were false", "EVICT-6", proof(lambda p, f: replace(
+        p, index=1, holders=tuple(replace(each, share=f.share_of(p.member, each.member, 1)) for each in p.holders))))
     add_false("a share that the dealer did not deal", "EVICT-4", holder(share=bytes(36)), SHARES)
     add_false("a holder's row that the dealer did not sign", "EVICT-4", holder(row=bytes(80)))
     add_false("a holder's row without its path", "EVICT-4", holder(path=()))
@@ -570,12 +570,6 @@ def evictions() -> list[Attack]:
     add_false("a dealer let back in", "EVICT-7", lambda m, _: replace(m, proofs=()))
     c.attacks[-1] = replace(c.attacks[-1], after=True)  # type: ignore[call-arg]  # shown after the honest message
     return c.attacks
-
-
-def share_of(round_: str, dealer: str, holder: str, index: int) -> bytes:
-    """Return a share that a dealer dealt in the round's first attempt."""
-    shares = bytes.fromhex(played(round_).document["attempts"][0]["members"][dealer]["shares"][holder])
-    return shares[36 * index : 36 * (index + 1)]
 
 
 def losses() -> list[Attack]:

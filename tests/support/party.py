@@ -561,7 +561,7 @@ class Party:
         evictions = await server.client.get(f"/v1/rounds/{round_id}/result/evictions")
         proofs = Evictions.from_bytes(evictions.content)
         for member in self.ids:
-            phase = self.phases[member]
+            phase = self.phases.get(member)
             if not isinstance(phase, Closed):
                 continue
             answer = await self.shown(server, round_id, member)
