@@ -317,8 +317,8 @@ class Agent:
             try:
                 current, shown = yield from pair_in_cohort(session, before, known, wait=wait)
             except PeerFault as fault:
-                if fault.cause is not Cause.UNKNOWN_MEMBER:
-                    raise
+                if (fault.cause, fault.parties) != (Cause.UNKNOWN_MEMBER, (session.member,)):
+                    raise  # also cards that name a stranger: they are refused, and the right ones may follow
                 session.give_up_over(before, run.period)
                 raise NotEnrolled(
                     f"{run.name}, period {run.period}, goes on without this member, which did not pair in time: its records are free "

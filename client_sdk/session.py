@@ -271,7 +271,7 @@ class Session:
                 ready = ready_of(phase)
                 roster, study, manifest = ready.roster, ready.study, ready.manifest
         except PeerFault as fault:
-            if fault.cause is Cause.UNKNOWN_MEMBER:
+            if (fault.cause, fault.parties) == (Cause.UNKNOWN_MEMBER, (self.member,)):
                 return None
             raise self.outcome_missing(link.context, fault) from fault
         try:  # in a cohort whose cards it knows it is a member, whatever the coordinator says
