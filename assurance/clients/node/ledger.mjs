@@ -107,7 +107,7 @@ export class Ledger {
     const run = this.runOf(state, facts)
     require_(run?.keys && run.state !== 'given-up', 'policy-refused')
     for (const key of run.keys) require_(!state.ledger.marked.has(key), 'already-summed', COORDINATOR)
-    if (run.summedIn && opening.terms.step === 'sum')
+    if (run.summedIn && !run.noisy && opening.terms.step === 'sum')
       require_(same(facts.manifest.repeats, run.summedIn), facts.repeats ? 'repeat-mismatch' : 'already-summed', COORDINATOR)
     for (const other of state.ledger.runs.values()) {
       if (other === run || !other.keys || other.state !== 'spent' || other.noisy || run.noisy) continue
