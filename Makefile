@@ -84,6 +84,12 @@ $(NODE_CLIENT)/node_modules/.ready: $(NODE_CLIENT)/package.json $(NODE_CLIENT)/p
 	cd $(NODE_CLIENT) && npm ci --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
+.PHONY: conformance
+conformance: $(READY) node-client  ## the client in JavaScript against the conformance kit, rule by rule
+	$(BIN)/python -m assurance.conformance serve --json runs/conformance.json \
+	  --new 'node $(NODE_CLIENT)/client.mjs new {folder} --member {member} --admin-key {admin} --held-out 0' \
+	  --client 'node $(NODE_CLIENT)/client.mjs join {folder} {data} --url {url} --approve {approve} --once --mu-budget 5'
+
 fuzz: $(READY)  ## 1.2 million mutated messages into every decoder and phase
 	$(BIN)/python -m assurance.fuzz.run --output runs/fuzz.json
 
@@ -116,7 +122,7 @@ kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files
 restored: $(READY)  ## kill members 10,000 times as they enrol and pair, and restore older copies of their folders: who is refused, and who never is
 	$(BIN)/python -m assurance.kill.restored --output runs/restored.json
 
-CAMPAIGNS = slow-tests fuzz slow agreement mutation model-check audit reconstruction kill restored both-stores chaos durability outages liveness api-fuzz load
+CAMPAIGNS = slow-tests conformance fuzz slow agreement mutation model-check audit reconstruction kill restored both-stores chaos durability outages liveness api-fuzz load
 
 assurance: $(READY)  ## every campaign, one after another; it goes on past one that fails (hours; needs PostgreSQL, spin, gcc, strace, chromium, root)
 	$(MAKE) --keep-going --jobs 1 $(CAMPAIGNS)
