@@ -19,6 +19,12 @@ FIELDS: dict[str, tuple[Any, str]] = {
 }
 
 
+def test_an_object_of_too_many_keys_is_refused_before_its_fields_are_read() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Problem.model_validate(dict.fromkeys(map(str, range(rest.MAX_OBJECT_KEYS + 1)), ""))
+    assert caught.value.error_count() == 1
+
+
 def test_paths_are_different_and_versioned() -> None:
     assert len(set(PATHS.values())) == len(PATHS)
     unversioned = {name for name, path in PATHS.items() if not path.startswith("/v1/")}

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -13,6 +14,7 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from service.coordination import jobs
 from service.http.callers import Allowance, Limits
 from service.storage.dialects import PRAGMAS
 from service.storage.tables import metadata
@@ -123,9 +125,13 @@ def coordinator(folder: Path, max_wait_s: float = 2.0, clock: Clock | None = Non
 
 @contextmanager
 def standing(folder: Path) -> Iterator[Stage]:
-    """Run a coordinator for stepwise flows: its clock stands still, it holds no long poll, and writes don't wait for the disk."""
+    """Run a coordinator for stepwise flows: its clock stands still, it holds no long poll, and writes don't wait for the disk.
+
+    It never compares all blobs with their digests, which takes real time, though the clock is put ahead by days.
+    """
     with ExitStack() as ending:
         with pytest.MonkeyPatch.context() as patched:  # applies to the connections that it opens at its start
             patched.setitem(PRAGMAS, "synchronous", "OFF")
+            patched.setattr(jobs, "SCRUB_DELAY_S", math.inf)
             made = ending.enter_context(coordinator(folder, 0.0, Still()))
         yield made
