@@ -127,10 +127,10 @@ async def test_a_damaged_round_that_has_ended_holds_up_no_new_one(
 @pytest.mark.parametrize(
     "damage_it",
     [
-        "UPDATE audit_head SET head = 'f' || substr(head, 2)",
+        "UPDATE audit_head SET head = CASE substr(head, 1, 1) WHEN 'f' THEN 'e' ELSE 'f' END || substr(head, 2)",
         "UPDATE audit_head SET number = number + 1",
         "DELETE FROM audit_head",
-        "UPDATE coordinator SET public_key = '0' || substr(public_key, 2)",
+        "UPDATE coordinator SET public_key = CASE substr(public_key, 1, 1) WHEN 'f' THEN 'e' ELSE 'f' END || substr(public_key, 2)",
         "DELETE FROM coordinator",
     ],
 )
@@ -143,7 +143,9 @@ async def test_what_holds_a_whole_process_up_is_made_again(
         key = server.coordinator.key.public
     with closing(sqlite3.connect(tmp_path / "coordinator.sqlite3")) as file, file:
         if "head = 'f'" in damage_it:
-            file.execute("UPDATE audit_head SET head = '0' || substr(head, 2)")
+            file.execute(
+                "UPDATE audit_head SET head = CASE substr(head, 1, 1) WHEN 'f' THEN 'e' ELSE 'f' END || substr(head, 2)"
+            )
         file.execute(damage_it)
     found = await repair_database(settings)
     named = "coordinator's public key" if "coordinator" in damage_it else "audit log's end"
