@@ -43,7 +43,7 @@ from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 
 BOUNDS = {48: (3.0, 2.8), 32: (2.5, 2.4)}
 """Limits of a round's wall time and processor time, in multiples of the same sums in the clear, by the ring's bits."""
-COORDINATOR = 2.8
+COORDINATOR = 3.0
 """Limit of the coordinator's processor time, in the same multiples."""
 PHASES = ("enrol", "upload", "freeze", "unmask", "solve", "result")
 STATES = {
