@@ -49,7 +49,6 @@ class Held(Doctoring):
         if not self.lapses and asked.round not in play.federation.rounds[:1]:
             return None
         await asyncio.sleep(max(0.0, until_s + MARGIN_S - time.time()))
-        play.place = asked.path
         return replace(answer, is_false=True)
 
 
@@ -61,7 +60,6 @@ class OtherMaterial(Doctoring):
     async def change(self, asked: Asked, answer: Answer, play: Play) -> Answer | None:
         if not asked.path.endswith("/material"):
             return None
-        play.place = asked.path
         return replace(answer, body=answer.body[:-1] + bytes([answer.body[-1] ^ 1]), is_false=True)
 
 
@@ -77,12 +75,10 @@ class NoEnd(Doctoring):
                 return Answer(
                     204, {k: v for k, v in answer.headers.items() if k.startswith(b"veilsum-")}, b""
                 )
-            play.place = asked.path
             return Answer(
                 409, {b"content-type": PROBLEM_TYPE.encode()}, json.dumps(NOT_NOW).encode(), is_false=True
             )
         if asked.round not in first and isinstance(shown, Opening):
-            play.place = asked.path
             return replace(answer, is_false=True)
         return None
 
@@ -101,7 +97,6 @@ class NewerRoster(Doctoring):
     async def change(self, asked: Asked, answer: Answer, play: Play) -> Answer | None:
         if not isinstance(answer.message, Opening):
             return None
-        play.place = asked.path
         return replace(answer, headers={**answer.headers, b"veilsum-roster": b"6"}, is_false=True)
 
 
@@ -132,7 +127,6 @@ class Remembered(Doctoring):
             play.memory["stopped"] = True
             await play.client.stop()
         if asked.path.endswith("/invitation") and json.loads(answer.body)["card"]:
-            play.place = asked.path
             return replace(answer, is_false=True)
         return None
 

@@ -59,7 +59,7 @@ class Invitation(Doctoring):
         play.memory[self.name] = made
         cohort = cohort_id(made.roster_hash, party.counter, made.study_hash, made.period, NO_CONTEXT).hex()
         if asked.path == f"{party.where}/roster" and made.roster != party.roster.to_bytes():
-            return self._false(asked, Answer.octets(made.roster, Answer(200, {}, b""), is_false=True), play)
+            return Answer.octets(made.roster, Answer(200, {}, b""), is_false=True)
         if asked.path == f"{party.where}/runs":
             runs = (await federation.server.client.get(asked.path)).json()
             runs["runs"] = [self._named(run, cohort, made) for run in runs["runs"]]
@@ -69,14 +69,9 @@ class Invitation(Doctoring):
             invitation["cohort"] = self._named(invitation["cohort"], cohort, made)
             invitation |= {"roster": made.roster.hex(), "study": made.study.hex(), "card": None}
             if asked.path.endswith("/invitation"):
-                return self._false(asked, Answer.json(invitation, is_false=True), play)
+                return Answer.json(invitation, is_false=True)
             return Answer.json(invitation["cohort"])
         return None
-
-    def _false(self, asked: Asked, answer: Answer, play: Play) -> Answer:
-        if play.current is None:
-            play.place = asked.path
-        return answer
 
     def _named(self, view: dict[str, Any], cohort: str, made: Invited) -> dict[str, Any]:
         try:
@@ -234,7 +229,6 @@ class TooFewRows(Doctoring):
     async def change(self, asked: Asked, answer: Answer, play: Play) -> Answer | None:
         if not asked.path.endswith("/invitation"):
             return None
-        play.place = asked.path
         return replace(answer, is_false=True)
 
 
@@ -249,7 +243,6 @@ class ForgedCard(Doctoring):
         federation: Federation = play.federation
         said = next(each for each in federation.tap.messages if each.source in federation.others)
         card = again(said.message.card, OTHER, member=play.part.client, serial=0)  # type: ignore[attr-defined]  # an Enrolment
-        play.place = asked.path
         return Answer.json({**json.loads(answer.body), "card": card.to_bytes().hex()}, is_false=True)
 
 

@@ -58,7 +58,6 @@ class FromCatalogue(Doctoring):
         honest = forger.said(attack.form, "coordinator", federation.client, attack.nth)
         made = attack.make(honest, forger)
         data = made if isinstance(made, bytes) else made.to_bytes()  # type: ignore[attr-defined]  # a message
-        play.place = asked.path
         return Answer.octets(data, answer, is_false=True)
 
     def _is_after(self, asked: Asked, play: Play) -> bool:

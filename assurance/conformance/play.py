@@ -185,9 +185,9 @@ class Play:
         if not self.queue and self.current is None and self._is_alive(asked):
             self._end()
         if self.current is None and self.queue:
-            return await self._doctored(self.queue[0].answer(asked, self))
+            return await self._doctored(asked, self.queue[0].answer(asked, self))
         if self.current is not None:
-            return await self._doctored(self.current.answer(asked, self))
+            return await self._doctored(asked, self.current.answer(asked, self))
         return None
 
     async def _after(self, asked: Asked, answer: Answer) -> Answer:
@@ -195,7 +195,7 @@ class Play:
         doctoring = self.current or (self.queue[0] if self.queue else None)
         if doctoring is not None and asked.lane is self.tap.lane and answer.status < 300:
             try:
-                changed = await self._doctored(doctoring.change(asked, answer, self))
+                changed = await self._doctored(asked, doctoring.change(asked, answer, self))
             except (NotTriedError, AssertionError, LookupError, TypeError, ValueError) as error:
                 self._skip(doctoring, str(error) or repr(error))
                 return await self._after(asked, answer)
@@ -205,9 +205,10 @@ class Play:
             answer.shown = lambda: self.shown.append((asked.round, message))
         return answer
 
-    async def _doctored(self, made: Any) -> Answer | None:
+    async def _doctored(self, asked: Asked, made: Any) -> Answer | None:
         answer: Answer | None = await made
         if answer is not None and answer.is_false and self.current is None:
+            self.place = asked.path
             doctoring, lane = self.queue[0], self.tap.lane
 
             def shown() -> None:

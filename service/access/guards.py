@@ -94,12 +94,12 @@ async def _admit_signer(request: Request) -> Caller:
     A round also takes answers by the key with which the member began it.
     """
 
-    async def rosters() -> tuple[Roster, Roster]:
+    async def find_rosters() -> tuple[Roster, Roster]:
         own = await _find_roster(request)
         return own, await coordinator_of(request).federations.read_roster(own.federation.hex())
 
     ends = "round_id" in request.path_params and request.method in METHODS_WITH_BODY
-    return await gate_of(request).verify_member(request, rosters, superseded=ends)
+    return await gate_of(request).verify_member(request, find_rosters, superseded=ends)
 
 
 async def _admit_signer_or_anyone(request: Request) -> Caller:
