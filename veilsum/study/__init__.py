@@ -8,6 +8,9 @@
     promise        the noise of a step, and its privacy guarantee
     answers        heads, documents and the next step's material, from a sum
     result_files   the files of a result, and a reader's check of them
+    canaries       packs of public inputs with their features
+    canary_check   a member's canaries beside a pack, and the likely cause of a difference
+    canary_slips   features of images under known slips, for a pack
     views          the coordinator's description of a round and its result
 
 `veilsum.protocol.study` defines a study's content, `veilsum.protocol.round_spec` one step of a run.
