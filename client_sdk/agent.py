@@ -248,6 +248,8 @@ class Agent:
             except PeerFault as fault:
                 if _is_restored(fault):
                     raise
+                if fault.cause is Cause.CANARIES_DIFFER:  # as long as this agent has these records
+                    self._passed.add(run.cohort)
                 # A study that waits for its approval may have it next time.
                 self._refuse_run(run.cohort, fault, final=fault.cause is not Cause.STUDY_REFUSED)
 

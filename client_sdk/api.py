@@ -27,6 +27,7 @@ from veilsum.protocol.messages import (
     parse_message,
 )
 from veilsum.protocol.record import ResultRecord
+from veilsum.study.canaries import PACK_BYTES_MAX
 from veilsum.system.intervals import LONG_POLL_S
 
 
@@ -197,6 +198,16 @@ class CoordinatorApi(Reads):
         roster, study = bytes.fromhex(view.roster), bytes.fromhex(view.study)
         card = None if view.card is None else bytes.fromhex(view.card)
         return Invitation(view.cohort, Roster.from_bytes(roster), Study.from_bytes(study), card)
+
+    def fetch_canaries(self, federation: str, pack: str) -> Flow[bytes]:
+        """Fetch the canary pack of this SHA-256, unverified."""
+        path = rest.CANARIES_PATH.format(federation=federation, pack=pack)
+        return (yield from self._get_path(path, limit_bytes=PACK_BYTES_MAX)).body
+
+    def send_probe(self, federation: str, size_bytes: int) -> Flow[None]:
+        """Send bytes that the coordinator forgets."""
+        path = rest.PROBE_PATH.format(federation=federation)
+        yield from self._send_body("POST", path, bytes(size_bytes))
 
     def send_card(self, enrolment: Enrolment, after: int | None = None) -> Flow[Cards | rest.CohortView]:
         """Send this member's card. With `after`, wait until enrolment ends, for at most a long poll.

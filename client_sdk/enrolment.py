@@ -127,6 +127,8 @@ def send_card(
     _check_names(roster, study, cohort, view)
     check_period(view.period)
     session.policy.check_study(content)
+    if content.rehearsal is not None and records is not None:
+        yield from _check_canaries(session, content, records)
     yield from _answer_run(session, content, view, records)
     enrolled, _ = Enrolled.begin_enrolment(
         session.member,
@@ -144,6 +146,18 @@ def send_card(
     assert isinstance(enrolled, Enrolled)
     session.store.store_card(enrolled.card, enrolled)
     return enrolled, (yield from session.coordinator.send_card(enrolled.enrolment, after))
+
+
+def _check_canaries(session: Session, content: Content, records: Records) -> Flow[None]:
+    """Refuse to enrol while the canaries differ from the study's (member: Canaries). Nothing is stored or answered."""
+    found = records.check_canaries(content, (yield from session.fetch_canaries(content)))
+    if found.findings:
+        raise PeerFault(
+            Cause.CANARIES_DIFFER,
+            f"{content.notes.name}: {found.describe()} Nothing was answered: mend the data, then join again",
+            [session.member],
+        )
+    session.report(Progress(Step.ENROLLING, detail=f"{content.notes.name}: {found.describe()}"))
 
 
 def _known_serial(session: Session) -> int:

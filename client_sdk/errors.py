@@ -77,7 +77,7 @@ def fault_of(problem: Problem) -> PeerFault:
             f"the coordinator refused for a cause this release does not know, {problem.cause!r}: "
             f"{problem.detail}; update veilsum"
         ) from error
-    if cause is Cause.STATE_RESTORED:
+    if cause in {Cause.STATE_RESTORED, Cause.CANARIES_DIFFER}:
         return PeerFault(
             Cause.MALFORMED,
             f"the coordinator claims {cause}, which only this member finds out",

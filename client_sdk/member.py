@@ -37,6 +37,7 @@ from veilsum.protocol.rest import CohortView, RunsView, StudyView
 from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content
 from veilsum.study.answers import Pooled, solve_alone
+from veilsum.study.canaries import CanaryPack
 from veilsum.system.intervals import MEMBER_RETRY_S
 
 T = TypeVar("T")
@@ -189,6 +190,27 @@ class Conversations:
         def flow() -> Flow[Content]:
             roster = yield from self.session.fetch_roster()
             return (yield from self.session.fetch_study(roster, study_hash))
+
+        return self._run_alone(flow)
+
+    def canaries(self, study: str | bytes) -> Flow[CanaryPack]:
+        """Fetch the canary pack of a study: public inputs, for this member's own pipeline.
+
+        Args:
+            study: its hash, 64 hexadecimal digits or 32 bytes.
+
+        Raises:
+            Misuse: the study names none.
+            PeerFault: not-found before the pack is published; malformed, study-refused.
+        """
+        study_hash = bytes_of(study, "study")
+
+        def flow() -> Flow[CanaryPack]:
+            roster = yield from self.session.fetch_roster()
+            content = yield from self.session.fetch_study(roster, study_hash)
+            if content.rehearsal is None:
+                raise Misuse(f"study {content.notes.name} has no canary pack")
+            return (yield from self.session.fetch_canaries(content))
 
         return self._run_alone(flow)
 
@@ -518,6 +540,7 @@ class Member(_Front[BlockingDriver]):
     runs = blocking_method(Conversations.runs)
     studies = blocking_method(Conversations.studies)
     study = blocking_method(Conversations.study)
+    canaries = blocking_method(Conversations.canaries)
     sums = blocking_method(Conversations.sums)
     give_up = blocking_method(Conversations.give_up)
 
@@ -564,6 +587,7 @@ class AsyncMember(_Front[AsyncDriver]):
     runs = _coroutine_method(Conversations.runs)
     studies = _coroutine_method(Conversations.studies)
     study = _coroutine_method(Conversations.study)
+    canaries = _coroutine_method(Conversations.canaries)
     sums = _coroutine_method(Conversations.sums)
     give_up = _coroutine_method(Conversations.give_up)
 

@@ -1,5 +1,6 @@
 """The operator's client: federations, cohorts and rounds, by an operator's token."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self, TypeVar
@@ -19,6 +20,7 @@ from veilsum.protocol.messages import Chain, Lost, Manifest, Roster, Study
 from veilsum.protocol.record import CombinedRecord, CombineRequest
 from veilsum.protocol.request_signature import ADMIN_KEYID
 from veilsum.protocol.rest import NewToken, PreflightView, TokenList, TokenRequest, TokenView
+from veilsum.study.canaries import CanaryPack
 
 _Form = TypeVar("_Form", bound=Form)
 
@@ -99,6 +101,14 @@ class Operator:
         """Store a study that the roster's study key signed."""
         path = rest.STUDY_PATH.format(federation=study.federation.hex(), study=study.hash.hex())
         return self._request_model(rest.StudyView, _octets_request("PUT", path, study.to_bytes()))
+
+    def publish_canaries(self, federation: str, pack: CanaryPack) -> str:
+        """Store the canary pack that a published study names. Returns its SHA-256."""
+        content = pack.to_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        path = rest.CANARIES_PATH.format(federation=federation, pack=digest)
+        self._call_api(_octets_request("PUT", path, content))
+        return digest
 
     def federation(self, federation: str) -> rest.FederationView:
         """Fetch a federation's members, and the ids of its cohorts and rounds."""

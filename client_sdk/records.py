@@ -4,13 +4,15 @@ The selection is stateless: the same secret, data and free ids give the same row
 others.
 """
 
+import copy
 import hmac
 import math
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import compress
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +21,15 @@ from client_sdk.errors import Misuse
 from veilsum.calibration.errors import ShapeMismatch, WrongDtype
 from veilsum.calibration.rows import any_labels, as_array, as_features, usable_rows
 from veilsum.calibration.sparse_columns import HOLDERS_MIN
-from veilsum.protocol.study import Question
+from veilsum.protocol.study import Content, Question
 from veilsum.protocol.tags import Tag, info
+from veilsum.study.canaries import CANARY_PREFIX, CanaryPack
+from veilsum.study.canary_check import CanaryCheck, check_canaries
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 _ID_BYTES_MAX = 1024
+_CANARY_KEY = CANARY_PREFIX.encode()
 _DIGEST_BYTES = 32
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """The code points with the Unicode property White_Space."""
@@ -52,18 +57,25 @@ class Records:
         ids: (n,) text, bytes or integers that identify a record (a patient, an exam, a file) in every run. " 007 ", b"7", "7.0" and 7
             are the same id, and so are texts that look alike (`normalise_text`). Without ids the whole data set counts as one record.
         columns: the features' names; by default those of a data frame. A study that names its columns takes features by name.
+        canaries: rows of the study's canary pack, which are compared with its features and never summed. Rows with ids `canary-…` among
+            the others are moved here.
 
     Raises:
         WrongDtype, ShapeMismatch: features or labels have a wrong type or shape.
-        Misuse: ids of another number or type, an empty id, or columns of another number or with a name twice.
+        Misuse: ids of another number or type, an empty id, or columns of another number or with a name twice; canaries without such ids, or
+            both among the others and apart.
     """
 
     features: Any
     labels: Any
     ids: Any = None
     columns: Sequence[Any] | None = None
+    canaries: "Records | None" = None
     keys: tuple[bytes, ...] = field(init=False)
     """The ids as bytes, one per row; all empty without ids."""
+
+    _ROW_FIELDS: ClassVar[tuple[str, ...]] = ("features", "labels", "keys")
+    """What holds a value for each row."""
 
     def __post_init__(self) -> None:
         names = getattr(self.features, "columns", ()) if self.columns is None else self.columns
@@ -77,6 +89,34 @@ class Records:
         _set_field(
             self, "keys", (b"",) * len(matrix) if self.ids is None else _bytes_of(self.ids, len(matrix))
         )
+        self._part_canaries()
+
+    def _part_canaries(self) -> None:
+        """Move the rows of canaries out of the records, so that nothing that looks at records sees them."""
+        is_canary = np.array([key.startswith(_CANARY_KEY) for key in self.keys], bool)
+        given = self.canaries
+        if given is not None:
+            if given.canaries is not None and not len(given):
+                given = given.canaries
+            if not len(given) or not all(key.startswith(_CANARY_KEY) for key in given.keys):
+                raise Misuse(f"canaries: expected Records whose ids all begin with {CANARY_PREFIX}")
+            if is_canary.any():
+                raise Misuse("canaries stand among the records and apart: pass them in one way")
+            _set_field(self, "canaries", given)
+        elif is_canary.any():
+            _set_field(self, "canaries", self._take_rows(is_canary))
+            kept = self._take_rows(~is_canary)
+            for name in ("ids", *self._ROW_FIELDS):
+                _set_field(self, name, getattr(kept, name))
+
+    def _take_rows(self, taken: npt.NDArray[np.bool_]) -> Self:
+        part = copy.copy(self)
+        for name in self._ROW_FIELDS:
+            values = getattr(self, name)
+            picked = values[taken] if isinstance(values, np.ndarray) else tuple(compress(values, taken))
+            _set_field(part, name, picked)
+        _set_field(part, "ids", part.keys)
+        return part
 
     def indices(self, classes: Sequence[str]) -> Integers:
         """Return the labels' places among these class keys, (n,); −1 for a missing or unknown label."""
@@ -142,6 +182,20 @@ class Records:
                 f"features have {self.features.shape[1]} columns; the study's extractor gives {question.dim}"
             )
         return None
+
+    def check_canaries(self, content: Content, pack: CanaryPack) -> CanaryCheck:
+        """Compare the canaries with a study's pack, of a study that names one. Raises as `check_columns`."""
+        assert content.rehearsal is not None
+        own = self.canaries or Records(np.zeros((0, content.question.dim)), [], [])
+        ids = [key.decode("utf-8", "replace") for key in own.keys]
+        return check_canaries(
+            pack,
+            content.question,
+            content.rehearsal.tolerance,
+            ids,
+            own.features_for(content.question),
+            own.indices(content.question.classes),
+        )
 
     def __len__(self) -> int:
         return len(self.features)
@@ -398,6 +452,12 @@ def normalise_id(value: bytes) -> bytes:
         return normalise_text(value.decode()).encode()
     except UnicodeDecodeError:
         return value.rstrip(b"\0")
+
+
+def is_canary_id(value: object) -> bool:
+    """Whether an id is a canary's."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return isinstance(text, str) and normalise_text(text).startswith(CANARY_PREFIX)
 
 
 def normalise_text(text: str) -> str:

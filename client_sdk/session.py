@@ -24,6 +24,7 @@ from veilsum.protocol.messages import NO_REASON, Certificate, Link, Message, Ros
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
 from veilsum.protocol.study import Content, read_content
 from veilsum.study import signed
+from veilsum.study.canaries import CanaryPack, fetched_pack
 from veilsum.system.intervals import POLL_MIN_S
 
 
@@ -97,6 +98,23 @@ class Session:
         content = signed.read_study(study, roster, self.environment.now_s(), self.store.newest_study)
         self.store.see_study(study)
         return content
+
+    def fetch_canaries(self, content: Content) -> Flow[CanaryPack]:
+        """Return a study's canary pack, fetched once.
+
+        Raises:
+            PeerFault: not-found before it is published; malformed for other bytes than the study names; study-refused if it does not fit
+                the study.
+        """
+        assert content.rehearsal is not None
+        digest = content.rehearsal.pack
+        held = self.store.load_pack(digest)
+        if held is None:
+            held = yield from self.coordinator.fetch_canaries(self.policy.federation.hex(), digest)
+            pack = fetched_pack(content, held)
+            self.store.keep_pack(digest, held)
+            return pack
+        return fetched_pack(content, held)
 
     def check_current(self, roster: Roster) -> None:
         """Refuse a roster older than one already seen (roster-rollback; OPEN-25)."""

@@ -3,8 +3,10 @@
 state/
     state.sqlite, arrays/   everything that this member must not forget, or must forget in time (`client_sdk.database`)
     results/ROUND/          evidence and result of each finished round (no secrets)
+    canaries/DIGEST         public packs of studies
 """
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -183,6 +185,22 @@ class Store:
     def mark_exported(self, round_id: str) -> None:
         """Note that a round's result was saved where its owner wants it."""
         write_durably(self.result_folder(round_id) / _EXPORTED_FILE, b"")
+
+    # Canary packs
+
+    def load_pack(self, digest: str) -> bytes | None:
+        """Return a canary pack that was fetched before; None if there is none of this SHA-256."""
+        path = self._pack_file(digest)
+        content = path.read_bytes() if path.is_file() else b""
+        return content if hashlib.sha256(content).hexdigest() == digest else None
+
+    def keep_pack(self, digest: str, content: bytes) -> None:
+        """Store a fetched pack: it is needed before every enrolment."""
+        make_private(self._pack_file(digest).parent)
+        write_durably(self._pack_file(digest), content)
+
+    def _pack_file(self, digest: str) -> Path:
+        return self._state / "canaries" / digest
 
     # Signed documents
 

@@ -31,6 +31,7 @@ def test_most_causes_of_the_protocol_are_met() -> None:
         Cause.MALFORMED_REQUEST, Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.UNAVAILABLE,
         Cause.REQUEST_UNSIGNED, Cause.REQUEST_FORGED, Cause.REQUEST_REPLAYED, Cause.CLOCK_SKEW, Cause.DIGEST_MISMATCH,
         Cause.FORBIDDEN, Cause.AUDIT_BROKEN, Cause.BODY_INCOMPLETE, Cause.TOO_MANY_REQUESTS, Cause.STORAGE_DAMAGED, Cause.STATE_RESTORED,
+        Cause.CANARIES_DIFFER,
     }  # fmt: skip
     assert set(Cause) - {attack.cause for attack in ATTACKS} <= local
 

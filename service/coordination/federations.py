@@ -256,6 +256,12 @@ class Federations:
             raise not_found("study in this federation: publish it first")
         return found
 
+    async def study_bodies(self, federation: str) -> Sequence[bytes]:
+        """Return the bytes of all published studies."""
+        return await self._database.read_values(
+            select(studies.c.body).where(studies.c.federation == federation)
+        )
+
     async def read_study(self, federation: str, study: str) -> Study:
         """Return a study. Raises PeerFault: not-found, storage-damaged."""
         body = await self.study_body(federation, study)

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from service.coordination import combining
+from service.coordination.canaries import CANARIES_FOLDER, pack_blob
 from service.coordination.documents import Documents
 from service.coordination.journal import BLOB_EVENT_KIND, EVENTS_FOLDER
 from service.coordination.standing import RoundEnd
@@ -41,8 +42,9 @@ async def find_damaged_blobs(
             )
             async for name in _run_checks(blobs, checks, pause):
                 yield name
-    async for name in _run_checks(blobs, _list_combined(blobs, coordinator), pause):
-        yield name
+    for checks in (_list_combined(blobs, coordinator), _list_packs(blobs)):
+        async for name in _run_checks(blobs, checks, pause):
+            yield name
 
 
 @dataclass(frozen=True)
@@ -121,3 +123,9 @@ def _list_combined(blobs: Blobs, coordinator: bytes) -> Iterator[Check]:
         with suppress(PeerFault):
             for blob, digest in combining.list_blobs(combining.stored_record(name, blobs, coordinator)):
                 yield Check(blob, digest)
+
+
+def _list_packs(blobs: Blobs) -> Iterator[Check]:
+    for federation in blobs.list_names(CANARIES_FOLDER):
+        for pack in blobs.list_names(f"{CANARIES_FOLDER}/{federation}"):
+            yield Check(pack_blob(federation, pack), pack, needed=False)

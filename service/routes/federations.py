@@ -15,6 +15,7 @@ from service.access.guards import (
     WAITING_GUARD,
 )
 from service.coordination import combining
+from service.coordination.canaries import check_pack, pack_blob, read_pack
 from service.coordination.cohorts import Cohort
 from service.coordination.coordinator import Coordinator
 from service.http.callers import ANONYMOUS_CALLER
@@ -44,6 +45,7 @@ from veilsum.protocol.messages import Enrolment, Lost, Pairing, Roster, Study
 from veilsum.protocol.messages.cohort import MAX_CONTENT
 from veilsum.protocol.record import CombinationIds, CombinedRecord, CombineRequest
 from veilsum.protocol.tags import PROTOCOL_VERSION
+from veilsum.study.canaries import PACK_BYTES_MAX
 
 serve, combinations = Routes("federations"), Routes("combinations")
 MAX_ROSTER_BYTES, MAX_STUDY_BYTES, MAX_CARD_BYTES = 16 << 20, MAX_CONTENT + 4096, 4096
@@ -157,6 +159,41 @@ async def study(federation: Hex32Path, study: Hex32Path, here: Here, request: Re
     return await answer_published(
         request, 0, lambda: here.federations.study_body(federation, study), rest.OCTETS_TYPE
     )
+
+
+@serve(
+    "PUT",
+    rest.CANARIES_PATH,
+    PUBLISHING_GUARD,
+    Cause.NOT_FOUND,
+    Cause.MALFORMED,
+    takes="a canary pack",
+    status_code=204,
+    max_body_size=PACK_BYTES_MAX,
+)
+async def put_canaries(federation: Hex32Path, pack: Hex32Path, body: Octets, here: Here) -> None:
+    """Store the canary pack that a published study names (admin, operator). Repeating the request changes nothing."""
+    named = await here.federations.study_bodies(federation)
+    await in_thread(check_pack, body, pack, named)
+    await in_blob_thread(here.blobs.put, pack_blob(federation, pack), body)
+
+
+@serve("GET", rest.CANARIES_PATH, MEMBER_GUARD, Cause.STORAGE_DAMAGED, gives="the canary pack, a ZIP archive")
+async def canaries(federation: Hex32Path, pack: Hex32Path, here: Here) -> Response:
+    """The canary pack of this SHA-256."""
+    return await in_pieces(partial(read_pack, here.blobs, federation, pack), rest.OCTETS_TYPE)
+
+
+@serve(
+    "POST",
+    rest.PROBE_PATH,
+    MEMBER_GUARD,
+    takes="any bytes",
+    status_code=204,
+    max_body_size=rest.MAX_PROBE_BYTES,
+)
+async def probe(federation: Hex32Path, body: Octets) -> None:
+    """Take bytes and forget them: a member measures how fast it can upload, and whether a proxy lets a chunk pass."""
 
 
 @serve.serve_published(rest.STUDIES_PATH, Cause.NOT_FOUND, response_model=tuple[rest.StudyView, ...])

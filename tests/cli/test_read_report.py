@@ -29,6 +29,7 @@ def test_what_was_read_is_said_before_anything_is_done(cli: Cli) -> None:
         "classes": {"no": 20, "yes": 20},
         "skipped": {"without a label": 1, "with NaN, infinity or an empty cell": 2, "all zeros": 1},
         "hints": [],
+        "canaries": 0,
     }
     done = cli("calibrate", path, "--held-out", 0.3, "--json")
     assert done.values["read"] == [expected]

@@ -97,6 +97,7 @@ class Consortium:
         policy: of members that start from now on; it approves every study of `make_study`.
         open: the members whose flows are run step by step.
         given: records of whole members, if not `records(member, period)`.
+        rehearsal: the canary pack and tolerance that studies name from now on.
         holds: whether a long poll is held until there is news. Otherwise it is answered at once.
         on_request: called before a member's request is sent and after it was answered; may stop the member.
         on_answer: returns a hostile coordinator's answer in place of the true one.
@@ -128,6 +129,7 @@ class Consortium:
         self.coordinator_key = stage.server.coordinator.key
         self.ids = tuple(f"member-{index}" for index in range(members))
         self.question, self.after = dict(question or {}), dict(after or {})
+        self.rehearsal: dict[str, Any] | None = None
         for member in self.ids:
             Identity.create(folder / member, member, held_out=held_out)
         self.policy = Policy(self.admin.public)
@@ -173,7 +175,8 @@ class Consortium:
             **question,
         }
         notes = {"name": "study", **(notes or {})}
-        return simulated_content(values, int(self.clock()) + 80 * DAY_S, notes, self.after)
+        expires_s = int(self.clock()) + 80 * DAY_S
+        return simulated_content(values, expires_s, notes, self.after, self.rehearsal)
 
     def make_study(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Study:
         """Make a signed study that members approve from now on."""

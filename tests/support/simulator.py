@@ -227,6 +227,7 @@ def simulated_content(
     expires_s: int,
     notes: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
+    rehearsal: Mapping[str, Any] | None = None,
 ) -> Content:
     """Make a study's whole content around a question."""
     ccvr = any(statistic["kind"] == "ccvr" for statistic in question["statistics"])
@@ -243,7 +244,7 @@ def simulated_content(
             "ccvr": {"samples_per_class": 100, "power": 0.5} if ccvr else None,
         }
         | dict(after or {}),
-        "rehearsal": None,
+        "rehearsal": rehearsal,
     }
     return Content.model_validate(as_tuples(content))
 

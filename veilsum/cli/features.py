@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,11 +39,13 @@ class FileRecords(Records):
     texts: tuple[str, ...] = field(init=False)
     """The labels as written in the file; "" for a missing label."""
 
+    _ROW_FIELDS: ClassVar[tuple[str, ...]] = (*Records._ROW_FIELDS, "texts")  # noqa: SLF001 - of its subclass
+
     def __post_init__(self) -> None:
-        given = np.asarray(self.labels)
-        super().__post_init__()
+        given = np.asarray(self.labels).reshape(-1)
         texts = ("" if each is None or each != each else str(each).strip() for each in given.tolist())  # noqa: PLR0124 - NaN
         object.__setattr__(self, "texts", tuple(map(sys.intern, texts)))  # few are distinct
+        super().__post_init__()
 
     def indices(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
         """Map labels to class indices, as `Records` does. If any class key is a number, integer labels are class keys."""

@@ -33,6 +33,7 @@ class ReadReport:
         classes: usable rows by class key; empty without known classes, and if most rows have a label of their own: these are values.
         skipped: rows by reason, each in one place.
         hints: what may be a mistake.
+        canaries: rows of a study's canary pack, which are no records.
     """
 
     source: str
@@ -43,6 +44,7 @@ class ReadReport:
     classes: dict[str, int]
     skipped: dict[str, int]
     hints: tuple[str, ...]
+    canaries: int = 0
 
     @classmethod
     def of_records(
@@ -52,8 +54,9 @@ class ReadReport:
         rows, features = records.features.shape
         columns = tuple(records.columns or ())
         ids = None if records.ids is None else len({*records.keys})
+        canaries = 0 if records.canaries is None else len(records.canaries)
         if classes is None:
-            return cls(source, rows, features, columns, ids, {}, {}, ())
+            return cls(source, rows, features, columns, ids, {}, {}, (), canaries)
         places = records.indices(classes)
         finite, any_value = np.isfinite(records.features).all(axis=1), records.features.any(axis=1)
         labelled = np.fromiter((text != "" for text in records.texts), bool, rows)
@@ -69,7 +72,7 @@ class ReadReport:
         hints = tuple(_label_hints(records, classes))
         if 2 * (counts == 1).sum() > rows:
             held, hints = {}, (*hints, "most rows have a label of their own: is this the column of classes?")
-        return cls(source, rows, features, columns, ids, held, skipped, hints)
+        return cls(source, rows, features, columns, ids, held, skipped, hints, canaries)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -85,6 +88,8 @@ class ReadReport:
         names = f" ({_list_some(self.columns)})" if self.columns else ""
         ids = "" if self.ids is None else f", {self.ids:,} ids"
         said = [f"{self.source}: {self.rows:,} rows of {self.features:,} features{names}{ids}"]
+        if self.canaries:
+            said.append(f"{self.canaries:,} canaries, which are no records")
         if self.classes:
             said.append(self.list_classes())
         if self.skipped:

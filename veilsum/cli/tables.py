@@ -17,8 +17,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from client_sdk.records import match_columns
+from client_sdk.records import is_canary_id, match_columns
 from veilsum.protocol.errors import Misuse
+from veilsum.study.canaries import CANARY_PREFIX
 
 Array = npt.NDArray[Any]
 
@@ -85,6 +86,18 @@ class Table:
     labels: Array
     ids: Array | None
     columns: tuple[str, ...] = ()
+
+    @property
+    def is_canary(self) -> npt.NDArray[np.bool_]:
+        """Which rows are canaries, (n,)."""
+        if self.ids is None:
+            return np.zeros(len(self.features), bool)
+        return np.fromiter(map(is_canary_id, self.ids.tolist()), bool, len(self.features))
+
+    def take_rows(self, taken: Any) -> "Table":
+        """Return these rows: a mask, or places."""
+        ids = None if self.ids is None else self.ids[taken]
+        return Table(self.features[taken], self.labels[taken], ids, self.columns)
 
     def order_columns(self, wanted: Sequence[str], whose: str) -> "Table":
         """Return the table with its columns in this order, unless it or `wanted` has no names. Raises Misuse as `match_columns`."""
@@ -345,7 +358,8 @@ def _check_id_texts(path: Path, name: str, column: Any) -> None:
     """Refuse a column of text that another format would hold as dates, truth values or fractions: one rule for all formats (member: ID-1)."""
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
-    held = column.filter(compute.not_equal(column, ""))
+    is_canary = compute.starts_with(column, CANARY_PREFIX)
+    held = column.filter(compute.and_not(compute.not_equal(column, ""), is_canary))
     if not len(held):
         return
 

@@ -63,6 +63,10 @@ class Cause(StrEnum):
         "state-restored",
         "this member's folder is a copy of an older one: its key has signed cards or uploads that the folder does not know",
     )
+    CANARIES_DIFFER = (
+        "canaries-differ",
+        "this member's canaries are missing, or differ from the study's by more than its tolerance",
+    )
     POLICY_REFUSED = "policy-refused", "this member's own policy forbids it"
     # The study
     STUDY_REFUSED = (

@@ -33,6 +33,8 @@ MAX_ANSWER_VALUES = 1 << 17
 """Most commas of a JSON answer, for each may cost a kilobyte of memory; 10,000 members take up to 50,000."""
 MAX_OBJECT_KEYS = 256
 """Most keys of an object in JSON, beside which later releases may add some."""
+MAX_PROBE_BYTES = 8 << 20
+"""Most bytes of a probe: a chunk of 64-bit words."""
 MAX_TRANSCRIPT_BYTES = 1 << 29
 MAX_DISCLOSURE_BYTES = 256 << 20
 MAX_WAIT_S = 60.0
@@ -47,6 +49,8 @@ FEDERATION_PATH = "/v1/federations/{federation}"
 ROSTER_PATH = "/v1/federations/{federation}/roster"
 STUDIES_PATH = "/v1/federations/{federation}/studies"
 STUDY_PATH = "/v1/federations/{federation}/studies/{study}"
+CANARIES_PATH = "/v1/federations/{federation}/canaries/{pack}"
+PROBE_PATH = "/v1/federations/{federation}/probe"
 RUNS_PATH = "/v1/federations/{federation}/runs"
 CHAIN_PATH = "/v1/federations/{federation}/chain"
 COHORTS_PATH = "/v1/federations/{federation}/cohorts"

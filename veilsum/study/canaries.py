@@ -10,6 +10,7 @@ A pack is a ZIP archive of one form, so that equal contents have equal bytes: en
 A study names the pack's SHA-256 and a tolerance (wire: Studies). Members run the inputs through their own pipeline, and compare.
 """
 
+import hashlib
 import io
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from veilsum.protocol.errors import Misuse
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.forms import CLASS_PATTERN, COLUMN_PATTERN, first_fault
-from veilsum.protocol.study import DIM_MAX, Question, canonical_json
+from veilsum.protocol.study import DIM_MAX, Content, Question, canonical_json, study_fault
 
 PACK_BYTES_MAX = 64 << 20
 CANARIES_MAX = 10_000
@@ -164,6 +166,27 @@ class CanaryPack:
 
     def __repr__(self) -> str:
         return f"<CanaryPack, {len(self.ids)} canaries>"
+
+
+def fetched_pack(content: Content, data: bytes) -> CanaryPack:
+    """Read the pack that a study names, as a coordinator shows it (CANARY-2, CANARY-3).
+
+    Raises:
+        PeerFault: malformed for other bytes than the study names; study-refused if they are no pack, or don't fit the study.
+    """
+    assert content.rehearsal is not None
+    if hashlib.sha256(data).hexdigest() != content.rehearsal.pack:
+        raise PeerFault(
+            Cause.MALFORMED,
+            f"the coordinator shows another canary pack than study {content.notes.name} names",
+            ["coordinator"],
+        )
+    try:
+        pack = CanaryPack.from_bytes(data)
+        pack.check_question(content.question)
+    except Misuse as error:
+        raise study_fault(f"{content.notes.name}: {error}") from error
+    return pack
 
 
 def _check_header(header: _Header) -> None:

@@ -20,7 +20,7 @@ from veilsum.study.canaries import CanaryPack
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-_SHOWN_MAX = 5
+_CANARIES_SHOWN_MAX = 5
 _LEFT_SHARE_MAX = 0.25
 """Most of the largest difference that a likely cause leaves."""
 _SAME_DIGITS = 5
@@ -162,6 +162,11 @@ def check_canaries(
     return CanaryCheck(len(pack.ids), largest, canary, tuple(findings))
 
 
+def measure_slips(pack: CanaryPack) -> dict[str, float]:
+    """Return the largest difference of each slip from the reference: below the smallest of them no slip passes."""
+    return {name: _largest_distance(each, pack.features) for name, each in pack.slips.items()}
+
+
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """The rows that are compared, (k, dim) each, in one order of canaries and columns."""
@@ -223,8 +228,10 @@ class _Rows:
                 f"{self._name_column(int(nearest[place]))} stands in place of {self._name_column(place)}"
                 for place in moved.tolist()
             ]
-            more = f", and {len(pairs) - _SHOWN_MAX:,} more" if len(pairs) > _SHOWN_MAX else ""
-            how = f"{moved.size:,} of {dim:,} columns are permuted: {', '.join(pairs[:_SHOWN_MAX])}{more}"
+            more = (
+                f", and {len(pairs) - _CANARIES_SHOWN_MAX:,} more" if len(pairs) > _CANARIES_SHOWN_MAX else ""
+            )
+            how = f"{moved.size:,} of {dim:,} columns are permuted: {', '.join(pairs[:_CANARIES_SHOWN_MAX])}{more}"
         finding = CanaryFinding(Slip.COLUMNS, f"Likely cause: {how}.")
         return _largest_distance(reference[:, nearest], own), finding
 
@@ -236,7 +243,8 @@ class _Rows:
         if not moved.size or len({*nearest.tolist()}) < len(own):
             return None
         pairs = [
-            f"{self.ids[row]} has those of {self.ids[nearest[row]]}" for row in moved[:_SHOWN_MAX].tolist()
+            f"{self.ids[row]} has those of {self.ids[nearest[row]]}"
+            for row in moved[:_CANARIES_SHOWN_MAX].tolist()
         ]
         detail = (
             f"Likely cause: the features of {moved.size} canaries stand at another id: {', '.join(pairs)}."
@@ -269,7 +277,7 @@ class _Rows:
         return self.columns[place] if self.columns else f"column {place + 1}"
 
 
-def _largest_distance(expected: Floats, own: Floats) -> float:
+def _largest_distance(expected: npt.NDArray[Any], own: npt.NDArray[Any]) -> float:
     """Return the largest difference between rows of length 1."""
     return float(_distances(expected, own).max())
 
@@ -304,7 +312,7 @@ def _check_labels(
     pairs = sorted(
         {(int(before), int(after)) for before, after in zip(expected[wrong], own[wrong], strict=True)}
     )
-    said = ", ".join(f"{keys[before]} became {keys[after]}" for before, after in pairs[:_SHOWN_MAX])
+    said = ", ".join(f"{keys[before]} became {keys[after]}" for before, after in pairs[:_CANARIES_SHOWN_MAX])
     if (own < 0).any():
         how = "labels are missing, or none of the study's class keys"
     elif len(shifts) == 1:
@@ -320,5 +328,5 @@ def _check_labels(
 
 
 def _list_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_MAX:,} more" if len(names) > _SHOWN_MAX else ""
-    return ", ".join(names[:_SHOWN_MAX]) + more
+    more = f" and {len(names) - _CANARIES_SHOWN_MAX:,} more" if len(names) > _CANARIES_SHOWN_MAX else ""
+    return ", ".join(names[:_CANARIES_SHOWN_MAX]) + more

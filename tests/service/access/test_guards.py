@@ -25,9 +25,11 @@ MEMBERS = {
     ("GET", rest.DISCLOSURE_PATH),
     ("GET", rest.MATERIAL_PATH),
     ("GET", rest.DOCUMENT_PATH),
+    ("GET", rest.CANARIES_PATH),
+    ("POST", rest.PROBE_PATH),
 }
 CLOSING = {("POST", rest.LOST_PATH), ("POST", rest.LOST_CONTEXTS)}
-ADMINS = {("PUT", rest.ROSTER_PATH), ("PUT", rest.STUDY_PATH), *CLOSING}
+ADMINS = {("PUT", rest.ROSTER_PATH), ("PUT", rest.STUDY_PATH), ("PUT", rest.CANARIES_PATH), *CLOSING}
 ADMINISTERING = {("POST", rest.TOKENS_PATH), ("GET", rest.TOKENS_PATH), ("POST", rest.REVOKE_PATH)}
 RUNNING = {
     ("POST", rest.COHORTS_PATH),
@@ -101,8 +103,8 @@ def test_every_route_has_its_callers() -> None:
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
     """As it is served: for anonymous callers, and for the operator with its token on members' paths."""
     ids = {
-        name: ("0" * 64 if name in {"federation", "study", "cohort", "context"} else "0" * 16)
-        for name in ("federation", "study", "cohort", "context", "round_id", "combination")
+        name: ("0" * 64 if name in {"federation", "study", "cohort", "context", "pack"} else "0" * 16)
+        for name in ("federation", "study", "cohort", "context", "pack", "round_id", "combination")
     } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "lda"}
     async with server.anonymous() as nobody:
         for method, path in MEMBERS | ADMINS | OPERATORS | READING:

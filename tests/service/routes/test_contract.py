@@ -89,6 +89,8 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
     assert octets == {
         ("put", rest.ROSTER_PATH),
         ("put", rest.STUDY_PATH),
+        ("put", rest.CANARIES_PATH),
+        ("post", rest.PROBE_PATH),
         ("put", rest.CARD_PATH),
         ("put", rest.PAIRING_PATH),
         ("put", rest.UPLOAD_PATH),

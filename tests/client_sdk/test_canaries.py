@@ -1,0 +1,162 @@
+"""Canaries among a member's records, and the check before every enrolment."""
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from client_sdk.errors import Misuse, PeerFault
+from client_sdk.records import Marks, Records, select_rows
+from tests.support.consortium import CLASSES, DIM, Consortium
+from veilsum.cli.features import FileRecords
+from veilsum.protocol.causes import Cause
+from veilsum.study.canaries import CanaryPack
+
+IDS = [f"canary-{place}" for place in range(8)]
+ROWS = np.random.default_rng(5).standard_normal((len(IDS), DIM))
+KEYS = [CLASSES[place % 2] for place in range(len(IDS))]
+
+
+@pytest.fixture
+def pack(consortium: Consortium) -> CanaryPack:
+    """The pack of a published study."""
+    made = CanaryPack(IDS, KEYS, ROWS, slips={"bgr": ROWS[:, ::-1]}, inputs={"0.txt": b"public"})
+    digest = hashlib.sha256(made.to_bytes()).hexdigest()
+    consortium.rehearsal = {"pack": digest, "tolerance": 1e-3}
+    consortium.revise()
+    consortium.operator.publish_canaries(consortium.name, made)
+    return made
+
+
+def with_canaries(records: Records, rows: Any = ROWS, keys: Any = KEYS, ids: Any = IDS) -> Records:
+    """Put canary rows among records, the first of them first."""
+    labels = [CLASSES[label] for label in records.labels]
+    return Records(
+        np.concatenate([rows[:1], records.features, rows[1:]]),
+        [*keys[:1], *labels, *keys[1:]],
+        [*ids[:1], *records.keys, *ids[1:]],
+    )
+
+
+@pytest.mark.parametrize("kind", [Records, FileRecords])
+def test_canaries_are_no_records(consortium: Consortium, kind: type[Records]) -> None:
+    plain = consortium.records("member-0")
+    mixed = with_canaries(plain)
+    own = kind(mixed.features, mixed.labels, mixed.ids, canaries=mixed.canaries)
+    whole = kind(
+        np.concatenate([plain.features, ROWS]),
+        np.array([*plain.labels, *(CLASSES.index(key) for key in KEYS)]),
+        [*(key.decode() for key in plain.keys), *IDS],
+    )
+    question, marks = consortium.content().question, Marks(b"s" * 32, b"f" * 32, 0.1)
+    for each in (own, whole):
+        assert len(each) == len(plain)
+        assert each.canaries is not None
+        assert [key.decode() for key in each.canaries.keys] == IDS
+        assert each.canaries.indices(CLASSES).tolist() == [CLASSES.index(key) for key in KEYS]
+        assert np.array_equal(each.canaries.features, ROWS)
+        assert each.indices(CLASSES).tolist() == plain.indices(CLASSES).tolist()
+        assert replace(each, features=each.features + 1).canaries is not None
+        found, expected = (select_rows(those, question, marks, set) for those in (each, plain))
+        assert vars(found).keys() == vars(expected).keys()
+        for name, value in vars(expected).items():
+            assert np.array_equal(vars(found)[name], value), name
+
+
+def test_canaries_stand_in_one_place_under_their_ids(consortium: Consortium) -> None:
+    plain = consortium.records("member-0")
+    apart = Records(ROWS, KEYS, IDS)
+    given = Records(plain.features, plain.labels, plain.ids, canaries=apart)
+    assert given.canaries is not None
+    with pytest.raises(Misuse, match="in one way"):
+        replace(with_canaries(plain), ids=[*plain.keys[1:], b"canary-1"], canaries=apart)
+    for wrong in (plain, Records(plain.features, plain.labels)):
+        with pytest.raises(Misuse, match="begin with canary-"):
+            Records(plain.features, plain.labels, canaries=wrong)
+
+
+def test_a_run_with_canaries_sums_what_one_without_them_sums(
+    consortium: Consortium, pack: CanaryPack
+) -> None:
+    consortium.given = {
+        member: with_canaries(consortium.records(member), rows=place * ROWS)
+        for place, member in enumerate(consortium.ids, 1)
+    }
+    consortium.play()
+    assert consortium.refusals() == set()
+    assert consortium.total(consortium.last.round) == consortium.expected(consortium.last.round)
+    assert len(consortium.requests("/canaries/")) == len(consortium.ids)
+    with consortium.sdk("member-0") as member:
+        assert member.canaries(consortium.study.hash).inputs == pack.inputs
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rows": ROWS[:, ::-1]}, "blue, green, red"),
+        ({"rows": ROWS[:, [1, 0, 2]]}, "permuted"),
+        ({"keys": KEYS[::-1]}, "shifted by 1"),
+        ({"ids": [*IDS[:-1], "canary-x"]}, "no canary-x"),
+        (None, "8 of 8 canaries are missing"),
+    ],
+)
+@pytest.mark.usefixtures("pack")
+def test_nothing_is_answered_while_canaries_differ(
+    consortium: Consortium, changes: dict[str, Any] | None, said: str
+) -> None:
+    plain, cohort = consortium.records("member-0"), consortium.open_cohort()
+    before = consortium.state("member-0")
+    given = plain if changes is None else with_canaries(plain, **changes)
+    member = consortium.member("member-0")
+    with pytest.raises(PeerFault) as caught:
+        consortium.alone(member.enrol(cohort, given))
+    assert (caught.value.cause, caught.value.parties) == (Cause.CANARIES_DIFFER, ("member-0",))
+    assert said in caught.value.detail
+    assert member.ledger() == ()
+    assert not consortium.operator.cohort(cohort).cards
+    after = consortium.state("member-0")
+    kept = {name for name in after if after[name] != before.get(name) and not name.startswith("canaries/")}
+    assert kept <= {"seal", "sealed"}, "a roster and a study that passed their own checks"
+    consortium.run_until(member.enrol(cohort, with_canaries(plain)), "PUT")
+    assert consortium.operator.cohort(cohort).cards == ("member-0",)
+
+
+@pytest.mark.usefixtures("pack")
+def test_an_agent_ends_its_only_run_and_otherwise_waits_for_another(consortium: Consortium) -> None:
+    consortium.open_cohort()
+    agents = consortium.agents()
+    results = consortium.together(
+        {member: consortium.open[member].next_result(agents[member]) for member in agents}
+    )
+    assert {each.cause for each in results.values()} == {Cause.CANARIES_DIFFER}
+    agents = consortium.agents(once=False)
+    waiting = {member: consortium.open[member].next_result(agents[member]) for member in agents}
+    assert consortium.together(waiting) == {}
+    assert sum("canaries-differ" in event.detail for _, event in consortium.events) == len(consortium.ids)
+
+
+def test_a_study_without_a_pack_leaves_canaries_alone(consortium: Consortium) -> None:
+    cohort, given = consortium.open_cohort(), with_canaries(consortium.records("member-0"))
+    consortium.run_until(consortium.member("member-0").enrol(cohort, given), "PUT")
+    with pytest.raises(Misuse, match="has no canary pack"):
+        consortium.alone(consortium.member("member-0").canaries(consortium.study.hash))
+
+
+def test_a_pack_that_is_missing_or_another_is_refused(consortium: Consortium, pack: CanaryPack) -> None:
+    other = CanaryPack(IDS, KEYS, ROWS + 1)
+    given, cohort = with_canaries(consortium.records("member-0")), consortium.open_cohort()
+    before = consortium.on_answer
+    consortium.shows("GET .*/canaries/.*", lambda _: httpx.Response(200, content=other.to_bytes()))
+    with pytest.raises(PeerFault) as caught:
+        consortium.alone(consortium.member("member-0").enrol(cohort, given))
+    assert (caught.value.cause, caught.value.parties) == (Cause.MALFORMED, ("coordinator",))
+    consortium.on_answer = before
+    consortium.run_until(consortium.member("member-0").enrol(cohort, given), "PUT")
+    consortium.rehearsal = {"pack": "ab" * 32, "tolerance": 1e-3}
+    consortium.revise()
+    with pytest.raises(PeerFault) as caught:
+        consortium.alone(consortium.member("member-0").canaries(consortium.study.hash))
+    assert caught.value.cause is Cause.NOT_FOUND
