@@ -102,6 +102,10 @@ mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 
 audit: $(READY)  ## 20,000 noisy sums with a canary and without, 48 of full size with 512: is μ as promised, are five bugs flagged
 	$(BIN)/python -m assurance.audit.run --output runs/audit.json
 
+.PHONY: judge-intervals
+judge-intervals: $(READY)  ## 1,800 simulated runs of the judge: do its intervals hold, and is the best of three heads chosen
+	$(BIN)/python -m assurance.audit.judging --output runs/judge-intervals.json
+
 .PHONY: reconstruction
 reconstruction: $(READY)  ## attacks that take rows out of exact sums of the least sizes allowed, and what they take without the rules
 	$(BIN)/python -m assurance.attacks.reconstruction.run --output runs/reconstruction.json
@@ -122,7 +126,7 @@ kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files
 restored: $(READY)  ## kill members 10,000 times as they enrol and pair, and restore older copies of their folders: who is refused, and who never is
 	$(BIN)/python -m assurance.kill.restored --output runs/restored.json
 
-CAMPAIGNS = slow-tests conformance fuzz slow agreement mutation model-check audit reconstruction kill restored both-stores chaos durability outages liveness api-fuzz load
+CAMPAIGNS = slow-tests conformance fuzz slow agreement mutation model-check audit judge-intervals reconstruction kill restored both-stores chaos durability outages liveness api-fuzz load
 
 assurance: $(READY)  ## every campaign, one after another; it goes on past one that fails (hours; needs PostgreSQL, spin, gcc, strace, chromium, root)
 	$(MAKE) --keep-going --jobs 1 $(CAMPAIGNS)

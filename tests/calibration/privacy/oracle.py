@@ -14,6 +14,9 @@ from typing import Any
 CHAIN = [[0.05, 2], [0.03, 30]]
 """Shares of μ² in mean+sum+gradients, and the number of steps of each."""
 
+JUDGE_DELTA, JUDGE_MU = 1e-6, (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)
+"""δ, and μ of judgements: of ε from about 0.1 to 10."""
+
 
 def dp_accounting() -> dict[str, Any]:
     from dp_accounting import GaussianDpEvent, NeighboringRelation  # noqa: PLC0415
@@ -26,6 +29,11 @@ def dp_accounting() -> dict[str, Any]:
         accountant.compose(GaussianDpEvent(sigma), rounds)
         return [sigma, rounds, float(accountant.get_epsilon(delta)), float(accountant.get_delta(epsilon))]
 
+    def judge(mu: float) -> list[float]:
+        accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+        accountant.compose(GaussianDpEvent(1 / mu))
+        return [mu, float(accountant.get_epsilon(JUDGE_DELTA))]
+
     def chain(mu: float) -> list[float]:
         accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
         for share, steps in CHAIN:
@@ -37,6 +45,7 @@ def dp_accounting() -> dict[str, Any]:
         "columns": ["sigma", "rounds", f"epsilon at delta {delta:g}", f"delta at epsilon {epsilon:g}"],
         "rows": [row(sigma, rounds) for sigma in (0.7, 1.0, 2.0, 5.0, 20.0) for rounds in (1, 4, 16, 64)],
         "chain": {"shares": CHAIN, "rows": [chain(mu) for mu in (0.142, 0.268, 0.503, 0.93)]},
+        "judge": {"delta": JUDGE_DELTA, "rows": [judge(mu) for mu in JUDGE_MU]},
     }
 
 

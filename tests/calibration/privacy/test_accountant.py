@@ -9,7 +9,9 @@ from scipy.special import log_ndtr  # type: ignore[import-untyped]
 from scipy.stats import norm  # type: ignore[import-untyped]
 
 from veilsum.calibration import CalibrationError
+from veilsum.calibration.judge_tables import JUDGE_LATTICE, TableShapes
 from veilsum.calibration.privacy.accountant import gdp_delta, gdp_epsilon, gdp_mu, sum_defect, zcdp_epsilon
+from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.protocol.study import RECIPES
 
 DELTA = 1e-5
@@ -37,6 +39,15 @@ def test_a_chain_costs_what_dp_accounting_says(mu: float, epsilon: float) -> Non
         epsilon, rel=1e-3
     )
     assert gdp_epsilon(mu, DELTA) == pytest.approx(epsilon, rel=1e-3)
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), DP_ACCOUNTING["judge"]["rows"])
+def test_a_judgement_costs_what_dp_accounting_says(mu: float, epsilon: float) -> None:
+    shapes, allowed = TableShapes(3, 10, 5, 8, 1), gdp_mu(epsilon, DP_ACCOUNTING["judge"]["delta"])
+    mechanism = Mechanism(shapes.release, 3, allowed, 10, 8, 2, JUDGE_LATTICE)
+    assert allowed == pytest.approx(mu, rel=1e-3)
+    assert mechanism.epsilon(DP_ACCOUNTING["judge"]["delta"]) == pytest.approx(epsilon, rel=1e-3)
+    assert mechanism.mu_round <= allowed
 
 
 @pytest.mark.parametrize(("rho", "delta", "epsilon"), OPENDP["rows"])

@@ -1,0 +1,552 @@
+"""The judge: what noisy tables of right and wrong answers say about heads, and how sure it is.
+
+Each figure has a 95 % interval for two errors: records are a sample of the members' patients, and the tables hold noise. A figure is stated
+only if its standard error is small enough; else the number of records is given that would do.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Self
+
+import numpy as np
+
+from veilsum.calibration.judge_tables import (
+    BY_CLASS,
+    BY_CONFIDENCE,
+    BY_SCORE,
+    JOINT,
+    JUDGE_LATTICE,
+    OFFSET,
+    RIGHT,
+    WRONG,
+    TableShapes,
+)
+from veilsum.calibration.rows import Floats, Integers
+
+SHARE_LIMIT, FINE_LIMIT, CHOICE_LIMIT = 0.03, 0.05, 0.03
+"""Maximum standard errors: of accuracies and calibration; of recalls and AUROC; of the difference by which a head is chosen."""
+INTERVAL_ERRORS = 2.1
+"""Standard errors on either side of a figure: at least 95 %, and a little more for the approximations behind them."""
+_CHOICE_ERRORS = 2.0
+_RARE_SHARE = 0.2
+"""Deviations of the noise on a class's records, as a share of them, up to which a mean over classes counts it."""
+_NEEDED_MAX = 10**9
+_BETA_MIN, _BETA_MAX = 1 / 64, 64.0
+_NORMAL = NormalDist()
+_SCORES_APART = math.sqrt(2) * _NORMAL.inv_cdf(0.9)
+"""Distance of two normal scores of deviation 1 with an AUROC of .9."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number with its 95 % interval, or how many records it would take.
+
+    Attributes:
+        value, low, high: the estimate and its interval.
+        error: the standard error.
+        limit: the largest standard error with which it is stated.
+        records_needed: held-out records, with the same class shares, from which on it can be stated.
+    """
+
+    value: float
+    low: float
+    high: float
+    error: float
+    limit: float
+    records_needed: int
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether the standard error is small enough."""
+        return self.error <= self.limit
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a threshold on the score does: records at or above it are called positive.
+
+    Attributes:
+        threshold: of the positive class's score less the highest other.
+        recall: share of the positives that are called positive (sensitivity).
+        false_alarms: share of the others that are called positive (1 − specificity).
+        precision: share of positives among those called positive.
+    """
+
+    threshold: float
+    recall: Figure
+    false_alarms: Figure
+    precision: Figure
+
+
+@dataclass(frozen=True)
+class ScoreFigures:
+    """How the first head's score parts the positive class from the others.
+
+    Attributes:
+        auroc: probability that a positive scores above another record.
+        positives: estimated number of positives.
+        levels: from the lowest threshold to the highest.
+    """
+
+    auroc: Figure
+    positives: float
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True)
+class CalibrationFigures:
+    """Whether the first head is as often right as it is sure.
+
+    Attributes:
+        error: the expected calibration error over the bins (Guo et al. 2017, eq. 3).
+        excess: mean confidence less accuracy; above 0 the head is too sure.
+        temperature: τ at which the confidences fit, with its interval; the limit is on its logarithm's error.
+        confidence, accuracy, records: of each bin, (B,); the diagram.
+        accuracy_error: (B,) standard errors.
+    """
+
+    error: Figure
+    excess: Figure
+    temperature: Figure
+    confidence: Floats
+    accuracy: Floats
+    accuracy_error: Floats
+    records: Floats
+
+
+@dataclass(frozen=True)
+class JudgeFigures:
+    """What a run of the judge says.
+
+    Attributes:
+        records: estimated held-out records.
+        accuracy: of the first head.
+        balanced_accuracy: of the first head: the mean recall over all classes, 0 for those that it never answers.
+        recalls: by class, of the first head; None for classes that it never answers.
+        unanswered: share of records of classes that the first head never answers.
+        head_accuracies: of each head shown, from the joint table; the intervals hold for all at once, so for the chosen one too.
+        chosen: the head to use, by its place: the one with most right answers if that is sure enough, else the first.
+        calibration: of the first head.
+        score: of the first head; None without a positive class.
+    """
+
+    records: float
+    accuracy: Figure
+    balanced_accuracy: Figure
+    recalls: tuple[Figure | None, ...]
+    unanswered: Figure
+    head_accuracies: tuple[Figure, ...]
+    chosen: int
+    calibration: CalibrationFigures
+    score: ScoreFigures | None
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedTables:
+    """The tables of a run, read from its sum.
+
+    Attributes:
+        shapes: of the study.
+        counts: by table, in records, with noise.
+        variance: of the noise on one cell.
+        design: factor on the sampling variance: the most rows of one record, which may be alike.
+    """
+
+    shapes: TableShapes
+    counts: Mapping[str, Floats]
+    variance: float
+    design: float = 1.0
+
+    @classmethod
+    def of_sum(cls, shapes: TableShapes, total: Integers, variance: float, design: float = 1.0) -> Self:
+        """Read the sum of all members' tables, (elements,) int64; `variance` is its noise in steps squared."""
+        counts = JUDGE_LATTICE.decode(total, 1)
+        scaled = variance / JUDGE_LATTICE.unit(2)
+        return cls(shapes, shapes.release.layout.unflatten(counts), scaled, design)
+
+    def judge(
+        self,
+        shown: int,
+        *,
+        empty_classes: Sequence[int] = (),
+        temperature: float = 1.0,
+        edges: Floats | None = None,
+    ) -> JudgeFigures:
+        """State what can be stated.
+
+        Args:
+            shown: number of heads that were shown.
+            empty_classes: classes that the first head never answers.
+            temperature: τ of its confidences.
+            edges: between the bins of its scores.
+        """
+        right, wrong = self._pool_answers(joint=shown == 1)
+        records = max(right[0] + wrong[0], 1.0)
+        recalls = self._find_recalls(frozenset(empty_classes), records)
+        lacking = self.counts[BY_CLASS][-1].sum()
+        chosen, accuracies = self._choose_head(shown)
+        return JudgeFigures(
+            records=records,
+            accuracy=self._estimate_share(right, wrong, SHARE_LIMIT, records),
+            balanced_accuracy=self._balance_recalls(frozenset(empty_classes), records),
+            recalls=recalls,
+            unanswered=self._estimate_share(
+                (lacking, self.variance), (records - lacking, self.variance), SHARE_LIMIT, records
+            ),
+            head_accuracies=accuracies,
+            chosen=chosen,
+            calibration=self._find_calibration(
+                self.shapes.classes - len({*empty_classes}), temperature, records
+            ),
+            score=None if self.shapes.positive is None else self._read_scores(edges, records),
+        )
+
+    def _pool_answers(self, *, joint: bool) -> tuple["_Noisy", "_Noisy"]:
+        """Combine the tables' numbers of right and of wrong answers of the first head with least variance."""
+        by_class, by_confidence = self.counts[BY_CLASS], self.counts[BY_CONFIDENCE]
+        tables = [
+            (by_class[:-1, RIGHT], by_class[:, WRONG]),  # no record is right in the last row
+            (by_confidence[:, RIGHT], by_confidence[:, WRONG]),
+        ]
+        if joint:
+            cells = self.counts[JOINT].reshape(-1, 2)
+            # Without further heads only the first two cells hold records.
+            tables.append((cells[:1, 1], cells[:1, 0]))
+        right, wrong = (_combine([table[side] for table in tables], self.variance) for side in (0, 1))
+        return right, wrong
+
+    def _estimate_share(
+        self, part: "_Noisy", rest: "_Noisy", limit: float, records: float, errors: float = INTERVAL_ERRORS
+    ) -> Figure:
+        """Estimate part/(part + rest), with the interval of Wilson and Fieller: all shares that are within so many errors of the counts."""
+        (a, noise_a), (b, noise_b) = part, rest
+        number = a + b
+        floor = max(number, math.sqrt(noise_a + noise_b), 1.0)
+        value = min(1.0, max(0.0, a / number)) if number > 0 else 0.5
+        soft = (value * floor + 1) / (floor + 2)
+        sampling = self.design * soft * (1 - soft)
+        noise = (1 - value) ** 2 * noise_a + value**2 * noise_b
+        # With fewer records by a deviation of the noise: or figures would be stated where the noise makes a small class look large.
+        surely = max(floor - math.sqrt(noise_a + noise_b), 1.0)
+        error = math.sqrt(sampling / surely + noise / surely**2)
+        low, high = _solve_share(a, number, self.design * floor, noise_a, noise_b, errors)
+        needed = _count_needed(sampling, noise, limit) * records / floor
+        return Figure(value, low, high, error, limit, _whole(needed))
+
+    def _find_recalls(self, empty: frozenset[int], records: float) -> tuple[Figure | None, ...]:
+        noise = self.variance
+        return tuple(
+            None
+            if label in empty
+            else self._estimate_share((row[RIGHT], noise), (row[WRONG], noise), FINE_LIMIT, records)
+            for label, row in enumerate(self.counts[BY_CLASS][:-1])
+        )
+
+    def _balance_recalls(self, empty: frozenset[int], records: float) -> Figure:
+        """Estimate the mean of all classes' recalls. A ratio of noisy counts is biased by (2r − 1)·s²/n², which is taken off."""
+        answered = [label for label in range(self.shapes.classes) if label not in empty]
+        rows = self.counts[BY_CLASS][answered]
+        floor = np.maximum(rows.sum(axis=1), max(1.0, math.sqrt(2 * self.variance)))
+        ratios = rows[:, RIGHT] / floor
+        bias = (2 * ratios - 1) * self.variance / floor**2
+        recalls = np.clip(ratios, 0, 1)
+        soft = (recalls * floor + 1) / (floor + 2)
+        sampling = self.design * soft * (1 - soft)
+        noise = ((1 - recalls) ** 2 + recalls**2) * self.variance
+        square = self.shapes.classes**2
+        error = math.sqrt(float((sampling / floor + noise / floor**2).sum()) / square)
+        value = float((ratios - bias).sum()) / self.shapes.classes
+        rarest = float(floor.min())
+        enough = math.sqrt(2 * self.variance) / _RARE_SHARE
+        # With f times as many records of each class, both parts shrink.
+        shares = floor / records
+        needed = _count_needed(
+            float((sampling / shares).sum()) / square, float((noise / shares**2).sum()) / square, SHARE_LIMIT
+        )
+        needed = max(needed, records * enough / rarest)
+        if rarest < enough:
+            error = max(error, 1.001 * SHARE_LIMIT)
+        return _figure(value, error, SHARE_LIMIT, needed, 0.0, 1.0)
+
+    def _choose_head(self, shown: int) -> tuple[int, tuple[Figure, ...]]:
+        """Choose the head with most right answers if the difference to the first is sure, and state all heads' accuracies."""
+        if shown == 1:
+            return 0, ()
+        cells = self.counts[JOINT][: 1 << shown]
+        index = np.arange(len(cells))
+        bits = np.stack([index >> head & 1 for head in range(shown)])
+        noise, records = len(cells) / 2 * self.variance, float(cells.sum())
+        errors = (
+            INTERVAL_ERRORS + {2: 0.28, 3: 0.43}[shown]
+        )  # Bonferroni's normal quantiles are 2.24 and 2.39
+        accuracies = tuple(
+            self._estimate_share(
+                (float(cells[right == 1].sum()), noise),
+                (float(cells[right == 0].sum()), noise),
+                SHARE_LIMIT,
+                records,
+                errors,
+            )
+            for right in bits
+        )
+        best = int((bits @ cells).argmax())
+        if best == 0:
+            return 0, accuracies
+        ahead = float(cells[(bits[best] == 1) & (bits[0] == 0)].sum())
+        behind = float(cells[(bits[best] == 0) & (bits[0] == 1)].sum())
+        apart = max(ahead, 0.0) + max(behind, 0.0)
+        error = math.sqrt(self.design * apart + noise) / max(records, 1.0)
+        sure = error <= CHOICE_LIMIT or (ahead - behind) / max(records, 1.0) >= _CHOICE_ERRORS * error
+        return (best if sure else 0), accuracies
+
+    def _find_calibration(self, answered: int, temperature: float, records: float) -> CalibrationFigures:
+        table, bins = self.counts[BY_CONFIDENCE], self.shapes.confidence_bins
+        least = 1 / max(answered, 1)
+        width = (1 - least) / bins
+        middles = least + width * (np.arange(bins) + 0.5)
+        right, number = table[:, RIGHT], table[:, RIGHT] + table[:, WRONG]
+        sums = middles * number + width * table[:, OFFSET]  # of confidences
+        held = np.maximum(number, 1.0)
+        confidence = np.clip(sums / held, middles - width / 2, middles + width / 2)
+        accuracy = np.clip(right / held, 0, 1)
+        soft = (accuracy * held + 1) / (held + 2)
+        spread = soft * (1 - confidence) ** 2 + (1 - soft) * confidence**2
+        sampling = self.design * np.maximum(number, 0) * spread
+        noise = self.variance * ((1 - middles) ** 2 + middles**2 + width**2)
+        gaps, deviations = right - sums, np.sqrt(sampling + noise)
+
+        def estimate_mean(value: float, sampling_sum: float, noise_sum: float, low: float) -> Figure:
+            error = math.sqrt(sampling_sum + noise_sum) / records
+            needed = _count_needed(sampling_sum / records, noise_sum, SHARE_LIMIT)
+            return _figure(value, error, SHARE_LIMIT, needed, low, 1.0)
+
+        excess = estimate_mean(-float(gaps.sum()) / records, float(sampling.sum()), float(noise.sum()), -1.0)
+        # |Σ|d̂| − Σ|d|| ≤ Σ|d̂ − d|, a sum of half-normal numbers: wide, but it holds for gaps near 0 too.
+        half_normal = math.sqrt(2 / math.pi)
+        reach = (
+            half_normal * float(deviations.sum())
+            + INTERVAL_ERRORS * math.sqrt(1 - half_normal**2) * float(np.linalg.norm(deviations))
+        ) / records
+        value = float(np.sqrt(np.maximum(gaps**2 - deviations**2, 0)).sum()) / records
+        middle = float(np.abs(gaps).sum()) / records
+        error = Figure(
+            value,
+            max(0.0, min(value, middle - reach)),
+            min(1.0, max(value, middle + reach)),
+            reach / INTERVAL_ERRORS,
+            SHARE_LIMIT,
+            _whole(records * (reach / INTERVAL_ERRORS / SHARE_LIMIT) ** 2),
+        )
+        fitted = self._fit_temperature(right, number, confidence, answered, temperature, records)
+        spread_noise = (1 - accuracy) ** 2 + accuracy**2
+        return CalibrationFigures(
+            error,
+            excess,
+            fitted,
+            confidence,
+            accuracy,
+            np.sqrt(self.design * soft * (1 - soft) / held + spread_noise * self.variance / held**2),
+            np.maximum(number, 0),
+        )
+
+    def _fit_temperature(
+        self,
+        right: Floats,
+        number: Floats,
+        confidence: Floats,
+        answered: int,
+        temperature: float,
+        records: float,
+    ) -> Figure:
+        """Fit β by maximum likelihood, P(right) = σ(β·m − ln(A − 1)), m = logit(confidence) + ln(A − 1); τ is the former one over β.
+
+        For two classes this is exact. For more it takes the other classes as equally likely.
+        """
+        if answered < 2:
+            return Figure(temperature, temperature, temperature, math.inf, FINE_LIMIT, _NEEDED_MAX)
+        others = math.log(answered - 1)
+        held = np.clip(confidence, 1e-6, 1 - 1e-6)
+        margin = np.maximum(np.log(held / (1 - held)) + others, 0.0)
+        counted = np.maximum(number, 0)
+
+        def chance(beta: float) -> Floats:
+            return 1 / (1 + np.exp(np.clip(others - beta * margin, -700, 700)))
+
+        low, high = math.log(_BETA_MIN), math.log(_BETA_MAX)
+        for _ in range(60):
+            middle = (low + high) / 2
+            too_low = float(margin @ (right - counted * chance(math.exp(middle)))) > 0
+            low, high = (middle, high) if too_low else (low, middle)
+        beta = math.exp((low + high) / 2)
+        p = chance(beta)
+        slope = float((margin**2 * counted * p * (1 - p)).sum()) * beta
+        noise = self.variance * float((margin**2 * ((1 - p) ** 2 + p**2)).sum())
+        hits = (right + 1) / (counted + 2)
+        sampling = self.design * float((margin**2 * counted * (hits * (1 - hits) + (hits - p) ** 2)).sum())
+        error = math.sqrt(sampling + noise) / slope if slope > 0 else math.inf
+        needed = (
+            _count_needed(records * sampling / slope**2, records**2 * noise / slope**2, 2 * FINE_LIMIT)
+            if slope > 0
+            else math.inf
+        )
+        value, reach = temperature / beta, math.exp(min(INTERVAL_ERRORS * error, 700))
+        return Figure(value, value / reach, value * reach, error, 2 * FINE_LIMIT, _whole(needed))
+
+    def _read_scores(self, edges: Floats | None, records: float) -> ScoreFigures:
+        table = self.counts[BY_SCORE]
+        negative, positive = table[:, 0], table[:, 1]
+        area = self._find_area(negative, positive, records)
+        levels = []
+        for place, threshold in enumerate(() if edges is None else edges.tolist(), 1):
+            cells = len(negative) - place
+            called = [(float(column[place:].sum()), cells * self.variance) for column in (negative, positive)]
+            below = [(float(column[:place].sum()), place * self.variance) for column in (negative, positive)]
+            levels.append(
+                Level(
+                    threshold,
+                    self._estimate_share(called[1], below[1], FINE_LIMIT, records),
+                    self._estimate_share(called[0], below[0], SHARE_LIMIT, records),
+                    self._estimate_share(called[1], called[0], FINE_LIMIT, records),
+                )
+            )
+        return ScoreFigures(area, max(0.0, float(positive.sum())), tuple(levels))
+
+    def _find_area(self, negative: Floats, positive: Floats, records: float) -> Figure:
+        """Estimate the area under the ROC curve: pairs in different bins are counted, those within a bin follow from a smooth curve."""
+        number, noise = (
+            np.array([float(negative.sum()), float(positive.sum())]),
+            len(negative) * self.variance,
+        )
+        floor = np.maximum(number, max(1.0, math.sqrt(noise)))
+        surely = np.maximum(number - math.sqrt(noise), 1.0)
+        below = (np.cumsum(negative) - negative / 2) / floor[
+            0
+        ]  # of a positive in each bin: negatives below it
+        above = (float(positive.sum()) - np.cumsum(positive) + positive / 2) / floor[1]
+        area = float(positive @ below) / floor[1]
+        sampling, noise_of = 0.0, 0.0
+        for counts, places, size in ((positive, below, surely[1]), (negative, above, surely[0])):
+            spread = (np.clip(places, 0, 1) - min(1.0, max(0.0, area))) ** 2
+            sampling += self.design * (float(np.maximum(counts, 0) @ spread) + 0.25) / size**2
+            noise_of += self.variance * float(spread.sum()) / size**2
+        curved = _bulge(negative, positive)
+        value = min(1.0, max(0.0, area + curved))
+        error = math.sqrt(sampling + noise_of + (curved / 2) ** 2)
+        needed = _count_needed(records * sampling, records**2 * noise_of, FINE_LIMIT)
+        if (floor > number).any():
+            error, needed = math.inf, max(needed, 4 * records)
+        return _figure(value, error, FINE_LIMIT, needed, 0.0, 1.0)
+
+
+_Noisy = tuple[float, float]
+"""A count, and the variance of its noise."""
+
+
+def _combine(tables: Sequence[Floats], variance: float) -> _Noisy:
+    """Combine sums over cells of independent noise with least variance."""
+    weights = np.array([1 / len(cells) for cells in tables])
+    sums = np.array([float(cells.sum()) for cells in tables])
+    return float(weights @ sums / weights.sum()), variance / float(weights.sum())
+
+
+def _solve_share(
+    part: float, number: float, sampled: float, noise: float, rest_noise: float, errors: float
+) -> tuple[float, float]:
+    """Solve (part − p·number)² ≤ errors²·(p(1 − p)·sampled + (1 − p)²·noise + p²·rest_noise) for p in 0…1."""
+    square = errors**2
+    a = number**2 + square * (sampled - noise - rest_noise)
+    b = -2 * number * part - square * (sampled - 2 * noise)
+    c = part**2 - square * noise
+    root = b * b - 4 * a * c
+    if a <= 0 or root < 0:
+        return 0.0, 1.0
+    low, high = ((-b + sign * math.sqrt(root)) / (2 * a) for sign in (-1, 1))
+    return max(0.0, min(1.0, low)), max(0.0, min(1.0, high))
+
+
+def _count_needed(sampling: float, noise: float, limit: float) -> float:
+    """Return N with sampling/N + noise/N² = limit²."""
+    return (sampling + math.sqrt(sampling**2 + 4 * limit**2 * noise)) / (2 * limit**2)
+
+
+def _whole(records: float) -> int:
+    """Round a number of records up to two digits."""
+    if not records < _NEEDED_MAX:
+        return _NEEDED_MAX
+    if records < 1:
+        return 1
+    step = 10 ** max(0, math.floor(math.log10(records)) - 1)
+    return int(math.ceil(records / step) * step)
+
+
+def _figure(value: float, error: float, limit: float, needed: float, low: float, high: float) -> Figure:
+    reach = INTERVAL_ERRORS * error
+    inside = min(high, max(low, value))
+    return Figure(inside, max(low, value - reach), min(high, value + reach), error, limit, _whole(needed))
+
+
+def _bulge(negative: Floats, positive: Floats) -> float:
+    """Return the area between the ROC curve and the straight lines between its points.
+
+    The curve joins them by straight lines in normal deviates, as it is for normal scores (Swets 1986). Counts below 0 are taken as 0.
+    """
+    rates = []
+    for counts in (negative, positive):
+        held = np.maximum(counts, 0) + 0.5
+        rates.append(np.concatenate([[0.0], np.cumsum(held[::-1])]) / held.sum())
+    false, true = rates
+    straight = float((np.diff(false) * (true[1:] + true[:-1])).sum()) / 2
+    x, y = (_normal_deviates(each[1:-1]) for each in rates)
+    x, rising = np.maximum.accumulate(x), np.maximum.accumulate(y)
+    grid = np.linspace(-6, 6, 1201)
+    curve = np.interp(grid, x, rising)
+    first, last = _end_slopes(x, rising)
+    curve = np.where(grid < x[0], rising[0] + first * (grid - x[0]), curve)
+    curve = np.where(grid > x[-1], rising[-1] + last * (grid - x[-1]), curve)
+    density = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
+    heights = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in curve])
+    return float((heights * density).sum() * (grid[1] - grid[0])) - straight
+
+
+def _end_slopes(x: Floats, y: Floats) -> tuple[float, float]:
+    if len(x) < 2:
+        return 1.0, 1.0
+    overall = (y[-1] - y[0]) / max(x[-1] - x[0], 1e-9)
+    slope = float(min(4.0, max(0.25, overall)))
+    return slope, slope
+
+
+def _normal_deviates(shares: Floats) -> Floats:
+    return np.array([_NORMAL.inv_cdf(float(share)) for share in shares])
+
+
+def expect_tables(
+    shapes: TableShapes, records: float, variance: float, design: float = 1.0, accuracy: float = 0.85
+) -> JudgedTables:
+    """Return the tables that a good head would have over so many records of equal class shares, without noise.
+
+    Their standard errors are those of a run whose noise has this variance, in records squared.
+    """
+    right = np.array([1 - accuracy, accuracy])
+    joint = np.zeros(1 << shapes.heads)
+    joint[[0, -1]] = records * right
+    by_class = np.zeros((shapes.classes + 1, 2))
+    by_class[:-1] = records / shapes.classes * right
+    weights = (np.arange(shapes.confidence_bins) + 1.0) ** 2
+    by_confidence = np.zeros((shapes.confidence_bins, 3))
+    by_confidence[:, :2] = records * np.outer(weights / weights.sum(), right)
+    counts = {JOINT: joint, BY_CLASS: by_class, BY_CONFIDENCE: by_confidence}
+    if shapes.positive is not None:
+        # Normal scores whose AUROC is .9, with edges that part an even mixture of the two evenly.
+        grid = np.linspace(-5, 5, 2001)
+        densities = np.exp(-((grid[:, None] - _SCORES_APART / 2 * np.array([-1, 1])) ** 2) / 2)
+        densities /= densities.sum(axis=0)
+        level = np.minimum(
+            (densities.mean(axis=1).cumsum() * shapes.score_bins).astype(int), shapes.score_bins - 1
+        )
+        by_score = np.stack([np.bincount(level, each, shapes.score_bins) for each in densities.T], axis=1)
+        share = 1 / shapes.classes
+        counts[BY_SCORE] = records * by_score * np.array([1 - share, share])
+    return JudgedTables(shapes, counts, variance, design)
