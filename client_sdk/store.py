@@ -24,14 +24,12 @@ from veilsum.protocol.keystream import MASK_SEED_BYTES
 from veilsum.protocol.member import Enrolled, History, MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import KeyCard, Roster, Study, UploadHeader
-from veilsum.protocol.study import read_content
+from veilsum.protocol.study import HELD_OUT_SHARE, read_content
 from veilsum.system.files import make_private, write_durably
 
 Integers = npt.NDArray[np.int64]
 
 _EXPORTED_FILE = "exported"
-HELD_OUT_SHARE = 0.1
-"""Of a new installation's records."""
 
 
 @dataclass(frozen=True)

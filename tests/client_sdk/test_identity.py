@@ -19,8 +19,9 @@ from client_sdk.identity import Identity
 from client_sdk.member import Member
 from client_sdk.policy import Policy
 from client_sdk.session import ready_of
-from client_sdk.store import HELD_OUT_SHARE, Store
+from client_sdk.store import Store
 from tests.support.consortium import Consortium
+from veilsum.protocol.study import HELD_OUT_SHARE
 from veilsum.system.files import make_private
 
 

@@ -49,6 +49,8 @@ NOISY_BITS = 48
 NOISY_RECORDS_MAX = 1 << 22
 """Noisy sums of fewer rows than this fit that ring."""
 NOISE_EPSILON_MAX, NOISE_DELTA_MAX = 10, 1e-5
+HELD_OUT_SHARE = 0.1
+"""The share of a member's records that is in no count and no sum, by default (member: Ids)."""
 RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
     "sum": (("sum", 1.0),),
     "mean+sum": (("mean", 0.1), ("sum", 0.9)),

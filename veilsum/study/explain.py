@@ -10,7 +10,7 @@ from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.privacy.plan import plan
 from veilsum.protocol.cost import Cost, estimate_cost, in_bytes
 from veilsum.protocol.sizing import count_dropouts
-from veilsum.protocol.study import RECIPES, Content, Noise, Question
+from veilsum.protocol.study import RECIPES, Content, Judge, Noise, Question
 from veilsum.study.promise import rows_per_unit
 
 _UNITS = {"record": "one record", "member": "one member's whole data set"}
@@ -111,6 +111,16 @@ def _explain_records(question: Question) -> Iterator[str]:
         )
     else:
         yield "Each record enters this study once and keeps its spent budget for life, in every later study."
+    if question.judge is not None:
+        yield from _explain_judge(question.judge)
+
+
+def _explain_judge(judge: Judge) -> Iterator[str]:
+    number = f"{judge.heads} {_by_number(judge.heads, 'head', 'heads')}"
+    yield (
+        f"In periods judge-… members count how up to {number} do on held-out records, with noise: ε = {judge.epsilon:g} at δ = {judge.delta:g} "
+        "for one record. A held-out record is judged once, for life, and is never summed."
+    )
 
 
 def _explain_readers(content: Content) -> Iterator[str]:

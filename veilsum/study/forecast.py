@@ -27,6 +27,7 @@ from veilsum.protocol.study import (
     study_fault,
 )
 from veilsum.study.explain import Section
+from veilsum.study.judging import ExpectedJudgement, expect_judgements, explain_judgements
 from veilsum.study.promise import study_mu
 from veilsum.study.vectors import reaches_level
 
@@ -121,6 +122,7 @@ class Forecast:
         density: what members' rows need; None with noise.
         classes: what a class needs; None if the study withholds none.
         splits: simulated runs; empty if the study withholds none.
+        judge: what the judge will be able to say with the fewest members, and with all; empty without a judge.
     """
 
     steps: tuple[StepCost, ...]
@@ -128,6 +130,7 @@ class Forecast:
     density: Density | None
     classes: ClassNeeds | None
     splits: tuple[SimulatedSplit, ...]
+    judge: tuple[ExpectedJudgement, ...]
 
 
 def forecast_study(content: Content, rows: int | None = None) -> Forecast:
@@ -135,17 +138,17 @@ def forecast_study(content: Content, rows: int | None = None) -> Forecast:
 
     Args:
         content: of the study.
-        rows: that each member has in simulated runs; None for `least`, and twice as many in runs of all members.
+        rows: that each member has beside its held-out ones; None for `least`, and twice as many in runs of all members.
 
     Raises:
         Misuse: with so few rows no member takes part.
     """
     question = content.question
-    if rows is not None and question.withhold is None:
+    if rows is not None and question.withhold is None and question.judge is None:
         raise Misuse(
-            "rows are those of simulated runs, and only runs that withhold rare classes are simulated"
+            "rows are those of simulated runs and of the judge; this study withholds no rare class and has no judge"
         )
-    if rows is not None and rows < (least := question.records.least):
+    if rows is not None and question.noise is None and rows < (least := question.records.least):
         raise Misuse(
             f"a member with {rows:,} rows does not take part: the study's records.least is {least:,}"
         )
@@ -156,6 +159,7 @@ def forecast_study(content: Content, rows: int | None = None) -> Forecast:
         density=_find_density(question) if exact else None,
         classes=_find_class_needs(question) if withholds else None,
         splits=tuple(_simulate_splits(question, rows)) if withholds else (),
+        judge=expect_judgements(question, rows),
     )
 
 
@@ -196,6 +200,7 @@ def explain_forecast(content: Content, forecast: Forecast) -> Section:
         sentences += _explain_class_needs(question, forecast.classes)
     if forecast.splits:
         sentences += _explain_splits(question, forecast.splits)
+    sentences += explain_judgements(question, forecast.judge)
     return Section("What to expect", tuple(sentences))
 
 

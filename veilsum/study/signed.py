@@ -8,6 +8,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Roster, Study
 from veilsum.protocol.study import DAY_S, ROUND_LIFETIME_MAX_S, Content, read_content, study_fault
 from veilsum.study.forecast import check_head_possible
+from veilsum.study.judging import check_judge_possible
 from veilsum.study.promise import check_noise
 
 
@@ -15,20 +16,21 @@ def sign_study(content: Content, federation: bytes, key: SigningKey, now_s: floa
     """Sign a study for a federation.
 
     Raises:
-        Misuse: the study has expired, expires too late for members to accept, its noise does not fit its smallest cohort, or no run of it
-            can end in a head.
+        Misuse: the study has expired, expires too late for members to accept, its noise does not fit its smallest cohort, no run of it
+            can end in a head, or its judge could never state its figures.
     """
     check_signable(content, now_s)
     return Study.make_signed(key, federation=federation, content=content.to_bytes())
 
 
 def check_signable(content: Content, now_s: float) -> None:
-    """Refuse a study that every member would refuse, or whose runs can't end in a head. Raises as `sign_study` does."""
+    """Refuse a study that every member would refuse, whose runs can't end in a head, or whose judge is of no use. Raises as `sign_study` does."""
     try:
         check_expiry(content, now_s)
         smallest = content.question.smallest.quorum
         check_noise(content.question, smallest.members, smallest.survivors_min)
         check_head_possible(content.question)
+        check_judge_possible(content.question)
         _check_reason(content)
     except PeerFault as fault:
         raise Misuse(fault.detail) from fault

@@ -1,0 +1,261 @@
+"""What a study's judge shows, counts and says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from tests.study.specs import clouds, content_of, fields_of, whole
+from veilsum.calibration import (
+    CCVRStatistics,
+    FFCStatistics,
+    Head,
+    nearest_class_mean,
+    solve_ccvr,
+    solve_ffc,
+    solve_lda,
+)
+from veilsum.calibration.ccvr_head import TukeyHead
+from veilsum.calibration.judge_tables import (
+    JUDGE_LATTICE,
+    ShownHeads,
+    exact_scores,
+    place_scales,
+    tabulate_records,
+)
+from veilsum.calibration.random_features import KernelHead
+from veilsum.calibration.rows import unit_directions
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.study import Question, RecordRules
+from veilsum.study.judging import (
+    check_judge_possible,
+    encode_shown,
+    expect_judgements,
+    explain_judgements,
+    judge_mechanism,
+    judge_sum,
+    judge_vector,
+    read_shown,
+    table_shapes,
+)
+from veilsum.study.vectors import random_features
+
+DIM = 16
+JUDGE = {"epsilon": 1.0, "delta": 1e-7, "heads": 3, "positive": None, "bins": {"confidence": 5, "score": 8}}
+RANDOM = {"kind": "random-features", "size": 32, "bandwidth": 0.8}
+
+
+def question_of(
+    classes: int = 3,
+    statistics: tuple[dict[str, Any], ...] = ({"kind": "ffc"},),
+    least: int = 2_000,
+    most: int = 20_000,
+    **judge: Any,
+) -> Question:
+    """Make a study's question; keywords replace fields of its judge. Its rows are not those that a sum needs."""
+    values = whole(
+        classes=[f"class-{label}" for label in range(classes)],
+        judge={**JUDGE, **judge},
+        **fields_of(*statistics),
+    )
+    values["question"]["records"] |= {"least": 5_000, "least_per_class": 20}
+    if statistics[0]["kind"] == "ccvr":
+        values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
+    question = content_of(values).question
+    rules = RecordRules(least=least, most=most, least_per_class=1, rows_per_id=1)
+    return question.model_copy(update={"records": rules})
+
+
+def heads_of(question: Question) -> list[Head]:
+    """Fit a head of each kind that a study's sums give, one class of which has no records."""
+    features, labels = clouds(400, question.dim, len(question.classes))
+    keep = labels != len(question.classes) - 1
+    features, labels = features[keep], labels[keep]
+    statistics = FFCStatistics(question.dim, len(question.classes), constant=True, normalise=True)
+    statistics.update(features, labels)
+    moments = CCVRStatistics(question.dim, len(question.classes))
+    moments.update(unit_directions(features), labels)
+    heads = [
+        solve_ffc(statistics),
+        solve_lda(statistics),
+        nearest_class_mean(statistics),
+        solve_ccvr(moments, np.random.default_rng(0), unit=True),
+    ]
+    if (phi := random_features(question)) is not None:
+        mapped = FFCStatistics(phi.size, len(question.classes))
+        mapped.update(phi(features, normalise=True), labels)
+        heads.append(phi.head(solve_ffc(mapped)))
+    centre = np.full(question.dim, 0.01)
+    return [*heads, Head(heads[0].weights, heads[0].bias, heads[0].empty_classes, centre=centre)]
+
+
+def shown_of(question: Question, *heads: Head) -> ShownHeads:
+    features, labels = clouds(300, question.dim, len(question.classes))
+    chosen = heads or (heads_of(question)[0],)
+    return ShownHeads(
+        chosen, *place_scales(table_shapes(question), exact_scores(chosen[0], features), labels)
+    )
+
+
+def test_a_material_holds_every_kind_of_head() -> None:
+    question = question_of(statistics=({"kind": "ffc"}, RANDOM), positive="class-1")
+    features, _ = clouds(50, DIM, 3, seed=3)
+    for head in heads_of(question):
+        content = encode_shown(question, shown_of(question, head))
+        read = read_shown(question, content)
+        assert encode_shown(question, read) == content
+        assert type(read.heads[0]) is (type(head) if isinstance(head, KernelHead | TukeyHead) else Head)
+        expected = head.scores(features, normalise=True)
+        expected[:, list(head.empty_classes)] = -np.inf
+        scores = exact_scores(read.heads[0], features)
+        np.testing.assert_allclose(scores, expected, atol=1e-5 * np.abs(head.weights).max())
+
+
+def broken_materials(question: Question) -> list[tuple[str, dict[str, Any]]]:
+    good = load(encode_shown(question, shown_of(question, *heads_of(question)[:2])))
+    edges = good["edges"]
+    changes: dict[str, dict[str, Any]] = {
+        "no temperature": {"temperature": None},
+        "temperature 0": {"temperature": np.zeros(1)},
+        "edges of another number": {"edges": edges[1:]},
+        "edges that fall": {"edges": edges[::-1].copy()},
+        "float32": {"0.ffc.weights": good["0.ffc.weights"].astype(np.float32)},
+        "not finite": {"0.ffc.bias": np.full(3, np.nan)},
+        "too large": {"0.ffc.bias": np.full(3, 2e6)},
+        "another dim": {"0.ffc.weights": good["0.ffc.weights"][1:].copy()},
+        "no weights": {"0.ffc.weights": None},
+        "no class answered": {"1.ffc.answered": np.zeros(3)},
+        "half a class": {"1.ffc.answered": np.full(3, 0.5)},
+        "unknown tensor": {"0.ffc.more": np.zeros(1)},
+        "a gap in the numbers": {name: None for name in good if name.startswith("0.")},
+        "no such statistic": {
+            name.replace("1.ffc", "1.random-features"): good[name] for name in good if "1.ffc" in name
+        },
+        "a centre of another size": {"0.ffc.centre": np.zeros(2)},
+        "too many": {
+            name.replace("0.", f"{place}."): good[name] for name in good if "0." in name for place in (2, 3)
+        },
+    }
+    return [
+        (name, {key: array for key, array in {**good, **change}.items() if array is not None})
+        for name, change in changes.items()
+    ]
+
+
+def test_a_material_that_breaks_a_rule_is_the_coordinators_fault() -> None:
+    question = question_of(positive="class-1")
+    for name, arrays in broken_materials(question):
+        with pytest.raises(PeerFault) as caught:
+            read_shown(question, save(arrays))
+        assert (caught.value.cause, list(caught.value.parties)) == (Cause.TERMS_REFUSED, ["coordinator"]), (
+            name
+        )
+    with pytest.raises(PeerFault, match="safetensors"):
+        read_shown(question, b"no file")
+    with pytest.raises(Misuse):
+        encode_shown(question, shown_of(question, *heads_of(question)[:4]))
+
+
+@pytest.mark.parametrize("statistics", [({"kind": "ffc"},), (RANDOM,), ({"kind": "ccvr"},)])
+def test_a_records_cells_follow_from_its_row_alone(statistics: tuple[dict[str, Any], ...]) -> None:
+    question = question_of(statistics=statistics, positive="class-1")
+    kinds = {"ffc": Head, "random-features": KernelHead, "ccvr": TukeyHead}
+    [head, *_] = [each for each in heads_of(question) if isinstance(each, kinds[statistics[0]["kind"]])]
+    shown, shapes = shown_of(question, head, heads_of(question)[1]), table_shapes(question)
+    features, labels = clouds(257, DIM, 3, seed=5)
+    whole_sum = tabulate_records(shapes, shown, features, labels)
+    alone = [tabulate_records(shapes, shown, features[[row]], labels[[row]]) for row in range(len(labels))]
+    assert (np.sum(alone, axis=0) == whole_sum).all()
+    lengths = np.linalg.norm(np.array(alone) / JUDGE_LATTICE.unit(1), axis=1)
+    assert lengths.max() <= shapes.release.row_sensitivity
+    assert shapes.release.row_sensitivity == pytest.approx(math.sqrt(4.25))
+
+
+def test_records_of_classes_that_the_head_lacks_are_wrong_in_a_row_of_their_own() -> None:
+    question = question_of()
+    shown, shapes = shown_of(question), table_shapes(question)
+    features, _ = clouds(40, DIM, 3)
+    flat = tabulate_records(shapes, shown, features, np.full(40, 2))
+    tables = shapes.release.layout.unflatten(flat // JUDGE_LATTICE.unit(1))
+    assert tables["class"].tolist() == [[0, 0], [0, 0], [0, 0], [40, 0]]
+    assert tables["joint"][0] == 40
+    assert tables["confidence"][:, :2].sum(axis=0).tolist() == [40, 0]
+
+
+def test_the_number_of_elements_follows_from_the_question_alone() -> None:
+    question = question_of()
+    one, three = (shown_of(question, *heads_of(question)[:number]) for number in (1, 3))
+    features, labels = clouds(50, DIM, 3)
+    lengths = {
+        len(tabulate_records(table_shapes(question), shown, features, labels)) for shown in (one, three)
+    }
+    assert lengths == {8 + 2 * 4 + 3 * 5}
+    assert table_shapes(question_of(2)).elements == 8 + 2 * 3 + 3 * 5 + 2 * 8
+
+
+def test_a_run_of_members_says_how_good_the_head_is() -> None:
+    question = question_of(2)
+    features, labels = clouds(12_000, DIM, 2, noise=3.0)
+    shown = shown_of(question, _fit(question))
+    mechanism = judge_mechanism(question, 12, 9)
+    total = sum(
+        judge_vector(
+            question,
+            shown,
+            features[member::12],
+            labels[member::12],
+            mechanism,
+            np.random.default_rng(member).bytes,
+        )
+        for member in range(12)
+    )
+    verdict = judge_sum(question, shown, np.asarray(total), 12, mechanism)
+    accuracy = float((exact_scores(shown.heads[0], features).argmax(axis=1) == labels).mean())
+    assert verdict.accuracy.is_stated
+    assert verdict.accuracy.low < accuracy < verdict.accuracy.high
+    assert verdict.records == pytest.approx(12_000, rel=0.02)
+    assert verdict.score is not None
+    assert verdict.score.auroc.is_stated
+
+
+def _fit(question: Question) -> Head:
+    features, labels = clouds(400, question.dim, 2, seed=8)
+    statistics = FFCStatistics(question.dim, 2, constant=True, normalise=True)
+    statistics.update(features, labels)
+    return solve_ffc(statistics)
+
+
+def test_clipping_bounds_what_a_member_adds() -> None:
+    question = question_of(most=60)
+    features, labels = clouds(500, DIM, 3)
+    mechanism = judge_mechanism(question, 12, 9)
+    plain = judge_vector(
+        question, shown_of(question), features, labels, mechanism, np.random.default_rng(0).bytes
+    )
+    assert np.abs(plain).max() < 60 * 256 + 13 * math.sqrt(mechanism.largest)
+
+
+def test_a_study_is_told_what_its_judge_can_say() -> None:
+    question = question_of()
+    fewest, all_members = expect_judgements(question)
+    assert (fewest.members, all_members.members) == (11, 12)
+    assert fewest.records == 11 * 2_000 // 18
+    stated = {each.name: each.half_width for each in all_members.figures}
+    assert stated["accuracy"] is not None
+    assert 0.01 < stated["accuracy"] < 0.03
+    more = expect_judgements(question, 20_000)[1]
+    assert all((each.half_width or 1) < 0.03 for each in more.figures)
+    assert len(list(explain_judgements(question, (fewest, all_members)))) == 3
+    assert list(explain_judgements(question_of().model_copy(update={"judge": None}), ())) == []
+
+
+def test_a_judge_that_could_never_say_anything_is_refused() -> None:
+    check_judge_possible(question_of(most=2_000))
+    with pytest.raises(PeerFault) as caught:
+        check_judge_possible(question_of(least=5, most=60, epsilon=0.2))
+    assert (caught.value.cause, list(caught.value.parties)) == (Cause.STUDY_REFUSED, ["admin"])
