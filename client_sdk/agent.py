@@ -46,6 +46,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, EnrolmentPhase, MemberPhase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Ciphertexts
+from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.rest import ROUND_ENDINGS, CohortView, RunsView, RunView
 from veilsum.study.progress import RunEnd
 from veilsum.system.intervals import RUNS_POLL_S, ChangePacer
@@ -101,8 +102,8 @@ class Agent:
     Args:
         session: the member.
         records: all of its records.
-        once: stop after one run.
-        period: take part in runs of this period only; None for any.
+        once: stop after one run over data, or after one of `period`.
+        period: take part in runs of this period and in rehearsals only; None for any.
     """
 
     def __init__(self, session: Session, records: Records, *, once: bool, period: str | None) -> None:
@@ -134,10 +135,22 @@ class Agent:
                 self._report_detail(f"waiting for the coordinator, still trying: {error}")
                 yield Pause(RUNS_POLL_S)
                 continue
-            if result is not None:
-                self._ended = self._once
+            if result is None:
+                continue
+            self._ended = self._once and self._is_wanted(result.record.period)
+            if result.spec.kind is not PeriodKind.REHEARSAL:
                 return result
+            self._report_rehearsed(result)
         return None
+
+    def _is_wanted(self, period: str) -> bool:
+        """Whether an agent for one run ends with a run of this period: it does not with a rehearsal, nor with a judgement not asked for."""
+        return period == self._period or kind_of_period(period) is PeriodKind.DATA
+
+    def _report_rehearsed(self, result: Result) -> None:
+        members = len(result.summed)
+        detail = f"{result.spec.name}: rehearsed over canaries with {members} members; nothing was spent"
+        self._session.report(Progress(Step.DONE, detail=detail, done=members, total=len(result.survivors)))
 
     def _look_for_work(self) -> Flow[Result | None]:
         """Do what there is to do, then wait for news. Returns a run's result once there is one."""
@@ -236,8 +249,14 @@ class Agent:
         runs = self._feed.runs.values()
         self._followed |= {run.cohort for run in runs if not run.over}
         for run in runs:
-            wanted = run.state == "enrolling" and self._period in {None, run.period}
-            if not wanted or run.cohort in self._passed | self._sent or (self._once and self._is_busy(run)):
+            kind = kind_of_period(run.period)
+            meant = kind is PeriodKind.REHEARSAL or self._period in {None, run.period}
+            if (
+                run.state != "enrolling"
+                or not meant
+                or run.cohort in self._passed | self._sent
+                or (self._once and self._is_busy(run))
+            ):
                 continue
             try:
                 yield from self._enrol_in(run)
@@ -402,7 +421,8 @@ class Agent:
             held = self._session.store.load_phase(bytes.fromhex(view.cohort))
             if held is not None:
                 self._session.give_up_over(held.phase)
-        if self._once and learned and over and not end.repeatable and view.cohort in self._followed:
+        wanted = self._once and self._is_wanted(view.spec.period)
+        if wanted and learned and over and not end.repeatable and view.cohort in self._followed:
             raise fault
         self._report_detail(str(fault))
         if over:

@@ -209,6 +209,12 @@ class CoordinatorApi(Reads):
         path = rest.PROBE_PATH.format(federation=federation)
         yield from self._send_body("POST", path, bytes(size_bytes))
 
+    def send_site_report(self, cohort: bytes, member: str, report: rest.SiteReport) -> Flow[None]:
+        """Tell the operator of a rehearsal how this member's site does."""
+        path = rest.SITE_PATH.format(cohort=cohort.hex(), member=member)
+        content = report.model_dump_json().encode()
+        yield from self._call_api(Request("PUT", path, content, {"content-type": "application/json"}), None)
+
     def send_card(self, enrolment: Enrolment, after: int | None = None) -> Flow[Cards | rest.CohortView]:
         """Send this member's card. With `after`, wait until enrolment ends, for at most a long poll.
 

@@ -28,6 +28,7 @@ from client_sdk.result import TRANSCRIPT_FILE, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.store import StoredPhase
 from client_sdk.upload import mask_upload, send_upload
+from veilsum.calibration.judge_tables import ShownHeads
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.counting import check_outcomes
@@ -46,6 +47,7 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.record import ResultRecord, mismatch_fault, verify_record
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
 from veilsum.protocol.study import ROWS_STEP
+from veilsum.study.judging import read_shown
 from veilsum.study.progress import RunEnd
 from veilsum.study.result_files import read_material
 from veilsum.study.vectors import Material
@@ -526,8 +528,8 @@ class Conversation:
         session.policy.check_opening(attempt, session.environment.now_s())
         session.store.ledger.check_attempt(attempt)
 
-    def _fetch_material(self, attempt: Attempt) -> Flow[Material]:
-        """Return the step's input from earlier steps. Raises PeerFault(terms-refused) if its terms name another file."""
+    def _fetch_material(self, attempt: Attempt) -> Flow[Material | ShownHeads]:
+        """Return the step's input: from earlier steps, or heads to judge. Raises PeerFault(terms-refused) if its terms name another file."""
         if self.material_file is None and attempt.terms.material != NO_CONTEXT:
             content = yield from self.session.coordinator.fetch_material(self.round_id)
             if hashlib.sha256(content).digest() != attempt.terms.material:
@@ -537,6 +539,8 @@ class Conversation:
                     ["coordinator"],
                 )
             self.material_file = content
+        if self.material_file is not None and attempt.spec.judges:
+            return read_shown(attempt.question, self.material_file)
         return read_material(attempt.spec, self.material_file)
 
     # Answering

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 LEDGER_SECRET_BYTES = 32
 STATE_FILE = "state.sqlite"
-_DATABASE_FORMAT = 6
+_DATABASE_FORMAT = 7
 # temp_store: no copies of pages elsewhere.
 _SETTINGS_SQL = """
 PRAGMA page_size = 4096; PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = {};
@@ -50,6 +50,7 @@ CREATE TABLE run (
     question BLOB NOT NULL,
     extractor TEXT NOT NULL,
     period TEXT NOT NULL,
+    kind TEXT NOT NULL,
     noisy INTEGER NOT NULL,
     mu REAL NOT NULL,
     expires INTEGER NOT NULL,
@@ -79,7 +80,7 @@ CREATE VIEW counting AS
 SELECT DISTINCT attempt.run AS base FROM attempt
 WHERE step IN ('count', 'rows') AND uploaded AND COALESCE(ended, 'none') IN ('none', 'lost');
 CREATE VIEW answered AS
-SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, taken, held_out, beyond, counted_out, given_up,
+SELECT id, base, yes, study, approval, question, extractor, period, kind, noisy, mu, expires, least, rows, unusable, taken, held_out, beyond, counted_out, given_up,
     freed,
     (SELECT COUNT(*) FROM held WHERE held.run = COALESCE(run.base, run.id)) AS records,
     EXISTS (SELECT 1 FROM spending WHERE spending.base = COALESCE(run.base, run.id)) AS spent,

@@ -15,9 +15,10 @@ from client_sdk.api import Invitation, ShownInCohort
 from client_sdk.effects import Flow
 from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
-from client_sdk.records import Records, Selection, select_again, select_rows
+from client_sdk.records import Records, Selection, select_again, select_canaries, select_held_out, select_rows
 from client_sdk.reservations import Reservations, Run, State
 from client_sdk.session import Session, ready_of, restored_fault
+from client_sdk.site_report import report_canaries
 from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.attempt import read_quorum
 from veilsum.protocol.causes import Cause
@@ -33,11 +34,12 @@ from veilsum.protocol.messages import (
     Study,
     cohort_id,
 )
+from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.rest import CohortView
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
 from veilsum.protocol.sizing import Quorum
-from veilsum.protocol.study import Content, Question, check_period, read_content
-from veilsum.study.promise import check_cohort
+from veilsum.protocol.study import Content, Question, read_content
+from veilsum.study.judging import check_cohort
 from veilsum.study.vectors import count_classes, rows_bear_sum
 
 
@@ -77,7 +79,7 @@ def enrol_in_cohort(session: Session, cohort: bytes, records: Records | None) ->
 
 def _check_same(session: Session, question: Question, run: Run, records: Records) -> None:
     """Refuse data that differ from those answered with: the run sums the rows that were reserved then."""
-    if run.state in {State.DECLINED, State.FREE}:
+    if run.kind is PeriodKind.REHEARSAL or run.state in {State.DECLINED, State.FREE}:
         return
     ledger = session.store.ledger
     features, labels, ranks = ledger.load_rows(run)
@@ -125,10 +127,10 @@ def send_card(
         raise NotEnrolled(f"cohort {cohort.hex()} is no longer enrolling ({view.state}): join the next one")
     content = session.read_study(roster, study)
     _check_names(roster, study, cohort, view)
-    check_period(view.period)
-    session.policy.check_study(content)
+    kind = content.check_period(view.period, repeats=view.repeats is not None)
+    session.policy.check_study(content, kind)
     if content.rehearsal is not None and records is not None:
-        yield from _check_canaries(session, content, records)
+        yield from _check_canaries(session, cohort, content, kind, records)
     yield from _answer_run(session, content, view, records)
     enrolled, _ = Enrolled.begin_enrolment(
         session.member,
@@ -148,9 +150,13 @@ def send_card(
     return enrolled, (yield from session.coordinator.send_card(enrolled.enrolment, after))
 
 
-def _check_canaries(session: Session, content: Content, records: Records) -> Flow[None]:
+def _check_canaries(
+    session: Session, cohort: bytes, content: Content, kind: PeriodKind, records: Records
+) -> Flow[None]:
     """Refuse to enrol while the canaries differ from the study's (member: Canaries). Nothing is stored or answered."""
     found = records.check_canaries(content, (yield from session.fetch_canaries(content)))
+    if kind is PeriodKind.REHEARSAL:
+        yield from report_canaries(session, cohort, found)
     if found.findings:
         raise PeerFault(
             Cause.CANARIES_DIFFER,
@@ -304,6 +310,7 @@ def _answer_run(session: Session, content: Content, view: CohortView, records: R
         Declined: the answer is no, or was no before.
     """
     ledger, question, period = session.store.ledger, content.question, view.period
+    kind = kind_of_period(period)
     run = ledger.find_run(question.digest, period)
     if run is None:
         if records is None:
@@ -312,13 +319,12 @@ def _answer_run(session: Session, content: Content, view: CohortView, records: R
         # Only now that records are asked for: a wrong clock may have been set right by then.
         ledger.give_up_expired(session.environment.now_s())
         if base is None:
-            yield from _leave_others(session, question.digest)
-        found = _select_for_run(session, content, records, base)
-        bears = (
-            _bears_sum(content.question, found)
-            if base is None
-            else _bears_again(session, content, view, base, found)
-        )
+            yield from _leave_others(session, question.digest, kind)
+        found = _select_for_run(session, content, period, records, base)
+        if base is not None:
+            bears = _bears_again(session, content, view, base, found)
+        else:
+            bears = kind is not PeriodKind.DATA or _bears_sum(content.question, found)
         run = ledger.answer_run(
             content, period, found, mu_budget=session.policy.mu_budget, base=base, bears=bears
         )
@@ -334,23 +340,29 @@ def _answer_run(session: Session, content: Content, view: CohortView, records: R
     ledger.renew_run(run, content.notes.expires)
 
 
-def _leave_others(session: Session, question: bytes) -> Flow[None]:
-    """Release what other periods of a question reserve, once all attempts have ended (SELECT-7).
+def _leave_others(session: Session, question: bytes, kind: PeriodKind) -> Flow[None]:
+    """Release what other periods of a question and kind reserve, once all attempts have ended (SELECT-7).
 
     Otherwise a party that names periods could have every record reserved, and count records by the answers.
     """
     ledger = session.store.ledger
-    if ledger.idle_runs(question):
+    if ledger.idle_runs(question, kind):
         yield from session.learn_endings()
-    for run in ledger.idle_runs(question):
+    for run in ledger.idle_runs(question, kind):
         ledger.give_up(run)
         session.report(Progress(Step.ENROLLING, detail=f"{run.name}: given up for the newer period"))
 
 
-def _select_for_run(session: Session, content: Content, records: Records, base: Run | None) -> Selection:
-    """Select the rows of a run; with `base`, the rows of that reservation again, under another extractor."""
+def _select_for_run(
+    session: Session, content: Content, period: str, records: Records, base: Run | None
+) -> Selection:
+    """Select the rows of a run, by the kind of its period; with `base`, the rows of that reservation again, under another extractor."""
     ledger, question = session.store.ledger, content.question
-    marks = ledger.marks_in(session.policy.federation)
+    marks, kind = ledger.marks_in(session.policy.federation), kind_of_period(period)
+    if kind is PeriodKind.REHEARSAL:
+        return select_canaries(records, question)
+    if kind is PeriodKind.JUDGE:
+        return select_held_out(records, question, marks, period, ledger.unjudged_records)
     if base is not None:
         _, labels, ranks = ledger.load_rows(base)
         features = select_again(records, question, marks, ranks, labels)
@@ -414,7 +426,18 @@ def _held_by(session: Session, run: Run, view: CohortView) -> bool:
 
 def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:
     """Report which rows a run sums, and for a study that withholds classes how often its records may still be counted."""
+    if run.kind is PeriodKind.REHEARSAL:
+        detail = f"{run.name}: a rehearsal over {run.rows} rows of canaries; nothing is reserved or spent"
+        session.report(Progress(Step.ENROLLING, detail=detail))
+        return
     of = "1 record" if run.records == 1 else f"{run.records} records"
+    if run.kind is PeriodKind.JUDGE:
+        detail = (
+            f"{run.name}: {run.rows} rows of {of} that are held out judge the heads, once in their life; skipped {run.taken} rows of "
+            f"records that were judged before, {run.unusable} unusable ones and {run.beyond} that a later judgement may take"
+        )
+        session.report(Progress(Step.ENROLLING, detail=detail))
+        return
     detail = (
         f"{run.name}: reserved {run.rows} rows of {of}; skipped {run.taken} rows of records that other runs hold or have used, "
         f"{run.unusable} unusable ones, {run.held_out} that are held out, and {run.beyond} beyond the study's limits"
@@ -432,6 +455,7 @@ def _reserving_runs(ledger: Reservations, run: Run) -> list[str]:
         each.name
         for each in ledger.list_runs()
         if each.number != run.number
+        and each.kind is PeriodKind.DATA
         and each.state is State.RESERVED
         and each.base is None
         and not (each.noisy or each.given_up)
@@ -480,7 +504,7 @@ def _first_spec(study: Study, manifest: Manifest) -> RoundSpec:
         content,
         study.hash,
         manifest.period,
-        content.question.steps[0],
+        content.question.steps_in(manifest.period)[0],
         (),
         len(manifest.members),
         manifest.survivors_min,

@@ -33,6 +33,7 @@ from client_sdk.verification import verify_sums
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
 from veilsum.protocol.messages import Roster
+from veilsum.protocol.periods import PeriodKind
 from veilsum.protocol.rest import CohortView, RunsView, StudyView
 from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content
@@ -305,8 +306,9 @@ class Conversations:
         return Agent(self.session, records, once=once, period=period)
 
     def ledger(self) -> tuple[Run, ...]:
-        """Every run that this member answered, with rows used and skipped; makes no request."""
-        return self.session.store.ledger.list_runs()
+        """Every run over records that this member answered, with rows used and skipped; makes no request."""
+        runs = self.session.store.ledger.list_runs()
+        return tuple(run for run in runs if run.kind is not PeriodKind.REHEARSAL)
 
     def mark_summed(self, records: Records) -> int:
         """See `Member.mark_summed`."""

@@ -136,8 +136,20 @@ class Operator:
         """End enrolment with the cards received so far."""
         return self._post_model(rest.CohortView, rest.CLOSE_PATH.format(cohort=cohort))
 
+    def store_heads(self, cohort: str, content: bytes) -> str:
+        """Store the heads that a judgement will show (`veilsum.study.judging.encode_shown`). Returns their SHA-256, for `open_round`."""
+        digest = hashlib.sha256(content).hexdigest()
+        path = rest.HEADS_PATH.format(cohort=cohort, heads=digest)
+        self._call_api(_octets_request("PUT", path, content))
+        return digest
+
     def open_round(
-        self, cohort: str, *, lifetime_s: float | None = None, heard_within_s: float | None = None
+        self,
+        cohort: str,
+        *,
+        lifetime_s: float | None = None,
+        heard_within_s: float | None = None,
+        heads: str | None = None,
     ) -> rest.RoundView:
         """Open the run's next step, or the next attempt of a voided one.
 
@@ -145,8 +157,9 @@ class Operator:
             cohort: its id.
             lifetime_s: seconds until the round's keys are erased; None for the coordinator's default.
             heard_within_s: open it only if enough members were heard from within so many seconds; None to open it in any case.
+            heads: of a judgement, as `store_heads` returned it; None for any other step.
         """
-        request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
+        request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s, heads=heads)
         return self._post_model(
             rest.RoundView, rest.ROUNDS_PATH.format(cohort=cohort), request, _ROUNDS_SHOWN_IN
         )
@@ -157,6 +170,10 @@ class Operator:
         """Return what `open_round` would open, without opening it."""
         request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
         return self._post_model(PreflightView, rest.PREFLIGHT_PATH.format(cohort=cohort), request)
+
+    def sites(self, cohort: str) -> rest.SitesView:
+        """Fetch what the sites of a rehearsal reported last."""
+        return self._request_model(rest.SitesView, Request("GET", rest.SITES_PATH.format(cohort=cohort)))
 
     def manifest(self, cohort: str) -> Manifest:
         """Fetch a formed cohort's members and quorum, unverified."""

@@ -9,6 +9,7 @@ from client_sdk.errors import Misuse, PeerFault
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Manifest, Roster
+from veilsum.protocol.periods import PeriodKind
 from veilsum.protocol.study import END_MAX_S, Content, study_fault
 from veilsum.study.promise import study_mu
 
@@ -27,6 +28,8 @@ class Policy:
         decryptor_colluders_min: the fewest colluding decryptors that a cohort must withstand. If the admin nominates decryptors,
             a cohort withstands about a third of them, which may be far below the study's `a`; one more can read any member.
         lifetime_max_s: the longest time from opening to an attempt's latest end, in seconds.
+        reports_site: whether the operator of a rehearsal is told this site's release, clock, free disk space, upload time, and how its
+            canaries compare.
 
     Raises:
         Misuse: a key or digest is malformed, or a limit is out of its domain.
@@ -39,6 +42,7 @@ class Policy:
     members_min: int = 3
     decryptor_colluders_min: int = 0
     lifetime_max_s: float = END_MAX_S
+    reports_site: bool = True
 
     def __post_init__(self) -> None:
         _set_field(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
@@ -74,8 +78,8 @@ class Policy:
         """Whether the study is approved."""
         return content.approval in self.approved
 
-    def check_study(self, content: Content) -> None:
-        """Refuse a study, in this order.
+    def check_study(self, content: Content, kind: PeriodKind) -> None:
+        """Refuse a study for its periods of a kind, in this order; a rehearsal has no noise to limit.
 
         1. it is approved (study-refused); 2. ε ≤ epsilon_max; 3. its μ fits the budget of a fresh record (policy-refused).
         """
@@ -85,7 +89,9 @@ class Policy:
                 f"this member has not approved study {content.notes.name}: read it, then approve {content.approval.hex()} "
                 f"(approved: {given or 'none'})"
             )
-        noise = content.question.noise
+        if kind is PeriodKind.REHEARSAL:
+            return
+        noise = content.question.judge if kind is PeriodKind.JUDGE else content.question.noise
         if self.epsilon_max is not None and (noise is None or noise.epsilon > self.epsilon_max):
             seen = "an exact study" if noise is None else f"ε = {noise.epsilon:g}"
             raise _policy_fault("epsilon_max", f"at most {self.epsilon_max:g}", seen)
@@ -103,7 +109,7 @@ class Policy:
 
     def check_opening(self, attempt: Attempt, now_s: float) -> None:
         """Refuse an attempt for its study, its cohort, or the time to its latest end (policy-refused)."""
-        self.check_study(attempt.content)
+        self.check_study(attempt.content, attempt.spec.kind)
         self.check_manifest(attempt.manifest)
         ahead_s = attempt.terms.latest_end_s - now_s
         if ahead_s > self.lifetime_max_s:

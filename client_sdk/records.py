@@ -261,6 +261,13 @@ class Marks:
         drawn = hmac.digest(self.secret, info(Tag.HELD_OUT, self.federation, identifier), "sha256")
         return int.from_bytes(drawn[:8], "big") < self.held_out_share * (1 << 64)
 
+    def is_drawn(self, identifier: bytes, period: str) -> bool:
+        """Whether a held-out record that was never judged is judged in a period: by its id alone, in every second one (periods: Judgements)."""
+        drawn = hmac.digest(
+            self.secret, info(Tag.JUDGED, self.federation, period.encode(), identifier), "sha256"
+        )
+        return drawn[0] < 128
+
     def rank_rows(self, records: Records) -> Iterator[bytes]:
         """Yield the rank of each row, in order.
 
@@ -323,6 +330,84 @@ def select_rows(
         taken=taken,
         held_out=kept_out,
         beyond=int(np.count_nonzero(usable)) - taken - kept_out - len(rows),
+    )
+
+
+def select_canaries(records: Records, question: Question) -> Selection:
+    """Return the canaries, each class repeated in turn until a rehearsal has as many rows as the study needs (periods: Rehearsals).
+
+    Raises:
+        ShapeMismatch, Misuse: as `select_rows`.
+        Misuse: the records come without canaries of the study's classes.
+    """
+    canaries, limits = records.canaries, question.records
+    features, labels = (
+        (np.zeros((0, question.dim)), np.zeros(0, np.int64))
+        if canaries is None
+        else canaries.usable_in(question)
+    )
+    present = np.unique(labels)
+    if not len(present):
+        raise Misuse(
+            "a rehearsal adds up canaries, and there are none among these records: add the rows of the study's canary pack, with its ids"
+        )
+    share = max(1, limits.most // len(present))
+    each = min(max(limits.least_per_class, -(-limits.least // len(present))), share)
+    rows = np.concatenate([np.resize(np.flatnonzero(labels == label), each) for label in present])
+    ranks = np.zeros((len(rows), _DIGEST_BYTES), np.uint8)
+    return Selection(features[rows], labels[rows], ranks, (), 0, 0, 0, 0)
+
+
+def select_held_out(
+    records: Records,
+    question: Question,
+    marks: Marks,
+    period: str,
+    unjudged: Callable[[Sequence[bytes]], Collection[bytes]],
+) -> Selection:
+    """Select the rows that judge heads in a period: about half of the held-out records that were never judged (periods: Judgements).
+
+    A record's own draw decides whether it is taken: one record more or less changes nothing about the others.
+
+    Args:
+        records: all records of the member; none of them is held out if they have no ids.
+        question: of the study.
+        marks: of this installation.
+        period: of the run.
+        unjudged: returns those of the given records that were never judged.
+
+    Raises:
+        ShapeMismatch, Misuse: as `select_rows`.
+    """
+    features = records.features_for(question)
+    labels, usable = records.usable(question.classes)
+    found = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
+    keyed = {each: marks.mark_record(each) for each in found if marks.is_held_out(each)}
+    fresh = set(unjudged(tuple(keyed.values())))
+    taken = {each for each in keyed if keyed[each] in fresh and marks.is_drawn(each, period)}
+    by_id, judged, later = dict[bytes, list[tuple[bytes, int]]](), 0, 0
+    for row, rank in enumerate(marks.rank_rows(records)):
+        if not usable[row] or (each := records.keys[row]) not in keyed:
+            continue
+        if each in taken:
+            by_id.setdefault(each, []).append((rank, row))
+        else:
+            judged += keyed[each] not in fresh
+            later += keyed[each] in fresh
+    chosen = sorted(
+        (row, rank) for rows in by_id.values() for rank, row in sorted(rows)[: question.records.rows_per_id]
+    )
+    rows = np.array([row for row, _ in chosen], np.int64)
+    beyond = later + sum(map(len, by_id.values())) - len(rows)
+    return Selection(
+        features[rows],
+        labels[rows],
+        _join_ranks(rank for _, rank in chosen),
+        tuple(sorted(keyed[each] for each in by_id)),
+        unusable=int(np.count_nonzero(~usable)),
+        taken=judged,
+        held_out=0,
+        beyond=beyond,
     )
 
 

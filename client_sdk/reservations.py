@@ -23,6 +23,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_REASON
 from veilsum.protocol.messages.opening import LOST_REASON
+from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.study import Content, Question, count_rows_needed
 from veilsum.study.promise import study_mu
 
@@ -32,7 +33,7 @@ Array = npt.NDArray[Any]
 _LEFT_OUT_STATE = "left-out"
 """The end of an attempt for a member that is not in the certified sum."""
 _RUNS_SQL = """
-SELECT id, base, study, approval, question, extractor, period,
+SELECT id, base, study, approval, question, extractor, period, kind,
     CASE WHEN NOT yes THEN 'declined' WHEN spent THEN 'spent' WHEN freed THEN 'free' ELSE 'reserved' END,
     noisy, mu, expires, least, rows, unusable, taken, held_out, beyond, counted_out, records, summed, counts, given_up
 FROM answered
@@ -49,7 +50,8 @@ _RUN_BY_CONTEXT_SQL = _RUNS_SQL + "WHERE id = " + _BASE_RUN_SQL
 COUNTS_MAX = 3
 """Maximum runs that count a record: each tells how many members hold its class (LEDGER-6)."""
 _HELD_SQL = """
-SELECT record, MAX(NOT noisy AND (NOT freed OR spent)), SUM(NOT noisy AND counts), MAX(noisy), MAX(noisy AND question = ?), SUM(mu * mu)
+SELECT record, MAX(NOT noisy AND (NOT freed OR spent)), SUM(NOT noisy AND counts), MAX(noisy),
+    MAX(noisy AND kind = 'data' AND question = ?), SUM(mu * mu)
 FROM held JOIN answered ON answered.id = held.run GROUP BY record
 """
 """The fields of `_Held`, after the record."""
@@ -94,7 +96,7 @@ class _Held:
         reserved: whether an exact run has reserved or spent it.
         counts: exact runs that count it.
         charged: whether a noisy run charges it.
-        own: whether a noisy run of the question at hand charges it.
+        own: whether a noisy run over data of the question at hand charges it.
         squares: Σμ² of its charges.
     """
 
@@ -116,6 +118,7 @@ class Run:
         approval, question: digests of 32 bytes.
         extractor: digest in hexadecimal.
         period: its name.
+        kind: which rows it adds up.
         state: of its records.
         noisy: whether its sums carry noise.
         mu: what the whole chain costs of each record's budget.
@@ -136,6 +139,7 @@ class Run:
     question: bytes
     extractor: str
     period: str
+    kind: PeriodKind
     state: State
     noisy: bool
     mu: float
@@ -247,12 +251,14 @@ class Reservations:
         with self._database.read() as ledger:
             return _find_run(ledger, _RUN_BY_QUESTION_SQL, (question, period))
 
-    def idle_runs(self, question: bytes) -> list[Run]:
-        """Return the runs of a question whose own records are neither spent nor free."""
+    def idle_runs(self, question: bytes, kind: PeriodKind) -> list[Run]:
+        """Return the runs of a question, over one kind of rows, whose own records are neither spent nor free."""
         return [
             run
             for run in self.list_runs()
-            if run.question == question and run.base is None and run.state is State.RESERVED
+            if (run.question, run.kind) == (question, kind)
+            and run.base is None
+            and run.state is State.RESERVED
         ]
 
     def run_of_attempt(self, context: bytes) -> Run | None:
@@ -273,6 +279,11 @@ class Reservations:
         with self._database.read() as ledger:
             return _free_records(ledger, records, question, mu_budget)
 
+    def unjudged_records(self, records: Sequence[bytes]) -> set[bytes]:
+        """Return which of these records no run holds, and none was marked as summed: a record is judged once in its life (PERIOD-3)."""
+        with self._database.read() as ledger:
+            return _unjudged_records(ledger, records)
+
     def answer_run(
         self,
         content: Content,
@@ -283,12 +294,12 @@ class Reservations:
         base: Run | None = None,
         bears: bool = True,
     ) -> Run:
-        """Store the final answer to a run: yes if enough rows with enough features were selected or the study has noise, otherwise no.
+        """Store the final answer to a run: no if an exact sum over data would have too few rows or features, otherwise yes.
 
         Args:
             content: of the study.
             period: which records.
-            found: the rows selected. A yes holds them and their records.
+            found: the rows selected. A yes holds them and their records; a rehearsal has none.
             mu_budget: of each record.
             base: the reservation that is summed again under another extractor.
             bears: whether the rows have features enough for the sum.
@@ -296,13 +307,14 @@ class Reservations:
         Raises:
             Misuse: the run was answered before, the reservation has a question for this extractor, or a record is not free any more.
         """
-        question = content.question
-        noisy, least = question.noise is not None, question.records.least
-        mu = 0.0 if question.noise is None else study_mu(question.noise)
-        yes = noisy or (len(found.labels) >= least and bears)
+        question, kind = content.question, kind_of_period(period)
+        mu, least = run_mu(question, kind), question.records.least
+        noisy = mu > 0
+        yes = noisy or kind is PeriodKind.REHEARSAL or (len(found.labels) >= least and bears)
+        assert kind is not PeriodKind.REHEARSAL or not found.records
         values = (
             None if base is None else base.number, yes, content.notes.name, content.approval, question.digest, question.extractor,
-            period, noisy, mu if yes else 0.0, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
+            period, kind, noisy, mu if yes else 0.0, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
             found.held_out, found.beyond, found.counted_out, *sum_size(question),
         )  # fmt: skip
         with self._database.write_ledger() as ledger:
@@ -310,15 +322,22 @@ class Reservations:
                 raise Misuse(f"period {period} of this question was answered before, and an answer is final")
             if base is not None:
                 self._check_other_extractor(ledger, base, question.extractor)
-            taken = len(found.records) - len(_free_records(ledger, found.records, question, mu_budget))
+            if kind is PeriodKind.JUDGE:
+                free = _unjudged_records(ledger, found.records)
+            else:
+                free = _free_records(ledger, found.records, question, mu_budget)
+            taken = len(found.records) - len(free)
             if yes and taken:
                 raise Misuse(
                     f"{taken} of the records are held by other runs: select among those that are free"
                 )
+            if kind is PeriodKind.REHEARSAL:
+                _forget_rehearsals(ledger, question)
             digest = self._keep_rows(found) if yes else None
             number = ledger.execute(
-                "INSERT INTO run (base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, "
-                "taken, held_out, beyond, counted_out, numbers, rows_borne, rows_sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO run (base, yes, study, approval, question, extractor, period, kind, noisy, mu, expires, least, rows, unusable, "
+                "taken, held_out, beyond, counted_out, numbers, rows_borne, rows_sha256) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*values, digest),
             ).lastrowid
             if yes:
@@ -504,6 +523,19 @@ def sum_size(question: Question) -> tuple[int, int]:
     return per_id * question.elements, per_id * count_rows_needed(question.elements, 0, question.dim)
 
 
+def run_mu(question: Question, kind: PeriodKind) -> float:
+    """Return what a run charges to each of its records, in μ of Gaussian differential privacy; 0 without noise."""
+    if kind is PeriodKind.REHEARSAL:
+        return 0.0
+    source = question.judge if kind is PeriodKind.JUDGE else question.noise
+    return 0.0 if source is None else study_mu(source)
+
+
+def _unjudged_records(ledger: sqlite3.Connection, records: Sequence[bytes]) -> set[bytes]:
+    held = ledger.execute("SELECT record FROM held UNION SELECT record FROM summed").fetchall()
+    return {*records}.difference(record for (record,) in held)
+
+
 def _free_records(
     ledger: sqlite3.Connection, records: Sequence[bytes], question: Question, mu_budget: float
 ) -> set[bytes]:
@@ -564,11 +596,19 @@ def _free_given_up(ledger: sqlite3.Connection) -> None:
         ledger.execute("UPDATE run SET freed = 1, mu = 0, rows_sha256 = NULL WHERE id = ?", (number,))
 
 
+def _forget_rehearsals(ledger: sqlite3.Connection, question: Question) -> None:
+    """Give up a question's earlier rehearsals, with their rows: nothing is to be held for them."""
+    own = "kind = 'rehearsal' AND question = ?"
+    ledger.execute(f"DELETE FROM vector WHERE run IN (SELECT id FROM run WHERE {own})", (question.digest,))  # noqa: S608 - our own text
+    ledger.execute(f"UPDATE run SET given_up = 1, rows_sha256 = NULL WHERE {own}", (question.digest,))  # noqa: S608
+
+
 def _parse_run(row: Sequence[Any]) -> Run:
     found = Run(*row)
     # SQLite has no such types.
     return replace(
         found,
+        kind=PeriodKind(found.kind),
         state=State(found.state),
         noisy=bool(found.noisy),
         counted=bool(found.counted),

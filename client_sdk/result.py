@@ -20,12 +20,16 @@ from client_sdk.verification import verify_result
 from veilsum.calibration.answer import REFUSED_NOTE, Document
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.judge import JudgeFigures
+from veilsum.calibration.judge_tables import ShownHeads
 from veilsum.calibration.ridge import OWN_WEIGHTS
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Certificate, Evictions
 from veilsum.protocol.record import ResultRecord, mismatch_fault
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import SUM_STEP, Content
+from veilsum.protocol.study import Content
+from veilsum.study.judgement import judge_tables, read_tables
+from veilsum.study.judging import read_shown
 from veilsum.study.result_files import calibrated_in, document_in, read_material
 from veilsum.study.vectors import Material
 from veilsum.system.files import make_folder, write_together
@@ -76,8 +80,23 @@ class Result(PublishedHead):
 
     @cached_property
     def material(self) -> Material:
-        """The step's input from earlier steps. Raises PeerFault(terms-refused) if the file does not hold it."""
+        """The step's input from earlier steps; none for a judgement, see `shown`. Raises PeerFault(terms-refused) if the file does not hold it."""
+        if self.spec.judges:
+            return {}
         return read_material(self.spec, self.material_file)
+
+    @cached_property
+    def shown(self) -> ShownHeads:
+        """The heads that a judgement showed. Raises Misuse for another step, PeerFault(terms-refused) if the file does not hold them."""
+        if not self.spec.judges or self.material_file is None:
+            raise Misuse(f"step {self.spec.step} judges no heads: take the result of a period judge-NAME")
+        return read_shown(self.spec.question, self.material_file)
+
+    @cached_property
+    def judge_figures(self) -> JudgeFigures:
+        """What a judgement says about the heads that it showed, with 95 % intervals. Raises as `shown`."""
+        tables = read_tables(self.spec.question, self.document_files)
+        return judge_tables(self.spec, tables, len(self.summed), self.shown)
 
     @cached_property
     def heads(self) -> Mapping[str, Calibrated]:
@@ -206,7 +225,7 @@ class Result(PublishedHead):
     def last(self) -> bool:
         """Whether the run ends with this step."""
         repeated = self.evidence.manifest.repeats != NO_CONTEXT
-        return self.record.step == (SUM_STEP if repeated else self.content.question.steps[-1])
+        return repeated or self.spec.ends_run
 
     @cached_property
     def verdict(self) -> "Verdict | None":

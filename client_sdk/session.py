@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from client_sdk.api import CoordinatorApi
@@ -21,7 +21,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Closed, EnrolmentPhase, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_REASON, Certificate, Link, Message, Roster, Study, Survivor
-from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
+from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, SiteReport, round_name
 from veilsum.protocol.study import Content, read_content
 from veilsum.study import signed
 from veilsum.study.canaries import CanaryPack, fetched_pack
@@ -42,6 +42,7 @@ class Session:
         lanes: chunks in flight.
         transcripts: fetch and replay each round's transcript.
         meanwhile: other work, done after each wait for news.
+        site_reports: what this process has reported in rehearsals, by cohort.
     """
 
     member: str
@@ -56,6 +57,7 @@ class Session:
     lanes: int
     transcripts: bool
     meanwhile: Callable[[], Flow[None]] = _do_nothing
+    site_reports: dict[bytes, SiteReport] = field(default_factory=dict)
 
     # Roster and study
 

@@ -50,12 +50,13 @@ class Store:
         folder: the identity's, where `create` made the state.
 
     Attributes:
+        folder: the identity's.
         database: everything except results; opened for a conversation.
         ledger: of this member's records.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._state = folder / "state"
+        self.folder, self._state = folder, folder / "state"
         self.database = StateDatabase(self._state)
         self.ledger = Reservations(self.database)
         self._current = dict[bytes, tuple[StoredPhase, History, StoredPhase]]()

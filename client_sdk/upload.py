@@ -17,19 +17,23 @@ from client_sdk.errors import StateError
 from client_sdk.progress import Counter, Progress, Step
 from client_sdk.reservations import Run
 from client_sdk.session import Session
+from client_sdk.site_report import report_upload
+from veilsum.calibration.judge_tables import ShownHeads
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.member import MemberPhase, Opened
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Upload
+from veilsum.protocol.periods import PeriodKind
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sealing import Sealing
+from veilsum.study.judging import judge_mechanism, judge_vector
 from veilsum.study.vectors import Material, compute_vector
 
 Integers = npt.NDArray[np.int64]
 
 
 def mask_upload(
-    session: Session, round_id: str, opened: Opened, material: Material
+    session: Session, round_id: str, opened: Opened, material: Material | ShownHeads
 ) -> Flow[tuple[MemberPhase, dict[int, bytes]]]:
     """Make this member's upload. Nothing is sent yet, so an interrupted call starts afresh.
 
@@ -54,7 +58,7 @@ def mask_upload(
     def keep() -> None:
         with store.database.write():  # a stored upload can always be sent whole
             store.ledger.check_attempt(attempt)  # the run may have been given up since
-            name = None if attempt.spec.noisy else _vector_name(attempt.spec)
+            name = None if attempt.spec.adds_noise else _vector_name(attempt.spec)
             store.keep_unsent(cohort, sealing.self_seed, store.ledger.keep_vector(run, name, values))
             session.store_phase(cohort, opened, phase, round_id)
             store.ledger.mark_uploaded(attempt.context)
@@ -63,13 +67,18 @@ def mask_upload(
     return phase, chunks
 
 
-def own_vector(session: Session, run: Run, spec: RoundSpec, material: Material) -> Integers:
+def own_vector(session: Session, run: Run, spec: RoundSpec, material: Material | ShownHeads) -> Integers:
     """Compute a reservation's vector, (elements,). An exact vector is stored once it was masked; a noisy one gets fresh noise (member: Ledger)."""
     ledger = session.store.ledger
-    kept = None if spec.noisy else ledger.load_vector(run, _vector_name(spec))
+    kept = None if spec.adds_noise else ledger.load_vector(run, _vector_name(spec))
     if kept is not None:
         return kept
     features, labels, _ = ledger.load_rows(run)
+    if isinstance(material, ShownHeads):
+        mechanism = judge_mechanism(spec.question, spec.members, spec.survivors_min)
+        return judge_vector(
+            spec.question, material, features, labels, mechanism, session.environment.random_bytes
+        )
     return compute_vector(spec, features, labels, material, session.environment.random_bytes)
 
 
@@ -170,5 +179,12 @@ def send_upload(
 
     if not missing:
         return None
+    began_s, attempt = session.environment.monotonic_s(), phase.attempt
     yield from together([partial(chunk, index) for index in missing[:-1]], session.lanes)
-    return (yield from chunk(missing[-1], after))
+    if attempt.spec.kind is not PeriodKind.REHEARSAL:
+        return (yield from chunk(missing[-1], after))
+    asked = yield from chunk(missing[-1])  # no long poll: the upload is timed
+    sent_bytes = attempt.ring.packed_bytes(attempt.spec.elements) * len(missing) // total
+    upload_s = session.environment.monotonic_s() - began_s
+    yield from report_upload(session, attempt.manifest.cohort, sent_bytes, upload_s)
+    return asked

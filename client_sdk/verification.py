@@ -16,8 +16,9 @@ from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.record import mismatch_fault, verify_record
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import MEAN_STEP, ROWS_LEVELS
+from veilsum.protocol.study import JUDGE_STEP, MEAN_STEP, ROWS_LEVELS
 from veilsum.study.answers import Pooled, compute_answer, read_pooled
+from veilsum.study.judgement import check_tables, read_tables
 from veilsum.study.result_files import (
     Files,
     calibrated_in,
@@ -68,7 +69,7 @@ def verify_result(result: "Result") -> None:
     _check_withheld(result)
     if not is_promised(spec, None if record.noise is None else record.noise.model_dump()):
         raise mismatch_fault("the record's noise does not follow from study and manifest")
-    if not spec.noisy and record.rows > spec.question.records_max:
+    if not spec.adds_noise and record.rows > spec.question.records_max:
         raise mismatch_fault(f"{record.rows} rows are more than the study admits")
     _check_files(result)
     _ = result.verdict
@@ -153,6 +154,8 @@ def _check_files(result: "Result") -> None:
     if (digest_of(result.material_file) or NO_CONTEXT.hex()) != material.hex():
         raise mismatch_fault("the material is not the one that the terms name")
     check_published(result, result.spec, result.material)
+    if result.spec.judges:
+        read_tables(result.spec.question, result.document_files)
 
 
 def check_published(published: PublishedHead, spec: RoundSpec, material: Material | None = None) -> None:
@@ -160,9 +163,11 @@ def check_published(published: PublishedHead, spec: RoundSpec, material: Materia
     if digest_of(published.head_file) != published.record.head:
         raise mismatch_fault("the head's file is not the one that the record names")
     if published.head_file is None:
-        if spec.step != MEAN_STEP:
+        if spec.step not in {MEAN_STEP, JUDGE_STEP}:
             raise mismatch_fault("the record names no head, but the step has one")
         return
+    if spec.judges:
+        raise mismatch_fault("a judgement has no head of its own")
     calibrated = calibrated_in(published.head_file)
     check_head(spec, calibrated, material)
     unanswered, classes = list(published.unanswered), len(spec.question.classes)
@@ -201,8 +206,11 @@ def verify_sums(result: "Result", sums_file: bytes) -> Pooled:
     except (SafetensorError, KeyError, ValueError) as error:
         raise mismatch_fault(f"the sums are not a safetensors file of a tensor `sum`: {error}") from error
     spec, members = result.spec, len(result.summed)
+    if spec.judges:
+        check_tables(spec.question, total, result.document_files)
+        return {}
     following = None
-    if spec.noisy and total.shape == (spec.elements,) and spec.step != spec.question.steps[-1]:
+    if spec.noisy and total.shape == (spec.elements,) and not spec.ends_run:
         # The next step's opening binds its material, and its members check it there; here it is what follows from the sums.
         following = material_file(
             compute_answer(spec, read_pooled(spec, total, members), members, result.material).material

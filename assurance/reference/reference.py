@@ -207,9 +207,9 @@ class Party(SimpleNamespace):
     def check_step(self, said: Any) -> None:
         """Check the terms against the links alone (OPEN-15 to OPEN-20)."""
         terms, study = said.terms, self.study
-        demand(terms.step in study.steps, "terms-refused")
+        demand(terms.step in study.steps_in(self.run[2]), "terms-refused")
         demand(any(terms.material) == study.takes_material(terms.step), "terms-refused")
-        under = study.withhold is not None and terms.step != "count"
+        under = study.withhold is not None and terms.step in {"rows", "sum"}
         demand(any(terms.count) == under, "terms-refused")
         demand(terms.step != "rows" or terms.withheld, "terms-refused")
         demand(any(terms.rows) == (terms.step == "sum" and bool(terms.withheld)), "terms-refused")
@@ -402,7 +402,7 @@ class Member(Party):
             fewer = {*m.members} < {*self.offered.members} and self.manifests < 3
             demand(fewer and not changed, "manifest-mismatch")
         demand((m.cohort, m.roster_hash, *m[2:6]) == (self.cohort, self.roster_hash, *self.run), "wrong-cohort")
-        demand(not m.period.startswith(("rehearsal", "judge")), "terms-refused")
+        study.check_period(m.period, repeats=any(m.repeats))
         demand({*m.members} <= {*self.keys}, "unknown-member")
         n = len(m.members)
         if self.fresh:

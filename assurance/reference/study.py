@@ -111,6 +111,7 @@ class Study:
         self._notes(notes)
         self._question(self.question)
         self._after(self.after)
+        self.rehearses = rehearsal is not None
         if rehearsal is not None:
             pack, tolerance = fields(rehearsal, "pack", "tolerance")
             holds(text(pack, DIGEST), real(tolerance, 1))
@@ -260,20 +261,35 @@ class Study:
             return [*RECIPES[self.recipe]]
         return ["count", "rows", "sum"] if self.withhold is not None else ["sum"]
 
+    def check_period(self, period: str, *, repeats: bool) -> None:
+        """Check CARDS-2: almost the name of a rehearsal or judge is refused, and one that the study lacks."""
+        kind = next((kind for kind in ("rehearsal", "judge") if period.startswith(kind)), "")
+        if kind:
+            there = self.rehearses if kind == "rehearsal" else self.question["judge"] is not None
+            demand(period.startswith(kind + "-") and there and not repeats, "terms-refused")
+
+    def steps_in(self, period: str) -> list[str]:
+        return ["judge"] if period.startswith("judge-") else self.steps
+
     def before(self, step: str) -> str:
         """Return the step before, or an empty text."""
-        return ["", *self.steps][self.steps.index(step)]
+        return "" if step == "judge" else ["", *self.steps][self.steps.index(step)]
 
     def takes_material(self, step: str) -> bool:
-        return self.noise is not None and step != self.steps[0]
+        return step == "judge" or (self.noise is not None and step != self.steps[0])
 
     def bits_of(self, step: str) -> int:
-        return 32 if step in {"count", "rows"} else self.bits
+        return int({"count": 32, "rows": 32, "judge": 48}.get(step, self.bits))
 
     def elements_of(self, step: str) -> int:
         count = len(self.classes)
         if step == "rows":
             return 8
+        if step == "judge":
+            judge = self.question["judge"]
+            scored = int(count == 2 or judge["positive"] is not None)
+            confidence, score = judge["bins"]["confidence"], judge["bins"]["score"]
+            return int(2 ** judge["heads"] + 2 * (count + 1) + 3 * confidence + scored * 2 * score)
         if step in {"count", "mean"}:
             return count if step == "count" else self.dim + 1
         if step != "sum":

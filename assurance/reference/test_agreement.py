@@ -44,7 +44,7 @@ from veilsum.protocol.messages import (
     Vote,
 )
 from veilsum.protocol.opening_rules import next_step
-from veilsum.protocol.study import DISCLOSED_STEPS
+from veilsum.protocol.study import DISCLOSED_STEPS, JUDGE_BITS, JUDGE_STEP
 
 ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "60"))
 """Rounds in all; each federation lives for `EACH` of them."""
@@ -56,6 +56,9 @@ WITHHELD: dict[str, Any] = {
     "records": {"least": 50, "most": 500, "least_per_class": 20, "rows_per_id": 1},
     "withhold": {"margin": 0},
 }
+
+
+JUDGE = {"epsilon": 1.0, "delta": 1e-6, "heads": 2, "positive": None, "bins": {"confidence": 5, "score": 8}}
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +98,7 @@ def asked(rng: random.Random, members: int) -> dict[str, Any]:
         "members_min": rng.choice([n_min, rng.randint(n_min, members)]),
         "withhold": None,
         "noise": None,
+        "judge": JUDGE if rng.random() < 0.5 else None,
         "a": a,
         "loss": rng.choice([0, 100, 374]),
         "windows": {"enrol": 60, "upload": rng.choice([60, 600]), "answer": rng.choice([10, 60])},
@@ -119,7 +123,7 @@ def spoiled(federation: Lockstep, rng: random.Random, terms: Terms) -> Terms:
     wrong: dict[str, Any] = {
         "latest_end_s": int(federation.now_s) + 1 + rng.choice([1, 30, 90, 31 * 86_400]),
         "material": rng.choice([bytes(32), rng.randbytes(32)]),
-        "step": rng.choice(federation.content.question.steps),
+        "step": rng.choice([*federation.content.question.steps, "judge"]),
         "count": rng.choice([rng.randbytes(32), *(link.context for link in federation.links)]),
     }
     if terms.count != NO_CONTEXT:
@@ -153,7 +157,7 @@ def rounds(seed: int) -> Lockstep:
             shares = values.choice([0.1, 0.9, 1.0], size)
             vectors = {member: (values.random(size) < shares).astype(np.int64) for member in federation.ids}
         else:
-            high = 1 << question.ring_bits - 1
+            high = 1 << (JUDGE_BITS if step == JUDGE_STEP else question.ring_bits) - 1
             vectors = {member: values.integers(-high, high, size) for member in federation.ids}
         terms = federation.terms(step)
         if rng.random() < 0.1:
@@ -216,12 +220,12 @@ def forget(federation: Lockstep, rng: random.Random) -> None:
 
 
 def another(federation: Lockstep, rng: random.Random) -> None:
-    """Form the next cohort: of a new period, of a new study, or one that repeats a certified attempt."""
+    """Form the next cohort: of a new period of any kind, of a new study, or one that repeats a certified attempt."""
     federation.drop, federation.lies = {}, {}
     federation._tell_ending()
     exact = [link for link in federation.links if link.context in federation.sets and link.repeats == NO_CONTEXT]
     question = federation.content.question
-    exact = [link for link in exact if link.step in question.steps and question.noise is None]
+    exact = [link for link in exact if link.step in question.steps_in(link.period) and question.noise is None]
     exact = [link for link in exact if {*federation.summed[link.context].withheld} <= {*range(len(question.classes))}]
     if exact and rng.random() < 0.7:
         link = rng.choice(exact)
@@ -233,7 +237,8 @@ def another(federation: Lockstep, rng: random.Random) -> None:
         return
     if rng.random() < 0.3:
         federation.use(federation.study_of(**asked(rng, federation.members)))
-    enrol(federation, rng, f"period-{federation.counter + 1}")
+    kind = rng.choice(["period", "period", "rehearsal", "judge", "judged", "rehearsal-of"])
+    enrol(federation, rng, f"{kind}-{federation.counter + 1}")
 
 
 def enrol(federation: Lockstep, rng: random.Random, period: str, repeats: bytes = NO_CONTEXT) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 Json = dict[str, Any]
 FOLDER = Path(__file__).parents[2] / "docs" / "protocol"
-PAGES = tuple(FOLDER / f"{name}.md" for name in ("wire", "member", "analysis"))
+PAGES = tuple(FOLDER / f"{name}.md" for name in ("wire", "member", "periods", "analysis"))
 SPECIFICATION: Json = json.loads((FOLDER / "protocol.json").read_text("utf-8"))
 RULES: dict[str, Json] = {each["rule"]: each for each in SPECIFICATION["rules"]}
 """Every rule by its name."""

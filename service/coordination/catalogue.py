@@ -19,6 +19,7 @@ from service.coordination.journal import read_survivors
 from service.coordination.rounds import EndedRound, Host, LiveRound, Round
 from service.coordination.runs import Runs
 from service.coordination.shelf import FileShelf
+from service.coordination.shown_heads import read_heads
 from service.coordination.standing import RoundEnd, Standing, read_view
 from service.coordination.summing import Memory
 from service.http.problems import not_found
@@ -129,6 +130,9 @@ class Catalogue:
     async def material_of(self, attempt: Attempt) -> bytes | None:
         """Return the file that members fetch with the opening."""
         spec = attempt.spec
+        if spec.judges:
+            cohort, heads = attempt.manifest.cohort.hex(), attempt.terms.material.hex()
+            return await in_blob_thread(read_heads, self._blobs, cohort, heads)
         return await self.find_material(spec.question, spec.period, spec.step, attempt.opening.links)
 
     # Open ones

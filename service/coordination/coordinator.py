@@ -26,6 +26,7 @@ from service.coordination.liveness import LastHeard, check_enough_heard, find_de
 from service.coordination.rounds import Round
 from service.coordination.runs import Runs
 from service.coordination.scheduler import FAILURE_PAUSE_S, LEASE_S, Leases, Scheduler
+from service.coordination.shown_heads import check_heads, heads_blob, read_heads
 from service.coordination.summaries import Summaries
 from service.coordination.watch import LongPolls
 from service.http.problems import terms_refused
@@ -80,15 +81,15 @@ from veilsum.protocol.rest import (
 from veilsum.protocol.study import (
     COUNT_STEP,
     END_MAX_S,
+    JUDGE_STEP,
     ROWS_STEP,
     SUM_STEP,
     Question,
-    check_period,
     read_content,
     study_fault,
 )
+from veilsum.study.judging import check_cohort
 from veilsum.study.progress import NEW_PERIOD, NEW_RUN_ADVICE, RunEnd, run_over
-from veilsum.study.promise import check_cohort
 from veilsum.study.views import spec_view
 from veilsum.system.intervals import compute_presence_s
 
@@ -160,7 +161,7 @@ class Coordinator:
         roster = await self.federations.read_roster(federation)
         study = await self.federations.read_study(federation, request.study)
         content = await self.federations.check_current(roster, study, self.now())
-        check_period(request.period)
+        content.check_period(request.period, repeats=request.repeats is not None)
         repeats = NO_CONTEXT if request.repeats is None else bytes.fromhex(request.repeats)
         repeated = await self._check_new(federation, study, request.period, repeats)
         await asyncio.to_thread(check_possible, roster, content.question, repeated)
@@ -232,6 +233,16 @@ class Coordinator:
                 "other statistics and ring_bits, and must be the same in everything else",
             )
         return await read_survivors(self.database, repeats)
+
+    async def store_heads(self, cohort_id: str, heads: str, content: bytes) -> None:
+        """Store the heads that a judgement of a cohort will show. Repeating it changes nothing.
+
+        Raises:
+            PeerFault: not-found; malformed-request for other bytes than `heads` names; terms-refused if members would refuse them.
+        """
+        cohort = await self.catalogue.find_cohort(cohort_id)
+        await asyncio.to_thread(check_heads, content, heads, cohort.content.question)
+        await in_blob_thread(self.blobs.put, heads_blob(cohort.id, heads), content)
 
     # Rounds
 
@@ -355,9 +366,9 @@ class Coordinator:
             counts = await read_counts(self.database, repeated.counts)
             _check_repeated(question, repeated, counts)
             return replace(repeated, latest_end_s=latest_end_s)
-        material = await self._material_digest(question, enrolling.period, step, links)
+        material = await self._material_digest(cohort, request, step, links)
         terms = Terms(step, NO_CONTEXT, NO_CONTEXT, (), (), material, latest_end_s)
-        if step == COUNT_STEP or question.withhold is None:
+        if question.withhold is None or step not in {ROWS_STEP, SUM_STEP}:
             return terms
         return await self._rest_on_counts(cohort, links, terms)
 
@@ -415,8 +426,17 @@ class Coordinator:
         await asyncio.to_thread(check)  # of 10,000 members it takes a while
 
     async def _material_digest(
-        self, question: Question, period: str, step: str, links: Sequence[Link]
+        self, cohort: Cohort, request: RoundRequest, step: str, links: Sequence[Link]
     ) -> bytes:
+        """Return the SHA-256 of a step's input. Raises PeerFault(terms-refused) without it."""
+        question, period = cohort.content.question, cohort.enrolling.period
+        if (step == JUDGE_STEP) != (request.heads is not None):
+            raise terms_refused(
+                f"step {step}: a judgement, and no other step, shows heads; store them and name their SHA-256 as `heads`"
+            )
+        if request.heads is not None:
+            await in_blob_thread(read_heads, self.blobs, cohort.id, request.heads)
+            return bytes.fromhex(request.heads)
         if not question.takes_material(step):
             return NO_CONTEXT
         content = await self.catalogue.find_material(question, period, step, links)

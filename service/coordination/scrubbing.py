@@ -13,6 +13,7 @@ from service.coordination import combining
 from service.coordination.canaries import CANARIES_FOLDER, pack_blob
 from service.coordination.documents import Documents
 from service.coordination.journal import BLOB_EVENT_KIND, EVENTS_FOLDER
+from service.coordination.shown_heads import HEADS_FOLDER, heads_blob
 from service.coordination.standing import RoundEnd
 from service.coordination.summing import chunk_name, is_range
 from service.storage.blobs import Blobs, DamagedBlobError, in_blob_thread
@@ -42,7 +43,7 @@ async def find_damaged_blobs(
             )
             async for name in _run_checks(blobs, checks, pause):
                 yield name
-    for checks in (_list_combined(blobs, coordinator), _list_packs(blobs)):
+    for checks in (_list_combined(blobs, coordinator), _list_packs(blobs), _list_heads(blobs)):
         async for name in _run_checks(blobs, checks, pause):
             yield name
 
@@ -129,3 +130,9 @@ def _list_packs(blobs: Blobs) -> Iterator[Check]:
     for federation in blobs.list_names(CANARIES_FOLDER):
         for pack in blobs.list_names(f"{CANARIES_FOLDER}/{federation}"):
             yield Check(pack_blob(federation, pack), pack, needed=False)
+
+
+def _list_heads(blobs: Blobs) -> Iterator[Check]:
+    for cohort in blobs.list_names(HEADS_FOLDER):
+        for heads in blobs.list_names(f"{HEADS_FOLDER}/{cohort}"):
+            yield Check(heads_blob(cohort, heads), heads, needed=False)

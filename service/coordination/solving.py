@@ -28,6 +28,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions
 from veilsum.protocol.record import sign_record
 from veilsum.study.answers import compute_answer, read_pooled
+from veilsum.study.judgement import judge_answer
 from veilsum.study.result_files import encode_files, read_material
 from veilsum.study.views import record_of
 
@@ -62,10 +63,13 @@ def solve_sum(
     attempt, vectors = recovered.attempt, len(recovered.summed_members)
     spec = attempt.spec
     sums = SumsFile(spec.elements, pieces)
-    arrays = read_material(spec, material)
-    statistics = read_pooled(spec, sums.total, vectors)
-    sums.drop_pages()  # as large as half of what solving takes
-    found = compute_answer(spec, statistics, vectors, arrays)
+    if spec.judges:
+        found = judge_answer(spec.question, sums.total)
+    else:
+        arrays = read_material(spec, material)
+        statistics = read_pooled(spec, sums.total, vectors)
+        sums.drop_pages()  # as large as half of what solving takes
+        found = compute_answer(spec, statistics, vectors, arrays)
     made = encode_files(spec, found)
     record = record_of(round_id, recovered, found, made, sums.hash_content(), transcript, holders, reached)
     kept = {HEAD_DOCUMENT: made.head, MATERIAL_DOCUMENT: made.material}

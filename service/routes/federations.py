@@ -18,6 +18,7 @@ from service.coordination import combining
 from service.coordination.canaries import check_pack, pack_blob, read_pack
 from service.coordination.cohorts import Cohort
 from service.coordination.coordinator import Coordinator
+from service.coordination.sites import check_rehearsal, list_reports, store_report
 from service.http.callers import ANONYMOUS_CALLER
 from service.http.metering import in_thread
 from service.http.problems import DECODING_CAUSES
@@ -50,6 +51,7 @@ from veilsum.study.canaries import PACK_BYTES_MAX
 serve, combinations = Routes("federations"), Routes("combinations")
 MAX_ROSTER_BYTES, MAX_STUDY_BYTES, MAX_CARD_BYTES = 16 << 20, MAX_CONTENT + 4096, 4096
 MAX_PAIRING_BYTES = 16 << 20
+MAX_REPORT_BYTES = 16 << 10
 
 
 @serve("GET", rest.COORDINATOR_PATH, EVERYONE_GUARD)
@@ -410,6 +412,23 @@ async def _show_ciphertexts(
 async def _cohort_response(found: Cohort, here: Coordinator, request: Request) -> Response:
     path, version = rest.COHORT_PATH.format(cohort=found.id), await _cohort_version(found, here)
     return await shown_as(request, path, version, lambda: here.cohort_view(found))
+
+
+@serve(
+    "PUT", rest.SITE_PATH, MEMBER_GUARD, Cause.WRONG_PHASE, status_code=204, max_body_size=MAX_REPORT_BYTES
+)
+async def put_site(cohort: Hex32Path, member: MemberPath, report: rest.SiteReport, here: Here) -> None:
+    """Store what a member's site reports in a rehearsal, in place of its earlier report."""
+    found = await here.catalogue.find_cohort(cohort)
+    check_rehearsal(found.enrolling.period)
+    await in_blob_thread(store_report, here.blobs, cohort, member, report, here.now())
+
+
+@serve("GET", rest.SITES_PATH, ROUNDS_GUARD, Cause.NOT_FOUND)
+async def sites(cohort: Hex32Path, here: Here) -> rest.SitesView:
+    """What the sites of a rehearsal reported last (operator)."""
+    await here.catalogue.find_cohort(cohort)
+    return await in_blob_thread(list_reports, here.blobs, cohort)
 
 
 @serve("POST", rest.CLOSE_PATH, ROUNDS_GUARD, Cause.NOT_FOUND)

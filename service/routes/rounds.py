@@ -128,6 +128,21 @@ def answer_when_asked(
     return Later(answer_now)
 
 
+@serve(
+    "PUT",
+    rest.HEADS_PATH,
+    ROUNDS_GUARD,
+    Cause.NOT_FOUND,
+    Cause.TERMS_REFUSED,
+    takes="the heads, a safetensors file",
+    status_code=204,
+    max_body_size=rest.MAX_HEADS_BYTES,
+)
+async def put_heads(cohort: Hex32Path, heads: Hex32Path, body: Octets, here: Here) -> None:
+    """Store the heads that a judgement of this cohort will show (operator). Repeating the request changes nothing."""
+    await here.store_heads(cohort, heads, body)
+
+
 @serve("POST", rest.ROUNDS_PATH, ROUNDS_GUARD, *_OPENING_REFUSALS, status_code=201)
 async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, made: Made) -> rest.RoundView:
     """Open the next step of a cohort's run, or the next attempt at one that ended VOID (operator)."""

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import Misuse, PeerFault
-from client_sdk.records import Marks, Records, select_rows
-from tests.support.consortium import CLASSES, DIM, Consortium
+from client_sdk.records import Marks, Records, select_canaries, select_rows
+from client_sdk.result import Result
+from tests.support.consortium import CLASSES, DIM, NOISY, WITHHOLDING, Consortium
 from veilsum.cli.features import FileRecords
 from veilsum.protocol.causes import Cause
 from veilsum.study.canaries import CanaryPack
+from veilsum.study.vectors import compute_vector
 
 IDS = [f"canary-{place}" for place in range(8)]
 ROWS = np.random.default_rng(5).standard_normal((len(IDS), DIM))
@@ -160,3 +162,41 @@ def test_a_pack_that_is_missing_or_another_is_refused(consortium: Consortium, pa
     with pytest.raises(PeerFault) as caught:
         consortium.alone(consortium.member("member-0").canaries(consortium.study.hash))
     assert caught.value.cause is Cause.NOT_FOUND
+
+
+@pytest.mark.parametrize("question", [{}, WITHHOLDING, NOISY], ids=["exact", "withholding", "noisy"])
+def test_a_rehearsal_sums_canaries_without_noise_and_leaves_no_record_held(
+    consortium: Consortium, pack: CanaryPack, question: dict[str, Any]
+) -> None:
+    consortium.revise(**question)
+    rehearse(consortium, "rehearsal-1")
+    consortium.revise(**question)  # a version of one question
+    last = rehearse(consortium, "rehearsal-2")
+    found = Result.load(consortium.open["member-0"].session.store.result_folder(last))
+    alike = select_canaries(with_canaries(consortium.records("member-0")), found.spec.question)
+    assert alike.labels.tolist() == [0] * 9 + [1] * 9
+    vector = compute_vector(found.spec, alike.features, alike.labels, found.material)
+    assert consortium.total(last) == (3 * vector).tolist()
+    sites = consortium.operator.sites(consortium.round(last).attempt.manifest.cohort.hex()).sites
+    assert [each.member for each in sites] == [*consortium.ids]
+    assert all(each.report.slips == () and each.report.upload_bytes for each in sites)
+    for member in consortium.ids:
+        state, ledger = consortium.state(member), consortium.open[member]
+        assert not state["held"]
+        assert not state["summed"]
+        assert ledger.ledger() == ()
+
+
+def rehearse(consortium: Consortium, period: str) -> str:
+    """Play a rehearsal to its end, and return its last round."""
+    agents = {}
+    for member in consortium.ids:
+        records = with_canaries(consortium.records(member))
+        agents[member] = consortium.member(member).make_agent(records, once=True, period=period)
+    cohort = consortium.open_cohort(period)
+    ended = consortium.together(
+        {member: consortium.open[member].next_result(agent) for member, agent in agents.items()},
+        stuck=consortium.leading_on(cohort),
+    )
+    assert [*ended.values()] == [None] * len(consortium.ids)
+    return consortium.operator.cohort(cohort).rounds[-1]

@@ -14,7 +14,9 @@ from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Ready
-from veilsum.study import promise
+from veilsum.protocol.periods import PeriodKind
+from veilsum.protocol.study import Content
+from veilsum.study import judging
 
 
 def test_the_private_keys_are_gone_once_the_cohort_is_formed(consortium: Consortium) -> None:
@@ -136,7 +138,7 @@ def test_a_cohort_that_a_study_s_noise_does_not_fit_is_refused(
     def unfit(*_: object) -> None:
         raise PeerFault(Cause.WEAK_PARAMETERS, "too coarse")
 
-    monkeypatch.setattr(promise, "check_noise", unfit)
+    monkeypatch.setattr(judging, "check_noise", unfit)
     cohort = consortium.open_cohort()
     flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
     assert {fault.cause for fault in consortium.together(flows).values()} == {Cause.WEAK_PARAMETERS}
@@ -182,14 +184,14 @@ def test_another_admin_and_a_tampered_roster_are_refused(consortium: Consortium)
 
 
 @pytest.mark.parametrize("period", ["rehearsal-1", "rehearsals", "judge-2026", "judge"])
-def test_a_reserved_period_is_refused_by_everybody(
+def test_a_period_of_a_kind_that_the_study_lacks_is_refused_by_everybody(
     consortium: Consortium, period: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(PeerFault) as by_service:
         consortium.open_cohort(period)
     assert by_service.value.cause is Cause.TERMS_REFUSED
     with monkeypatch.context() as patched:
-        patched.setattr("service.coordination.coordinator.check_period", lambda _period: None)
+        patched.setattr(Content, "check_period", lambda *_, **_repeats: PeriodKind.DATA)
         cohort = consortium.open_cohort(period)
     with pytest.raises(PeerFault) as by_member:
         consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))

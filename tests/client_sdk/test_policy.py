@@ -12,6 +12,7 @@ from tests.support.consortium import NOISY, Consortium
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Manifest
+from veilsum.protocol.periods import PeriodKind
 from veilsum.study.promise import study_mu
 
 KEY = SigningKey(b"A" * 32).public
@@ -61,7 +62,7 @@ def test_a_study_is_approved_by_its_digest_alone(consortium: Consortium) -> None
     with pytest.raises(Misuse, match=r"64 hexadecimal digits.*`veilsum member join` shows"):
         Policy(KEY, approved={content.notes.name})  # the study key's holder can sign anything under it
     with pytest.raises(PeerFault, match=f"approve {content.approval.hex()}") as caught:
-        Policy(KEY).check_study(content)
+        Policy(KEY).check_study(content, PeriodKind.DATA)
     assert caught.value.cause is Cause.STUDY_REFUSED
 
 
@@ -80,17 +81,35 @@ def test_a_renewal_needs_no_new_approval_and_every_other_change_does(consortium:
 def test_the_most_epsilon_refuses_exact_studies_too(consortium: Consortium) -> None:
     exact, noisy = consortium.content(), consortium.content(**NOISY)
     policy = Policy(KEY, approved={exact.approval, noisy.approval}, epsilon_max=8.0, mu_budget=10.0)
-    policy.check_study(noisy)
+    policy.check_study(noisy, PeriodKind.DATA)
     with pytest.raises(PeerFault, match="an exact study"):
-        policy.check_study(exact)
+        policy.check_study(exact, PeriodKind.DATA)
     with pytest.raises(PeerFault, match="epsilon_max: this member wants at most 4") as caught:
-        replace(policy, epsilon_max=4.0).check_study(noisy)
+        replace(policy, epsilon_max=4.0).check_study(noisy, PeriodKind.DATA)
     assert caught.value.cause is Cause.POLICY_REFUSED
     assert noisy.question.noise is not None
     mu = study_mu(noisy.question.noise)
-    replace(policy, mu_budget=mu).check_study(noisy)
+    replace(policy, mu_budget=mu).check_study(noisy, PeriodKind.DATA)
     with pytest.raises(PeerFault, match="mu_budget"):
-        replace(policy, mu_budget=mu * 0.99).check_study(noisy)
+        replace(policy, mu_budget=mu * 0.99).check_study(noisy, PeriodKind.DATA)
+
+
+def test_limits_on_noise_are_those_of_the_kind_of_period(consortium: Consortium) -> None:
+    judge = {
+        "epsilon": 4.0,
+        "delta": 1e-5,
+        "heads": 1,
+        "positive": None,
+        "bins": {"confidence": 2, "score": 2},
+    }
+    exact = consortium.content(judge=judge)
+    policy = Policy(KEY, approved={exact.approval}, epsilon_max=4.0)
+    policy.check_study(exact, PeriodKind.JUDGE)
+    policy.check_study(exact, PeriodKind.REHEARSAL)
+    for limited in (replace(policy, epsilon_max=3.9), replace(policy, mu_budget=0.1)):
+        with pytest.raises(PeerFault) as caught:
+            limited.check_study(exact, PeriodKind.JUDGE)
+        assert caught.value.cause is Cause.POLICY_REFUSED
 
 
 @pytest.mark.parametrize(("epsilon", "taken"), [(9.99, True), (10.0, False)])
@@ -102,7 +121,7 @@ def test_a_record_s_noise_adds_up_to_two_unless_the_member_says_otherwise(
     content = consortium.content(**{**NOISY, "noise": noise})
     policy = Policy(KEY, approved={content.approval})
     with nullcontext() if taken else pytest.raises(PeerFault, match="mu_budget: this member wants at most"):
-        policy.check_study(content)
+        policy.check_study(content, PeriodKind.DATA)
 
 
 def test_a_cohort_too_small_or_too_weak_is_refused(consortium: Consortium) -> None:

@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 VECTORS = {
     path.stem: json.loads(path.read_text("utf-8")) for path in (ROOT / "assurance" / "vectors").glob("*.json")
 }
-WORDS_MAX = {"wire": 6_500, "member": 3_500, "analysis": 3_500}
+WORDS_MAX = {"wire": 6_500, "member": 3_500, "periods": 1_000, "analysis": 3_500}
 FAMILIES = [each["family"] for each in SPECIFICATION["families"]]
 LOCAL, OTHERS = "local", "as the rule"
 """Causes of rules that no message breaks, and of those that repeat other rules."""
@@ -229,7 +229,7 @@ def test_sections_that_vectors_cite_exist() -> None:
 
 
 RULE = re.compile(rf"\b(?:{'|'.join(FAMILIES)})-\d+\b")
-SECTION = re.compile(r"\b(wire|member|analysis): ([A-Z][\w ]*?)(?=[,.;:)\"'`\n]| and | or |$)")
+SECTION = re.compile(r"\b(wire|member|periods|analysis): ([A-Z][\w ]*?)(?=[,.;:)\"'`\n]| and | or |$)")
 
 
 def words_of(path: Path) -> Iterator[str]:
@@ -269,6 +269,7 @@ def test_the_data_is_beside_the_pages() -> None:
     assert {path.name for path in FOLDER.iterdir()} == {
         "wire.md",
         "member.md",
+        "periods.md",
         "analysis.md",
         "protocol.json",
     }

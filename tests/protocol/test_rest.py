@@ -40,6 +40,8 @@ def test_paths_are_different_and_versioned() -> None:
             "context",
             "combination",
             "name",
+            "heads",
+            "pack",
             "token",
             "study",
         )

@@ -11,7 +11,8 @@ from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.study import RECIPES, Noise
 from veilsum.study.explain import explain_study
-from veilsum.study.promise import check_cohort, mechanism_of, promise_noise, study_mu
+from veilsum.study.judging import check_cohort
+from veilsum.study.promise import mechanism_of, promise_noise, study_mu
 from veilsum.study.signed import sign_study
 
 FFC = {"kind": "ffc"}

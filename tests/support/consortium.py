@@ -121,6 +121,7 @@ class Consortium:
         readers: Sequence[str] = (),
         question: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
+        rehearsal: Mapping[str, Any] | None = None,
         held_out: float = 0.0,
     ) -> None:
         self.made.append(self)
@@ -128,8 +129,7 @@ class Consortium:
         self.admin = SigningKey(hashlib.sha256(str(folder).encode()).digest())
         self.coordinator_key = stage.server.coordinator.key
         self.ids = tuple(f"member-{index}" for index in range(members))
-        self.question, self.after = dict(question or {}), dict(after or {})
-        self.rehearsal: dict[str, Any] | None = None
+        self.question, self.after, self.rehearsal = dict(question or {}), dict(after or {}), rehearsal
         for member in self.ids:
             Identity.create(folder / member, member, held_out=held_out)
         self.policy = Policy(self.admin.public)

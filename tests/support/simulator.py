@@ -301,7 +301,7 @@ class Chain:
         steps = {link.step for link in spent}
         if repeats == NO_CONTEXT and not self.withheld(question, period):
             steps.add(ROWS_STEP)
-        return next((step for step in self.steps(question, repeats) if step not in steps), None)
+        return next((step for step in self.steps(question, period, repeats) if step not in steps), None)
 
     def run_counts(self, question: Question, period: str) -> tuple[Counted, ...]:
         """Return the counts of a run that have sums, oldest first."""
@@ -314,16 +314,16 @@ class Chain:
         counts = self.run_counts(question, period)
         return withheld_classes(question, counts[0].sums) if counts else ()
 
-    def steps(self, question: Question, repeats: bytes) -> tuple[str, ...]:
+    def steps(self, question: Question, period: str, repeats: bytes) -> tuple[str, ...]:
         """Return all steps of a run."""
         repeated = link_of(self.links, repeats)
-        return question.steps if repeated is None else (repeated.step,)
+        return question.steps_in(period) if repeated is None else (repeated.step,)
 
     def terms_of(
         self, question: Question, period: str, repeats: bytes, now_s: float, step: str | None, material: bytes
     ) -> Terms:
         """Make a step's terms, by default the next step's. `material` is ignored if the step takes none."""
-        step = step or self.step_after(question, period, repeats) or self.steps(question, repeats)[-1]
+        step = step or self.step_after(question, period, repeats) or self.steps(question, period, repeats)[-1]
         material = material if question.takes_material(step) else NO_CONTEXT
         made = Terms(step, NO_CONTEXT, NO_CONTEXT, (), (), material, int(now_s) + DAY_S)
         if (repeated := self.summed.get(repeats)) is not None:
@@ -540,7 +540,7 @@ class Federation(Chain):
 
     def vectors(self, step: str | None = None) -> dict[str, Vector]:
         """Make small random vectors for a step, one for each member; zeros and ones for a count, ones for rows."""
-        step = step or self.next_step() or self.content.question.steps[0]
+        step = step or self.next_step() or self.content.question.steps_in(self.manifest.period)[0]
         elements = self.content.question.elements_of(step)
         low, high = {COUNT_STEP: (0, 2), ROWS_STEP: (1, 2)}.get(step, (-1000, 1000))
         rng = np.random.default_rng(self.seed)

@@ -40,7 +40,7 @@ from veilsum.protocol.packing import Buffer
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sizing import Quorum, Sizes, size_cohort
-from veilsum.protocol.study import COUNT_STEP, Content, Question, check_period, read_content, study_fault
+from veilsum.protocol.study import COUNT_STEP, Content, Question, read_content, study_fault
 from veilsum.protocol.tags import Tag, hash_fields
 
 CIPHER_SUITE = b"x25519_mlkem768-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
@@ -110,17 +110,18 @@ def check_manifest(
 
     `repeated` is the certified set of the attempt that `manifest.repeats` names; None if unknown or absent.
     """
-    question = read_content(study.content).question
+    content = read_content(study.content)
+    question = content.question
     cohort = cohort_id(roster.hash, manifest.counter, study.hash, manifest.period, manifest.repeats)
     if (manifest.roster_hash, manifest.study, manifest.cohort) != (roster.hash, study.hash, cohort):
         raise PeerFault(
             Cause.WRONG_COHORT,
             "the manifest is not of this roster and study, or its cohort id does not follow",
         )
-    check_period(manifest.period)
+    repeats = manifest.repeats != NO_CONTEXT
+    content.check_period(manifest.period, repeats=repeats)
     for member in manifest.members:
         roster.key_of(member)
-    repeats = manifest.repeats != NO_CONTEXT
     if repeats and question.noise is not None:
         raise PeerFault(Cause.TERMS_REFUSED, "a noisy run is never repeated", ["coordinator"])
     if repeats and repeated is not None and manifest.members != tuple(each.member for each in repeated):

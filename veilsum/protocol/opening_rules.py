@@ -96,9 +96,8 @@ def step_fault(question: Question, period: str, step: str, links: Sequence[Link]
 
     It can once the step before it is certified (terms-refused), until it is certified or lost itself (already-summed).
     """
-    before = (
-        COUNT_STEP if question.withhold is not None and step != COUNT_STEP else question.step_before(step)
-    )
+    under_count = question.withhold is not None and step in {ROWS_STEP, SUM_STEP}
+    before = COUNT_STEP if under_count else question.step_before(step)
     if before is not None and not certified_links(question, period, before, links):
         return _terms_fault(f"step {step} comes after {before}, which was not certified for this period")
     return _spent_fault(question, period, step, links)
@@ -119,7 +118,7 @@ def _spent_fault(question: Question, period: str, step: str, links: Sequence[Lin
             remedy = "take a new period, with new records"
             if step in DISCLOSED_STEPS:
                 remedy = "a count is never repeated and spends nothing. Take a new period: the same records may take part in it"
-            elif link.reason == NO_REASON and question.noise is None:
+            elif link.reason == NO_REASON and step == SUM_STEP and question.noise is None:
                 remedy = "take a new period, or repeat that attempt"
             return PeerFault(
                 Cause.ALREADY_SUMMED,
@@ -159,9 +158,9 @@ def next_step(
         spent = any(link.cohort == cohort and link.spends_records for link in links)
         return None if repeated is None or spent else repeated.step
     run = [link for link in links if (link.question, link.period) == (question.digest, period)]
-    steps = (
-        question.steps if question.withhold is None else _steps_under_counts(question, period, run, outcomes)
-    )
+    steps = question.steps_in(period)
+    if COUNT_STEP in steps:
+        steps = _steps_under_counts(question, period, run, outcomes)
     return next((step for step in steps if step_fault(question, period, step, run) is None), None)
 
 

@@ -37,6 +37,7 @@ MAX_PROBE_BYTES = 8 << 20
 """Most bytes of a probe: a chunk of 64-bit words."""
 MAX_TRANSCRIPT_BYTES = 1 << 29
 MAX_DISCLOSURE_BYTES = 256 << 20
+MAX_HEADS_BYTES = 1 << 30
 MAX_WAIT_S = 60.0
 VERSION_HEADER = "veilsum-version"
 STATE_HEADER, ROSTER_HEADER = "veilsum-state", "veilsum-roster"
@@ -62,6 +63,9 @@ PAIRING_PATH = "/v1/cohorts/{cohort}/pairings/{member}"
 MANIFEST_PATH = "/v1/cohorts/{cohort}/manifest"
 CARDS_PATH = "/v1/cohorts/{cohort}/manifest/{member}"
 ROUNDS_PATH = "/v1/cohorts/{cohort}/rounds"
+HEADS_PATH = "/v1/cohorts/{cohort}/heads/{heads}"
+SITE_PATH = "/v1/cohorts/{cohort}/sites/{member}"
+SITES_PATH = "/v1/cohorts/{cohort}/sites"
 PREFLIGHT_PATH = "/v1/cohorts/{cohort}/rounds/preflight"
 ROUND_PATH = "/v1/rounds/{round_id}"
 ROUND_EVENTS_PATH = "/v1/rounds/{round_id}/events"
@@ -355,10 +359,54 @@ class RoundRequest(Model):
         heard_within_s: open only if enough decryptors to finish made a request within this time; None to open without a
             liveness check, and to have a preflight look back half of the study's `windows.answer`, at least 120 s. Each long
             poll of a waiting member counts as a request.
+        heads: SHA-256 of the stored heads that a judgement shows; None for any other step.
     """
 
     lifetime_s: Annotated[float, Field(gt=0, le=30 * 86_400)] | None = None
     heard_within_s: Annotated[float, Field(ge=MAX_WAIT_S, le=30 * 86_400)] | None = None
+    heads: Hex32 | None = None
+
+
+class SiteReport(View):
+    """What a member's site tells the operator of a rehearsal: how its canaries and its machine do, and nothing of its records.
+
+    Attributes:
+        release: of the member's software.
+        sent_s: by the member's clock, Unix time in seconds.
+        free_bytes: on the disk of its folder.
+        slips: what is wrong with its canaries; empty if they agree.
+        difference: the largest between two rows of length 1; None if no row could be compared.
+        detail: the outcome in words.
+        upload_bytes, upload_s: size and duration of its largest upload in this rehearsal; None before it has uploaded.
+    """
+
+    release: Annotated[str, Field(max_length=64)]
+    sent_s: float
+    free_bytes: Annotated[int, Field(ge=0)]
+    slips: Annotated[Listed[Annotated[str, Field(max_length=32)]], Field(max_length=64)]
+    difference: float | None
+    detail: Annotated[str, Field(max_length=2048)]
+    upload_bytes: int | None = None
+    upload_s: float | None = None
+
+
+class SiteView(View):
+    """A site's newest report.
+
+    Attributes:
+        clock_ahead_s: how far the member's clock is ahead of the coordinator's, with the report's time on its way.
+    """
+
+    member: MemberId
+    clock_ahead_s: float
+    report: SiteReport
+
+
+class SitesView(View):
+    """The reports of a cohort's sites, by member."""
+
+    MAX_BYTES: ClassVar[int] = MAX_LISTING_BYTES
+    sites: Listed[SiteView]
 
 
 class SpecView(View):

@@ -6,7 +6,16 @@ from functools import cached_property
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Manifest, Terms
-from veilsum.protocol.study import COUNT_BITS, DISCLOSED_STEPS, SUM_STEP, Content, Question
+from veilsum.protocol.periods import PeriodKind, kind_of_period
+from veilsum.protocol.study import (
+    COUNT_BITS,
+    DISCLOSED_STEPS,
+    JUDGE_BITS,
+    JUDGE_STEP,
+    SUM_STEP,
+    Content,
+    Question,
+)
 
 CHUNK_ELEMENTS = 1 << 20
 """Number of elements in every chunk except the last (wire: Uploads)."""
@@ -38,10 +47,10 @@ class RoundSpec:
     def of(cls, content: Content, manifest: Manifest, terms: Terms) -> "RoundSpec":
         """Decode a round. Raises PeerFault(terms-refused) if the study lacks the step or a withheld class."""
         question = content.question
-        if terms.step not in question.steps:
+        if terms.step not in (steps := question.steps_in(manifest.period)):
             raise PeerFault(
                 Cause.TERMS_REFUSED,
-                f"step {terms.step!r}: the steps of {content.notes.name} are {', '.join(question.steps)}",
+                f"step {terms.step!r}: the steps of {content.notes.name}, period {manifest.period}, are {', '.join(steps)}",
                 ["coordinator"],
             )
         if terms.withheld and terms.withheld[-1] >= len(question.classes):
@@ -76,14 +85,34 @@ class RoundSpec:
         return self.step in DISCLOSED_STEPS
 
     @property
+    def kind(self) -> PeriodKind:
+        """Which rows the run adds up."""
+        return kind_of_period(self.period)
+
+    @property
     def sums(self) -> bool:
-        """Whether the step is the exact study's sum."""
-        return self.step == SUM_STEP and not self.noisy
+        """Whether the step is the exact study's sum over data."""
+        return self.step == SUM_STEP and not self.noisy and self.kind is PeriodKind.DATA
 
     @property
     def noisy(self) -> bool:
-        """Whether members add noise."""
+        """Whether the study's sums have noise."""
         return self.question.noise is not None
+
+    @property
+    def judges(self) -> bool:
+        """Whether the step counts how heads do on held-out records."""
+        return self.step == JUDGE_STEP
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether members add noise to the step's vectors."""
+        return self.judges or (self.noisy and self.kind is PeriodKind.DATA)
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether the step is the last one of a run over fresh records."""
+        return self.step == self.question.steps_in(self.period)[-1]
 
     @cached_property
     def elements(self) -> int:
@@ -92,6 +121,8 @@ class RoundSpec:
     @property
     def ring_bits(self) -> int:
         """Bits of an element on the wire."""
+        if self.judges:
+            return JUDGE_BITS
         return COUNT_BITS if self.is_disclosed else self.question.ring_bits
 
     @property

@@ -30,6 +30,7 @@ from veilsum.protocol.forms import (
     Hex32,
     first_fault,
 )
+from veilsum.protocol.periods import PeriodKind, check_period_name, kind_of_period
 from veilsum.protocol.sizing import Quorum, Sizes, size_cohort
 from veilsum.protocol.tags import Tag, hash_fields
 
@@ -62,12 +63,11 @@ RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
 }
 """The steps of each recipe of a noisy study, with their shares of μ²."""
 
-COUNT_STEP, ROWS_STEP, SUM_STEP, MEAN_STEP = "count", "rows", "sum", "mean"
+COUNT_STEP, ROWS_STEP, SUM_STEP, MEAN_STEP, JUDGE_STEP = "count", "rows", "sum", "mean", "judge"
 DISCLOSED_STEPS = frozenset({COUNT_STEP, ROWS_STEP})
 """Steps that count members. Their sums are disclosed."""
-COUNT_BITS = 32
-RESERVED_PERIODS = ("rehearsal", "judge")
-"""Periods that begin with one of these sum no records."""
+COUNT_BITS, JUDGE_BITS = 32, 48
+"""Ring bits of the steps that count members, and of the judge's."""
 ROWS_LEVELS = (1, 2, 3, 4, 6, 8, 12, 16)
 """The levels of the step `rows`, in quarters of `RecordRules.least`."""
 
@@ -227,6 +227,16 @@ class Judge(_Block):
     positive: ClassKey | None
     bins: JudgeBins
 
+    def elements_for(self, classes: int) -> int:
+        """Return the length of the vector: right and wrong of all heads together, by class, by confidence, and by score (periods: Judgements)."""
+        has_scores = self.positive is not None or classes == 2
+        return (
+            (1 << self.heads)
+            + 2 * (classes + 1)
+            + 3 * self.bins.confidence
+            + 2 * has_scores * self.bins.score
+        )
+
 
 class Windows(_Block):
     """Minimum times in seconds to enrol, to upload, and for each later answer."""
@@ -324,9 +334,13 @@ class Question(_Block):
         room = (1 << self.ring_bits - 1) - 1 - (self.members_max + 1) // 2
         return min(SCALE_MAX, max(0, (room // self.records_max).bit_length() - 1))
 
+    def steps_in(self, period: str) -> tuple[str, ...]:
+        """Return the steps of a run of a period, in order; `ROWS_STEP` is skipped if the count leaves no class out."""
+        return (JUDGE_STEP,) if kind_of_period(period) is PeriodKind.JUDGE else self.steps
+
     @property
     def steps(self) -> tuple[str, ...]:
-        """The steps of a run, in order. `ROWS_STEP` is skipped if the count leaves no class out."""
+        """The steps of a run over data, in order."""
         if self.noise is not None:
             return tuple(step for step, _ in RECIPES[self.noise.recipe])
         return (COUNT_STEP, ROWS_STEP, SUM_STEP) if self.withhold is not None else (SUM_STEP,)
@@ -334,10 +348,11 @@ class Question(_Block):
     def elements_of(self, step: str) -> int:
         """Return the length of a step's vector (member: Exact vectors, member: Noise)."""
         classes = len(self.classes)
-        if step == COUNT_STEP:
-            return classes
-        if step == ROWS_STEP:
-            return len(ROWS_LEVELS)
+        if step in DISCLOSED_STEPS:
+            return classes if step == COUNT_STEP else len(ROWS_LEVELS)
+        if step == JUDGE_STEP:
+            assert self.judge is not None
+            return self.judge.elements_for(classes)
         if self.noise is None:
             return self.elements
         if step == MEAN_STEP:
@@ -359,12 +374,14 @@ class Question(_Block):
 
     def step_before(self, step: str) -> str | None:
         """Return the step that has to be certified first; None for the first step."""
+        if step == JUDGE_STEP:
+            return None
         place = self.steps.index(step)
         return self.steps[place - 1] if place else None
 
     def takes_material(self, step: str) -> bool:
-        """Whether the step needs an earlier step's result, a centre or a head (member: Noise)."""
-        return self.noise is not None and self.step_before(step) is not None
+        """Whether the step needs the heads to judge, or an earlier step's result: a centre or a head (member: Noise)."""
+        return step == JUDGE_STEP or (self.noise is not None and self.step_before(step) is not None)
 
     @cached_property
     def smallest(self) -> Sizes:
@@ -457,6 +474,25 @@ class Content(_Block):
         values = self.model_dump(mode="json", exclude={"notes": {"version", "expires"}})
         return hash_fields(Tag.APPROVAL, rfc8785.dumps(values))
 
+    def check_period(self, period: str, *, repeats: bool) -> PeriodKind:
+        """Return a period's kind, if the study has such periods (CARDS-2). Raises PeerFault(terms-refused) otherwise."""
+        kind = check_period_name(period)
+        lacks = {
+            PeriodKind.REHEARSAL: "rehearsal" if self.rehearsal is None else "",
+            PeriodKind.JUDGE: "question.judge" if self.question.judge is None else "",
+        }.get(kind)
+        if lacks:
+            raise PeerFault(
+                Cause.TERMS_REFUSED,
+                f"period {period}: study {self.notes.name} has no {lacks}; the admin signs a version that has one",
+                ["coordinator"],
+            )
+        if repeats and kind is not PeriodKind.DATA:
+            raise PeerFault(
+                Cause.TERMS_REFUSED, f"period {period}: only sums over data are repeated", ["coordinator"]
+            )
+        return kind
+
     def to_bytes(self) -> bytes:
         """Encode as canonical JSON (RFC 8785) in UTF-8."""
         return canonical_json(self)
@@ -484,16 +520,6 @@ class Content(_Block):
 def read_content(content: bytes) -> Content:
     """Read a study's content as `Content.from_bytes` does, with a cache."""
     return Content.from_bytes(content)
-
-
-def check_period(period: str) -> None:
-    """Refuse a reserved period (terms-refused; CARDS-2)."""
-    if period.startswith(RESERVED_PERIODS):
-        raise PeerFault(
-            Cause.TERMS_REFUSED,
-            f"period {period}: names that begin with {' or '.join(RESERVED_PERIODS)} are reserved; choose another name",
-            ["coordinator"],
-        )
 
 
 def study_fault(detail: str) -> PeerFault:

@@ -54,6 +54,7 @@ class Tag(bytes, Enum):
     RECORD = b"veilsum/4/record\0"
     ROW = b"veilsum/4/row\0"
     HELD_OUT = b"veilsum/4/held-out\0"
+    JUDGED = b"veilsum/4/judged\0"
     AUDIT = b"veilsum/4/audit\0"
 
 

@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from safetensors import SafetensorError
@@ -15,14 +14,15 @@ from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
 from veilsum.calibration.judge import JudgedTables, JudgeFigures, expect_tables
 from veilsum.calibration.judge_tables import JUDGE_LATTICE, ShownHeads, TableShapes, tabulate_records
-from veilsum.calibration.privacy.accountant import gdp_mu
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.calibration.privacy.sampler import ByteSource
 from veilsum.calibration.random_features import KernelHead
 from veilsum.calibration.rows import Array, Floats, Integers
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import HELD_OUT_SHARE, NOISY_BITS, Judge, Question, study_fault
+from veilsum.study.promise import check_noise, study_mu
 from veilsum.study.result_files import MATERIAL_MAX
 from veilsum.study.vectors import random_features
 
@@ -36,12 +36,6 @@ def judge_of(question: Question) -> Judge:
     if question.judge is None:
         raise Misuse("the study has no [question.judge], so its heads can't be judged over all members")
     return question.judge
-
-
-@lru_cache(maxsize=64)
-def judge_mu(judge: Judge) -> float:
-    """Return μ of one judgement, which it charges to each record."""
-    return gdp_mu(judge.epsilon, judge.delta)
 
 
 def table_shapes(question: Question) -> TableShapes:
@@ -63,7 +57,7 @@ def judge_mechanism(question: Question, members: int, survivors_min: int) -> Mec
         mechanism = Mechanism(
             table_shapes(question).release,
             question.records.rows_per_id,
-            judge_mu(judge_of(question)),
+            study_mu(judge_of(question)),
             members,
             survivors_min,
             question.a,
@@ -79,6 +73,14 @@ def judge_mechanism(question: Question, members: int, survivors_min: int) -> Mec
             ["coordinator"],
         )
     return mechanism
+
+
+def check_cohort(spec: RoundSpec) -> None:
+    """Refuse a cohort that the noise of its steps does not fit (weak-parameters): the judge's, or the study's (`check_noise`)."""
+    if spec.judges:
+        judge_mechanism(spec.question, spec.members, spec.survivors_min)
+    else:
+        check_noise(spec.question, spec.members, spec.survivors_min)
 
 
 def judge_vector(

@@ -14,6 +14,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import LOST_REASON
 from veilsum.protocol.opening_rules import CountOutcomes, certified_links, next_step, same_records
+from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.rest import RoundView, join_names, round_name
 from veilsum.protocol.study import COUNT_STEP, DISCLOSED_STEPS, ROWS_STEP, SUM_STEP, Question
 
@@ -51,11 +52,16 @@ def find_other_sums(
     that has begun over fresh records repeats no other's.
     """
     fresh = [link for link in links if (link.period, link.repeats) == (period, NO_CONTEXT)]
-    if question.noise is not None or any(link.question == question.digest for link in fresh):
+    if not _is_repeatable(question, period) or any(link.question == question.digest for link in fresh):
         return []
     sums = [link for link in fresh if (link.step, link.reason) == (SUM_STEP, NO_REASON)]
     asked = {link.question: find_question(link.question) for link in sums}
     return [link for link in sums if (other := asked[link.question]) and same_records(question, other)]
+
+
+def _is_repeatable(question: Question, period: str) -> bool:
+    """Whether a sum of a period may be repeated: an exact one over data."""
+    return question.noise is None and kind_of_period(period) is PeriodKind.DATA
 
 
 def next_action(
@@ -80,7 +86,7 @@ def next_action(
     same = [link for link in spent if newest.context in {link.context, link.repeats}]
     certified = [round_name(link.context) for link in same if link.reason == NO_REASON]
     done = next(filter(has_result, certified), None)
-    if done is None and certified and question.noise is None:
+    if done is None and certified and _is_repeatable(question, period):
         return RunAction(newest.step, repeats=newest.context.hex())
     if done is None or step is None:
         return RunAction(None, last_round=done or round_name(newest.context))
@@ -118,6 +124,8 @@ def run_over(
             Cause.ALREADY_SUMMED,
             f"{what}, and a count is never repeated. Nothing was spent. {NEW_RUN_ADVICE}",
         )
+    if kind_of_period(period) is not PeriodKind.DATA:
+        return PeerFault(Cause.ALREADY_SUMMED, f"{what}: take another name of this kind for the next run")
     remedy = NEW_PERIOD
     if last.reason == NO_REASON and question.noise is None:
         remedy += ", or repeat that attempt in a cohort with `repeats`"

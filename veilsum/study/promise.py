@@ -17,30 +17,36 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import NoiseView
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import CCVR, MEAN_STEP, SUM_STEP, Noise, Question
+from veilsum.protocol.study import CCVR, MEAN_STEP, SUM_STEP, Judge, Noise, Question
 
 
 @lru_cache(maxsize=64)
-def study_mu(noise: Noise) -> float:
-    """Return μ of the whole chain, which a noisy reservation charges to each of its records."""
+def study_mu(noise: Noise | Judge) -> float:
+    """Return μ of the whole chain or judgement, which a noisy reservation charges to each of its records."""
     return gdp_mu(noise.epsilon, noise.delta)
 
 
 def promise_noise(spec: RoundSpec) -> NoiseView | None:
-    """Return the privacy guarantee of a noisy step and its chain for one unit; None for an exact step."""
-    question, noise = spec.question, spec.question.noise
-    if noise is None:
+    """Return the privacy guarantee of a noisy step and its chain for one unit; None for a step without noise."""
+    question, noise, judge = spec.question, spec.question.noise, spec.question.judge
+    if not spec.adds_noise:
         return None
+    if spec.judges:
+        assert judge is not None
+        epsilon = judge.epsilon
+        return NoiseView(
+            mu=study_mu(judge),
+            epsilon=epsilon,
+            spent_epsilon=epsilon,
+            study_epsilon=epsilon,
+            delta=judge.delta,
+        )
+    assert noise is not None
     mu, past = study_mu(noise), question.steps[: question.steps.index(spec.step) + 1]
     spent = mu * math.sqrt(min(1.0, math.fsum(question.share_of(step) for step in past)))
     own = _step_mu(question, noise, spec.step)
     step, chain, study = (gdp_epsilon(each, noise.delta) for each in (own, spent, mu))
     return NoiseView(mu=own, epsilon=step, spent_epsilon=chain, study_epsilon=study, delta=noise.delta)
-
-
-def check_cohort(spec: RoundSpec) -> None:
-    """Refuse a cohort that the study's noise does not fit (weak-parameters), as `check_noise` does."""
-    check_noise(spec.question, spec.members, spec.survivors_min)
 
 
 def check_noise(question: Question, members: int, survivors_min: int) -> None:

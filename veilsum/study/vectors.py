@@ -34,6 +34,7 @@ from veilsum.calibration.rows import (
 )
 from veilsum.calibration.sparse_columns import SparseColumns
 from veilsum.protocol import study as content
+from veilsum.protocol.periods import PeriodKind
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import (
     CCVR,
@@ -60,10 +61,11 @@ def compute_vector(
     material: Material | None = None,
     random_bytes: ByteSource = os.urandom,
 ) -> Integers:
-    """Return a member's vector of a step, (spec.elements,).
+    """Return a member's vector of a step other than the judge's, (spec.elements,).
 
     Features are (n, dim) float16, float32 or float64, and labels (n,) class indices. Rows that are all zeros, not finite, or without a
-    known class add nothing. `material` comes from `read_material`; None if the step needs none. Noise is drawn from `random_bytes`.
+    known class add nothing. `material` comes from `read_material`; None if the step needs none. Noise is drawn from `random_bytes`. In a
+    rehearsal no noise is added, no sparse column is cleared, and only numbers of rows count (periods: Rehearsals).
 
     Raises:
         WrongDtype, ShapeMismatch: features or labels have a wrong type or shape.
@@ -73,14 +75,17 @@ def compute_vector(
     indices = any_labels(labels, len(matrix))
     usable = usable_rows(matrix, indices, len(question.classes)) & ~np.isin(indices, spec.withheld)
     rows, classes = matrix[usable], indices[usable].astype(np.int64)
+    rehearses = spec.kind is PeriodKind.REHEARSAL
     if spec.step == COUNT_STEP:
-        return count_classes(question, rows, classes)
+        return hold_classes(question, classes) if rehearses else count_classes(question, rows, classes)
     if spec.step == ROWS_STEP:
-        return _rows_vector(question, rows, classes)
+        return _rows_vector(question, rows, classes, by_number=rehearses)
     if not spec.noisy:
-        return _exact_vector(question, rows, classes)
+        columns = None if rehearses else count_columns(question, rows, classes)
+        return _exact_vector(question, rows, classes, columns)
     flat = noiseless_vector(spec, rows, classes, material or {})
-    mechanism_of(spec).add_noise(flat, random_bytes)
+    if spec.adds_noise:
+        mechanism_of(spec).add_noise(flat, random_bytes)
     return flat
 
 
@@ -121,17 +126,24 @@ def random_features(question: Question) -> RandomFeatures | None:
 
 def count_classes(question: Question, matrix: Array, labels: Integers) -> Integers:
     """Return 1 for each class with at least `least_per_class` usable rows, which have features enough by themselves, else 0; (C,)."""
-    classes, records = len(question.classes), question.records
-    columns = SparseColumns(question.dim, classes)
+    columns = SparseColumns(question.dim, len(question.classes))
     for block in row_blocks(len(matrix), question.dim):
         columns.count(unit_directions(matrix[block]), labels[block])
-    held = np.bincount(labels, minlength=classes) >= records.least_per_class
-    dense = columns.classes_suffice(records.rows_per_id * question.class_elements, question.h_min)
-    return (held & dense).astype(np.int64)
+    numbers = question.records.rows_per_id * question.class_elements
+    return hold_classes(question, labels) & columns.classes_suffice(numbers, question.h_min)
 
 
-def _rows_vector(question: Question, matrix: Array, labels: Integers) -> Integers:
-    """Return 1 for each of `ROWS_LEVELS` quarters of `least` that the rows reach, in number and in features, else 0; (8,)."""
+def hold_classes(question: Question, labels: Integers) -> Integers:
+    """Return 1 for each class with at least `least_per_class` of the (n,) labels, else 0; (C,)."""
+    rows = np.bincount(labels, minlength=len(question.classes))
+    return (rows >= question.records.least_per_class).astype(np.int64)
+
+
+def _rows_vector(question: Question, matrix: Array, labels: Integers, *, by_number: bool) -> Integers:
+    """Return 1 for each of `ROWS_LEVELS` quarters of `least` that the rows reach, in features too unless `by_number`, else 0; (8,)."""
+    if by_number:
+        least = question.records.least
+        return np.array([4 * len(matrix) >= level * least for level in ROWS_LEVELS], np.int64)
     entries = int(count_columns(question, matrix, labels).entries.sum())
     return np.array([reaches_level(question, level, len(matrix), entries) for level in ROWS_LEVELS], np.int64)
 
@@ -168,14 +180,17 @@ def rows_bear_sum(
     return count_columns(question, matrix, labels).rows_suffice(numbers, honest)
 
 
-def _exact_vector(question: Question, matrix: Array, labels: Integers) -> Integers:
-    """Return the statistics in order, rounded to integers in units of 2^−s, of rows without their sparse features."""
-    lattice, columns = SumsLattice(question.scale), count_columns(question, matrix, labels)
+def _exact_vector(
+    question: Question, matrix: Array, labels: Integers, columns: SparseColumns | None
+) -> Integers:
+    """Return the statistics in order, rounded to integers in units of 2^−s, of rows without the features that `columns` clears."""
+    lattice = SumsLattice(question.scale)
     flat = np.empty(question.elements, np.int64)
     for _, place, statistics, mapped in list_accumulators(question):
         for block in row_blocks(len(matrix), max(question.dim, statistics.dim)):
             rows = unit_directions(matrix[block])
-            columns.clear(rows, labels[block])
+            if columns is not None:
+                columns.clear(rows, labels[block])
             statistics.add(mapped(rows), labels[block])
         statistics.vector(lattice, flat[place])
     return flat

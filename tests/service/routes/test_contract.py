@@ -90,6 +90,7 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
         ("put", rest.ROSTER_PATH),
         ("put", rest.STUDY_PATH),
         ("put", rest.CANARIES_PATH),
+        ("put", rest.HEADS_PATH),
         ("post", rest.PROBE_PATH),
         ("put", rest.CARD_PATH),
         ("put", rest.PAIRING_PATH),
