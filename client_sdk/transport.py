@@ -375,6 +375,12 @@ class _Way:
         return f"the proxy {parts.scheme}://{parts.netloc.rpartition('@')[2]} ({self.variable})"
 
 
+def name_proxy(url: str) -> str | None:
+    """Name the proxy that the environment has requests to an address take, without its password; None without one."""
+    way = _Way.of_url(url)
+    return way.shown_proxy if way.proxy is not None else None
+
+
 _Transport = TypeVar("_Transport", httpx.HTTPTransport, httpx.AsyncHTTPTransport)
 
 

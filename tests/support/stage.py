@@ -102,7 +102,9 @@ class Sent:
     def of(cls, request: httpx.Request) -> Self:
         body, path = request.read(), request.url.path
         headers = tuple(sorted((name, len(value)) for name, value in request.headers.items()))
-        kind = "Chunk" if "/chunks/" in path else kind_of(request.headers, body)
+        raw = {"chunks": "Chunk", "probe": "Probe"}
+        kind = next((raw[part] for part in path.split("/") if part in raw), None)
+        kind = kind_of(request.headers, body) if kind is None else kind
         return cls(request.method, path, kind, len(body), headers, body)
 
 
