@@ -29,9 +29,16 @@ PATHS = dict(commands())
 def test_the_commands_are_those_that_are_promised() -> None:
     assert {" ".join(path) for path, command in PATHS.items() if not hasattr(command, "commands")} == {
         *("demo", "pilot", "calibrate", "verify", "privacy", "train", "serve"),
-        *("admin new", "admin roster", "admin publish", "admin close"),
+        *("admin new", "admin roster", "admin canaries", "admin publish", "admin close"),
         *("admin study new", "admin study check", "admin study sign"),
-        *("member new", "member join", "member mark-summed", "member ledger"),
+        *(
+            "member new",
+            "member canaries",
+            "member doctor",
+            "member join",
+            "member mark-summed",
+            "member ledger",
+        ),
         "operator run",
         *(f"operator cohort {name}" for name in ("open", "status", "watch", "close")),
         *(f"operator round {name}" for name in ("open", "status", "watch", "cancel", "extend")),

@@ -36,7 +36,7 @@ def test_a_study_that_names_its_columns_takes_them_from_each_table_by_name(
     """Members of a pilot read arrays, which have no names."""
     rng, given = np.random.default_rng(0), list[Table]()
 
-    def stops(_folder: Folder, _content: object, tables: list[Table], _screen: object) -> None:
+    def stops(_folder: Folder, _content: object, tables: list[Table], *_: object) -> None:
         given[:] = tables
         raise DemoError("enough")
 

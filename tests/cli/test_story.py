@@ -264,7 +264,7 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
     kept = c.folder / "m0" / "approvals.json"
     assert c.approval in kept.read_text()
     with monkeypatch.context() as expired:  # and it continues after its study is no longer published
-        expired.setattr("veilsum.cli.commands.member._newest_studies", lambda _: iter(()))
+        expired.setattr("veilsum.cli.commands.member.newest_studies", lambda _: iter(()))
         expired.setattr(Member, "join", lambda *_, **__: iter(()))
         going_on = remote(*words)
     with monkeypatch.context() as ending:  # rows that don't fit an approved study are reported at each start

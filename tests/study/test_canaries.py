@@ -18,7 +18,7 @@ from training.models.config import ExtractorConfig
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.study import Question
 from veilsum.study.canaries import CanaryPack
-from veilsum.study.canary_check import CanaryCheck, check_canaries
+from veilsum.study.canary_check import CanaryCheck, check_canaries, measure_slips, suggest_tolerance
 from veilsum.study.canary_slips import image_slips, resize_image
 
 SIZE, COUNT, CLASSES = (32, 32), 24, ("benign", "malignant", "unclear")
@@ -88,6 +88,12 @@ def test_a_pipeline_of_the_same_kind_agrees() -> None:
     assert (found(outcome), outcome.canaries) == ([], COUNT)
     assert outcome.largest is not None
     assert outcome.largest < 1e-6
+
+
+def test_the_extractor_s_own_resize_is_no_slip() -> None:
+    assert {"nearest", "bicubic", "bilinear-aliased"} < set(pack().slips)
+    assert "bilinear" not in pack().slips
+    assert 0 < suggest_tolerance(pack()) <= min(0.01, min(measure_slips(pack()).values()) / 2)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,11 @@ Standardise = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Folder = Annotated[Path, typer.Argument(help="The identity's folder (`veilsum member new`).")]
+AdminKey = Annotated[
+    str | None,
+    typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key.", show_default="the one pinned"),
+]
 DEFAULT_URL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
 OPERATOR_TOKEN: ContextVar[str | None] = ContextVar("token", default=None)

@@ -99,6 +99,16 @@ class Table:
         ids = None if self.ids is None else self.ids[taken]
         return Table(self.features[taken], self.labels[taken], ids, self.columns)
 
+    def add_rows(self, other: "Table") -> "Table":
+        """Return the table with another one's rows after its own; ids become text."""
+        if not len(other.features):
+            return self
+        assert self.ids is not None
+        assert other.ids is not None
+        ids = np.array([str(each) for each in (*self.ids.tolist(), *other.ids.tolist())], object)
+        labels = np.array([str(each) for each in (*self.labels.tolist(), *other.labels.tolist())], object)
+        return replace(self, features=np.concatenate([self.features, other.features]), labels=labels, ids=ids)
+
     def order_columns(self, wanted: Sequence[str], whose: str) -> "Table":
         """Return the table with its columns in this order, unless it or `wanted` has no names. Raises Misuse as `match_columns`."""
         order = match_columns(self.columns, wanted, whose) if self.columns and wanted else None

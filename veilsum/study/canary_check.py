@@ -20,6 +20,8 @@ from veilsum.study.canaries import CanaryPack
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
+TOLERANCE_MOST = 0.01
+"""Of a draft: machines, libraries and half precision differ by about a tenth of it."""
 _CANARIES_SHOWN_MAX = 5
 _LEFT_SHARE_MAX = 0.25
 """Most of the largest difference that a likely cause leaves."""
@@ -165,6 +167,11 @@ def check_canaries(
 def measure_slips(pack: CanaryPack) -> dict[str, float]:
     """Return the largest difference of each slip from the reference: below the smallest of them no slip passes."""
     return {name: _largest_distance(each, pack.features) for name, each in pack.slips.items()}
+
+
+def suggest_tolerance(pack: CanaryPack) -> float:
+    """Return a tolerance for a pack: half of its smallest slip, to one digit, and at most `TOLERANCE_MOST`."""
+    return float(f"{min([TOLERANCE_MOST, *(change / 2 for change in measure_slips(pack).values())]):.1g}")
 
 
 @dataclass(frozen=True, eq=False)

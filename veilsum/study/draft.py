@@ -87,6 +87,12 @@ answer = 60
 ridge = "gcv"  # or a number
 publish = []  # further documents for members: "lda", "ncm"; "pooled" and "posterior" show them the sums
 readers = "members"  # or "anyone": the head's readers
+{rehearsal}"""
+
+_REHEARSAL_BLOCK = """
+[rehearsal]  # members compare their features of the pack's public inputs before they take part
+pack = "{pack}"  # SHA-256 of the canary pack
+tolerance = {tolerance}  # largest difference of two rows of length 1; below the pack's smallest slip
 """
 
 _EXACT_REASONS = """\
@@ -118,11 +124,14 @@ def draft_template(
     members: int,
     today: date,
     why_not_listable: str = "",
+    pack: str = "",
+    tolerance: float = 0.01,
 ) -> str:
     """Return the text of a commented draft with good defaults.
 
     `path` is the file that the text will be in; `extractor` is a digest of 64 hex digits. The study expires 60 days after `today`.
-    With `why_not_listable` its sums are exact; without, inputs count as listable, and its sums are noisy.
+    With `why_not_listable` its sums are exact; without, inputs count as listable, and its sums are noisy. `pack` is the SHA-256 of a canary
+    pack, if the study has one, and `tolerance` how far features may differ.
 
     Raises:
         PeerFault: cohort-too-small if no sum is safe with so few members.
@@ -148,6 +157,7 @@ def draft_template(
         listable="false" if exact else "true",
         reasons=_EXACT_REASONS.format(why_not_listable=_toml_text(why_not_listable)) if exact else "",
         limit=_WITHHOLD_BLOCK.format(margin=margin) if exact else _NOISE_BLOCK,
+        rehearsal=_REHEARSAL_BLOCK.format(pack=pack, tolerance=tolerance) if pack else "",
         **(_exact_rows(dim, len(classes), honest) if exact else _noisy_rows(members)),
     )
 

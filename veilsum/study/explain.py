@@ -56,7 +56,7 @@ def explain_study(content: Content) -> tuple[Section, ...]:
     question = content.question
     return (
         Section("What is summed", tuple(_explain_sum(content))),
-        Section("Which records", tuple(_explain_records(question))),
+        Section("Which records", tuple(_explain_records(content))),
         Section("What each party learns", tuple(_explain_readers(content))),
         Section("What it costs", tuple(_explain_costs(question))),
         Section("What it does not protect", tuple(_explain_limits(question))),
@@ -93,8 +93,13 @@ def _explain_sum(content: Content) -> Iterator[str]:
                 yield "CCVR: for each class the number of rows, the feature sum and the second moments."
 
 
-def _explain_records(question: Question) -> Iterator[str]:
-    records = question.records
+def _explain_records(content: Content) -> Iterator[str]:
+    question, records = content.question, content.question.records
+    if content.rehearsal is not None:
+        yield (
+            "Before a member takes part, it compares its features of public inputs, the canaries, with those of the study's author. No two rows of "
+            f"length 1 may differ by more than {content.rehearsal.tolerance:g}. The member alone sees the outcome."
+        )
     if question.noise is None:
         yield f"A member takes part with at least {records.least:,} rows and uses at most {records.most:,}."
     else:

@@ -1,16 +1,20 @@
 """`veilsum admin`: sign the roster and the studies. The admin and the operator are different roles."""
 
+import hashlib
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veilsum.cli import names
 from veilsum.cli.commands import study
 from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_values
-from veilsum.cli.options import Ca, Connect, at_coordinator, report_errors
+from veilsum.cli.options import Ca, Connect, add_table_options, at_coordinator, report_errors
 from veilsum.protocol.errors import Misuse
+
+if TYPE_CHECKING:
+    from veilsum.cli.tables import TableFormat
 
 _CLOSING_COST = "members that uploaded to it spend those records, and so their noise budget"
 
@@ -108,11 +112,91 @@ def roster(
 
 
 @app.command()
+@add_table_options
+def canaries(
+    form: "TableFormat",
+    pack: Annotated[Path, typer.Argument(help="Where the pack goes, a .zip file.")],
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            help="Reference features of the public inputs, with labels and ids, in a file as members have it. Ids are the names of inputs."
+        ),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the public inputs. With --extractor it has a folder of images for each class.",
+            show_default="the table of --features",
+        ),
+    ] = None,
+    slip: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Features of the same inputs under a known slip, such as bgr; repeat. Beside --extractor NAME=MODULE:FUNCTION, a function of "
+            "its kind that leaves a step out, such as not-normalised.",
+        ),
+    ] = None,
+    extractor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Compute the features of images, and of known slips: the function takes a list of uint8 images and returns (n, dim).",
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEIGHTxWIDTH",
+            help="The size to which the extractor resizes images: tries other ways to resize.",
+        ),
+    ] = None,
+    standardise: Annotated[
+        Path | None, typer.Option(help="Standardise a table by the moments in this file.")
+    ] = None,
+) -> None:
+    """Make a pack of canaries: public inputs with the features that the extractor gives them.
+
+    A study names the pack's SHA-256. Members run the inputs through their own pipeline, and compare before they take part.
+    """
+    from veilsum.cli.canaries import describe_pack, pack_of_features, pack_of_images
+    from veilsum.system.files import write_durably
+
+    if extractor is not None and inputs is not None and features is None and standardise is None:
+        made = pack_of_images(inputs, extractor, _parse_size(size), slip or ())
+    elif features is not None and extractor is None and size is None:
+        made = pack_of_features(features, form, inputs=inputs, slips=slip or (), standardise=standardise)
+    else:
+        raise Misuse("pass --features FILE, with --inputs unless it is a table; or --extractor with --inputs")
+    content = made.to_bytes()
+    write_durably(pack, content)
+    values = {
+        "pack": str(pack),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        **describe_pack(made),
+        "next": f"veilsum admin study new DRAFT.toml … --canaries {pack}",
+    }
+    print_values(values, "Canary pack")
+
+
+def _parse_size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    height, _, width = text.partition("x")
+    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        raise Misuse(f"--size {text}: expected HEIGHTxWIDTH, such as 224x224")
+    return int(height), int(width)
+
+
+@app.command()
 @at_coordinator(token=True)
 def publish(
     connect: Connect,
     signed: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Signed rosters and studies, .bin files.")
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Signed rosters and studies, .bin files, and the studies' canary packs."
+        ),
     ],
     folder: Annotated[
         Path | None,
@@ -121,12 +205,20 @@ def publish(
         ),
     ] = None,
 ) -> None:
-    """Send signed rosters and studies to the coordinator, in the given order."""
+    """Send signed rosters and studies to the coordinator, in the given order, then the canary packs that studies name."""
     from veilsum.cli.admin import load_admin, read_signed
+    from veilsum.cli.canaries import is_archive, read_pack
     from veilsum.protocol.messages import Roster
 
-    read = sorted(map(read_signed, signed), key=lambda each: not isinstance(each, Roster))
+    packs = [read_pack(each) for each in signed if is_archive(each)]
+    read = sorted(
+        (read_signed(each) for each in signed if not is_archive(each)),
+        key=lambda each: not isinstance(each, Roster),
+    )
     admin = load_admin(folder) if folder is not None else None
+    if not read and admin is None:
+        raise Misuse("pass a canary pack together with its study, or with the admin's --folder")
+    federation = (read[0].federation if admin is None or read else admin.public).hex()
     published: list[dict[str, Any]] = []
     with connect(admin=admin) as client:
         for each in read:
@@ -138,8 +230,11 @@ def publish(
             else:
                 view = client.publish_study(each)
                 published.append({"study": view.name, "version": view.version, "hash": view.study})
+        published += [
+            {"canaries": len(pack.ids), "pack": client.publish_canaries(federation, pack)} for pack in packs
+        ]
     if JSON_OUTPUT.get():
-        print_values({"federation": read[0].federation.hex(), "published": published})
+        print_values({"federation": federation, "published": published})
         return
     for values in published:
         print_values(values, "Published")

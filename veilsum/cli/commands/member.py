@@ -6,16 +6,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilsum.cli.commands.doctor import canaries, doctor
 from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_table, print_values
-from veilsum.cli.names import public_key
-from veilsum.cli.options import DEFAULT_URL, Ca, Url, add_table_options, report_errors
+from veilsum.cli.membership import find_admin_key, newest_studies, pin_admin_key
+from veilsum.cli.options import DEFAULT_URL, AdminKey, Ca, Folder, Url, add_table_options, report_errors
 from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import COMMAND_RETRY_S, RUNS_POLL_S, STUDIES_POLL_S
 
@@ -27,12 +28,10 @@ if TYPE_CHECKING:
     from client_sdk.store import Store
     from veilsum.cli.features import FileRecords
     from veilsum.cli.tables import TableFormat
-    from veilsum.protocol.rest import StudyView
     from veilsum.protocol.study import Content
 
 app = typer.Typer(help="Contribute sums over your own records.", no_args_is_help=True)
-Folder = Annotated[Path, typer.Argument(help="The identity's folder (`veilsum member new`).")]
-PIN_FILE, _APPROVALS_FILE = "admin-key", "approvals.json"
+_APPROVALS_FILE = "approvals.json"
 
 
 @app.command()
@@ -85,29 +84,6 @@ def _find_identity(folder: Path, member: str) -> "Identity | None":
     return found
 
 
-def pin_admin_key(folder: Path, key: str) -> None:
-    """Pin the admin's public key in an identity's folder. Raises Misuse if another key is pinned."""
-    from veilsum.system.files import write_durably
-
-    given = find_admin_key(folder, key)
-    if not (folder / PIN_FILE).exists():
-        write_durably(folder / PIN_FILE, f"{given}\n".encode())
-
-
-def find_admin_key(folder: Path, given: str | None) -> str:
-    """Return the admin's public key, given or pinned. Raises Misuse if it is missing, or if the two differ."""
-    path = folder / PIN_FILE
-    kept = public_key(path.read_text("utf-8", "replace").strip()) if path.exists() else None
-    key = kept if given is None else public_key(given)
-    if key is None:
-        raise Misuse(f"no admin key is pinned in {folder}: pass --admin-key; the admin tells it to you")
-    if kept not in {None, key}:
-        raise Misuse(
-            f"{path} pins another admin key, {kept}: a federation keeps its admin; make another identity for another federation"
-        )
-    return key
-
-
 @app.command()
 @add_table_options
 def join(
@@ -125,12 +101,7 @@ def join(
         ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Stop after one run.")] = False,
-    admin_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="VEILSUM_ADMIN_KEY", help="The admin's public key.", show_default="the one pinned"
-        ),
-    ] = None,
+    admin_key: AdminKey = None,
     standardise: Annotated[
         Path | None,
         typer.Option(
@@ -241,7 +212,7 @@ def _check_extractor(
 
     unnamed = not Moments.load_moments(moments).columns
     digest = hashlib.sha256(moments.read_bytes()).hexdigest()
-    for view in _newest_studies(member):
+    for view in newest_studies(member):
         content = member.study(view.study)
         if content.approval.hex() in agreed and content.question.extractor != digest:
             raise Misuse(
@@ -285,7 +256,7 @@ def _approve_studies(
     kept, covered = _read_approvals(path), False
     while True:
         published = dict[str, str]()
-        for view in _newest_studies(member):
+        for view in newest_studies(member):
             content = member.study(view.study)
             published[content.approval.hex()] = content.notes.name
             digest, wanted = content.approval.hex(), given.approves(content)
@@ -331,15 +302,6 @@ def _read_approvals(path: Path) -> dict[str, str]:
         return TypeAdapter(dict[Hex32, str]).validate_json(path.read_bytes()) if path.exists() else {}
     except ValidationError as error:
         raise Misuse(f"{path} is damaged: remove it, then approve the studies again") from error
-
-
-def _newest_studies(member: "Member") -> "Iterator[StudyView]":
-    """Return the newest version of each published study, unless it is revoked or expired."""
-    newest: dict[str, StudyView] = {}
-    for view in member.studies():
-        if view.name not in newest or view.version > newest[view.name].version:
-            newest[view.name] = view
-    return (each for each in newest.values() if not each.revoked and each.expires_s > time.time())
 
 
 def _print_explanation(content: "Content", records: "FileRecords") -> None:
@@ -515,12 +477,7 @@ def mark_summed(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Files of records, as `join` takes them.")
     ],
-    admin_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="VEILSUM_ADMIN_KEY", help="The admin's public key.", show_default="the one pinned"
-        ),
-    ] = None,
+    admin_key: AdminKey = None,
 ) -> None:
     """Mark all records of these files as summed, for life: no run takes them any more.
 
@@ -594,3 +551,7 @@ def ledger(
     print_table("Runs", rows, empty="No runs yet.")
     if marked := own.count_marked():
         print_note(f"Marked as summed, for life: {marked:,} record{'' if marked == 1 else 's'}.")
+
+
+app.command()(doctor)
+app.command()(canaries)

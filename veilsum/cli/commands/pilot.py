@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from veilsum.cli.demo.screen import Screen
     from veilsum.cli.tables import Table, TableFormat
     from veilsum.protocol.study import Content
+    from veilsum.study.canaries import CanaryPack
 
 _PILOT_HELD_OUT_SHARE = 0.2
 """Of the records of a member: nothing else is to be learned from a pilot than how good a head is."""
@@ -43,6 +44,13 @@ def pilot(
         int, typer.Option(help="Members, unless each has a file of its own.", min=3, max=50)
     ] = 5,
     standardise: Standardise = None,
+    canaries: Annotated[
+        Path | None,
+        typer.Option(
+            help="A canary pack: the files hold its rows too, under its ids. One file's canaries go to all members.",
+            show_default="none",
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option(help="A folder used only by the pilot; an earlier pilot there is replaced.")
     ] = Path("runs/pilot"),
@@ -62,6 +70,7 @@ def pilot(
     """
     require_extras("the pilot", "service")
     from veilsum.cli.admin import read_study_draft
+    from veilsum.cli.canaries import read_pack
     from veilsum.cli.demo.folder import Folder
     from veilsum.cli.demo.processes import unwind_on_signal
     from veilsum.cli.demo.screen import Screen
@@ -70,6 +79,7 @@ def pilot(
     from veilsum.cli.read_report import report_files
     from veilsum.cli.round_view import record_values
 
+    pack = None if canaries is None else read_pack(canaries)
     files = _read_files(data or (), form)
     tables = _deal_tables(files, members)
     extractor = "0" * 64
@@ -83,15 +93,18 @@ def pilot(
     if study is None:
         with of_file(*data or ()):
             keys = class_keys(records)
-        draft.write_text(_draft_for(draft, tables, extractor, keys), "utf-8")
+        draft.write_text(_draft_for(draft, tables, extractor, keys, pack), "utf-8")
     content = read_study_draft(draft)
     read = report_files(data or (), records[: len(files)], content.question.classes)
     del files, records
     _check_study(draft, content, tables)
     tables = [each.order_columns(content.question.columns, f"those of {draft}") for each in tables]
+    checks = _check_canaries(draft, content, tables, pack)
+    for check in checks:
+        print_note(f"{check['member']}: {check['found']}")
     try:
         with unwind_on_signal():
-            result, values = _run_pilot(folder, content, tables, Screen())
+            result, values = _run_pilot(folder, content, tables, Screen(), pack)
     finally:
         if not keep:
             folder.remove_secrets()
@@ -101,6 +114,7 @@ def pilot(
         print_values(
             {
                 "read": read,
+                "canaries": checks,
                 **values,
                 "record": result.record.model_dump(mode="json"),
                 "saved": str(folder.result),
@@ -131,6 +145,8 @@ def _deal_tables(files: "Sequence[Table]", members: int) -> "list[Table]":
         [whole] = files
     else:
         return [*files]
+    canaries = whole.take_rows(whole.is_canary)
+    whole = whole.take_rows(~whole.is_canary)
     # Without ids, a member's data would count as one record. Each row of a dealt file gets its own id.
     ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
     # Deal whole ids: otherwise a member could judge the head on a person whose rows another member contributed.
@@ -139,7 +155,8 @@ def _deal_tables(files: "Sequence[Table]", members: int) -> "list[Table]":
     # Deal class by class: otherwise a member could get so few rows of a class that the run withholds it.
     order = order[np.argsort(whole.labels[first[order]].astype(str), kind="stable")]
     parts = [np.flatnonzero(np.isin(record, order[number::members])) for number in range(members)]
-    return [Table(whole.features[part], whole.labels[part], ids[part], whole.columns) for part in parts]
+    dealt = [Table(whole.features[part], whole.labels[part], ids[part], whole.columns) for part in parts]
+    return [each.add_rows(canaries) for each in dealt]
 
 
 def _read_files(paths: Sequence[Path], form: "TableFormat") -> "list[Table]":
@@ -155,10 +172,13 @@ def _read_files(paths: Sequence[Path], form: "TableFormat") -> "list[Table]":
     return tables
 
 
-def _draft_for(path: Path, tables: "Sequence[Table]", extractor: str, classes: Sequence[str]) -> str:
+def _draft_for(
+    path: Path, tables: "Sequence[Table]", extractor: str, classes: Sequence[str], pack: "CanaryPack | None"
+) -> str:
     from datetime import UTC, datetime
 
     from veilsum import study
+    from veilsum.cli.canaries import pack_fields
 
     return study.draft.draft_template(
         str(path),
@@ -169,6 +189,7 @@ def _draft_for(path: Path, tables: "Sequence[Table]", extractor: str, classes: S
         members=len(tables),
         today=datetime.now(UTC).date(),
         why_not_listable="A pilot: its sums stay on one machine. Replace this sentence before real members approve the study.",
+        **pack_fields(pack),
     )
 
 
@@ -186,7 +207,7 @@ def _check_study(draft: Path, content: "Content", tables: "Sequence[Table]") -> 
             raise Misuse(
                 f"member {number} has {table.features.shape[1]} features, {draft} says {question.dim}"
             )
-        _, usable = FileRecords(table.features, table.labels).usable(question.classes)
+        _, usable = FileRecords(table.features, table.labels, table.ids).usable(question.classes)
         if question.noise is None and usable.sum() < question.records.least:
             raise Misuse(
                 f"member {number} has {usable.sum()} rows with a label and without NaN, {draft} needs {question.records.least}: bring "
@@ -194,12 +215,33 @@ def _check_study(draft: Path, content: "Content", tables: "Sequence[Table]") -> 
             )
 
 
+def _check_canaries(
+    draft: Path, content: "Content", tables: "Sequence[Table]", pack: "CanaryPack | None"
+) -> list[dict[str, Any]]:
+    """Compare each member's canaries with the pack, as the members will. Raises Misuse if one differs, or if the study names another pack."""
+    from veilsum.cli.features import make_records
+
+    named = None if content.rehearsal is None else content.rehearsal.pack
+    if named != (None if pack is None else hashlib.sha256(pack.to_bytes()).hexdigest()):
+        raise Misuse(f"{draft} names canary pack {named or 'none'}: pass that pack by --canaries")
+    if pack is None:
+        return []
+    pack.check_question(content.question)
+    checks = []
+    for number, table in enumerate(tables, 1):
+        found = make_records(table).check_canaries(content, pack)
+        if found.findings:
+            raise Misuse(f"member {number}: {found.describe()}")
+        checks.append({"member": f"member {number}", "largest": found.largest, "found": found.describe()})
+    return checks
+
+
 def _held_out_share(content: "Content", tables: "Sequence[Table]") -> float:
     """Return the share of records to hold out: none unless the study surely has enough rows without them."""
     from veilsum.cli.features import FileRecords
 
     for table in tables:
-        _, usable = FileRecords(table.features, table.labels).usable(content.question.classes)
+        _, usable = FileRecords(table.features, table.labels, table.ids).usable(content.question.classes)
         rows = int(usable.sum())
         drawn = _PILOT_HELD_OUT_SHARE * rows
         if (
@@ -211,7 +253,7 @@ def _held_out_share(content: "Content", tables: "Sequence[Table]") -> float:
 
 
 def _run_pilot(
-    folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen"
+    folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen", pack: "CanaryPack | None"
 ) -> "tuple[Result, dict[str, Any]]":
     """Run the study. Returns a member's result, and figures on accuracy and exactness."""
     import numpy as np
@@ -223,7 +265,7 @@ def _run_pilot(
     members = [f"member-{number:02}" for number in range(1, len(tables) + 1)]
     for member, table in zip(members, tables, strict=True):
         folder.member_folder(member).mkdir(mode=0o700, parents=True)
-        arrays: dict[str, Any] = {"features": table.features, "labels": table.labels}
+        arrays: dict[str, Any] = {"features": table.features, "labels": np.array(table.labels.tolist())}
         # Without ids all rows would be one record, of which no part can be held out.
         arrays["ids"] = np.arange(len(table.labels)) if table.ids is None else np.array(table.ids.tolist())
         np.savez(folder.features_file(member), **arrays)
@@ -232,6 +274,8 @@ def _run_pilot(
             federation = Federation.publish_federation(
                 folder.root, children, operator, url, members, content, _held_out_share(content, tables)
             )
+            if pack is not None:
+                operator.publish_canaries(federation.admin_key.hex(), pack)
             for member in members:
                 federation.start_member(member, folder.features_file(member))
             view = federation.run_study(screen)

@@ -176,7 +176,7 @@ def combined(
     from client_sdk import Identity, Result
     from client_sdk.combined import Combined
     from client_sdk.store import Store
-    from veilsum.cli.commands.member import find_admin_key
+    from veilsum.cli.membership import find_admin_key
 
     key = find_admin_key(folder, None)
     identity = Identity.load(folder)

@@ -38,12 +38,18 @@ def new(
             show_default="a study with noise",
         ),
     ] = "",
+    canaries: Annotated[
+        Path | None,
+        typer.Option(help="The study's canary pack (`veilsum admin canaries`).", show_default="none"),
+    ] = None,
 ) -> None:
     """Write a commented draft with good defaults, to edit: exact with --why-not-listable, else noisy."""
     from veilsum import study
+    from veilsum.cli.canaries import pack_fields, read_pack
 
     if draft.exists():
         raise Misuse(f"{draft} exists already: edit it, or choose another file")
+    pack = None if canaries is None else read_pack(canaries)
     text = study.draft.draft_template(
         str(draft),
         name=name,
@@ -53,8 +59,11 @@ def new(
         members=members,
         today=datetime.now(UTC).date(),
         why_not_listable=why_not_listable,
+        **pack_fields(pack),
     )
     content = study.draft.parse_draft(text, str(draft))
+    if pack is not None:
+        pack.check_question(content.question)
     draft.write_text(text, "utf-8")
     values = {
         "draft": str(draft),
@@ -137,6 +146,8 @@ def sign(
         "approval": content.approval.hex(),
         "federation": of.hex(),
         # Whoever holds a study key of its own asks the operator or the admin to publish.
-        "next": f"veilsum admin publish {target}" + (f" --folder {folder}" if federation is None else ""),
+        "next": f"veilsum admin publish {target}"
+        + ("" if content.rehearsal is None else " PACK.zip")
+        + (f" --folder {folder}" if federation is None else ""),
     }
     print_values(values, "Study, signed")

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from veilsum.cli import names
-from veilsum.cli.commands.member import PIN_FILE, find_admin_key
 from veilsum.cli.console import JSON_OUTPUT, end_with_error, print_note, print_table, print_values
+from veilsum.cli.membership import PIN_FILE, find_admin_key
 from veilsum.cli.options import report_errors
 from veilsum.protocol.errors import Misuse
 
