@@ -9,6 +9,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from client_sdk.errors import Misuse
+from client_sdk.records import order_by_name
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.reliability import Reliability
@@ -114,13 +115,19 @@ class PublishedHead:
         """Classes without rows in the sum, withheld ones included: the head never predicts them."""
         return tuple(sorted({*self.record.withheld, *self.record.solution.empty_classes}))
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The features' names, if the study names them and this head knows the study. Data frames are then taken by name."""
+        return ()
+
     def scores(self, features: npt.ArrayLike) -> Floats:
         """Return (n, C) scores of (n, dim) features of any length; −∞ for classes that the head never predicts.
 
         Raises:
             CalibrationError: features of another shape or type, or without direction.
+            Misuse: a data frame with other columns than `columns`.
         """
-        return self.calibrated.scores(features)
+        return self.calibrated.scores(order_by_name(features, self.columns))
 
     def probabilities(self, features: npt.ArrayLike, *, temperature: float | None = None) -> Floats:
         """Return (n, C) probabilities softmax(scores/τ).
@@ -132,11 +139,12 @@ class PublishedHead:
             temperature: τ; None for the one that `judged` holds, or else 1.
 
         Raises:
-            CalibrationError: as `scores`.
+            CalibrationError, Misuse: as `scores`.
         """
+        features = order_by_name(features, self.columns)
         tau, head = self.calibrated.choose_temperature(temperature), self.calibrated.head
         return head.probabilities(features, temperature=tau, normalise=head.scales)
 
     def predict(self, features: npt.ArrayLike) -> Integers:
-        """Return (n,) class indices; never a class without rows."""
-        return self.calibrated.predict(features)
+        """Return (n,) class indices; never a class without rows. Raises as `scores`."""
+        return self.calibrated.predict(order_by_name(features, self.columns))

@@ -455,6 +455,13 @@ def match_columns(held: Sequence[str], wanted: Sequence[str], whose: str) -> lis
     return [places[each] for each in wanted]
 
 
+def order_by_name(features: Any, wanted: Sequence[str]) -> Any:
+    """Return features in the order of wanted columns, if both have names. Raises Misuse as `match_columns`."""
+    held = _columns_of(getattr(features, "columns", ()), len(getattr(features, "columns", ())))
+    order = match_columns(held, wanted, "the study's") if held and wanted else None
+    return features if order is None else as_array(features)[:, order]
+
+
 def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""
     return ", ".join(map(repr, names[:_NAMES_SHOWN_MAX])) + more if names else "none"

@@ -78,6 +78,11 @@ class Result(PublishedHead):
         """The content of the round's study."""
         return self.evidence.attempt.content
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The features' names, if the study names them."""
+        return self.spec.question.columns
+
     @cached_property
     def material(self) -> Material:
         """The step's input from earlier steps; none for a judgement, see `shown`. Raises PeerFault(terms-refused) if the file does not hold it."""

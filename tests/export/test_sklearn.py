@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from client_sdk import Identity, Member, Policy, Records, Result
 from client_sdk.store import Store
-from tests.support.cli import CLASSES, PATIENCE_S, PERIOD, Consortium, records
+from tests.support.cli import CLASSES, DIM, PATIENCE_S, PERIOD, Consortium, records
 from veilsum.export import to_sklearn
 from veilsum.export.sklearn import SecureRidgeClassifier
 from veilsum.protocol.errors import Misuse
@@ -137,6 +137,30 @@ def test_a_result_is_a_fitted_classifier(result: Result) -> None:
         bare.predict_proba(features), to_sklearn(judged, names).predict_proba(features)
     )
     assert bare.result_ is None
+
+
+class Frame(np.ndarray):
+    """An array with names of columns, as a data frame has."""
+
+    columns = tuple(f"f{place}" for place in range(DIM))[::-1]
+
+
+def test_named_columns_are_matched_by_name(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = records(np.random.default_rng(2), 40)
+    monkeypatch.setattr(Result, "columns", Frame.columns[::-1])
+    named = features[:, ::-1].copy().view(Frame)
+    expected = result.predict(features)
+    np.testing.assert_array_equal(result.predict(named), expected)
+    np.testing.assert_allclose(result.scores(named), result.scores(features))
+    member = _Again(result)
+    classifier = SecureRidgeClassifier(member, classes=range(CLASSES)).fit(named, labels)
+    np.testing.assert_array_equal(classifier.predict(named), expected)
+    shown = to_sklearn(result)
+    assert shown.feature_names_in_.tolist() == [*Frame.columns[::-1]]
+    np.testing.assert_allclose(classifier.coef_, shown.coef_[:, ::-1])
+    monkeypatch.setattr(Frame, "columns", tuple("abcdef"))
+    with pytest.raises(Misuse, match="the study's: missing"):
+        result.predict(named)
 
 
 def test_labels_are_in_the_study_s_order(result: Result) -> None:

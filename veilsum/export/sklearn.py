@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from client_sdk import Member, Records, Result
 from client_sdk.errors import Declined
+from client_sdk.records import match_columns
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.head import log_softmax
 from veilsum.calibration.head_file import Calibrated
@@ -48,6 +49,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         intercept_: (C,), or (1,) of two classes; −∞ for classes that are never answered.
         result_: the verified result that the head is from; None after a local fit.
         n_features_in_: dim.
+        feature_names_in_: names of X's columns, if it has any.
     """
 
     classes_: npt.NDArray[Any]
@@ -56,6 +58,8 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     n_features_in_: int
     _columns: npt.NDArray[np.intp]
     """(C,) the column of `head_` for each of `classes_`."""
+    _rows: list[int] | None = None
+    """(dim,) the row of `head_` for each column of X; None if both stand in one order."""
     _cloned = False
 
     def __init__(
@@ -93,6 +97,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         given = np.unique(y) if self.classes is None else np.asarray(self.classes)
         result: Result | None = None
         names, columns = np.unique(given, return_index=True)
+        rows: list[int] | None = None
         if len(names) < len(given):
             raise ValueError(f"classes={given.tolist()[:20]} names a label twice: each has one column")
         if len(names) < 2:
@@ -109,13 +114,16 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             records.indices(
                 result.spec.question.classes
             )  # a run that was answered before looks at no records
+            if records.columns and result.columns:
+                rows = match_columns(result.columns, records.columns, "those of X")
             head = linear_head(result)
         else:
             statistics = FFCStatistics(features.shape[1], len(given), constant=self.constant, normalise=True)
             statistics.update(features, labels)
             head = linear_head(solve_ffc(statistics, self.ridge))
         validate_data(self, X, y, skip_check_array=True)  # keeps the number of features, and their names
-        self.classes_, self._columns, self.head_, self.result_ = names, columns, head, result
+        self.classes_, self._columns, self._rows = names, columns, rows
+        self.head_, self.result_ = head, result
         return self
 
     @classmethod
@@ -132,6 +140,10 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             _check_order([*map(str, found.classes)], result.spec.question.classes)
         found.classes_, found._columns, found.head_, found.result_ = names, columns, head, result
         found.n_features_in_ = head.head.dim
+        if result is not None and result.columns:
+            found.feature_names_in_ = np.array(
+                result.columns, object
+            )  # scikit-learn refuses other names, and other orders
         return found
 
     @property
@@ -143,10 +155,15 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self._linear_weights()[1]
 
     def _linear_weights(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        weights, bias = (each[..., self._columns] for each in layer_of(self.head_, 1.0))
+        weights, bias = (each[..., self._columns] for each in self._make_layer())
         if len(self.classes_) == 2:
             weights, bias = weights[:, 1:] - weights[:, :1], bias[1:] - bias[:1]
         return weights.T, bias
+
+    def _make_layer(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return weights (dim, C), in the order of X's columns, and bias (C,)."""
+        weights, bias = layer_of(self.head_, 1.0)
+        return weights if self._rows is None else weights[self._rows], bias
 
     def _check_member(self) -> None:
         if self._cloned:
@@ -190,7 +207,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         rows, _ = unit_rows(X, total=True)
         rows[~X.any(axis=1)] = 0  # a row of zeros says nothing: the bias answers
-        weights, bias = layer_of(self.head_, 1.0)
+        weights, bias = self._make_layer()
         scores: npt.NDArray[np.float64] = rows @ weights + bias
         return scores[:, self._columns]
 
