@@ -1,10 +1,11 @@
 """A head's model card: what its users should know, as Markdown."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from client_sdk.comparison import Judgement
     from client_sdk.result import Result
 
 
@@ -49,16 +50,10 @@ def _card_lines(result: "Result") -> Iterator[str]:
     yield ""
     yield "## How good it is"
     yield ""
-    judged = result.judged
-    if judged is None:
+    if result.judged is None:
         yield "Not known here: no hold-out records have judged it."
     else:
-        own = "" if judged.own_accuracy is None else f" This member's own head: {judged.own_accuracy:.1%}."
-        yield f"Accuracy {judged.accuracy:.1%} on {judged.records:,} hold-out records of this member.{own}"
-        if judged.unanswered:
-            yield f"{judged.unanswered:,} more are of classes that this head never answers."
-        if judged.worse:
-            yield "**Worse than the member's own head: don't use it before you know why.**"
+        yield from _comparison_lines(result.judged, notes.display or question.classes)
     yield ""
     tau = None if result.head is None else result.calibrated.temperature
     yield "## Probabilities"
@@ -76,6 +71,32 @@ def _card_lines(result: "Result") -> Iterator[str]:
     )
     yield ""
     yield "`veilsum verify` checks this card against the signed record, the head and the evidence beside it. This member's own figures are not signed: anyone with this folder can edit them."
+
+
+def _comparison_lines(judged: "Judgement", names: Sequence[str]) -> Iterator[str]:
+    own, own_balanced = judged.own_accuracy, judged.own_balanced_accuracy
+    beside = "" if own is None else f" This member's own head: {own:.1%}."
+    yield f"Accuracy {judged.accuracy:.1%} on {judged.records:,} hold-out records of this member.{beside}"
+    beside = "" if own_balanced is None else f" This member's own head: {own_balanced:.1%}."
+    yield f"At equal class shares: {judged.balanced_accuracy:.1%}.{beside}"
+    if judged.unanswered:
+        yield f"{judged.unanswered:,} more are of classes that this head never answers."
+    if judged.worse:
+        yield "**Worse than the member's own head at both class shares: don't use it before you know why.**"
+    yield ""
+    yield "| class | records | recall | own head's |"
+    yield "|---|---|---|---|"
+    for each in judged.recalls:
+        beside = "" if each.own_recall is None else f"{each.own_recall:.1%}"
+        yield f"| {_escape_markdown(names[each.label])} | {each.records:,} | {each.recall:.1%} | {beside} |"
+    if (found := judged.detection) is not None:
+        name = _escape_markdown(names[found.label])
+        yield ""
+        yield (
+            f"{name}: AUROC {found.auroc:.3f} over {found.positives:,} positives. As it answers, the head finds {found.recall:.1%} of them. Called {name} from "
+            f"a score {found.threshold:+.4g} above the highest other on, {found.threshold_recall:.1%} are found, with {found.false_alarms:.1%} of the other "
+            "records. The threshold was chosen on these records."
+        )
 
 
 def _escape_markdown(text: str) -> str:

@@ -1,69 +1,21 @@
 """A head that the coordinator published, and what its users do with it."""
 
-import math
 from dataclasses import replace
 from functools import cached_property
-from typing import Self
 
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
 
+from client_sdk.comparison import Judgement
 from client_sdk.errors import Misuse
 from client_sdk.records import order_by_name
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
-from veilsum.calibration.reliability import Reliability
-from veilsum.calibration.rows import Array, Floats, Integers
+from veilsum.calibration.rows import Floats, Integers
 from veilsum.protocol.record import CombinedRecord, ResultRecord
 from veilsum.study.result_files import calibrated_in
 
 LOG_ODDS_CRITERIA = frozenset({"gradient", "virtual features"})
 """Heads of the logistic loss, by `solution.chosen_by`: their scores are log-odds at a temperature of 1."""
-
-
-class Judgement(BaseModel):
-    """Accuracy of heads on this member's hold-out records of the classes that the consortium's head predicts.
-
-    Attributes:
-        records: number of these hold-out rows.
-        unanswered: hold-out rows of other classes, withheld ones included. No figure counts them: whoever holds such a class alone would see
-            a head that is wrong where it can't be right.
-        accuracy: share of them that the consortium's head labels correctly.
-        own_accuracy: share that a head fitted to this member's contribution alone labels correctly; None without one.
-        worse: whether the consortium's head is wrong more often, by more than two standard errors (McNemar 1947).
-        temperature: τ at which softmax(scores/τ) of the consortium's head fits their labels best.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    records: int = Field(gt=0)
-    unanswered: int = Field(default=0, ge=0)
-    accuracy: float
-    own_accuracy: float | None
-    worse: bool
-    temperature: float = Field(gt=0, allow_inf_nan=False)
-
-    @classmethod
-    def of_head(
-        cls, head: Head, features: Array, labels: Integers, own: Head | None, *, unanswered: int = 0
-    ) -> Self:
-        """Judge the consortium's head, and a member's own that answers the same classes, on (n, dim) features and (n,) class indices, n ≥ 1."""
-        seen = Reliability.of(head, features, labels, normalise=head.scales)
-        own_accuracy, worse = None, False
-        if own is not None:
-            right, own_right = (
-                each.predict(features, normalise=each.scales) == labels for each in (head, own)
-            )
-            behind, ahead = int((own_right & ~right).sum()), int((right & ~own_right).sum())
-            own_accuracy, worse = float(own_right.mean()), behind - ahead > 2 * math.sqrt(behind + ahead)
-        return cls(
-            records=len(labels),
-            unanswered=unanswered,
-            accuracy=seen.accuracy,
-            own_accuracy=own_accuracy,
-            worse=worse,
-            temperature=seen.temperature,
-        )
 
 
 class PublishedHead:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from client_sdk.comparison import Judgement
 from client_sdk.errors import Misuse, StateError
 from client_sdk.evidence import EVIDENCE_FILE, Evidence, replay_with_evidence
 from client_sdk.files import read_part
 from client_sdk.model_card import model_card
-from client_sdk.published_head import Judgement, PublishedHead
+from client_sdk.published_head import PublishedHead
 from client_sdk.records import Records
 from client_sdk.verification import verify_result
 from veilsum.calibration.answer import REFUSED_NOTE, Document
@@ -154,7 +155,7 @@ class Result(PublishedHead):
         )
 
     def judge(self, held_out: Records, own: Head | None = None) -> "Result":
-        """Return the result with `judged`: its accuracy and temperature on hold-out records. Nothing leaves this member.
+        """Return the result with `judged`: its figures and temperature on hold-out records. Nothing leaves this member.
 
         Args:
             held_out: records that no member contributed. `Member.judge` finds this member's.
@@ -170,7 +171,14 @@ class Result(PublishedHead):
             raise Misuse("no hold-out record has usable features and a label that the head predicts")
         alike = None if own is None else Calibrated(own).without(self.unanswered).head
         unanswered = int((~answered).sum())
-        judged = Judgement.of_head(head, features[answered], labels[answered], alike, unanswered=unanswered)
+        judged = Judgement.of_head(
+            head,
+            features[answered],
+            labels[answered],
+            alike,
+            unanswered=unanswered,
+            positive=self.spec.question.positive_class,
+        )
         return replace(self, judged=judged)
 
     def evaluate(self, features: npt.ArrayLike, labels: Any) -> float:

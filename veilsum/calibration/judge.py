@@ -30,7 +30,7 @@ SHARE_LIMIT, FINE_LIMIT, CHOICE_LIMIT = 0.03, 0.05, 0.03
 INTERVAL_ERRORS = 2.1
 """Standard errors on either side of a figure: at least 95 %, and a little more for the approximations behind them."""
 _CHOICE_ERRORS = 2.0
-_RARE_SHARE = 0.2
+_NOISE_SHARE_MAX = 0.2
 """Deviations of the noise on a class's records, as a share of them, up to which a mean over classes counts it."""
 _NEEDED_MAX = 10**9
 _BETA_MIN, _BETA_MAX = 1 / 64, 64.0
@@ -222,16 +222,16 @@ class JudgedTables:
     ) -> Figure:
         """Estimate part/(part + rest), with the interval of Wilson and Fieller: all shares that are within so many errors of the counts."""
         (a, noise_a), (b, noise_b) = part, rest
-        number = a + b
+        number = float(a + b)
         floor = max(number, math.sqrt(noise_a + noise_b), 1.0)
-        value = min(1.0, max(0.0, a / number)) if number > 0 else 0.5
+        value = min(1.0, max(0.0, float(a) / number)) if number > 0 else 0.5
         soft = (value * floor + 1) / (floor + 2)
         sampling = self.design * soft * (1 - soft)
         noise = (1 - value) ** 2 * noise_a + value**2 * noise_b
         # With fewer records by a deviation of the noise: or figures would be stated where the noise makes a small class look large.
         surely = max(floor - math.sqrt(noise_a + noise_b), 1.0)
         error = math.sqrt(sampling / surely + noise / surely**2)
-        low, high = _solve_share(a, number, self.design * floor, noise_a, noise_b, errors)
+        low, high = _solve_share(float(a), number, self.design * floor, noise_a, noise_b, errors)
         needed = _count_needed(sampling, noise, limit) * records / floor
         return Figure(value, low, high, error, limit, _whole(needed))
 
@@ -259,7 +259,7 @@ class JudgedTables:
         error = math.sqrt(float((sampling / floor + noise / floor**2).sum()) / square)
         value = float((ratios - bias).sum()) / self.shapes.classes
         rarest = float(floor.min())
-        enough = math.sqrt(2 * self.variance) / _RARE_SHARE
+        enough = math.sqrt(2 * self.variance) / _NOISE_SHARE_MAX
         # With f times as many records of each class, both parts shrink.
         shares = floor / records
         needed = _count_needed(
@@ -420,7 +420,7 @@ class JudgedTables:
             len(negative) * self.variance,
         )
         floor = np.maximum(number, max(1.0, math.sqrt(noise)))
-        surely = np.maximum(number - math.sqrt(noise), 1.0)
+        surely = np.maximum(number - math.sqrt(noise), 1.0).tolist()
         below = (np.cumsum(negative) - negative / 2) / floor[
             0
         ]  # of a positive in each bin: negatives below it
@@ -483,6 +483,7 @@ def _whole(records: float) -> int:
 
 def _figure(value: float, error: float, limit: float, needed: float, low: float, high: float) -> Figure:
     reach = INTERVAL_ERRORS * error
+    value, error = float(value), float(error)
     inside = min(high, max(low, value))
     return Figure(inside, max(low, value - reach), min(high, value + reach), error, limit, _whole(needed))
 

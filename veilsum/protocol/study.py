@@ -285,6 +285,13 @@ class Question(_Block):
         return hash_fields(Tag.QUESTION, canonical_json(self))
 
     @property
+    def positive_class(self) -> int | None:
+        """The class whose detection is judged: the judge's `positive`, else the second of two; None without one."""
+        if self.judge is not None and self.judge.positive is not None:
+            return self.classes.index(self.judge.positive)
+        return 1 if len(self.classes) == 2 else None
+
+    @property
     def records_max(self) -> int:
         """N_max, the maximum rows in a sum."""
         return self.records.most * self.members_max

@@ -23,7 +23,6 @@ from veilsum.system.intervals import COMMAND_RETRY_S, RUNS_POLL_S, STUDIES_POLL_
 if TYPE_CHECKING:
     from client_sdk import Identity, Member, Policy, Result
     from client_sdk.progress import Progress
-    from client_sdk.published_head import Judgement
     from client_sdk.reservations import Run
     from client_sdk.store import Store
     from veilsum.cli.features import FileRecords
@@ -365,6 +364,7 @@ def _ask_approval(content: "Content") -> bool:
 
 def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict[str, Any]]) -> None:
     """Save a result, and report what was read and what happened to the records."""
+    from veilsum.cli.judged_report import print_comparison
     from veilsum.cli.round_view import record_values
 
     record = result.record
@@ -384,28 +384,8 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
         if result.counted:
             print_note("This cannot be repeated: these records are spent.")
     if result.head is not None:
-        _say_judged(result.judged)
-
-
-def _say_judged(judged: "Judgement | None") -> None:
-    """Report the head's accuracy on this member's hold-out records, with a warning if the member's own head is better."""
-    if judged is None:
-        print_note(
-            "No hold-out records of classes that the head answers: the accuracy on your data is unknown, and the scores are not probabilities."
-        )
-        return
-    own = "" if judged.own_accuracy is None else f"your own head {100 * judged.own_accuracy:.1f} %, "
-    count = f"{judged.records:,} record{'' if judged.records == 1 else 's'}"
-    print_note(f"On your own hold-out set ({count}): {own}the consortium's {100 * judged.accuracy:.1f} %.")
-    if judged.unanswered:
-        print_note(
-            f"Not counted: {judged.unanswered:,} more of classes that the consortium's head never answers, because no rows of them are in the sum."
-        )
-    if judged.worse:
-        print_note(
-            "WARNING: on your records the consortium's head is worse than your own. Don't use it before you know why: another "
-            "order of classes, another extractor, or a member that contributed false data. Ask the operator."
-        )
+        content = result.content
+        print_comparison(result.judged, content.notes.display or content.question.classes)
 
 
 def _load_unexported(store: "Store") -> "list[Result]":
