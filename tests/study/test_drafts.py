@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,8 +20,8 @@ from veilsum.study.vectors import compute_vector
 PERIOD = "2026"
 
 
-def drafted(members: int, dim: int, classes: int) -> Content:
-    text = draft_template(
+def drafted_text(members: int, dim: int, classes: int) -> str:
+    return draft_template(
         "study.toml",
         name="ct-2026",
         extractor="ab" * 32,
@@ -30,7 +31,10 @@ def drafted(members: int, dim: int, classes: int) -> Content:
         today=datetime.now(UTC).date(),
         why_not_listable="CT scans",
     )
-    return parse_draft(text, "study.toml")
+
+
+def drafted(members: int, dim: int, classes: int) -> Content:
+    return parse_draft(drafted_text(members, dim, classes), "study.toml")
 
 
 def counted_sums(content: Content, step: str, withheld: tuple[int, ...], rows: list[Any]) -> tuple[int, ...]:
@@ -100,3 +104,13 @@ def test_a_class_that_few_members_of_a_draft_hold_is_withheld_and_its_rows_are_c
 def test_a_draft_asks_for_rows_of_each_class_and_lets_a_member_miss() -> None:
     assert drafted(50, 64, 9).question.records.least == 45
     assert drafted(5, 64, 2).question.members_min == 4
+
+
+def test_the_judge_that_a_draft_proposes_can_be_used() -> None:
+    text = drafted_text(8, 32, 3)
+    block = text[text.index("# [question.judge]") : text.index("[question.windows]")]
+    judge = parse_draft(
+        text.replace(block, re.sub("^# ", "", block, flags=re.MULTILINE)), "study.toml"
+    ).question.judge
+    assert judge is not None
+    assert (judge.heads, judge.bins.confidence, judge.bins.score) == (3, 5, 8)

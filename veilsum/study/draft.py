@@ -27,6 +27,13 @@ _DRAFT_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Values of fields that a draft may leave out, because TOML has no null."""
 
+_JUDGE_DEFAULTS: dict[str, Any] = {
+    "epsilon": 1.0,
+    "heads": 3,
+    "positive": None,
+    "bins": {"confidence": 5, "score": 8},
+}
+
 _MARGIN_FROM_MEMBERS, _MEMBERS_PER_MARGIN = 8, 20
 """The fewest members that get a margin, and how many members there are for each place of it."""
 
@@ -78,6 +85,11 @@ least_per_class = {least_per_class}  # {least_per_class_meaning}
 rows_per_id = 1  # rows used of one patient, exam or file; {rows_per_id_cost}
 
 {limit}
+# [question.judge]  # count over all members how heads do on held-out records, with noise of its own
+# epsilon = 1.0  # what one judgement may tell about one record
+# delta = 1e-7  # at most 1 / (most * members_max)
+# positive = {positive}  # the class whose detection is judged
+
 [question.windows]  # the least time that the coordinator gives, in seconds
 enrol = 600
 upload = 600
@@ -156,6 +168,7 @@ def draft_template(
         least_per_class=_LEAST_PER_CLASS,
         listable="false" if exact else "true",
         reasons=_EXACT_REASONS.format(why_not_listable=_toml_text(why_not_listable)) if exact else "",
+        positive=_toml_text(classes[-1]) if classes else '""',
         limit=_WITHHOLD_BLOCK.format(margin=margin) if exact else _NOISE_BLOCK,
         rehearsal=_REHEARSAL_BLOCK.format(pack=pack, tolerance=tolerance) if pack else "",
         **(_exact_rows(dim, len(classes), honest) if exact else _noisy_rows(members)),
@@ -224,6 +237,8 @@ def parse_draft(text: str, path: str) -> Content:
             noise := question["noise"], dict
         ):
             noise.setdefault("recipe", _best_recipe(question.get("statistics")))
+        if isinstance(question, dict) and isinstance(judge := question["judge"], dict):
+            question["judge"] = {**_JUDGE_DEFAULTS, **judge}
         if isinstance(notes := read.get("notes"), dict) and "expires" in notes:
             notes["expires"] = _to_unix_s(notes["expires"])
         return Content.model_validate(as_tuples(read))

@@ -2,8 +2,10 @@
 
 import math
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from safetensors import SafetensorError
@@ -12,7 +14,7 @@ from safetensors.numpy import load, save
 from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
-from veilsum.calibration.judge import JudgedTables, JudgeFigures, expect_tables
+from veilsum.calibration.judge import Figure, JudgedTables, JudgeFigures, expect_tables
 from veilsum.calibration.judge_tables import JUDGE_LATTICE, ShownHeads, TableShapes, tabulate_records
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.calibration.privacy.sampler import ByteSource
@@ -40,11 +42,11 @@ def judge_of(question: Question) -> Judge:
 
 def table_shapes(question: Question) -> TableShapes:
     """Return the sizes of the judge's tables, which follow from the question alone."""
-    judge, classes = judge_of(question), question.classes
-    positive = None if judge.positive is None else classes.index(judge.positive)
-    if positive is None and len(classes) == 2:
-        positive = 1
-    return TableShapes(judge.heads, len(classes), judge.bins.confidence, judge.bins.score, positive)
+    judge = judge_of(question)
+    bins = judge.bins
+    return TableShapes(
+        judge.heads, len(question.classes), bins.confidence, bins.score, question.positive_class
+    )
 
 
 def judge_mechanism(question: Question, members: int, survivors_min: int) -> Mechanism:
@@ -229,6 +231,8 @@ def _shown_fault(detail: str) -> PeerFault:
 
 _JUDGED_SHARE = 0.5
 """The share of held-out records never judged that one run takes."""
+_RECORDS_TRIED: list[int] = [step * 10**power for power in range(8) for step in range(10, 100)]
+"""Numbers of two digits and zeros."""
 
 
 @dataclass(frozen=True)
@@ -266,8 +270,31 @@ def expect_judgement(question: Question, members: int, records: float) -> Expect
     survivors_min = question.sizes_for(members, members).quorum.survivors_min
     mechanism = judge_mechanism(question, members, survivors_min)
     variance = members * mechanism.largest / JUDGE_LATTICE.unit(2)
+
+    @cache
+    def figures_of(number: float) -> Mapping[str, Figure]:
+        return _expect_figures(question, number, variance)
+
+    def count_needed(name: str) -> int:
+        tried = _RECORDS_TRIED[:-1]
+        return _RECORDS_TRIED[bisect_left(tried, True, key=lambda number: figures_of(number)[name].is_stated)]
+
+    return ExpectedJudgement(
+        members,
+        int(records),
+        tuple(
+            ExpectedFigure(
+                name, (figure.high - figure.low) / 2 if figure.is_stated else None, count_needed(name)
+            )
+            for name, figure in figures_of(records).items()
+        ),
+    )
+
+
+def _expect_figures(question: Question, records: float, variance: float) -> Mapping[str, Figure]:
     shapes = table_shapes(question)
-    seen = expect_tables(shapes, records, variance, float(question.records.rows_per_id)).judge(shapes.heads)
+    tables = expect_tables(shapes, records, variance, float(question.records.rows_per_id))
+    seen = tables.judge(shapes.heads)
     [recall, *_] = [each for each in seen.recalls if each is not None]
     figures = {
         "accuracy": seen.accuracy,
@@ -275,16 +302,7 @@ def expect_judgement(question: Question, members: int, records: float) -> Expect
         "recall by class": recall,
         "calibration": seen.calibration.excess,
     }
-    if seen.score is not None:
-        figures["AUROC"] = seen.score.auroc
-    return ExpectedJudgement(
-        members,
-        int(records),
-        tuple(
-            ExpectedFigure(name, (each.high - each.low) / 2 if each.is_stated else None, each.records_needed)
-            for name, each in figures.items()
-        ),
-    )
+    return figures if seen.score is None else {**figures, "AUROC": seen.score.auroc}
 
 
 def expect_judgements(question: Question, rows: int | None = None) -> tuple[ExpectedJudgement, ...]:
