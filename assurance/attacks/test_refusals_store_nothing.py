@@ -91,7 +91,7 @@ def receiver_of(row: Row) -> str:
     return "member-0" if "record" in row else row.get("to", "")
 
 
-BYTES = tuple(row for row in ROWS if kind_of(row) == "bytes")
+BYTES = tuple(row for row in ROWS if "message" in row and not {"to", "record"} & row.keys())
 WALKS = sorted({(row["round"], row["to"]) for row in ROWS if row.get("to", "coordinator") != "coordinator"})
 WALK_OF_BYTES = ("count", "member-0")
 """The walk that shows `BYTES` too, in each phase."""
