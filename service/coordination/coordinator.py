@@ -89,7 +89,7 @@ from veilsum.protocol.study import (
     study_fault,
 )
 from veilsum.study.judging import check_cohort
-from veilsum.study.progress import NEW_PERIOD, NEW_RUN_ADVICE, RunEnd, run_over
+from veilsum.study.progress import NEW_PERIOD, NEW_RUN_ADVICE, RunEnd, find_count_fault, run_over
 from veilsum.study.views import spec_view
 from veilsum.system.intervals import compute_presence_s
 
@@ -196,6 +196,12 @@ class Coordinator:
         return cohort.current_view(
             await self._next_step(cohort, await self.federations.read_links(cohort.federation))
         )
+
+    async def find_count_fault(self, federation: str, question: Question, period: str) -> PeerFault | None:
+        """Return why a run's counts allow no sum; None if they do, or if there are none."""
+        links = await self.federations.read_links(federation)
+        counts = await self._read_counts(question, period, links)
+        return find_count_fault(question, period, links, counts.get)
 
     async def _check_new(
         self, federation: str, study: Study, period: str, repeats: bytes

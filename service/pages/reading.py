@@ -3,9 +3,11 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
 
+from service.coordination.cohorts import Cohort
 from service.coordination.coordinator import Coordinator
 from service.coordination.federations import names_of
 from service.coordination.rounds import Round
@@ -15,9 +17,10 @@ from service.pages.wording import PHASES
 from service.storage.tables import cards, cohorts, rounds
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Erased, Receipt, Refusal, RevealSummary, Roster, Vote, parse_message
-from veilsum.protocol.rest import CohortView, RoundView
-from veilsum.protocol.study import Content
+from veilsum.protocol.rest import CohortView, RoundView, round_name
+from veilsum.protocol.study import DISCLOSED_STEPS, Content, Question
 from veilsum.protocol.transcript import Transcript
+from veilsum.study.progress import RunEnd, find_last_link
 
 _COHORTS_SHOWN_MAX = 20
 """Cohorts that are forming, as many as the list of rounds shows."""
@@ -102,6 +105,27 @@ async def forming_cohorts(here: Coordinator, federation: str) -> list[CohortView
         with here.database.quarantine.skip_errors(f"cohort {each}"):
             views.append(await here.cohort_view(await here.catalogue.find_cohort(each)))
     return [view for view in views if view.forming]
+
+
+async def find_no_sum(here: Coordinator, view: RoundView, question: Question) -> PeerFault | None:
+    """Return why no sum can follow a finished count; None if one can."""
+    if view.state != "done" or view.spec.step not in DISCLOSED_STEPS:
+        return None
+    return await here.find_count_fault(view.federation, question, view.spec.period)
+
+
+async def run_end(here: Coordinator, cohort: Cohort, view: CohortView) -> dict[str, Any]:
+    """How a run that is over ended: its last round, how that ended without a result, or why no sum can follow it."""
+    last = end = no_sum = None
+    question, repeats = cohort.content.question, cohort.enrolling.repeats
+    if view.state == "formed" and view.step is None:
+        links = await here.federations.read_links(view.federation)
+        link = find_last_link(question, view.period, links, repeats)
+        with here.database.quarantine.skip_errors(f"the run of cohort {view.cohort}"):
+            if link is not None:
+                last = (await here.catalogue.find_round(round_name(link.context))).current_view()
+                end, no_sum = RunEnd.of_round(last), await find_no_sum(here, last, question)
+    return {"last": last, "end": end, "no_sum": no_sum}
 
 
 def class_names(content: Content) -> tuple[str, ...]:

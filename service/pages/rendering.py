@@ -19,7 +19,7 @@ from service.access.guarded_route import GuardedRoute, Handler
 from service.access.guards import coordinator_of, gate_of
 from service.coordination.cache import Recent
 from service.pages.session import session_of
-from service.pages.wording import STATE_WORDS
+from service.pages.wording import STATE_WORDS, words_of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import fingerprint
 from veilsum.protocol.rest import PROBLEM_BASE, Problem
@@ -96,6 +96,7 @@ def template_environment() -> Environment:
     }
     made.globals |= {
         "STATES": STATE_WORDS,
+        "words_of": words_of,
         "POLL_S": PAGE_POLL_S,
         "PROBLEM_BASE": PROBLEM_BASE,
         "asset": asset_address,
@@ -141,10 +142,20 @@ def format_duration(duration_s: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_TIMES_TEN_TO_THE = "\N{NARROW NO-BREAK SPACE}×\N{NARROW NO-BREAK SPACE}10"
+
+
 def format_figure(number: float | None) -> str:
     if number is None or not math.isfinite(number):
         return "–"
-    return f"{number:.4g}"
+    plain, (digits, _, power) = f"{number:.4g}", f"{number:.2e}".partition("e")
+    if "e" not in plain and abs(number) < 1000:
+        return plain
+    if 3 <= int(power) < 6:
+        return f"{float(plain):,.0f}"
+    exponent = str(int(power)).translate(_SUPERSCRIPTS)
+    return f"{digits.rstrip('0').rstrip('.')}{_TIMES_TEN_TO_THE}{exponent}"
 
 
 PAGE_CACHED_S = 1.0

@@ -24,11 +24,12 @@ from service.http.problems import not_found
 from service.pages import reading
 from service.pages.rendering import KeptRoute, cause_advice, render_page
 from service.pages.session import SIGNED_IN_OR_NOT, session_of
-from service.pages.wording import PHASES, STATE_WORDS
+from service.pages.wording import PHASES, STATE_WORDS, words_of
 from service.routes.common import CombinationPath, Here, Hex32Path, TheRound
 from service.storage.blobs import in_blob_thread
 from service.telemetry.metrics import REFUSALS_COUNT
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.counting import honest_rows
 from veilsum.protocol.record import SolutionView, record_digest
 from veilsum.protocol.rest import TRUST_SENTENCE, CohortView, RoundView, Scope, round_name
 from veilsum.protocol.study import ROWS_LEVELS, read_content
@@ -73,12 +74,12 @@ async def last_heard(
 
 def may_run(request: Request, federation: str) -> bool:
     """Whether the viewer may run this federation's rounds, and so sees more of its members, as in a preflight."""
+    return _has_scope(request, Scope.ROUNDS, federation)
+
+
+def _has_scope(request: Request, scope: Scope, federation: str) -> bool:
     session = session_of(request)
-    return (
-        session is not None
-        and session.has_scope(Scope.ROUNDS)
-        and session.caller.federation in {"", federation}
-    )
+    return session is not None and session.has_scope(scope) and session.caller.federation in {"", federation}
 
 
 @router.get("/")
@@ -118,11 +119,12 @@ async def show_round(request: Request, here: Here, found: TheRound, number: Numb
     newest = await here.federations.read_roster(view.federation)
     members = sorted(view.members, key=lambda member: (member not in waited_for, member))
     shown = members[first : first + PAGE_MEMBERS]
+    question = found.attempt.question
     return render_page(
         request,
         "round.html",
         view=view,
-        words=STATE_WORDS[view.state],
+        words=words_of(view.state, view.spec.step),
         end=RunEnd.of_round(view),
         phases=PHASES,
         columns=reading.answer_columns(view),
@@ -135,7 +137,7 @@ async def show_round(request: Request, here: Here, found: TheRound, number: Numb
             here,
             view.federation,
             waited_for.intersection(shown),
-            compute_presence_s(found.attempt.question.windows.answer),
+            compute_presence_s(question.windows.answer),
         ),
         spare=spare_parties(found, view),
         opened_s=found.opened_s,
@@ -144,8 +146,12 @@ async def show_round(request: Request, here: Here, found: TheRound, number: Numb
         gone=sorted({*view.members}.difference(names_of(newest))),
         federation=newest,
         count=count_round(view),
+        no_sum=await reading.find_no_sum(here, view, question),
+        question=question,
         classes=reading.class_names(found.attempt.content),
-        levels=[-(-level * found.attempt.question.records.least // 4) for level in ROWS_LEVELS],
+        levels=[-(-level * question.records.least // 4) for level in ROWS_LEVELS],
+        honest_rows=honest_rows(question, view.reached) if view.reached else 0,
+        may_run=may_run(request, view.federation),
     )
 
 
@@ -166,6 +172,7 @@ async def show_result(request: Request, here: Here, found: TheRound) -> HTMLResp
         floor=attempt.question.class_floor if record.holders else 0,
         question=attempt.question,
         public=attempt.content.after.readers == "anyone",
+        may_read=_has_scope(request, Scope.SUMS, view.federation),
         federation=await here.federations.read_roster(view.federation),
     )
 
@@ -247,6 +254,7 @@ async def show_cohort(request: Request, cohort: Hex32Path, here: Here, number: N
         request,
         "cohort.html",
         view=view,
+        **await reading.run_end(here, found, view),
         federation=found.roster,
         members=shown,
         enrolled=enrolled,

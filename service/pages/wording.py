@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from veilsum.protocol.study import DISCLOSED_STEPS
+
 Tone = Literal["live", "good", "quiet", "bad"]
 
 
@@ -38,9 +40,9 @@ STATE_WORDS: dict[str, Words] = {
     "recovered": Words(
         "solving",
         "live",
-        "The masks' seeds are rebuilt. The coordinator takes the masks off the sum and solves for the head.",
+        "The masks' seeds are rebuilt. The coordinator takes the masks off the sum, and checks it.",
     ),
-    "done": Words("done", "good", "The sum is checked, the head is solved, and the record is signed."),
+    "done": Words("done", "good", "The sum is checked, and the record is signed."),
     "failed": Words("failed", "bad"),
     "voiding": Words("ending VOID", "live"),
     "voided": Words("VOID", "quiet"),
@@ -48,6 +50,14 @@ STATE_WORDS: dict[str, Words] = {
     "erased": Words("VOID", "quiet"),
     "lost": Words("closed by the admin", "quiet"),
 }
+
+COUNTED_WORDS = Words("counted", "good", "The numbers are checked and signed. A count spends no records.")
+
+
+def words_of(state: str, step: str) -> Words:
+    """Return the words for a state of a round of this step."""
+    return COUNTED_WORDS if state == "done" and step in DISCLOSED_STEPS else STATE_WORDS[state]
+
 
 PHASES = ("collecting", "checking", "freezing", "revealing", "recovered", "done")
 """The way to a result."""

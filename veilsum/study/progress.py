@@ -104,6 +104,13 @@ def next_repeat(
     return RunAction(other.step, repeats=other.context.hex())
 
 
+def find_last_link(question: Question, period: str, links: Sequence[Link], repeats: bytes) -> Link | None:
+    """Return a run's newest attempt that was certified or closed by the admin; None if it has none."""
+    run = question.digest, period, repeats
+    own = [link for link in links if (link.question, link.period, link.repeats) == run]
+    return next((link for link in reversed(own) if link.spends_records), None)
+
+
 def run_over(
     question: Question, period: str, links: Sequence[Link], outcomes: CountOutcomes, repeats: bytes
 ) -> PeerFault:
@@ -111,10 +118,8 @@ def run_over(
 
     `repeats` is `NO_CONTEXT` for fresh records.
     """
-    run = question.digest, period, repeats
-    last = [
-        link for link in links if (link.question, link.period, link.repeats) == run and link.spends_records
-    ][-1]
+    last = find_last_link(question, period, links, repeats)
+    assert last is not None
     if last.step in DISCLOSED_STEPS and last.reason == NO_REASON:
         return explain_counts(question, period, links, outcomes)
     how = "closed by the admin" if last.reason == LOST_REASON else "certified"
@@ -132,10 +137,10 @@ def run_over(
     return PeerFault(Cause.ALREADY_SUMMED, f"{what}, so its records are spent: {remedy}")
 
 
-def explain_counts(
+def find_count_fault(
     question: Question, period: str, links: Sequence[Link], outcomes: CountOutcomes
-) -> PeerFault:
-    """Return why the certified counts of a run allow no sum (count-mismatch)."""
+) -> PeerFault | None:
+    """Return why what a run's certified counts found allows no sum (count-mismatch); None if it allows one, or nothing was found."""
     counts = [
         outcomes(link.context)
         for step in (COUNT_STEP, ROWS_STEP)
@@ -146,7 +151,14 @@ def explain_counts(
             check_outcomes(question, found)
         except PeerFault as fault:
             return fault
-    return PeerFault(
+    return None
+
+
+def explain_counts(
+    question: Question, period: str, links: Sequence[Link], outcomes: CountOutcomes
+) -> PeerFault:
+    """Return why the certified counts of a run that is over allow no sum (count-mismatch)."""
+    return find_count_fault(question, period, links, outcomes) or PeerFault(
         Cause.COUNT_MISMATCH,
         f"a count of period {period} was certified without a result, and is never repeated. Nothing was spent. {NEW_RUN_ADVICE}",
         ["coordinator"],

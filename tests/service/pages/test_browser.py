@@ -16,6 +16,16 @@ from tests.service.pages.gallery import exhibitor, hang
 from tests.support.party import Party
 from tests.support.serving import Server, running, served
 
+KEEP_PLOT = """
+let plot;
+Object.defineProperty(window, "uPlot", {
+  get: () => plot,
+  set: (made) => { plot = class extends made { constructor(...given) { super(...given); window.drawn = this; } }; },
+  configurable: true,
+});
+"""
+EXTENT = "[drawn.scales.x.min, drawn.scales.x.max, drawn.data[0][0], drawn.data[0].at(-1)]"
+
 
 @pytest.fixture(autouse=True)
 def _chromium() -> None:
@@ -32,6 +42,7 @@ async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server) -> No
         gallery = await hang(server, party)
         pages = gallery.pages()
         context = await looking.context_of(browser, looking.WIDTHS["phone"], "dark")
+        await context.add_init_script(KEEP_PLOT)
         for name in (
             "rounds",
             "result",
@@ -46,6 +57,9 @@ async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server) -> No
             assert found.fine, (name, found)
             if name == "result":
                 await expect(page.locator(".chart canvas")).to_be_visible()
+                low, high, first, last = await page.evaluate(EXTENT)
+                assert low > first / 2  # no empty decade beside the grid
+                assert high < 2 * last
             await page.close()
         await context.grant_permissions(["clipboard-read", "clipboard-write"])
         page = await context.new_page()

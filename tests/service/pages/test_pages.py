@@ -14,9 +14,10 @@ from service.app import ROUTERS
 from service.coordination.rounds import EndedRound
 from service.pages import reading, rendering
 from service.pages.routes import MEMBER_SILENT_S
+from service.pages.wording import COUNTED_WORDS, STATE_WORDS
 from tests.service.pages.gallery import Gallery, words
 from tests.support.clients import KEYS
-from tests.support.party import Party
+from tests.support.party import COUNTS, SIX, WITHHOLDING, Party
 from tests.support.serving import TOKEN, Server, running
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import fingerprint
@@ -141,6 +142,58 @@ async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_
     assert 'data-criterion="as asked for"' in page
     assert f"/v1{where}/weights" not in page
     assert "solved for the head" not in page
+
+
+async def test_a_run_that_its_count_ends_says_so_and_a_count_claims_no_head(
+    server: Server, visitor: httpx.AsyncClient
+) -> None:
+    rare = ((0, 1), (0, 2), (0, 3), (0, 4), (0, 1), (0, 2))  # only the first class has holders enough
+    party = Party(SIX, classes=5, hold=rare, question={**WITHHOLDING, "members_min": 5})
+    await party.begin(server)
+    count = await party.count(server)
+    why = f"/problems/{Cause.COUNT_MISMATCH.value}"
+    for address in (f"/rounds/{count}", f"/cohorts/{party.cohort}"):
+        assert why in Reader((await visitor.get(address)).text).links, address
+    for address in ("/", f"/rounds/{count}", f"/cohorts/{party.cohort}", f"/federations/{party.federation}"):
+        page = (await visitor.get(address)).text
+        shown = re.findall(r'<span class="state .*?</svg>(.*?)</span>', page, re.DOTALL)
+        assert shown == [COUNTED_WORDS.title], address
+        assert STATE_WORDS["done"].meaning not in page
+
+
+async def test_class_holders_stand_beside_the_number_needed(
+    server: Server, visitor: httpx.AsyncClient, counted: tuple[Party, str]
+) -> None:
+    party, count = counted
+    page = (await visitor.get(f"/rounds/{count}")).text
+    rows = re.findall(r'class-(\d)(.*?)</th><td class="number">(\d)</td><td class="number">(\d)</td>', page)
+    floor = party.content.question.class_floor
+    assert [(int(held), int(needed), "withheld" in mark) for _, mark, held, needed in rows] == [
+        (held, floor, held < floor) for held in COUNTS
+    ]
+    assert f"/problems/{Cause.COUNT_MISMATCH.value}" not in Reader(page).links
+    rows_round = await party.count_rows(server)
+    text = words((await visitor.get(f"/rounds/{rows_round}")).text)
+    assert f"a sum needs {party.content.question.rows_needed:,}" in text
+
+
+async def test_a_run_that_is_over_leads_to_its_result(
+    server: Server, visitor: httpx.AsyncClient, formed: Party, finished: str
+) -> None:
+    page = (await visitor.get(f"/cohorts/{formed.cohort}")).text
+    assert f"/rounds/{finished}/result" in Reader(page).links
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        *((102_900.0, "102,900"), (1029.4, "1,029"), (0.0001234567, "0.0001235"), (0.0, "0"), (3.0, "3")),
+        *((1.5e-7, "1.5 × 10⁻⁷"), (999_999.9, "1 × 10⁶"), (-2.34567e12, "-2.35 × 10¹²")),
+        *((None, "–"), (float("inf"), "–")),
+    ],
+)
+def test_a_figure_is_written_as_people_write_it_and_never_breaks(number: float | None, shown: str) -> None:
+    assert rendering.format_figure(number) == shown.replace(" ", "\N{NARROW NO-BREAK SPACE}")
 
 
 async def test_a_federation_shows_members_and_runs(
