@@ -4,6 +4,7 @@ from fastapi import Request
 
 from service.access.bodies import ENDING_KEY
 from service.access.guards import Guard, gate_of
+from service.access.pool import PLACE_KEY, Place
 from service.http.callers import ANONYMOUS_CALLER, Caller, Limits, Role, TooMany
 from service.http.metering import bill_request
 
@@ -24,6 +25,9 @@ async def charge_request(request: Request, guard: Guard, caller: Caller) -> Call
             raise
         caller = ANONYMOUS_CALLER
         _charge_limits(request, caller)
+    place: Place | None = request.scope.get(PLACE_KEY)
+    if place is not None:
+        place.note_admission(signed=caller is not ANONYMOUS_CALLER)
     if guard.single_use and caller.role is Role.MEMBER:
         await gate_of(request).take_nonce(request, caller)
     return caller

@@ -7,16 +7,16 @@ import asyncio
 import socket
 from collections import deque
 from io import SEEK_CUR, BytesIO
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.access.bodies import ARRIVED_KEY
+from service.access.pool import PLACE_KEY, PROBE_PATHS, Place
 from veilsum.protocol.packing import Buffer
 from veilsum.protocol.request_signature import METHODS_WITH_BODY
 
 Timer = asyncio.TimerHandle | None
-_FULL_RESPONSE = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class Connection(HttpToolsProtocol):
@@ -53,6 +53,10 @@ class Connection(HttpToolsProtocol):
     _body: "_Body | None" = None
     """That body's buffer, once the application has asked for it."""
 
+    def __init__(self, *given: Any, place: Place | None = None, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._place = place
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._asked = deque[RequestResponseCycle]()
@@ -63,11 +67,8 @@ class Connection(HttpToolsProtocol):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.UNREAD_BYTES)
         transport.set_protocol(_Reader(self))
-        # uvicorn itself would refuse the next request, which may come on an older connection.
-        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
-            self.connections.discard(self)
-            transport.write(_FULL_RESPONSE)
-            transport.close()
+        if self._place is not None:
+            self._place.end = transport.abort
         self._await_request()
 
     def get_buffer(self, _hint: int) -> memoryview:
@@ -115,8 +116,15 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= self.PIPELINED:
             self.transport.abort()
         else:
+            if self._place is not None:
+                self._place.note_head()
+                if self._place.for_probes:  # uvicorn answers 503 beyond its own limit
+                    is_probe = self.url.partition(b"?")[0] in PROBE_PATHS
+                    self.limit_concurrency = None if is_probe else 0
             super().on_headers_complete()
             self._asked.append(self.cycle)
+            if self._place is not None:
+                self.scope[PLACE_KEY] = self._place  # type: ignore[literal-required]  # a key of our own
             # A GET's body is never used, but a stream that waits for its caller to leave would read all of it.
             if length > self.READ_BYTES and self.scope["method"] in METHODS_WITH_BODY:
                 self._length = length
@@ -158,6 +166,8 @@ class Connection(HttpToolsProtocol):
             self._late = _cancel_timer(self._late)
         elif self._late is None:
             self._late = self.loop.call_later(self.REQUEST_S, self.transport.abort)
+            if self._place is not None:
+                self._place.await_request()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -169,6 +179,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._place is not None:
+            self._place.release()
         for cycle in self._asked:  # uvicorn tells only the last one
             cycle.disconnected = True
             cycle.message_event.set()

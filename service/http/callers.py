@@ -121,7 +121,7 @@ class Limits:
         self._named, self._clock = named, clock
         together = address.at_rate(address.per_s * ANYONE_ADDRESSES)
         self._anyone = replace(together, share=ANYONE_SHARE, busy_s=ANYONE_BUSY_S)
-        self._networks = {bits: address.at_rate(address.per_s * times) for bits, times in NETWORKS}
+        self._networks = {times: address.at_rate(address.per_s * times) for _, times in NETWORKS}
         # A bucket is the time at which it will be full again.
         self._full_s, self._busy_s, self._refused_s = (
             dict[str, float](),
@@ -163,7 +163,7 @@ class Limits:
 
     async def delay_refusal(self, request: Request) -> None:
         """Delay a refusal until its turn among the refusals to its address, or its site."""
-        who, now_s = _networks_of(request)[-1][0], self._clock()
+        who, now_s = networks_of(_host_of(request))[-1][0], self._clock()
         turn_s = max(now_s, self._refused_s.get(who, now_s)) + 1 / REFUSALS_PER_S
         self._refused_s[who] = min(turn_s, now_s + REFUSAL_WAIT_MAX_S)
         await asyncio.sleep(self._refused_s[who] - now_s)
@@ -199,7 +199,9 @@ class Limits:
     def _buckets_of(self, caller: Caller, request: Request) -> list[tuple[str, Allowance]]:
         """Return the buckets that a request is taken from, its caller's own first."""
         if caller.role is Role.ANONYMOUS:
-            networks = [(f"address {name}", self._networks[bits]) for name, bits in _networks_of(request)]
+            networks = [
+                (f"address {name}", self._networks[times]) for name, times in networks_of(_host_of(request))
+            ]
             return [*networks, ("everyone without a signature or token", self._anyone)]
         return [(" ".join(filter(None, (str(caller), caller.federation))), self._named)]
 
@@ -217,14 +219,17 @@ def _count_open(counts: Counter[str], who: str, most: int, what: str, after_s: i
             del counts[who]
 
 
-def _networks_of(request: Request) -> list[tuple[str, int]]:
-    """Return an IPv4 address, or the networks of an IPv6 address, each with the prefix by which `NETWORKS` has its allowance."""
-    host = request.client.host if request.client else "unknown"
+def networks_of(host: str) -> tuple[tuple[str, int], ...]:
+    """Return an IPv4 address, or the networks of an IPv6 address, each with how many addresses' allowances it has."""
     try:
         address = ip_address(host)
     except ValueError:  # a socket of the file system
-        return [(host, 64)]
+        return ((host, 1),)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else address
     if mapped is not None:
-        return [(str(mapped), 64)]
-    return [(str(IPv6Network((int(address), bits), strict=False)), bits) for bits, _ in NETWORKS]
+        return ((str(mapped), 1),)
+    return tuple((str(IPv6Network((int(address), bits), strict=False)), times) for bits, times in NETWORKS)
+
+
+def _host_of(request: Request) -> str:
+    return request.client.host if request.client else "unknown"

@@ -40,7 +40,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert ready.wait(120)
     [server] = servers
     assert server.config.http is Connection
-    assert server.config.limit_concurrency == Settings.model_fields["connections"].default
+    assert server.pool.most == Settings.model_fields["connections"].default
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True

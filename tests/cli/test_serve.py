@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import sklearn  # noqa: F401 - it looks for torch while it is imported
 import structlog
 
 from client_sdk.errors import Unreachable
+from service.access.pool import PROBE_CONNECTIONS
 from service.coordination.coordinator import Coordinator
 from service.storage.folder import DataFolderLock
 from service.telemetry import logs
@@ -25,6 +27,7 @@ from veilsum.cli.remote import open_operator
 from veilsum.protocol.errors import Misuse
 
 ROOT = Path(__file__).parents[2]
+BESIDE = serving.DESCRIPTORS_BESIDE + PROBE_CONNECTIONS
 
 
 def test_errors_before_anything_is_served(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +138,46 @@ def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.M
             Path("x.parquet").touch()
             Path("x.csv").touch()
             assert cli(*command).error.endswith(f"pip install 'veilsum[{extra}]'"), missing
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "fitting"),
+    [
+        (1 << 20, 1 << 20, 1 << 20, 4096),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, resource.RLIM_INFINITY, 4096),
+        (1024, resource.RLIM_INFINITY, 4096 + BESIDE, 4096),
+        (1024, 1024, 1024, 1024 - BESIDE),
+        (256, 2048, 2048, 2048 - BESIDE),
+        (BESIDE, BESIDE, BESIDE, 1),
+    ],
+)
+def test_connections_are_fitted_to_the_files_that_a_process_may_open(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    soft: int,
+    hard: int,
+    raised: int,
+    fitting: int,
+) -> None:
+    limits = [soft, hard]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, given: limits.__setitem__(slice(None), given))
+    assert serving.fit_descriptors(4096) == fitting
+    assert limits == [raised, hard]
+    assert ("VEILSUM_CONNECTIONS" in capsys.readouterr().err) == (fitting < 4096)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "proxies"),
+    [
+        ("", set()),
+        ("*", {"10.42.3.4", "192.0.2.7", "fd00::1"}),
+        ("10.42.0.0/16, fd00::/8", {"10.42.3.4", "fd00::1"}),
+    ],
+)
+def test_connections_of_trusted_proxies_are_many_callers(trusted: str, proxies: set[str]) -> None:
+    is_proxy = serving.find_proxies(trusted)
+    assert {host for host in ("10.42.3.4", "192.0.2.7", "fd00::1") if is_proxy(host)} == proxies
 
 
 class Process:

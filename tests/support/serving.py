@@ -19,6 +19,8 @@ import httpx
 import uvicorn
 from sqlalchemy import Connection, Executable
 
+from service.access.accepting import PooledServer
+from service.access.pool import Pool
 from service.app import create_app
 from service.coordination.coordinator import Coordinator
 from service.coordination.rounds import LiveRound
@@ -158,12 +160,13 @@ async def carry_out(database: Database, *statements: Executable) -> None:
 
 
 @asynccontextmanager
-async def served(server: Server, **config: Any) -> AsyncIterator[str]:
-    """Serve the app over HTTP, and yield its address."""
+async def served(server: Server, pool: Pool | None = None, **config: Any) -> AsyncIterator[str]:
+    """Serve the app over HTTP, with connections of a pool if given, and yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        shown = uvicorn.Server(
-            uvicorn.Config(server.app, lifespan="off", log_config=None, timeout_graceful_shutdown=1, **config)
+        made = uvicorn.Config(
+            server.app, lifespan="off", log_config=None, timeout_graceful_shutdown=1, **config
         )
+        shown = uvicorn.Server(made) if pool is None else PooledServer(made, pool)
         shown.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         task = asyncio.create_task(shown.serve([listener]))
         try:

@@ -2,19 +2,23 @@
 
 import asyncio
 import gc
+import resource
 import socket
 import ssl
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from service.access.accepting import PooledServer
 from service.access.connections import Connection
+from service.access.pool import PROBE_CONNECTIONS, Pool
 from service.app import create_app
 from service.settings import Settings
 from service.storage.faults import reword_errors
@@ -27,6 +31,9 @@ from veilsum.protocol.errors import Misuse
 from veilsum.system.exposure import in_the_clear, refuse_loose_mode
 from veilsum.system.intervals import SHUTDOWN_TIMEOUT_S
 from veilsum.system.processes import keep_workers
+
+DESCRIPTORS_BESIDE = 128
+"""Files that a process opens beside its connections: the database, uploads, the bucket, the log."""
 
 
 def serve_coordinator(
@@ -101,10 +108,10 @@ def _serve_here(
         forwarded_allow_ips=settings.trusted_proxies,
         log_config=None,
         http=Connection,
-        limit_concurrency=settings.connections,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
     )
-    server = _Server(config, tell)
+    pool = Pool(fit_descriptors(settings.connections), find_proxies(settings.trusted_proxies))
+    server = _Server(config, pool, tell)
     # uvicorn raises KeyboardInterrupt again after a clean end; newer versions raise SystemExit if they can't start.
     with (
         suppress(KeyboardInterrupt, SystemExit),
@@ -140,11 +147,36 @@ def _serve_replica(*words: Any, **named: Any) -> None:
         print_note(f"veilsum: {error}")
 
 
-class _Server(uvicorn.Server):
-    """A uvicorn server that calls `tell` once it accepts connections."""
+def fit_descriptors(connections: int) -> int:
+    """Allow this process the files that so many connections need, and return how many it may have at most."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + PROBE_CONNECTIONS + DESCRIPTORS_BESIDE
+    if resource.RLIM_INFINITY != soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    fitting = max(1, soft - PROBE_CONNECTIONS - DESCRIPTORS_BESIDE)
+    print_note(
+        f"WARNING: this process may open {soft} files, which is room for {fitting} connections instead of {connections}: raise `ulimit -Hn` (LimitNOFILE= in "
+        "a unit), or set VEILSUM_CONNECTIONS"
+    )
+    return fitting
 
-    def __init__(self, config: uvicorn.Config, tell: Callable[[], None]) -> None:
-        super().__init__(config)
+
+def find_proxies(trusted: str) -> Callable[[str], bool]:
+    """Return whether an address is of a trusted proxy."""
+    if trusted == "*":
+        return lambda _host: True
+    networks = [ip_network(each.strip()) for each in trusted.split(",") if each.strip()]
+    return lambda host: any(ip_address(host.partition("%")[0]) in network for network in networks)
+
+
+class _Server(PooledServer):
+    """A server that calls `tell` once it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config, pool: Pool, tell: Callable[[], None]) -> None:
+        super().__init__(config, pool)
         self._tell = tell
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

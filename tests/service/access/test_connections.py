@@ -365,25 +365,6 @@ async def test_a_trailer_is_no_header(tmp_path: Path) -> None:
         assert answers == [401, 401, 200]
 
 
-async def test_who_comes_beyond_the_limit_takes_nothing_from_those_who_are_there(tmp_path: Path) -> None:
-    async with (
-        running(tmp_path) as server,
-        served(server, http=Seen, limit_concurrency=5) as url,
-        httpx.AsyncClient(base_url=url) as first,
-    ):
-        assert (await first.get(PATH)).status_code == 200
-        silent = [await opened(url) for _ in range(8)]
-        said = [await ends(reader) for reader, _ in silent[3:]]
-        assert all(each.startswith(b"HTTP/1.1 503 ") for each in said)
-        assert (await first.get(PATH)).status_code == 200
-        silent[0][1].close()
-        async with asyncio.timeout(120), httpx.AsyncClient(base_url=url) as later:
-            while (await later.get(PATH)).status_code != 200:  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0.01)
-        for _, writer in silent:
-            writer.close()
-
-
 class Socket(asyncio.Protocol):
     """The protocol to which uvicorn would hand over an upgraded connection."""
 
