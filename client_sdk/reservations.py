@@ -413,7 +413,6 @@ class Reservations:
             raise PeerFault(
                 Cause.ALREADY_SUMMED,
                 f"a sum of another run holds records of {attempt.spec.name}: give this run up",
-                ["coordinator"],
             )
         if attempt.repeats:
             # The first sum alone: later ones repeat it too.
@@ -587,7 +586,7 @@ def _free_given_up(ledger: sqlite3.Connection) -> None:
     freed = ledger.execute(
         "SELECT id, noisy FROM run WHERE given_up AND yes AND NOT freed AND base IS NULL "
         "AND NOT EXISTS (SELECT 1 FROM spending WHERE spending.base = run.id) "
-        "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND ended IS NULL AND (run.noisy OR step = 'sum'))"
+        "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND uploaded AND ended IS NULL AND (run.noisy OR step = 'sum'))"
     ).fetchall()
     for number, noisy in freed:
         ledger.execute("DELETE FROM vector WHERE run = ?", (number,))
