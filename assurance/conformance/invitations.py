@@ -142,7 +142,7 @@ def rosters_and_studies() -> Iterator[Part]:
             of_roster(lambda p: roster_again(p, p.admin, number=4)),
         ),
         Invitation(
-            "ROSTER-3",
+            "ROSTER-4",
             "another roster of the same number",
             of_roster(lambda p: roster_again(p, p.admin, name="other")),
         ),
@@ -189,7 +189,7 @@ def roster_parts() -> Iterator[Part]:
 
     for doctoring in (
         Invitation("STUDY-4", "a study that the roster revokes", revoked),
-        Invitation("ROSTER-4", "a roster that lists another key for the client", of_roster(other_key)),
+        Invitation("ROSTER-5", "a roster that lists another key for the client", of_roster(other_key)),
     ):
         yield Part(f"invitations: {doctoring.name}", SHAPE, "member-0", [doctoring], is_lively=False)
 
