@@ -14,7 +14,7 @@ from operator import mul
 from typing import Any
 
 from assurance.reference.study import Study, unit
-from assurance.reference.wire import info, u
+from assurance.reference.wire import demand, info, u
 
 MEAN_ROW = (math.sqrt(0.5), math.sqrt(0.5), math.isqrt(4**12 // 2))
 ROW = (math.sqrt(0.9), math.sqrt(0.1), math.isqrt(4**12 // 10))
@@ -25,7 +25,13 @@ WHITE_SPACE = {*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 
 
 
 def identifier(given: bytes) -> bytes:
-    """An id's bytes (member: Ids)."""
+    """An id's bytes (ID-2 to ID-4)."""
+    name = spelled(given)
+    demand(1 <= len(name) <= 1024, "local")
+    return name
+
+
+def spelled(given: bytes) -> bytes:
     try:
         text = given.decode("utf-8")
     except UnicodeDecodeError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from assurance.vectors import cases, signatures, specification
+from assurance.vectors import cases, ledgers, signatures, specification
 from assurance.vectors.produce import run
 from assurance.vectors.rounds import SCENARIOS, played
 from veilsum.protocol.tags import PROTOCOL_VERSION
@@ -79,6 +79,10 @@ def documents() -> dict[str, Json]:
         "contexts": {
             "sections": ["wire: Encoding", "wire: Openings"],
             "cases": contexts + solved(cases.context_preimages(contexts)),
+        },
+        "ledger": {
+            "sections": ["member: Selection", "member: Ledger", "member: Noise"],
+            "cases": solved(ledgers.plays()),
         },
         "signatures": {"sections": ["wire: Signatures"], "cases": solved(signatures.cases())},
         "messages": {

@@ -306,8 +306,8 @@ def noisy_vector(case: Case) -> Case:
 
 
 def record_id(case: Case) -> Case:
-    secret, federation, given = _bytes(case, "secret", "federation", "id")
-    name = records.identifier(given)
+    secret, federation = _bytes(case, "secret", "federation")
+    name = b"" if case["id"] is None else records.identifier(bytes.fromhex(case["id"]))
     key = records.key(secret, federation, name)
     return {
         "id": name.hex(),

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.records import Marks, Records, normalise_id, select_rows
+from assurance.vectors.ledger_player import play_ledger
+from client_sdk.records import Marks, Records, select_rows
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.attempt import Attempt, cohort_sizes
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.counting import check_counts, withheld_classes
 from veilsum.protocol.disputes import Dispute, vertex_cover
-from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.graph import Graph, draw_committee
 from veilsum.protocol.identity import SigningKey, verify_signature
@@ -76,6 +77,8 @@ def run(function: str, case: Case) -> Case:
         return {"output": FUNCTIONS[function](case)}
     except PeerFault as fault:
         return {"refused": fault.cause.value}
+    except Misuse:
+        return {"refused": "local"}
     except PackingError:
         return {"refused": Cause.CHUNK_MISMATCH.value}
     except ShareError:
@@ -372,8 +375,9 @@ def noisy(case: Case) -> Case:
 
 
 def record_id(case: Case) -> Case:
-    secret, federation, given = raw(case, "secret", "federation", "id")
-    name = normalise_id(given)
+    secret, federation = raw(case, "secret", "federation")
+    ids = None if case["id"] is None else [bytes.fromhex(case["id"])]
+    (name,) = Records([[1.0]], [0], ids).keys
     marks = Marks(secret, federation, case["held_out"])
     return {"id": name.hex(), "key": marks.mark_record(name).hex(), "held_out": marks.is_held_out(name)}
 
@@ -573,6 +577,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "noisy-vector": noisy,
     "record-id": record_id,
     "selection": selection,
+    "ledger": play_ledger,
     "count": indicated,
     "rare": rare,
     "rows": reach,

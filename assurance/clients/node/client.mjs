@@ -25,8 +25,6 @@ export class Client {
       ...opened,
       clock,
       allows: (opening, facts, state) => this.ledger.allows(state, opening, facts),
-      onAnnounce: (context, state) => this.ledger.onAnnounce(context, state),
-      onEnd: (attempt, state) => this.ledger.onEnd(attempt, state),
     })
     this.name = opened.member
     this.coordinator = new Coordinator(url, opened.member, opened.identity, clock)
@@ -92,16 +90,18 @@ export class Client {
     if (json.card) this.member.checkNewestCard(unhex(json.card))
     const roster = this.member.acceptRoster(unhex(json.roster), this.federation)
     const study = checkStudy(unhex(json.study), roster)
-    this.member.change((state) => this.ledger.acceptStudy(state, study, this.clock(), this.approved))
+    this.member.change((state) => this.ledger.seeStudy(state, study, this.clock()))
+    require_(this.approved.has(hex(study.approval)), 'study-refused', 'admin') // STUDY-7
     const { counter, period } = json.cohort
     const repeats = json.cohort.repeats ? unhex(json.cohort.repeats) : ZERO
     const terms = { roster: unhex(json.roster), study: unhex(json.study), counter: BigInt(counter), period, repeats }
     const fields = { roster_hash: m.rosterHash(roster), counter: terms.counter, study: study.hash, period, repeats }
     require_(hex(m.cohortOf(fields)) === name, 'wrong-cohort', 'coordinator')
+    await this.fetchClosings()
     const yes = this.member.change((state) =>
       json.cohort.repeats
-        ? this.ledger.mayRepeat(state, study, period, repeats)
-        : this.ledger.answer(state, study, period, this.records),
+        ? this.ledger.answerAgain(state, study, period, repeats, this.records)
+        : this.ledger.answer(state, study, period, this.records, this.clock()),
     )
     this.log(`${study.content.notes.name} ${period}: ${yes ? 'enrolling' : 'not enough free records'}`)
     if (yes) this.member.enrol(terms)
@@ -151,10 +151,10 @@ export class Client {
   /** Whether the member knows the end of a round that it opened. */
   hasEnded = (round) => [...this.member.state.attempts].some(([context, attempt]) => context.startsWith(round) && attempt.end)
 
-  /** Fetch the ends of attempts that the member took part in and has not seen closed (OPEN-8). */
+  /** Fetch the ends of attempts that the member has not seen closed (OPEN-8, SELECT-7). */
   async fetchClosings() {
     for (const [context, attempt] of [...this.member.state.attempts]) {
-      if (!attempt.tookPart || attempt.end || attempt.certificate) continue
+      if (attempt.end || attempt.certificate) continue
       const answer = await this.coordinator
         .get(`/v1/contexts/${context}/closing`, { federation: hex(this.federation) })
         .catch((error) => {

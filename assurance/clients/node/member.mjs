@@ -32,8 +32,8 @@ export const newState = () => ({
 
 export class Member {
   /**
-   * `identity`: the Ed25519 seed. `clock()`: Unix seconds. `store(state)`: durable. `allows(opening, facts)`: policy and
-   * ledger, which throw. `onAnnounce` and `onEnd` let a ledger change in the write that stores the announcement or the end.
+   * `identity`: the Ed25519 seed. `clock()`: Unix seconds. `store(state)`: durable. `allows(opening, facts, state)`: policy and
+   * ledger, which throw.
    */
   constructor({
     member,
@@ -43,10 +43,8 @@ export class Member {
     draw = DRAW,
     store = () => {},
     allows = () => {},
-    onAnnounce = () => {},
-    onEnd = () => {},
   }) {
-    Object.assign(this, { member, identity, state, clock, draw, store, allows, onAnnounce, onEnd })
+    Object.assign(this, { member, identity, state, clock, draw, store, allows })
     this.facts = new Map()
   }
 
@@ -120,13 +118,19 @@ export class Member {
     })
   }
 
-  /** Take a roster of the federation, by its number (ROSTER-1 to ROSTER-4). */
+  /** Take a roster of the federation, by its number, that lists this member (ROSTER-1 to ROSTER-5). */
   acceptRoster(bytes, federation) {
     const roster = c.checkRoster(bytes, federation)
     const hash = m.rosterHash(roster)
     const { newestRoster, rosterHash } = this.state
     require_(roster.number >= newestRoster, 'roster-rollback', COORDINATOR)
     require_(roster.number > newestRoster || !rosterHash || same(rosterHash, hash), 'roster-rollback', 'admin')
+    const own = k.publicOf('ed25519', this.identity)
+    require_(
+      roster.members.some((one) => one.member === this.member && same(one.key, own)),
+      'unknown-member',
+      this.member,
+    )
     this.change((state) =>
       Object.assign(state, { newestRoster: roster.number, rosterHash: hash, revoked: roster.revoked.map(hex) }),
     )
@@ -321,7 +325,7 @@ export class Member {
       link: linkOf(facts, opening, context),
       opening: opening.bytes,
       terms: opening.terms,
-      q: facts.study.q,
+      content: facts.study.content,
       tookPart: false,
       announced: false,
       certificate: null,
@@ -380,13 +384,8 @@ export class Member {
     for (const attempt of state.attempts.values()) {
       if (attempt.end || !attempt.certificate) continue
       const wanted = linkWith(attempt, m.decode(attempt.certificate))
-      if (opening.links.some((link) => sameLink(link, wanted))) this.end(attempt, wanted, state)
+      if (opening.links.some((link) => sameLink(link, wanted))) attempt.end = wanted
     }
-  }
-
-  end(attempt, link, state) {
-    attempt.end = link
-    this.onEnd(attempt, state)
   }
 
   /** OPEN-8 to OPEN-11. */
@@ -410,7 +409,7 @@ export class Member {
     const repeated = state.attempts.get(hex(facts.manifest.repeats))
     require_(repeated?.certificate, 'repeat-mismatch', COORDINATOR)
     const may = ['extractor', 'dim', 'columns', 'statistics', 'ring_bits']
-    const [old, now] = [repeated.q, facts.study.q]
+    const [old, now] = [repeated.content.question, facts.study.q]
     const kinds = (q) => ['ccvr', 'random-features'].map((kind) => q.statistics.some((one) => one.kind === kind)).join()
     const free = old.extractor === now.extractor ? [] : may
     const equal = Object.keys(now).every((name) => free.includes(name) || JSON.stringify(old[name]) === JSON.stringify(now[name]))
@@ -517,7 +516,6 @@ export class Member {
       if (place >= 0) attempt.shares.set(this.member, Buffer.concat(shares[place]))
       Object.assign(attempt, { phase: 'uploaded', upload, chunks, header })
       Object.assign(state.attempts.get(hex(context)), { tookPart: true, announced: true })
-      this.onAnnounce(context, state)
       return upload
     })
   }
@@ -681,7 +679,7 @@ export class Member {
     if (own) require_(attempt.header && same(own.digest, m.uploadDigest(attempt.header)), 'own-upload-changed')
     ledger.certificate = attempt.certificate = certificate.bytes
     if (certificate.reason !== 'none') {
-      if (!ledger.end) this.end(ledger, linkWith(ledger, certificate), state)
+      ledger.end ??= linkWith(ledger, certificate)
       if (attempt.phase !== 'erased') Object.assign(attempt, { phase: 'ended', shares: new Map() })
       return []
     }
@@ -747,7 +745,7 @@ export class Member {
 
   closeBy(attempt, reason, state) {
     const ledger = state.attempts.get(hex(attempt.context))
-    if (!ledger.end) this.end(ledger, { ...ledger.link, reason, survivors: ZERO }, state)
+    ledger.end ??= { ...ledger.link, reason, survivors: ZERO }
     return []
   }
 

@@ -8,12 +8,13 @@ import * as checks from '../checks.mjs'
 import { linkOf, linkWith } from '../member.mjs'
 import { plainNoisyVector, variances } from '../noise.mjs'
 import { cover } from '../disputes.mjs'
-import { Ids, canonicalId } from '../records.mjs'
+import { Ids, canonicalId, select } from '../records.mjs'
 import * as ring from '../ring.mjs'
 import * as sizes from '../sizes.mjs'
 import { Study } from '../study.mjs'
 import * as vectors from '../vectors.mjs'
 import { audit } from '../transcript.mjs'
+import { playLedger } from './ledger.mjs'
 import { roundOf, showRecord } from './stage.mjs'
 
 const equal = (actual, expected) => assert.deepEqual(actual, expected)
@@ -177,9 +178,25 @@ export const FUNCTIONS = {
   },
   'record-id': (i, o) => {
     const ids = new Ids(unhex(i.secret), unhex(i.federation), i.held_out)
-    const id = canonicalId(unhex(i.id))
+    const id = i.id === null ? Buffer.alloc(0) : canonicalId(unhex(i.id))
     equal({ id: hex(id), key: hex(ids.key(id)), held_out: ids.isHeldOut(id) }, o)
   },
+  selection: (i, o) => {
+    const study = parse(i.content)
+    const ids = new Ids(unhex(i.secret), unhex(i.federation), i.held_out)
+    const records = { features: i.rows, labels: i.labels.map((label) => study.q.classes[label]), ids: i.ids }
+    const chosen = select(study, records, ids, (key) => !i.taken.includes(hex(key)))
+    const ranks = new Set(chosen.ranks.map(hex))
+    const places = new Map()
+    const isChosen = (row) => {
+      const id = i.ids ? canonicalId(i.ids[row]) : Buffer.alloc(0)
+      places.set(hex(id), (places.get(hex(id)) ?? -1) + 1)
+      return ranks.has(hex(ids.rank(id, places.get(hex(id)))))
+    }
+    const selected = i.rows.map((_, row) => row).filter(isChosen)
+    equal({ selected, keys: chosen.keys.map(hex).sort(), yes: chosen.yes }, o)
+  },
+  ledger: (i, o) => equal(playLedger(i), o),
   count: (i, o) => equal(vectors.countVector(parse(i.content), i.rows, i.labels), o.elements),
   rows: (i, o) => equal(vectors.rowsVector(parse(i.content), i.rows, i.labels, i.withheld), o.elements),
   rare: (i, o) => {
