@@ -9,6 +9,9 @@ from hashlib import sha256
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import save
+
 from assurance.reference.wire import decode
 from assurance.vectors.rounds import Recorded
 from veilsum.protocol.messages import Ciphertexts, Pairing
@@ -187,3 +190,30 @@ def messages(recorded: Recorded) -> Iterator[Case]:
                 yield case(f"{name}, what is due", "due", **attempt.opened, staying=attempt.staying)
             if attempt.evictions:
                 yield case(f"{name}, its evictions", "eviction", **shared, evictions=attempt.evictions)
+
+
+def noise_rules(given: list[Case]) -> Iterator[Case]:
+    """Yield files of material, false ones among them (NOISE-3), and studies whose noise no cohort can draw (NOISE-1)."""
+    named = {each["name"]: each["input"] for each in given}
+    for name in ("centred", "a gradient"):
+        told = named[name]
+        arrays = {key: np.array(values, np.float64) for key, values in told["material"].items()}
+        centre = arrays["centre"]
+        for what, other in (
+            ("as its step needs it", arrays),
+            ("the largest value", arrays | {"centre": centre * 0 + 1e6}),
+            ("a value above the largest", arrays | {"centre": centre * 0 - 1_000_001.0}),
+            ("no number", arrays | {"centre": centre * np.nan}),
+            ("single precision", arrays | {"centre": centre.astype(np.float32)}),
+            ("another shape", arrays | {"centre": np.append(centre, 0.0)}),
+            ("an array less", {key: array for key, array in arrays.items() if key != "centre"}),
+            ("an array more", arrays | {"other": centre}),
+        ):
+            inputs = {"content": told["content"], "step": told["step"], "file": save(other).hex()}
+            rule = {} if what in {"as its step needs it", "the largest value"} else {"rule": "NOISE-3"}
+            yield {**case(f"material, {name}: {what}", "material", **inputs), **rule}
+    told = named["ffc, a member of at most 12 rows"]
+    for most, rule in ((40, {}), (400, {"rule": "NOISE-1"})):
+        content = told["content"].replace('"most":12', f'"most":{most}')
+        cohort = {"members": told["members"], "n_min": told["n_min"]}
+        yield {**case(f"a member of at most {most} rows", "noise-fits", content=content, **cohort), **rule}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from assurance.vectors import cases, ledgers, signatures, specification
+from assurance.vectors import cases, invited, ledgers, signatures, specification
 from assurance.vectors.produce import run
 from assurance.vectors.rounds import SCENARIOS, played
 from veilsum.protocol.tags import PROTOCOL_VERSION
@@ -26,6 +26,7 @@ FOLLOWING: dict[str, tuple[str, Callable[[list[Json]], Iterable[Json]]]] = {
     "shamir": ("deal", cases.recoveries),
     "boxes": ("box", cases.opened_boxes),
     "graph": ("ring", cases.windows),
+    "noisy": ("noisy-vector", cases.noise_rules),
 }
 """Files with given cases of one function, and the function that derives further cases from them."""
 GIVEN = (
@@ -39,7 +40,6 @@ GIVEN = (
         "outcomes",
         "studies",
         "vectors",
-        "noisy",
         "records",
         "ids",
         "selections",
@@ -79,6 +79,10 @@ def documents() -> dict[str, Json]:
         "contexts": {
             "sections": ["wire: Encoding", "wire: Openings"],
             "cases": contexts + solved(cases.context_preimages(contexts)),
+        },
+        "invitations": {
+            "sections": ["member: Approving", "member: Restored folders"],
+            "cases": solved([*invited.plays(), *invited.missed_sums()]),
         },
         "ledger": {
             "sections": ["member: Selection", "member: Ledger", "member: Noise"],

@@ -3,9 +3,8 @@
 A play names attempts and members; the messages behind them are real and signed, so that every step takes the way that it takes in a client.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from client_sdk.api import Invitation
-from client_sdk.effects import Compute, Effect, Pause, Request, Response
+from client_sdk.effects import Flow, Request, Response
 from client_sdk.enrolment import send_card
 from client_sdk.environment import Environment
 from client_sdk.errors import Declined, Misuse
@@ -23,7 +22,7 @@ from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.reservations import Run, State
 from client_sdk.upload import own_vector
-from tests.support.answers import refused
+from service.http.problems import problem_of
 from tests.support.simulator import simulated_roster
 from veilsum.protocol import rest
 from veilsum.protocol.attempt import Attempt, Closing
@@ -37,7 +36,6 @@ from veilsum.protocol.messages import (
     NO_REASON,
     NOTHING_REVEALED,
     Certificate,
-    Enrolment,
     Erased,
     Erasure,
     Lost,
@@ -86,25 +84,40 @@ def refusal(act: Callable[[], Json]) -> Json:
         return {"yes": False}
 
 
+def drive(flow: Flow[Any], answer: Callable[[Request], Response]) -> None:
+    """Run a member's flow to its end, with these answers of a coordinator."""
+    outcome: Any = None
+    with suppress(StopIteration):
+        while True:
+            effect = flow.send(outcome)
+            outcome = answer(effect) if isinstance(effect, Request) else None
+
+
+def hidden(cause: Cause) -> Response:
+    """Return a coordinator's refusal."""
+    problem = problem_of(PeerFault(cause))
+    return Response(problem.status, {}, problem.model_dump_json().encode())
+
+
 class LedgerPlayer:
     """One member and all that it is shown."""
 
-    def __init__(self, folder: Path, case: Json) -> None:
+    def __init__(self, folder: Path, case: Json, owner: Json | None = None) -> None:
         self.case, self.now_s = case, float(NOW_S)
         self.studies = {name: _sign_study(text) for name, text in case["studies"].items()}
         contents = {name: read_content(study.content) for name, study in self.studies.items()}
         self.contents: dict[str, Content] = contents
         identity = Identity.create(folder / ME, ME, held_out=0.0)
-        policy = Policy(ADMIN.public, approved={each.approval for each in contents.values()})
+        policy = Policy(ADMIN.public, {each.approval for each in contents.values()}, case["mu_budget"])
+        if owner:
+            identity = Identity(identity.folder, ME, SigningKey(bytes.fromhex(owner["identity"])))
+            policy = Policy(owner["federation"], **owner["policy"])
         environment = Environment(now_s=lambda: self.now_s)
-        self.member = Conversations(
-            identity, replace(policy, mu_budget=case["mu_budget"]), environment=environment
-        )
+        self.member = Conversations(identity, policy, environment=environment)
         keys = {ME: identity.public, **{member: key.public for member, key in OTHERS.items()}}
         self.keys = {ME: identity.key, **OTHERS}
         self.roster = simulated_roster(ADMIN, COORDINATOR.public, keys)
         self.session, self.ledger = self.member.session, self.member.session.store.ledger
-        self.enrolments = dict[tuple[str, str, bytes], Enrolment]()
         self.counter, self.attempts = 0, dict[str, Attempt]()
         self.closings = dict[bytes, Closing]()
 
@@ -141,11 +154,29 @@ class LedgerPlayer:
         study, repeats = self.studies[step["answer"]], self._context_of(step.get("repeats"))
         view = _invited(self.roster, study, self.counter, step["period"], repeats)
         invitation = Invitation(view, self.roster, study, None)
-        self.place = step["answer"], step["period"], repeats
+        self.answered = view
         flow = send_card(
             self.session, bytes.fromhex(view.cohort), invitation, records_of(self.case["data"][step["data"]])
         )
         self._drive(flow)
+        return {"yes": True}
+
+    def invite(self, step: Json) -> Json:
+        """Show an invitation as it is sent."""
+        self.now_s, self.counter = step["now_s"], int(step["counter"])
+        roster = Roster.from_bytes(bytes.fromhex(step["roster"]))
+        study = Study.from_bytes(bytes.fromhex(step["study"]))
+        view = _invited(roster, study, self.counter, step["period"], NO_CONTEXT)
+        card = step["card"] and bytes.fromhex(step["card"])
+        self.answered = view
+        self._drive(
+            send_card(
+                self.session,
+                bytes.fromhex(view.cohort),
+                Invitation(view, roster, study, card),
+                records_of(self.case["data"]["all"]),
+            )
+        )
         return {"yes": True}
 
     def open(self, step: Json) -> Json:
@@ -194,30 +225,17 @@ class LedgerPlayer:
 
     # What a coordinator shows
 
-    def _drive(self, flow: Generator[Effect, Any, Any]) -> None:
-        """Run a flow of the member's to its end, with the coordinator's answers."""
-        outcome: Any = None
-        while True:
-            try:
-                effect = flow.send(outcome)
-            except StopIteration:
-                return
-            match effect:
-                case Request(method="PUT", body=body):
-                    self.enrolments[self.place] = Enrolment.from_bytes(body)
-                    view = _invited(self.roster, self.studies[self.place[0]], self.counter, *self.place[1:])
-                    outcome = Response(
-                        200, {"content-type": "application/json"}, view.model_dump_json().encode()
-                    )
-                case Request(path=path):
-                    found = self.closings.get(bytes.fromhex(path.split("/")[3]))
-                    lacking = refused(Cause.NOT_FOUND)(None)  # type: ignore[arg-type]  # it replaces any answer
-                    body = found.to_bytes() if found else lacking.content
-                    outcome = Response(200 if found else lacking.status_code, {}, body)
-                case Compute(work=work):
-                    outcome = work()
-                case Pause():
-                    outcome = None
+    def _drive(self, flow: Flow[Any]) -> None:
+        drive(flow, self._answer)
+
+    def _answer(self, request: Request) -> Response:
+        """Take a card, or show how an attempt ended."""
+        if request.method == "PUT":
+            return Response(
+                200, {"content-type": "application/json"}, self.answered.model_dump_json().encode()
+            )
+        found = self.closings.get(bytes.fromhex(request.path.split("/")[3]))
+        return hidden(Cause.NOT_FOUND) if found is None else Response(200, {}, found.to_bytes())
 
     def _context_of(self, name: str | None) -> bytes:
         return NO_CONTEXT if name is None else self.attempts[name].context

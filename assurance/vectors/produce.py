@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from assurance.vectors.invited import play_invitations, show_missed
 from assurance.vectors.ledger_player import play_ledger
 from client_sdk.records import Marks, Records, select_rows
 from tests.support.simulator import simulated_content, simulated_question
@@ -64,7 +65,7 @@ from veilsum.protocol.shamir import ShareError, recover_secrets, share_secrets
 from veilsum.protocol.study import Content, read_content
 from veilsum.protocol.tags import Tag, hash_fields
 from veilsum.study import result_files, vectors
-from veilsum.study.promise import mechanism_of
+from veilsum.study.promise import check_noise, mechanism_of
 
 Case = Mapping[str, Any]
 EXAMPLE = simulated_content(simulated_question(12), 10**6)
@@ -374,6 +375,20 @@ def noisy(case: Case) -> Case:
     }
 
 
+def material(case: Case) -> Case:
+    """Read a step's material (NOISE-3)."""
+    content = read_content(case["content"].encode())
+    spec = RoundSpec(content, bytes(32), "", case["step"], (), 0, 0, 1 << 20)
+    arrays = result_files.read_material(spec, bytes.fromhex(case["file"]))
+    return {"material": {name: arrays[name].tolist() for name in sorted(arrays)}}
+
+
+def noise_fits(case: Case) -> Case:
+    """Check the noise of a study in a cohort (NOISE-1)."""
+    check_noise(read_content(case["content"].encode()).question, case["members"], case["n_min"])
+    return {}
+
+
 def record_id(case: Case) -> Case:
     secret, federation = raw(case, "secret", "federation")
     ids = None if case["id"] is None else [bytes.fromhex(case["id"])]
@@ -575,9 +590,13 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "cohort": cohort,
     "vector": statistic,
     "noisy-vector": noisy,
+    "material": material,
+    "noise-fits": noise_fits,
     "record-id": record_id,
     "selection": selection,
     "ledger": play_ledger,
+    "invitations": play_invitations,
+    "missed": show_missed,
     "count": indicated,
     "rare": rare,
     "rows": reach,

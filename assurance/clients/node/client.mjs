@@ -5,8 +5,10 @@ import { parseArgs } from 'node:util'
 import { Fault, ZERO, hex, require_, same, sha256, unhex } from './encoding.mjs'
 import { checkStudy } from './checks.mjs'
 import { Ledger } from './ledger.mjs'
+import { readMaterial } from './material.mjs'
 import { Member } from './member.mjs'
 import * as m from './messages.mjs'
+import { Policy } from './policy.mjs'
 import { Coordinator } from './rest.mjs'
 import { checkRecord } from './result.mjs'
 import { createFolder, openFolder, writeDurably } from './store.mjs'
@@ -15,19 +17,18 @@ import { audit } from './transcript.mjs'
 const WAIT_S = 25
 
 export class Client {
-  /** `records`: features, labels, ids (or null). `approved`: approval digests in hexadecimal. */
-  constructor({ folder, url, records, approved, budget = 0, log = console.error }) {
-    const opened = openFolder(folder)
-    const clock = () => Date.now() / 1000
-    Object.assign(this, { folder, records, approved: new Set(approved), log, clock, ...opened })
-    this.ledger = new Ledger(opened.member, opened.federation, budget)
-    this.member = new Member({
-      ...opened,
-      clock,
-      allows: (opening, facts, state) => this.ledger.allows(state, opening, facts),
-    })
-    this.name = opened.member
-    this.coordinator = new Coordinator(url, opened.member, opened.identity, clock)
+  /** `home`: a folder that `openFolder` opened. `records`: features, labels, ids (or null). */
+  constructor({ home, url, records, policy, clock = () => Date.now() / 1000, log = console.error }) {
+    Object.assign(this, { records, policy, log, clock, federation: home.federation, name: home.member })
+    this.ledger = new Ledger(home.member, home.federation, policy.mu_budget)
+    this.member = new Member({ ...home, clock, allows: (...given) => this.allows(...given) })
+    this.coordinator = new Coordinator(url, home.member, home.identity, clock)
+  }
+
+  /** OPEN-26. */
+  allows(opening, facts, state) {
+    this.policy.checkOpening(opening, facts, this.clock())
+    this.ledger.allows(state, opening, facts)
   }
 
   /** Take part in runs until one has a result (`once`) or for ever. Yields each result's record and findings. */
@@ -85,26 +86,32 @@ export class Client {
     return this.rounds(name, cohort)
   }
 
+  /** Answer a cohort's invitation; after a yes its card is stored. */
   async enrol(name) {
     const { json } = await this.coordinator.get(`/v1/cohorts/${name}/invitation`)
-    if (json.card) this.member.checkNewestCard(unhex(json.card))
-    const roster = this.member.acceptRoster(unhex(json.roster), this.federation)
-    const study = checkStudy(unhex(json.study), roster)
-    this.member.change((state) => this.ledger.seeStudy(state, study, this.clock()))
-    require_(this.approved.has(hex(study.approval)), 'study-refused', 'admin') // STUDY-7
-    const { counter, period } = json.cohort
-    const repeats = json.cohort.repeats ? unhex(json.cohort.repeats) : ZERO
-    const terms = { roster: unhex(json.roster), study: unhex(json.study), counter: BigInt(counter), period, repeats }
-    const fields = { roster_hash: m.rosterHash(roster), counter: terms.counter, study: study.hash, period, repeats }
-    require_(hex(m.cohortOf(fields)) === name, 'wrong-cohort', 'coordinator')
     await this.fetchClosings()
+    const yes = this.answerInvitation(json)
+    this.log(`${json.cohort.name} ${json.cohort.period}: ${yes ? 'enrolling' : 'not enough free records'}`)
+    return yes
+  }
+
+  answerInvitation({ cohort, roster: rosterHex, study: studyHex, card }) {
+    if (card) this.member.checkNewestCard(unhex(card))
+    const roster = this.member.acceptRoster(unhex(rosterHex), this.federation)
+    const study = checkStudy(unhex(studyHex), roster)
+    this.member.change((state) => this.ledger.seeStudy(state, study, this.clock()))
+    this.policy.checkStudy(study)
+    const { period } = cohort
+    const counter = BigInt(cohort.counter)
+    const repeats = cohort.repeats ? unhex(cohort.repeats) : ZERO
+    const named = m.cohortOf({ roster_hash: m.rosterHash(roster), counter, study: study.hash, period, repeats })
+    require_(hex(named) === cohort.cohort, 'wrong-cohort', 'coordinator')
     const yes = this.member.change((state) =>
-      json.cohort.repeats
+      cohort.repeats
         ? this.ledger.answerAgain(state, study, period, repeats, this.records)
         : this.ledger.answer(state, study, period, this.records, this.clock()),
     )
-    this.log(`${study.content.notes.name} ${period}: ${yes ? 'enrolling' : 'not enough free records'}`)
-    if (yes) this.member.enrol(terms)
+    if (yes) this.member.enrol({ roster: unhex(rosterHex), study: unhex(studyHex), counter, period, repeats })
     return yes
   }
 
@@ -211,22 +218,23 @@ export class Client {
 
   /** Fetch what shows whether this folder forgot a sum (RESTORE-3). */
   async lookForForgotten(opening) {
+    const shown = (path, query) =>
+      this.coordinator.get(path, query).then(
+        ({ bytes }) => bytes,
+        (error) => {
+          if (!(error instanceof Fault)) throw error
+          return error.cause === 'unknown-member' ? undefined : null
+        },
+      )
     for (const link of this.member.unknownSums(opening)) {
-      const name = hex(link.cohort)
-      const bytesOf = async (path, query) => (await this.coordinator.get(path, query)).bytes
-      let cards = null
-      try {
-        if (this.member.state.cohorts.get(name).phase !== 'ready')
-          cards = await bytesOf(`/v1/cohorts/${name}/manifest/${this.name}`)
-      } catch (error) {
-        if (error.cause === 'unknown-member') continue // the coordinator's word that the cohort formed without this member
-        throw error
-      }
-      const [context, federation] = [hex(link.context), hex(this.federation)]
+      const [cohort, context, federation] = [link.cohort, link.context, this.federation].map(hex)
+      const isFormed = this.member.state.cohorts.get(cohort).phase === 'ready'
+      const cards = isFormed ? null : await shown(`/v1/cohorts/${cohort}/manifest/${this.name}`)
+      if (cards === undefined) continue // the coordinator's word that the cohort formed without this member
       this.member.checkForgotten(link, {
         cards,
-        opening: await bytesOf(`/v1/rounds/${context.slice(0, 16)}/opening`),
-        certificate: await bytesOf(`/v1/contexts/${context}/closing`, { federation }),
+        opening: await shown(`/v1/rounds/${context.slice(0, 16)}/opening`),
+        closing: await shown(`/v1/contexts/${context}/closing`, { federation }),
       })
     }
   }
@@ -239,7 +247,7 @@ export class Client {
     if (facts.study.takesMaterial(opening.terms.step)) {
       const { bytes } = await this.coordinator.get(`${path}/material`)
       require_(hex(sha256(bytes)) === hex(opening.terms.material), 'terms-refused', 'coordinator')
-      material = readTensors(bytes)
+      material = readMaterial(facts.study, opening.terms.step, bytes)
     }
     return this.member.change((state) => this.ledger.vector(state, opening, facts, material))
   }
@@ -280,26 +288,8 @@ export class Client {
   }
 }
 
-const readTensor = ({ dtype, shape, data_offsets: [from, to] }, body) => {
-  require_(dtype === 'F64', 'terms-refused', 'coordinator')
-  const flat = Array.from({ length: (to - from) / 8 }, (_, i) => body.readDoubleLE(from + 8 * i))
-  return shape.length === 2 ? Array.from({ length: shape[0] }, (_, i) => flat.slice(i * shape[1], (i + 1) * shape[1])) : flat
-}
-
-/** The float64 tensors of a safetensors file, vectors and matrices. */
-export function readTensors(bytes) {
-  const length = Number(bytes.readBigUInt64LE())
-  const body = bytes.subarray(8 + length)
-  const header = JSON.parse(bytes.subarray(8, 8 + length))
-  return Object.fromEntries(
-    Object.entries(header)
-      .filter(([name]) => name !== '__metadata__')
-      .map(([name, tensor]) => [name, readTensor(tensor, body)]),
-  )
-}
-
 const USAGE = `node client.mjs new FOLDER --member ID --admin-key HEX [--held-out SHARE]
-node client.mjs join FOLDER DATA.json --url URL --approve DIGEST [--approve …] [--once] [--mu-budget μ]
+node client.mjs join FOLDER DATA.json --url URL --approve DIGEST [--approve …] [--once] [--mu-budget μ] [--limits JSON]
 node client.mjs verify TRANSCRIPT.json --admin-key HEX`
 
 async function main() {
@@ -314,6 +304,7 @@ async function main() {
       approve: { ...text, multiple: true, default: [] },
       once: { type: 'boolean', default: false },
       'mu-budget': text,
+      limits: text,
     },
   })
   const [command, place, data] = positionals
@@ -322,14 +313,9 @@ async function main() {
     console.log(readFileSync(join(place, 'identity.json'), 'utf8'))
   } else if (command === 'join') {
     const { features, labels, ids = null } = JSON.parse(readFileSync(data))
-    const budget = Number(values['mu-budget'] ?? 0)
-    const client = new Client({
-      folder: place,
-      url: values.url,
-      records: { features, labels, ids },
-      approved: values.approve,
-      budget,
-    })
+    const limits = { approved: values.approve, mu_budget: Number(values['mu-budget'] ?? 0), ...JSON.parse(values.limits ?? '{}') }
+    const records = { features, labels, ids }
+    const client = new Client({ home: openFolder(place), url: values.url, records, policy: new Policy(limits) })
     for await (const { record, head, ...found } of client.join(values.once)) {
       if (record) writeDurably(place, `${found.round}.json`, JSON.stringify(record))
       if (head) writeDurably(place, `${found.round}.head`, head)

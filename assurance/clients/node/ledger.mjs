@@ -4,7 +4,8 @@
  */
 import { hex, require_, same } from './encoding.mjs'
 import * as m from './messages.mjs'
-import { muOf, plainNoisyVector, discreteGaussian, variances } from './noise.mjs'
+import { plainNoisyVector, discreteGaussian, variances } from './noise.mjs'
+import { muOfStudy } from './policy.mjs'
 import { Ids, canonicalId, hasFeatures, select, selectAgain } from './records.mjs'
 import { Study } from './study.mjs'
 import { countVector, exactVector, rowsVector } from './vectors.mjs'
@@ -92,7 +93,7 @@ export class Ledger {
       }
     }
     if (!study.noisy) return !study.q.withhold || counts < MOST_COUNTS
-    return key !== NO_IDS && squares + studyMu(study) ** 2 <= this.budget ** 2
+    return key !== NO_IDS && squares + muOfStudy(study) ** 2 <= this.budget ** 2
   }
 
   // Answers
@@ -175,7 +176,7 @@ export class Ledger {
       base,
       noisy: study.noisy,
       unit: study.q.noise?.unit,
-      mu: study.noisy ? studyMu(study) : 0,
+      mu: study.noisy ? muOfStudy(study) : 0,
       numbers: rows_per_id * study.length,
       borne: rows_per_id * Math.ceil((2 * study.length) / (study.q.dim - 1)),
       given_up: false,
@@ -252,12 +253,4 @@ export class Ledger {
     for (const run of state.ledger.runs.values())
       if (run.question === hex(study.question)) run.expires = Math.max(run.expires, expires)
   }
-}
-
-const mus = new Map()
-export function studyMu(study) {
-  const { epsilon, delta } = study.q.noise
-  const name = `${epsilon} ${delta}`
-  if (!mus.has(name)) mus.set(name, muOf(epsilon, delta))
-  return mus.get(name)
 }

@@ -215,10 +215,7 @@ export class Member {
       )
       require_(fewer && unchanged && cohort.manifests < 3, 'manifest-mismatch', COORDINATOR)
     }
-    const roster = m.decode(cohort.roster, 'Roster')
-    const study = c.checkStudy(cohort.study, roster)
-    const repeated = same(manifest.repeats, ZERO) ? null : this.survivorsOf(manifest.repeats)
-    const facts = c.checkCards(cards, roster, study, { card: m.decode(cohort.card) }, repeated)
+    const facts = this.factsShown(cohort, cards)
     const { to, from } = facts.pairs(this.member)
     const shared = new Map([...to, ...from].map((peer) => [peer, k.agree(cohort.secret, facts.cards.get(peer).x25519_key, peer)]))
     const keyOf = new Map(cards.shown.map((one) => [one.card.member, one.mlkem_key]))
@@ -363,20 +360,27 @@ export class Member {
     })
 
   /** Refuse a folder whose member stands in the certified set of a link that it does not know (RESTORE-3, RESTORE-4). */
-  checkForgotten(link, { cards, opening, certificate }) {
+  checkForgotten(link, { cards, opening, closing }) {
     const cohort = this.state.cohorts.get(hex(link.cohort))
-    const roster = m.decode(cohort.roster, 'Roster')
-    const study = this.studyOf(cohort)
-    const shown = cohort.phase === 'ready' ? null : m.decode(cards, 'Cards')
-    const own = { card: m.decode(cohort.card) }
-    const facts = shown ? c.checkCards(shown, roster, study, own, this.survivorsOf(shown.manifest.repeats)) : this.factsOf(cohort)
+    const isFormed = cohort.phase === 'ready'
+    require_((isFormed || cards) && opening && closing, 'outcome-missing', COORDINATOR)
+    const facts = isFormed ? this.factsOf(cohort) : this.factsShown(cohort, m.decode(cards, 'Cards'))
     const parsed = m.decode(opening, 'Opening')
     const { context } = m.contextOf(facts.federation, facts.manifest, parsed)
     require_(same(context, link.context), 'wrong-context', COORDINATOR)
-    const set = m.decode(certificate, 'Certificate')
+    const set = m.decode(closing)
+    require_(set.type === 'Certificate', 'outcome-missing', COORDINATOR)
     c.checkCertificate(set, context, facts, parsed.terms.step)
     require_(sameLink(linkWith({ link: linkOf(facts, parsed, context) }, set), link), 'outcome-missing', COORDINATOR)
     require_(!set.survivors.some((one) => one.member === this.member), 'state-restored', this.member)
+  }
+
+  /** What follows from cards that are shown for a cohort that the member sent a card to. */
+  factsShown(cohort, cards) {
+    const { repeats } = cards.manifest
+    const repeated = same(repeats, ZERO) ? null : this.survivorsOf(repeats)
+    const roster = m.decode(cohort.roster, 'Roster')
+    return c.checkCards(cards, roster, c.checkStudy(cohort.study, roster), { card: m.decode(cohort.card) }, repeated)
   }
 
   /** Take a link `none` as the end of an attempt whose certificate the member holds (wire: Ends). */

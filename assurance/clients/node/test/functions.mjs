@@ -6,7 +6,8 @@ import * as keys from '../keys.mjs'
 import * as messages from '../messages.mjs'
 import * as checks from '../checks.mjs'
 import { linkOf, linkWith } from '../member.mjs'
-import { plainNoisyVector, variances } from '../noise.mjs'
+import { readMaterial } from '../material.mjs'
+import { plainNoisyVector, requireNoiseFits, variances } from '../noise.mjs'
 import { cover } from '../disputes.mjs'
 import { Ids, canonicalId, select } from '../records.mjs'
 import * as ring from '../ring.mjs'
@@ -14,7 +15,7 @@ import * as sizes from '../sizes.mjs'
 import { Study } from '../study.mjs'
 import * as vectors from '../vectors.mjs'
 import { audit } from '../transcript.mjs'
-import { playLedger } from './ledger.mjs'
+import { playInvitations, playLedger } from './ledger.mjs'
 import { roundOf, showRecord } from './stage.mjs'
 
 const equal = (actual, expected) => assert.deepEqual(actual, expected)
@@ -176,6 +177,15 @@ export const FUNCTIONS = {
     assert.equal(all.length, o.variances.length)
     all.forEach((value, at) => assert.ok(Math.abs(value - o.variances[at]) <= 5e-12 * value, `${value} ${o.variances[at]}`))
   },
+  material: (i, o) => equal(readMaterial(parse(i.content), i.step, unhex(i.file)), o.material),
+  'noise-fits': (i) => requireNoiseFits(parse(i.content), i.members, i.n_min),
+  missed: (i) => {
+    const round = roundOf(i.round)
+    const one = i.has === 'keys' ? round.replay(i.member, 0, 0) : round.member(i.member)
+    const [link] = messages.decode(unhex(i.chain), 'Chain').links
+    const [cards, opening, closing] = [i.cards, i.opening, i.closing].map((bytes) => bytes && unhex(bytes))
+    one.checkForgotten(link, { cards, opening, closing })
+  },
   'record-id': (i, o) => {
     const ids = new Ids(unhex(i.secret), unhex(i.federation), i.held_out)
     const id = i.id === null ? Buffer.alloc(0) : canonicalId(unhex(i.id))
@@ -197,6 +207,7 @@ export const FUNCTIONS = {
     equal({ selected, keys: chosen.keys.map(hex).sort(), yes: chosen.yes }, o)
   },
   ledger: (i, o) => equal(playLedger(i), o),
+  invitations: (i, o) => equal(playInvitations(i), o),
   count: (i, o) => equal(vectors.countVector(parse(i.content), i.rows, i.labels), o.elements),
   rows: (i, o) => equal(vectors.rowsVector(parse(i.content), i.rows, i.labels, i.withheld), o.elements),
   rare: (i, o) => {

@@ -1,8 +1,10 @@
-/** Plays over the ledger (assurance/vectors/ledger.json): attempts and their ends are given by name. */
-import { ZERO, hex, sha256 } from '../encoding.mjs'
+/** Plays over the ledger, and of invitations (assurance/vectors/README.md). */
+import { Client } from '../client.mjs'
+import { ZERO, hex, sha256, unhex } from '../encoding.mjs'
 import { Ledger, newLedger } from '../ledger.mjs'
 import { newState } from '../member.mjs'
-import { encode } from '../messages.mjs'
+import { cohortOf, decode, encode, rosterHash, studyHash } from '../messages.mjs'
+import { Policy } from '../policy.mjs'
 import { Study } from '../study.mjs'
 import { canonicalId } from '../records.mjs'
 
@@ -75,20 +77,46 @@ export function playLedger({ mu_budget, watch, studies, data, steps }) {
     },
   }
 
-  const refusal = (act) => {
-    try {
-      return act()
-    } catch (error) {
-      if (!error.parties) throw error
-      return { cause: error.cause, parties: error.parties }
-    }
-  }
   const isFree = (study) => (id) => ledger.isFree(state, study, hex(ledger.ids(state).key(canonicalId(id))))
   const shown = () => ({
     runs: [...state.ledger.runs.values()].map((run) => [run.name, run.period, ledger.stateOf(state, run)]),
     free: Object.fromEntries([...parsed].map(([name, study]) => [name, watch.filter(isFree(study))])),
   })
   const said = steps.map((step) => ({ ...refusal(() => acts[Object.keys(step)[0]](step)), ...shown() }))
-  const { cause, parties } = said.at(-1)
-  return { steps: said, ...(cause && { cause, parties }) }
+  return withLast(said)
+}
+
+/** Invitations to one member, which remembers what it was shown. */
+export function playInvitations({ member, identity, federation, policy, data, steps }) {
+  const home = {
+    member,
+    identity: unhex(identity),
+    federation: unhex(federation),
+    state: { ...newState(), ledger: newLedger(Buffer.alloc(32, 5), 0) },
+  }
+  let now_s = 0
+  const records = { features: data.rows, labels: data.labels, ids: data.ids }
+  const client = new Client({ home, url: 'http://127.0.0.1', records, policy: new Policy(policy), clock: () => now_s })
+  const invite = (step) => {
+    now_s = step.now_s
+    const roster_hash = rosterHash(decode(unhex(step.roster)))
+    const study = studyHash(decode(unhex(step.study)))
+    const cohort = hex(cohortOf({ roster_hash, counter: BigInt(step.counter), study, period: step.period, repeats: ZERO }))
+    return { yes: client.answerInvitation({ ...step, cohort: { cohort, counter: step.counter, period: step.period, repeats: null } }) }
+  }
+  return withLast(steps.map((step) => refusal(() => invite(step))))
+}
+
+function refusal(act) {
+  try {
+    return act()
+  } catch (error) {
+    if (!error.parties) throw error
+    return { cause: error.cause, parties: error.parties }
+  }
+}
+
+function withLast(steps) {
+  const { cause, parties } = steps.at(-1)
+  return { steps, ...(cause && { cause, parties }) }
 }

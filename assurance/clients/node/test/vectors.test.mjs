@@ -13,6 +13,7 @@ const FILES = [
   'graph',
   'hashes',
   'ids',
+  'invitations',
   'keys',
   'ledger',
   'masks',
