@@ -171,9 +171,9 @@ def missed_sums() -> Iterator[Json]:
     ):  # fmt: skip
         cards = first_message(document, "enrolment", Cards, member)
         closing = first_message(document, "log", Certificate)
-        shown = {"cards": cards.hex(), "opening": attempt["opening"], "closing": closing.hex()}
+        shown: Json = {"cards": cards.hex(), "opening": attempt["opening"], "closing": closing.hex()}
         link = replace(Link.from_bytes(bytes.fromhex(attempt["link"])), **change)  # type: ignore[arg-type]  # of its fields
-        given = {
+        given: Json = {
             "round": "complete",
             "member": member,
             "has": has,
