@@ -23,8 +23,8 @@ NOT_NOW = {
     "detail": "the attempt has not ended",
     "parties": [],
 }
-LAPSING = Shape(3, {"windows": {"enrol": 2, "upload": 60, "answer": 1}})
-LAPSED_S = 2 + 4 * 1
+LAPSING = Shape(3, {"windows": {"enrol": 10, "upload": 60, "answer": 1}})
+LAPSED_S = 10 + 4 * 1
 
 
 @dataclass

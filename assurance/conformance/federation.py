@@ -30,6 +30,8 @@ ADMIN = Party(()).federation
 UNLIMITED = Allowance(1e9, 10**9, 10**6, share=1e6)
 ROWS = 50
 """Of each class that a member holds."""
+HELD_STATES = {"checking", "freezing", "revealing"}
+"""The coordinator goes on from these once enough have answered."""
 TURN_S = 0.01
 """How long the kit's members wait if none of them has anything to do."""
 
@@ -296,7 +298,8 @@ class Federation:
         self.rounds = cohort["rounds"]
         view = await self.server.view(self.rounds[-1]) if self.rounds else None
         if view is not None:
-            moved = [await self.party.serve(self.server, view["round"], member) for member in self.others]
+            answering = self._answering(view, cohort["quorum"]["threshold"])
+            moved = [await self.party.serve(self.server, view["round"], member) for member in answering]
             if not view["ended"]:
                 return any(moved) or await self._hurry(view)
             if self.state != (view["round"], "ended"):
@@ -315,6 +318,16 @@ class Federation:
 
     def _phases(self) -> list[Any]:
         return [self.party.phases.get(member) for member in self.others]
+
+    def _answering(self, view: Mapping[str, Any], threshold: int) -> tuple[str, ...]:
+        """Return the members that answer now: one too few to go on without the client, while the coordinator waits for it.
+
+        However slow client and machine are, the honest message still comes after the false ones.
+        """
+        if view["state"] not in HELD_STATES or self.client not in view["waiting_for"]:
+            return self.others
+        decrypting = self.party.decryptors or self.others
+        return tuple(member for member in self.others if member in decrypting)[: threshold - 1]
 
     async def _hurry(self, view: dict[str, Any]) -> bool:
         """End what would take the length of a window, once all others have done their part."""

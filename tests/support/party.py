@@ -324,9 +324,9 @@ class Party:
         return sent
 
     async def make_pairing(self, server: Server, member: str) -> Pairing | None:
-        """Check the cards of the newest manifest; None if it leaves the member out."""
+        """Check the cards of the newest manifest; None if it leaves the member out, or the cohort has failed."""
         answer = await server.client.get(f"/v1/cohorts/{self.cohort}/manifest/{member}")
-        if answer.status_code == 422:
+        if answer.headers["content-type"] != OCTETS_TYPE:
             return None
         cards = Cards.from_bytes(answer.content)
         self.phases[member], [pairing] = self.phases[member].receive(
