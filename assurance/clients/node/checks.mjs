@@ -1,5 +1,5 @@
 /** The checks that need no secret: a member makes them in a round, an auditor from a transcript. */
-import { Fault, H, ZERO, hex, merkle, pathHolds, require_, rootOfPath, same, sha256 } from './encoding.mjs'
+import { COORDINATOR, Fault, H, ZERO, hex, merkle, pathHolds, require_, rootOfPath, same, sha256 } from './encoding.mjs'
 import { agree, canonicalX25519, commitEdge, commitSelf, commitShare, mlkemHash, mlkemKeyIsValid } from './keys.mjs'
 import * as m from './messages.mjs'
 import { requireNoiseFits } from './noise.mjs'
@@ -7,7 +7,6 @@ import { CHUNK_ELEMENTS, centred, mask, recover, unpack } from './ring.mjs'
 import { drawCommittee, neighbours, pairs, sizes, windowExceeded } from './sizes.mjs'
 import { Study } from './study.mjs'
 
-const COORDINATOR = 'coordinator'
 export const MONTH_S = 30 * 86400
 const asAny = (check, cause, ...parties) => {
   try {

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { Fault, ZERO, hex, require_, same, sha256, unhex } from './encoding.mjs'
+import { COORDINATOR, Fault, ZERO, hex, require_, same, sha256, unhex } from './encoding.mjs'
 import { checkStudy } from './checks.mjs'
 import { Ledger } from './ledger.mjs'
 import { readMaterial } from './material.mjs'
@@ -105,7 +105,7 @@ export class Client {
     const counter = BigInt(cohort.counter)
     const repeats = cohort.repeats ? unhex(cohort.repeats) : ZERO
     const named = m.cohortOf({ roster_hash: m.rosterHash(roster), counter, study: study.hash, period, repeats })
-    require_(hex(named) === cohort.cohort, 'wrong-cohort', 'coordinator')
+    require_(hex(named) === cohort.cohort, 'wrong-cohort', COORDINATOR)
     const yes = this.member.change((state) =>
       cohort.repeats
         ? this.ledger.answerAgain(state, study, period, repeats, this.records)
@@ -246,7 +246,7 @@ export class Client {
     let material = {}
     if (facts.study.takesMaterial(opening.terms.step)) {
       const { bytes } = await this.coordinator.get(`${path}/material`)
-      require_(hex(sha256(bytes)) === hex(opening.terms.material), 'terms-refused', 'coordinator')
+      require_(hex(sha256(bytes)) === hex(opening.terms.material), 'terms-refused', COORDINATOR)
       material = readMaterial(facts.study, opening.terms.step, bytes)
     }
     return this.member.change((state) => this.ledger.vector(state, opening, facts, material))
@@ -262,7 +262,7 @@ export class Client {
     const { json: transcript } = await this.coordinator.get(`${path}/transcript`)
     const report = audit(transcript.entries.map(unhex), unhex(transcript.signature), this.federation)
     const agrees = same(report.context, context) && report.signed && (!record || hex(report.head) === record.transcript)
-    require_(agrees, 'result-mismatch', 'coordinator')
+    require_(agrees, 'result-mismatch', COORDINATOR)
     this.member.change((state) => (state.attempts.get(hex(context)).recorded = true)) // stands for the closing (SELECT-7)
     return {
       step,
@@ -283,7 +283,7 @@ export class Client {
     checkRecord(record, this.member.evidence(context))
     if (!record.head) return { record, head: null }
     const { bytes: head } = await this.coordinator.get(`${path}/result/weights`)
-    require_(hex(sha256(head)) === record.head, 'result-mismatch', 'coordinator')
+    require_(hex(sha256(head)) === record.head, 'result-mismatch', COORDINATOR)
     return { record, head }
   }
 }

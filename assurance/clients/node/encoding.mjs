@@ -10,6 +10,9 @@ export class Fault extends Error {
   }
 }
 
+/** How refusals name the coordinator. */
+export const COORDINATOR = 'coordinator'
+
 /** Refuse with `cause` unless `holds`. */
 export function require_(holds, cause, ...parties) {
   if (!holds) throw new Fault(cause, ...parties)

@@ -2,7 +2,7 @@
  * What a member's records have been asked for, and which of them are free (member: Selection, Ledger). Works on a member's state.
  * A run's state follows from its answer, from whether it was given up, and from how its attempts ended.
  */
-import { hex, require_, same } from './encoding.mjs'
+import { COORDINATOR, hex, require_, same } from './encoding.mjs'
 import * as m from './messages.mjs'
 import { plainNoisyVector, discreteGaussian, variances } from './noise.mjs'
 import { muOfStudy } from './policy.mjs'
@@ -10,7 +10,6 @@ import { Ids, canonicalId, hasFeatures, select, selectAgain } from './records.mj
 import { Study } from './study.mjs'
 import { countVector, exactVector, rowsVector } from './vectors.mjs'
 
-const COORDINATOR = 'coordinator'
 const NO_IDS = '0'.repeat(64)
 const MOST_COUNTS = 3
 const MONTHS_S = 90 * 86400

@@ -1,8 +1,7 @@
 /** A noisy step's material: a safetensors file of float64 tensors (member: Noise). */
-import { require_ } from './encoding.mjs'
+import { COORDINATOR, require_ } from './encoding.mjs'
 
 const LARGEST = 1e6
-const COORDINATOR = 'coordinator'
 const refuse = (holds) => require_(holds, 'terms-refused', COORDINATOR)
 
 /** Shapes by name. */

@@ -5,12 +5,10 @@
 import { randomBytes } from 'node:crypto'
 import { deserialize, serialize } from 'node:v8'
 import * as c from './checks.mjs'
-import { Fault, ZERO, hex, merkle, pathHolds, require_, same, sha256 } from './encoding.mjs'
+import { COORDINATOR, Fault, ZERO, hex, merkle, pathHolds, require_, same, sha256 } from './encoding.mjs'
 import * as k from './keys.mjs'
 import * as m from './messages.mjs'
 import { CHUNK_ELEMENTS, deal, drawCoefficients, masked, shareIsBelowP } from './ring.mjs'
-
-const COORDINATOR = 'coordinator'
 
 /** Where a member's fresh values come from; tests put published ones in its place. */
 export const DRAW = {
@@ -274,9 +272,7 @@ export class Member {
     require_(now < study.content.notes.expires && !state.revoked?.includes(hex(study.hash)), 'study-refused')
     require_(now < Number(terms.latest_end), 'terms-expired')
     require_(Number(terms.latest_end) <= now + c.MONTH_S, 'terms-refused', COORDINATOR)
-    const behind =
-      opening.sequence < cohort.place[0] || (opening.sequence === cohort.place[0] && opening.attempt < cohort.place[1])
-    require_(!behind, 'wrong-sequence')
+    require_(!isBehind(opening, cohort.place), 'wrong-sequence')
     this.acceptEnds(opening, state)
     this.checkHistory(opening, state)
     const linked = new Set(opening.links.map((link) => hex(link.context)))
@@ -344,9 +340,7 @@ export class Member {
       require_(follows, 'wrong-context', COORDINATOR)
       require_(this.clock() >= Number(opening.terms.latest_end), 'wrong-phase', COORDINATOR)
       c.checkLinks(opening)
-      const [sequence, attempt] = cohort.place
-      const behind = opening.sequence < sequence || (opening.sequence === sequence && opening.attempt < attempt)
-      require_(!behind, 'wrong-sequence')
+      require_(!isBehind(opening, cohort.place), 'wrong-sequence')
       this.begin(cohort, opening, facts, state)
       this.erase(cohort, state)
     })
@@ -737,19 +731,15 @@ export class Member {
   takeErasure(cohort, erasure, state) {
     const attempt = this.attemptOf(cohort, erasure, false)
     c.checkErasure(erasure, attempt.context, this.factsOf(cohort))
-    return this.closeBy(attempt, 'erased', state)
+    closeBy('erased', state.attempts.get(hex(attempt.context)))
+    return []
   }
 
   takeLost(cohort, lost, state) {
     const attempt = this.attemptOf(cohort, lost, false)
     c.checkLost(lost, attempt.context, this.factsOf(cohort))
     require_(this.clock() >= Number(attempt.latest_end), 'wrong-phase', 'admin')
-    return this.closeBy(attempt, 'lost', state)
-  }
-
-  closeBy(attempt, reason, state) {
-    const ledger = state.attempts.get(hex(attempt.context))
-    ledger.end ??= { ...ledger.link, reason, survivors: ZERO }
+    closeBy('lost', state.attempts.get(hex(attempt.context)))
     return []
   }
 
@@ -762,6 +752,10 @@ export class Member {
     return []
   }
 }
+
+const closeBy = (reason, attempt) => (attempt.end ??= { ...attempt.link, reason, survivors: ZERO })
+const isBehind = (opening, [sequence, attempt]) =>
+  opening.sequence < sequence || (opening.sequence === sequence && opening.attempt < attempt)
 
 /** An attempt's link, without its end. */
 export const linkOf = ({ study, manifest }, { sequence, attempt, terms }, context) => ({
@@ -782,19 +776,9 @@ export const linkWith = (attempt, certificate) => ({
 })
 export const sameLink = (a, b) => same(m.fieldsOf('Link', a), m.fieldsOf('Link', b))
 
+/** By its name: what takes a message. */
 const HANDLERS = Object.fromEntries(
-  [
-    'Cards',
-    'Ciphertexts',
-    'Opening',
-    'Deliveries',
-    'Freeze',
-    'VoidRequest',
-    'Certificate',
-    'Evictions',
-    'ErasureRequest',
-    'Erasure',
-    'Lost',
-    'Disclosure',
-  ].map((name) => [name, Member.prototype[`take${name}`]]),
+  Object.getOwnPropertyNames(Member.prototype)
+    .filter((name) => name.startsWith('take'))
+    .map((name) => [name.slice('take'.length), Member.prototype[name]]),
 )

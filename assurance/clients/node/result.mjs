@@ -1,6 +1,6 @@
 /** What a member holds a result's record against (RESULT-1 to RESULT-7). */
 import { cover } from './disputes.mjs'
-import { H, ZERO, canonical, hex, require_, same, unhex } from './encoding.mjs'
+import { COORDINATOR, H, ZERO, canonical, hex, require_, same, unhex } from './encoding.mjs'
 import { verify } from './keys.mjs'
 import * as m from './messages.mjs'
 import { muOf } from './noise.mjs'
@@ -10,10 +10,10 @@ import { RECIPES } from './study.mjs'
 export function checkRecord(record, held) {
   const { facts, opening, certificate, evicted } = held
   const { study, manifest } = facts
-  const need = (holds) => require_(holds, 'result-mismatch', 'coordinator')
+  const need = (holds) => require_(holds, 'result-mismatch', COORDINATOR)
   const { signature, ...body } = record
   const signed = verify(facts.roster.coordinator, H('result', Buffer.from(canonical(body))), unhex(signature))
-  require_(signed, 'bad-signature', 'coordinator')
+  require_(signed, 'bad-signature', COORDINATOR)
   const { context, terms_hash: terms } = m.contextOf(facts.federation, manifest, opening)
   const wanted = {
     format: 'veilsum-result/5',

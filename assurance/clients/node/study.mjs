@@ -1,5 +1,5 @@
 /** Studies: fields, digests, CONTENT's rules, and the numbers of vectors (wire: Studies; member: Exact vectors; member: Noise). */
-import { Fault, FORBIDDEN_TEXT, H, ID, canonical, require_ } from './encoding.mjs'
+import { COORDINATOR, Fault, FORBIDDEN_TEXT, H, ID, canonical, require_ } from './encoding.mjs'
 import { leastSurvivors, sizes } from './sizes.mjs'
 
 const DAY_S = 86400
@@ -237,7 +237,7 @@ export class Study {
 
   lengthOf(step) {
     const found = this.steps.find(([name]) => name === step)
-    require_(found, 'terms-refused', 'coordinator')
+    require_(found, 'terms-refused', COORDINATOR)
     return found[1]
   }
 

@@ -1,11 +1,10 @@
 /** The auditor: replay a transcript, and name who broke which rule (analysis: Transcripts). */
 import * as c from './checks.mjs'
 import { cover } from './disputes.mjs'
-import { Fault, H, ZERO, hex, pathHolds, require_, same } from './encoding.mjs'
+import { COORDINATOR, Fault, H, ZERO, hex, pathHolds, require_, same } from './encoding.mjs'
 import { commitShare, verify } from './keys.mjs'
 import * as m from './messages.mjs'
 
-const COORDINATOR = 'coordinator'
 const UNCERTIFIED = ['collecting', 'checking', 'freezing', 'voiding']
 const AFTER_FREEZE = ['freezing', 'voiding', 'revealing', 'erasing', 'closed']
 const ALL = ['collecting', 'checking', ...AFTER_FREEZE]
