@@ -1,6 +1,7 @@
 /** Runs at a coordinator: enrol, pair, contribute, decrypt, verify. `node client.mjs` prints how it is called. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { COORDINATOR, Fault, ZERO, hex, require_, same, sha256, unhex } from './encoding.mjs'
 import { checkStudy } from './checks.mjs'
@@ -15,6 +16,8 @@ import { createFolder, openFolder, writeDurably } from './store.mjs'
 import { audit } from './transcript.mjs'
 
 const WAIT_S = 25
+/** Causes after which asking again is of no use: the owner acts, or the cohort has ended. */
+const FINAL = new Set(['card-conflict', 'card-expired', 'state-restored', 'policy-refused', 'study-refused', 'cohort-too-small'])
 
 export class Client {
   /** `home`: a folder that `openFolder` opened. `records`: features, labels, ids (or null). */
@@ -34,31 +37,46 @@ export class Client {
   /** Take part in runs until one has a result (`once`) or for ever. Yields each result's record and findings. */
   async *join(once) {
     const federation = `/v1/federations/${hex(this.federation)}`
-    await this.fetchRoster()
+    await this.patiently('roster', () => this.fetchRoster())
     const [done, running] = [new Set(), new Map()]
     for (let after = -1, news = null; ; ) {
       news ??= this.coordinator
         .get(`${federation}/runs`, { after, wait_s: after < 0 ? 0 : WAIT_S })
         .then(({ json }) => ({ runs: json }))
-      const { runs, cohort, results } = await Promise.race([news, ...running.values()])
+      const { runs, cohort, results, isOver } = await Promise.race([news, ...running.values()])
       if (runs) {
         ;[news, after] = [null, runs.revision]
         for (const run of runs.runs.filter((one) => !done.has(one.cohort) && this.takes(one))) {
           done.add(run.cohort)
-          running.set(
-            run.cohort,
-            this.takePart(run.cohort)
-              .catch((error) => this.report(run, error))
-              .then((found) => ({ cohort: run.cohort, results: found })),
-          )
+          running.set(run.cohort, this.follow(run))
         }
         continue
       }
       running.delete(cohort)
-      for (const result of results ?? []) yield result
-      if (results && this.member.state.cohorts.has(cohort))
+      yield* results
+      if (isOver && this.member.state.cohorts.has(cohort))
         this.member.change((state) => (state.cohorts.get(cohort).finished = true))
-      if (once && results?.length) return
+      if (once && results.length) return
+    }
+  }
+
+  async follow({ name, period, cohort }) {
+    const results = []
+    const isOver = await this.patiently(`${name} ${period}`, () => this.takePart(cohort, results))
+    return { cohort, results, isOver }
+  }
+
+  /** Act; after what is refused ask again later, unless the owner must act or the cohort has ended (wire: Causes). */
+  async patiently(what, act) {
+    for (let pause_s = 1; ; pause_s = Math.min(8, 2 * pause_s)) {
+      try {
+        return await act()
+      } catch (error) {
+        if (!(error instanceof Fault)) throw error
+        this.log(`${what}: ${error.message}`)
+        if (FINAL.has(error.cause)) return false
+        await sleep(1000 * pause_s)
+      }
     }
   }
 
@@ -73,17 +91,12 @@ export class Client {
     return ours ? !ours.finished : !run.over && run.state === 'enrolling'
   }
 
-  report(run, error) {
-    if (!(error instanceof Fault)) throw error
-    this.log(`${run.name} ${run.period}: ${error.message}`)
-  }
-
-  /** One cohort from its invitation to the end of its run. Returns its results. */
-  async takePart(name) {
+  /** One cohort from its invitation to the end of its run. Returns true. */
+  async takePart(name, results) {
     const cohort = unhex(name)
-    if (!this.member.state.cohorts.has(name) && !(await this.enrol(name))) return []
-    if (!(await this.pair(name, cohort))) return []
-    return this.rounds(name, cohort)
+    const isIn = this.member.state.cohorts.has(name) || (await this.enrol(name))
+    if (isIn && (await this.pair(name, cohort))) await this.rounds(name, cohort, results)
+    return true
   }
 
   /** Answer a cohort's invitation; after a yes its card is stored. */
@@ -134,8 +147,7 @@ export class Client {
     return true
   }
 
-  async rounds(name, cohort) {
-    const results = []
+  async rounds(name, cohort, results) {
     const done = new Set()
     for (let after = -1; ; ) {
       const { json: view } = await this.coordinator.get(`/v1/cohorts/${name}`, { after, wait_s: after < 0 ? 0 : WAIT_S })
@@ -151,7 +163,7 @@ export class Client {
       if (after < 0 || (view.step !== null && view.state !== 'failed')) continue
       const facts = this.member.factsOf(this.member.state.cohorts.get(name))
       this.member.change((state) => this.ledger.onRunOver(state, facts))
-      return results
+      return
     }
   }
 
