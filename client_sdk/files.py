@@ -1,19 +1,22 @@
 """Lock a member's folder, read its files, and explain what to do if they are missing or damaged."""
 
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self, TypeVar
 
+from filelock import lock_descriptor, unlock_descriptor
 from pydantic import ValidationError
 
 from client_sdk.errors import IdentityError, Misuse, PeerFault, StateError
 from veilsum.protocol.forms import first_fault
-from veilsum.system.files import sync_folder
+from veilsum.system.files import IS_POSIX, sync_folder
 from veilsum.system.key_files import IDENTITY_CARD
 
 T = TypeVar("T")
+
+_LOCKED_FILE = IDENTITY_CARD if IS_POSIX else "member.lock"
+"""A file of its own could be mistaken for stale and removed. Windows refuses that while it is locked, but would also refuse to read the card."""
 
 LOST_STATE_HELP = (
     "Don't repair it and don't restore a backup: with old keys this member could mask or vote twice. State loss "
@@ -62,19 +65,15 @@ class FolderLock:
     _descriptor: int | None = None
 
     def __init__(self, folder: Path) -> None:
-        self._process, self._path = (
-            os.getpid(),
-            folder / IDENTITY_CARD,
-        )  # a file of its own could be mistaken for stale and removed
+        self._process, self._path = os.getpid(), folder / _LOCKED_FILE
         # Two processes that move one identity's keys would mask or vote twice in one context.
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.release()
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        if not lock_descriptor(self._descriptor, blocking=False):
+            os.close(self._descriptor)
+            self._descriptor = None
             raise IdentityError(
                 f"another process, or another Member of this one, uses {folder}: close it first"
-            ) from error
+            )
         sync_folder(folder)
 
     def __enter__(self) -> Self:
@@ -106,5 +105,5 @@ class FolderLock:
         if descriptor is not None:
             if not self.is_forked:
                 # Forks, such as workers that load data, have it open too.
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                unlock_descriptor(descriptor)
             os.close(descriptor)

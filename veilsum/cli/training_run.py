@@ -1,6 +1,5 @@
 """Run the experiments of `veilsum train` for each seed, and write their output folders."""
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from torch import distributed
 
 from training.checkpoint import save_checkpoint
@@ -210,21 +210,16 @@ def _run_seed(
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Lock a seed's folder: two commands would remove each other's snapshots. Raises Misuse if it is locked."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    if not is_first():
+        yield
+        return
     try:
-        if is_first():
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
+        with FileLock(folder / ".lock", blocking=False):
+            yield
+    except Timeout:
         raise Misuse(
             f"another process trains in {folder}: wait for its end, or choose another --output"
         ) from None
-    except OSError:
-        pass  # some network file systems have no locks
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @dataclass

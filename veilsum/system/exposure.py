@@ -8,13 +8,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from veilsum.protocol.errors import Misuse
+from veilsum.system.files import IS_POSIX
 
 
 def refuse_loose_mode(path: Path, *, group_may: bool = False) -> None:
     """Raise Misuse for a secret file or folder that others may read or change, with the command that fixes it.
 
-    `group_may` allows access by the group, as orchestrators mount secrets and volumes for non-root users.
+    `group_may` allows access by the group, as orchestrators mount secrets and volumes for non-root users. Without modes, on Windows, it
+    refuses nothing: who may read a file there is in its access list.
     """
+    if not IS_POSIX:
+        return
     found = path.stat()
     folder, mode = stat.S_ISDIR(found.st_mode), stat.S_IMODE(found.st_mode)
     loose = mode & (0o007 if group_may else 0o077)

@@ -1,18 +1,26 @@
 """Private files and folders, written durably."""
 
 import errno
-import fcntl
 import mmap
 import os
 import stat
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+with suppress(ImportError):  # Windows has none
+    import fcntl
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _LONG_FILE_BYTES = 1 << 20
 _DISK_BLOCK_BYTES = 4096
-_DIRECT_FLAG = getattr(os, "O_DIRECT", 0)
+_DIRECT_FLAG = getattr(os, "O_DIRECT", 0) if "fcntl" in globals() else 0
+_CREATE_FLAGS = (
+    os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+)
+IS_POSIX = os.name == "posix"
+"""Whether files have modes and folders can be synced. Windows has neither: a new folder's access list is its owner's, and NTFS logs names."""
 _THREAD_LOCALS = threading.local()
 """Holds each thread's aligned buffer, because mapping one for each file costs a quarter of the time to write it."""
 
@@ -34,7 +42,9 @@ def make_private(folder: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the names in a folder durable, where that takes a call."""
+    if not IS_POSIX:
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -88,8 +98,8 @@ def _has_content(path: Path, data: bytes) -> bool:
         found = path.lstat()
     except FileNotFoundError:
         return False
-    alike = found.st_mode == stat.S_IFREG | FILE_MODE and found.st_size == len(data)
-    return alike and path.read_bytes() == data
+    mode = stat.S_IFREG | FILE_MODE if IS_POSIX else found.st_mode
+    return (found.st_mode, found.st_size) == (mode, len(data)) and path.read_bytes() == data
 
 
 def _replace_files(folder: Path, files: Mapping[str, bytes | memoryview | None]) -> None:
@@ -113,7 +123,7 @@ def _replace_files(folder: Path, files: Mapping[str, bytes | memoryview | None])
 def _written_beside(path: Path, data: bytes | memoryview) -> Path:
     """Write a temporary file, and return its path once the bytes are on the disk."""
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    descriptor = os.open(temporary, _CREATE_FLAGS, FILE_MODE)
     try:
         with os.fdopen(descriptor, "wb") as file:
             content = memoryview(data).cast("B")
