@@ -130,6 +130,11 @@ class Reads:
         path = rest.STUDIES_PATH.format(federation=federation)
         return (yield from self._get_model(StudyViews, path)).root
 
+    def fetch_canaries(self, federation: str, pack: str) -> Flow[bytes]:
+        """Fetch the canary pack of this SHA-256, unverified."""
+        path = rest.CANARIES_PATH.format(federation=federation, pack=pack)
+        return (yield from self._get_path(path, limit_bytes=PACK_BYTES_MAX)).body
+
     def fetch_runs(self, federation: str, after: int | None = None) -> Flow[rest.RunsView]:
         """Fetch the federation's runs; their version is `revision`."""
         return self._get_model(rest.RunsView, rest.RUNS_PATH.format(federation=federation), after)
@@ -198,11 +203,6 @@ class CoordinatorApi(Reads):
         roster, study = bytes.fromhex(view.roster), bytes.fromhex(view.study)
         card = None if view.card is None else bytes.fromhex(view.card)
         return Invitation(view.cohort, Roster.from_bytes(roster), Study.from_bytes(study), card)
-
-    def fetch_canaries(self, federation: str, pack: str) -> Flow[bytes]:
-        """Fetch the canary pack of this SHA-256, unverified."""
-        path = rest.CANARIES_PATH.format(federation=federation, pack=pack)
-        return (yield from self._get_path(path, limit_bytes=PACK_BYTES_MAX)).body
 
     def send_probe(self, federation: str, size_bytes: int) -> Flow[None]:
         """Send bytes that the coordinator forgets."""

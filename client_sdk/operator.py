@@ -77,6 +77,7 @@ class Operator:
     roster = blocking_method(Reads.fetch_roster)
     study = blocking_method(Reads.fetch_study)
     studies = blocking_method(Reads.fetch_studies)
+    canaries = blocking_method(Reads.fetch_canaries)
     runs = blocking_method(Reads.fetch_runs)
     cohort = blocking_method(Reads.fetch_cohort)
     round = blocking_method(Reads.fetch_round)

@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -92,7 +91,7 @@ class Records:
         self._part_canaries()
 
     def _part_canaries(self) -> None:
-        """Move the rows of canaries out of the records, so that nothing that looks at records sees them."""
+        """Move the rows of canaries, in the order of their ids, out of the records, so that nothing that looks at records sees them."""
         is_canary = np.array([key.startswith(_CANARY_KEY) for key in self.keys], bool)
         given = self.canaries
         if given is not None:
@@ -104,16 +103,19 @@ class Records:
                 raise Misuse("canaries stand among the records and apart: pass them in one way")
             _set_field(self, "canaries", given)
         elif is_canary.any():
-            _set_field(self, "canaries", self._take_rows(is_canary))
-            kept = self._take_rows(~is_canary)
+            places = np.flatnonzero(is_canary)
+            _set_field(self, "canaries", self._take_rows(sorted(places, key=self.keys.__getitem__)))
+            kept = self._take_rows(np.flatnonzero(~is_canary))
             for name in ("ids", *self._ROW_FIELDS):
                 _set_field(self, name, getattr(kept, name))
 
-    def _take_rows(self, taken: npt.NDArray[np.bool_]) -> Self:
+    def _take_rows(self, places: Sequence[int] | Integers) -> Self:
         part = copy.copy(self)
         for name in self._ROW_FIELDS:
             values = getattr(self, name)
-            picked = values[taken] if isinstance(values, np.ndarray) else tuple(compress(values, taken))
+            picked = (
+                values[places] if isinstance(values, np.ndarray) else tuple(values[place] for place in places)
+            )
             _set_field(part, name, picked)
         _set_field(part, "ids", part.keys)
         return part

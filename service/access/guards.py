@@ -203,6 +203,11 @@ HEADS_GUARD = Guard(
     _BOTH_SCHEMES,
     (Cause.UNAUTHORISED, *_LOOKUP_CAUSES),
 )
+PACKS_GUARD = Guard(
+    _admit_by_signature_or_token(_admit_signer, Scope.ROUNDS),
+    _BOTH_SCHEMES,
+    (Cause.UNAUTHORISED, *_LOOKUP_CAUSES),
+)
 PUBLISHING_GUARD, CLOSING_GUARD = (
     Guard(
         _admit_by_signature_or_token(_admit_admin, scope),

@@ -10,6 +10,7 @@ from service.access.guards import (
     EVERYONE_GUARD,
     HEADS_GUARD,
     MEMBER_GUARD,
+    PACKS_GUARD,
     PUBLISHING_GUARD,
     ROUNDS_GUARD,
     WAITING_GUARD,
@@ -180,7 +181,7 @@ async def put_canaries(federation: Hex32Path, pack: Hex32Path, body: Octets, her
     await in_blob_thread(here.blobs.put, pack_blob(federation, pack), body)
 
 
-@serve("GET", rest.CANARIES_PATH, MEMBER_GUARD, Cause.STORAGE_DAMAGED, gives="the canary pack, a ZIP archive")
+@serve("GET", rest.CANARIES_PATH, PACKS_GUARD, Cause.STORAGE_DAMAGED, gives="the canary pack, a ZIP archive")
 async def canaries(federation: Hex32Path, pack: Hex32Path, here: Here) -> Response:
     """The canary pack of this SHA-256."""
     return await in_pieces(partial(read_pack, here.blobs, federation, pack), rest.OCTETS_TYPE)

@@ -76,12 +76,14 @@ class Following:
         tell: called with each change of a cohort or round, and with messages for people.
         wait: calls its argument; the demo ends the wait early if a process fails.
         pause: sleeps for a number of seconds.
+        attempts_max: consecutive enrolments and rounds without a result before the run is given up.
     """
 
     client: Operator
     tell: Told
     wait: Waiting = wait_forever
     pause: Callable[[float], None] = time.sleep
+    attempts_max: int = ATTEMPTS_MAX
     _outdated: set[str] = field(default_factory=set)
     """Cohorts in which no further round can be opened."""
     _failures: list[str] = field(default_factory=list)
@@ -93,7 +95,7 @@ class Following:
         If the period's records were summed under another extractor, by a study that differs in nothing else, that sum is repeated.
 
         Raises:
-            Misuse: `ATTEMPTS_MAX` attempts in a row ended without a result; or several sums of the period could be repeated.
+            Misuse: `attempts_max` attempts in a row ended without a result; or several sums of the period could be repeated.
             PeerFault: count-mismatch if the run's counts allow no sum; or the coordinator refuses permanently.
             Unreachable: the coordinator can't be reached.
         """
@@ -113,9 +115,9 @@ class Following:
                 if last.spec.step in DISCLOSED_STEPS and last.state != "lost":
                     raise explain_counts(question, period, links, self._read_outcome)
                 return last
-            if len(self._failures) >= ATTEMPTS_MAX:
+            if len(self._failures) >= self.attempts_max:
                 raise Misuse(
-                    f"{ATTEMPTS_MAX} times in a row step {found.step} of period {period} had no result. The last time: "
+                    f"{self.attempts_max} times in a row step {found.step} of period {period} had no result. The last time: "
                     f"{self._failures[-1]} Run the command again once the reason is gone"
                 )
             try:
@@ -181,6 +183,8 @@ class Following:
         """Report a failure, and back off."""
         self._failures.append(reason)
         self.tell(reason)
+        if len(self._failures) >= self.attempts_max:
+            return
         self.pause(min(RUN_RETRY_LONGEST_S, RUN_RETRY_S * 2 ** (len(self._failures) - 1)))
 
     def _cohort_for(self, federation: str, study: StudyView, period: str, found: RunAction) -> CohortView:

@@ -25,7 +25,6 @@ MEMBERS = {
     ("GET", rest.DISCLOSURE_PATH),
     ("GET", rest.MATERIAL_PATH),
     ("GET", rest.DOCUMENT_PATH),
-    ("GET", rest.CANARIES_PATH),
     ("POST", rest.PROBE_PATH),
 }
 CLOSING = {("POST", rest.LOST_PATH), ("POST", rest.LOST_CONTEXTS)}
@@ -66,6 +65,7 @@ PUBLIC = {
 }
 WAITING = {("GET", rest.COHORT_PATH), ("GET", rest.INVITATION_PATH), ("GET", rest.RUNS_PATH)}
 HEADS = {("GET", rest.WEIGHTS_PATH), ("GET", rest.COMBINED_WEIGHTS_PATH)}
+PACKS = {("GET", rest.CANARIES_PATH)}
 MACHINES = {("GET", path) for path in (rest.HEALTH_PATH, rest.READY_PATH, rest.METRICS_PATH)}
 ROUTES = [
     route
@@ -86,6 +86,7 @@ def called(*by: Guard) -> set[tuple[str, str]]:
 
 def test_every_route_has_its_callers() -> None:
     assert called(guards.MEMBER_GUARD) == MEMBERS
+    assert called(guards.PACKS_GUARD) == PACKS
     assert called(guards.PUBLISHING_GUARD) == ADMINS - CLOSING
     assert called(guards.CLOSING_GUARD) == CLOSING
     assert called(guards.AUDIT_GUARD) == {("GET", rest.AUDIT_PATH)}
@@ -97,7 +98,7 @@ def test_every_route_has_its_callers() -> None:
     assert called(guards.WAITING_GUARD) == WAITING
     assert called(guards.MACHINES_GUARD) == MACHINES
     everything = {(method, route.path) for route in ROUTES for method in route.methods or ()}
-    assert everything == MEMBERS | ADMINS | OPERATORS | READING | PUBLIC | WAITING | HEADS | MACHINES
+    assert everything == MEMBERS | ADMINS | OPERATORS | READING | PUBLIC | WAITING | HEADS | MACHINES | PACKS
 
 
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
@@ -107,7 +108,7 @@ async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None
         for name in ("federation", "study", "cohort", "context", "pack", "round_id", "combination")
     } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "lda"}
     async with server.anonymous() as nobody:
-        for method, path in MEMBERS | ADMINS | OPERATORS | READING:
+        for method, path in MEMBERS | ADMINS | OPERATORS | READING | PACKS:
             answer = await nobody.request(method, path.format(**ids))
             assert answer.status_code == 401, (method, path)
             assert answer.headers["www-authenticate"] == (
@@ -136,7 +137,7 @@ async def test_the_document_says_who_may_call(server: Server) -> None:
     assert spared == WAITING
     assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS | WAITING
     assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
-    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING | HEADS
+    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING | HEADS | PACKS
     assert {key for key, need in needs.items() if not need} == PUBLIC - {("GET", "/openapi.json")} | MACHINES
 
 

@@ -1,5 +1,6 @@
 """`veilsum operator`: run studies at a coordinator, and look after its data."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,14 @@ import typer
 
 from veilsum.cli.commands import audit, cohort, rounds, token
 from veilsum.cli.commands.cohort import Federation, Period, StudyName, wanted_study
-from veilsum.cli.console import note_printer, print_note, print_values, require_extras
+from veilsum.cli.console import (
+    JSON_OUTPUT,
+    note_printer,
+    print_note,
+    print_table,
+    print_values,
+    require_extras,
+)
 from veilsum.cli.names import public_key
 from veilsum.cli.options import Connect, at_coordinator, report_errors
 from veilsum.protocol.errors import Misuse
@@ -50,6 +58,66 @@ def run(connect: Connect, study: StudyName, federation: Federation = None, perio
             return
     show_view(view)
     raise typer.Exit(1)
+
+
+@app.command()
+@at_coordinator(token=True)
+def rehearse(
+    connect: Connect,
+    study: StudyName,
+    federation: Federation = None,
+    period: Annotated[
+        str | None, typer.Option(help="The rehearsal's name, rehearsal-…", show_default="a fresh one")
+    ] = None,
+) -> None:
+    """Rehearse a study: every step at full size, over the canaries of its pack. Nothing is reserved, counted or spent; repeat it as you like.
+
+    Shows for each site what it reported and what is wrong. Exits with 1 unless the sum is right and every site is ready.
+    """
+    from veilsum.cli import rehearsing
+    from veilsum.cli.round_view import progress_line
+
+    tell = note_printer()
+    with connect(patience_s=MEMBER_RETRY_S) as client:
+        found, of = wanted_study(client, study, federation)
+        done = rehearsing.rehearse(
+            client,
+            lambda seen: tell(seen if isinstance(seen, str) else progress_line(seen)),
+            of,
+            found,
+            period or rehearsing.new_rehearsal(),
+        )
+    if not JSON_OUTPUT.get():
+        rows = [
+            {
+                "site": each.member,
+                "": "ok" if each.ok else "NOT READY",
+                "canaries": each.canaries or None,
+                "upload": each.upload or None,
+                "clock": each.clock or None,
+                "disk": each.disk or None,
+                "release": each.release or None,
+                "decryptor": {True: "yes", False: "no", None: None}[each.decryptor],
+            }
+            for each in done.rows
+        ]
+        print_table("Rehearsal", rows)
+        for each in done.rows:
+            for sentence in each.verdict:
+                print_note(f"{each.member}: {sentence}")
+        print_note(done.failure or f"Checked: {done.check}. Nothing was spent.")
+    else:
+        print_values(
+            {
+                "ok": done.ok,
+                "sites": [asdict(each) for each in done.rows],
+                "round": None if done.view is None else done.view.round,
+                "failure": done.failure,
+                "check": done.check,
+            }
+        )
+    if not done.ok:
+        raise typer.Exit(1)
 
 
 app.add_typer(cohort.app, name="cohort")

@@ -1,0 +1,135 @@
+"""A rehearsal with its sites, as `veilsum operator rehearse` holds it."""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_sdk.environment import Environment
+from client_sdk.errors import PeerFault
+from client_sdk.identity import Identity
+from client_sdk.member import Member
+from client_sdk.records import Records, select_canaries
+from client_sdk.transport import BlockingDriver
+from tests.client_sdk.conftest import closed, stage
+from tests.support.consortium import CLASSES, DIM, NOISY, WITHHOLDING, Consortium, Tap
+from tests.support.stage import Stage
+from veilsum.cli.rehearsing import Rehearsed, rehearse
+from veilsum.cli.running import find_study
+from veilsum.study.canaries import CanaryPack
+
+__all__ = ["closed", "stage"]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poll without pauses: the coordinator answers a poll once there is news."""
+    for module in ("client_sdk.session", "veilsum.cli.remote", "client_sdk.agent.RUNS_POLL_S"):
+        monkeypatch.setattr(module if module.endswith("_S") else f"{module}.POLL_MIN_S", 0.05)
+
+
+PERIOD, COUNT = "rehearsal-1", 8
+ROWS = np.random.default_rng(5).standard_normal((COUNT, DIM))
+KEYS = [CLASSES[place % 2] for place in range(COUNT)]
+IDS = [f"canary-{place}" for place in range(COUNT)]
+
+
+@pytest.fixture
+def rehearsed(stage: Stage, tmp_path: Path) -> Consortium:
+    """Five members, of whom four are enough, and a study with a pack."""
+    made = Consortium(stage, tmp_path, members=5)
+    pack = CanaryPack(IDS, KEYS, ROWS)
+    made.rehearsal = {"pack": hashlib.sha256(pack.to_bytes()).hexdigest(), "tolerance": 1e-3}
+    made.revise(members_min=4)
+    made.operator.publish_canaries(made.name, pack)
+    return made
+
+
+def with_canaries(consortium: Consortium, member: str, rows: np.ndarray, order: int = 1) -> Records:
+    features, labels = consortium.data(member)
+    return Records(
+        np.concatenate([features, rows[::order]]),
+        [*(CLASSES[label] for label in labels), *KEYS[::order]],
+        [*(f"p-{row}" for row in range(len(labels))), *IDS[::order]],
+    )
+
+
+def hold(
+    consortium: Consortium, change: Callable[[str, Member], Records] | None = None, period: str = PERIOD
+) -> Rehearsed:
+    """Hold a rehearsal: whole members in threads, and the operator here."""
+
+    def take_part(member: str) -> None:
+        ahead_s = 40.0 if (change is not None and member == "member-2") else 0.0
+        policy = replace(consortium.policy, reports_site=change is None or member != "member-3")
+        with Member(
+            consortium.stage.url,
+            Identity.load(consortium.folder / member),
+            policy,
+            environment=Environment(now_s=lambda: consortium.clock() + ahead_s),
+            driver=BlockingDriver(consortium.stage.url, transport=Tap(consortium)),
+        ) as process:
+            given = with_canaries(consortium, member, ROWS, -1) if change is None else change(member, process)
+            assert [*process.join(given, once=True, period=period)] == []
+
+    study = find_study(consortium.operator, consortium.name, "study")
+    with ThreadPoolExecutor(len(consortium.ids)) as pool:
+        going = [pool.submit(take_part, member) for member in consortium.ids]
+        done = rehearse(consortium.operator, lambda _: None, consortium.name, study, period)
+        for each in going:
+            if (error := each.exception(60)) is not None and not isinstance(error, PeerFault):
+                raise error
+    return done
+
+
+@pytest.mark.parametrize("question", [WITHHOLDING, NOISY], ids=["withholding", "noisy"])
+def test_a_rehearsal_of_sites_that_agree_is_checked_against_the_reference(
+    rehearsed: Consortium, question: dict[str, Any]
+) -> None:
+    rehearsed.revise(members_min=4, **question)
+    done = hold(rehearsed)
+    assert (done.ok, done.failure) == (True, "")
+    assert [each.verdict for each in done.rows] == [()] * 5
+    assert all(each.upload and each.decryptor for each in done.rows)
+    assert "5 times the reference" in done.check
+    for member in rehearsed.ids:
+        assert rehearsed.ledger(member) == ()
+
+
+def test_each_site_s_verdict_says_what_is_wrong(
+    rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = lambda folder: SimpleNamespace(free=1 if "member-4" in str(folder) else 1 << 40)  # noqa: E731
+    monkeypatch.setattr(shutil, "disk_usage", full)
+
+    def change(member: str, _process: Member) -> Records:
+        return with_canaries(rehearsed, member, ROWS[:, ::-1] if member == "member-1" else ROWS)
+
+    done = hold(rehearsed, change)
+    said = {each.member: " ".join(each.verdict) for each in done.rows}
+    assert said.pop("member-0") == ""
+    assert "reverse" in said.pop("member-1")
+    assert "40 s ahead" in said.pop("member-2")
+    assert "reported nothing" in said.pop("member-3")
+    assert "1 bytes left" in said.pop("member-4")
+    assert (done.ok, done.exact) == (False, True)
+    assert "4 times the reference" in done.check
+    monkeypatch.undo()
+    assert hold(rehearsed, period="rehearsal-2").ok
+
+
+def test_a_sum_of_other_rows_is_found(rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = select_canaries
+    monkeypatch.setattr(
+        "veilsum.cli.rehearsing.select_canaries",
+        lambda *given: replace(found := honest(*given), features=found.features[:, ::-1]),
+    )
+    done = hold(rehearsed)
+    assert (done.ok, done.exact) == (False, False)
