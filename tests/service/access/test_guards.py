@@ -26,6 +26,7 @@ MEMBERS = {
     ("GET", rest.MATERIAL_PATH),
     ("GET", rest.DOCUMENT_PATH),
     ("POST", rest.PROBE_PATH),
+    ("PUT", rest.SITE_PATH),
 }
 CLOSING = {("POST", rest.LOST_PATH), ("POST", rest.LOST_CONTEXTS)}
 ADMINS = {("PUT", rest.ROSTER_PATH), ("PUT", rest.STUDY_PATH), ("PUT", rest.CANARIES_PATH), *CLOSING}
@@ -38,6 +39,8 @@ RUNNING = {
     ("POST", rest.CANCEL_PATH),
     ("POST", rest.EXTEND_PATH),
     ("POST", rest.COMBINATIONS_PATH),
+    ("GET", rest.SITES_PATH),
+    ("PUT", rest.HEADS_PATH),
 }
 OPERATORS = {("GET", rest.AUDIT_PATH), *ADMINISTERING, *RUNNING}
 READING = {("GET", rest.SUMS_PATH)}
@@ -104,8 +107,10 @@ def test_every_route_has_its_callers() -> None:
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
     """As it is served: for anonymous callers, and for the operator with its token on members' paths."""
     ids = {
-        name: ("0" * 64 if name in {"federation", "study", "cohort", "context", "pack"} else "0" * 16)
-        for name in ("federation", "study", "cohort", "context", "pack", "round_id", "combination")
+        name: (
+            "0" * 64 if name in {"federation", "study", "cohort", "context", "pack", "heads"} else "0" * 16
+        )
+        for name in ("federation", "study", "cohort", "context", "pack", "heads", "round_id", "combination")
     } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "lda"}
     async with server.anonymous() as nobody:
         for method, path in MEMBERS | ADMINS | OPERATORS | READING | PACKS:
