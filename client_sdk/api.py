@@ -161,6 +161,14 @@ class Reads:
         """Fetch a result's signed record."""
         return self._get_model(ResultRecord, rest.RESULT_PATH.format(round_id=round_id))
 
+    def fetch_weights(self, round_id: str) -> Flow[bytes]:
+        """Fetch the head's file, unverified."""
+        return (yield from self._get_path(rest.WEIGHTS_PATH.format(round_id=round_id))).body
+
+    def fetch_document(self, round_id: str, name: str) -> Flow[bytes]:
+        """Fetch a document published with the head, unverified."""
+        return (yield from self._get_path(rest.DOCUMENT_PATH.format(round_id=round_id, name=name))).body
+
     def fetch_sums(self, round_id: str, limit_bytes: int = 1 << 33) -> Flow[bytes]:
         """Fetch the sum itself, a safetensors file; for readers and operators."""
         return (
@@ -296,14 +304,6 @@ class CoordinatorApi(Reads):
         """Send a receipt, vote, refusal, reveal or erasure report. Returns the next request, as `fetch_request`."""
         path = rest.ANSWERS_PATH.format(round_id=round_id)
         return Asked.in_response((yield from self._send_body("POST", path, message.to_bytes(), after)))
-
-    def fetch_weights(self, round_id: str) -> Flow[bytes]:
-        """Fetch the head's file, unverified."""
-        return (yield from self._get_path(rest.WEIGHTS_PATH.format(round_id=round_id))).body
-
-    def fetch_document(self, round_id: str, name: str) -> Flow[bytes]:
-        """Fetch a document published with the head, unverified."""
-        return (yield from self._get_path(rest.DOCUMENT_PATH.format(round_id=round_id, name=name))).body
 
     def fetch_evictions(self, round_id: str) -> Flow[Evictions]:
         """Fetch the proofs against evicted survivors, unverified."""

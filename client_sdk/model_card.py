@@ -4,14 +4,55 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from veilsum.calibration.judge import NOT_SHARES, list_figures
+
 if TYPE_CHECKING:
     from client_sdk.comparison import Judgement
     from client_sdk.result import Result
 
 
 def model_card(result: "Result") -> str:
-    """Describe a head: its kind, its data, its accuracy here, and its limits."""
-    return "\n".join(_card_lines(result)) + "\n"
+    """Describe a head: its kind, its data, its accuracy here, and its limits; or what a judgement says about heads."""
+    lines = _judgement_lines(result) if result.spec.judges else _card_lines(result)
+    return "\n".join(lines) + "\n"
+
+
+def _judgement_lines(result: "Result") -> Iterator[str]:
+    record, figures = result.record, result.judge_figures
+    notes, question = result.content.notes, result.content.question
+    names = notes.display or question.classes
+    yield f"# Judgement of {record.name}, version {record.version}, period {record.period}"
+    yield ""
+    yield (
+        f"About {figures.records:,.0f} held-out records of {len(result.summed)} members, counted with noise. The figures are those of the first of "
+        f"{len(result.shown.heads)} heads shown, with 95 % intervals."
+    )
+    yield ""
+    yield "| figure | value | 95 % interval |"
+    yield "|---|---|---|"
+    listed = list_figures(figures, names)
+    for name, figure in listed:
+        if figure.is_stated:
+            value, low, high = (_write_number(name, each) for each in (figure.value, figure.low, figure.high))
+            yield f"| {_escape_markdown(name)} | {value} | {low} to {high} |"
+    unsaid = [_escape_markdown(name) for name, figure in listed if not figure.is_stated]
+    if unsaid:
+        yield ""
+        yield f"Too few records for {', '.join(unsaid)}."
+    if (score := figures.score) is not None and any(each.recall.is_stated for each in score.levels):
+        yield ""
+        yield "| threshold | recall | false alarms | precision |"
+        yield "|---|---|---|---|"
+        for each in score.levels:
+            shares = each.recall, each.false_alarms, each.precision
+            shown = (f"{one.value:.1%}" if one.is_stated else "–" for one in shares)
+            yield f"| {each.threshold:+.4g} | {' | '.join(shown)} |"
+    yield ""
+    yield "A threshold is one on the positive class's score less the highest other. Intervals are for patients like those judged, with the members' labels."
+
+
+def _write_number(name: str, number: float) -> str:
+    return f"{number:.3g}" if name in NOT_SHARES else f"{number:.1%}"
 
 
 def _card_lines(result: "Result") -> Iterator[str]:

@@ -84,6 +84,8 @@ class Operator:
     opening = blocking_method(Reads.fetch_opening)
     material = blocking_method(Reads.fetch_material)
     result = blocking_method(Reads.fetch_record)
+    weights = blocking_method(Reads.fetch_weights)
+    document = blocking_method(Reads.fetch_document)
     sums = blocking_method(Reads.fetch_sums)
     transcript = blocking_method(Reads.fetch_transcript)
 

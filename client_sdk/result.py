@@ -198,7 +198,7 @@ class Result(PublishedHead):
         return float((self.predict(usable) == expected).mean())
 
     def model_card(self) -> str:
-        """Return a model card for the head, as Markdown."""
+        """Return a model card for the head, or for a judgement's heads, as Markdown."""
         return model_card(self)
 
     @property
@@ -291,7 +291,9 @@ class Result(PublishedHead):
             _MATERIAL_FILE: self.material_file,
             _EVICTIONS_FILE: None if self.evictions is None else self.evictions.to_bytes(),
             TRANSCRIPT_FILE: self.transcript_file,
-            _CARD_FILE: None if self.head_file is None else self.model_card().encode(),
+            _CARD_FILE: self.model_card().encode()
+            if self.head_file is not None or self.spec.judges
+            else None,
             _JUDGEMENT_FILE: None if self.judged is None else self.judged.model_dump_json(indent=2).encode(),
             _RECORD_FILE: self.record.model_dump_json(indent=2).encode(),
         }

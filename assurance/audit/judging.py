@@ -28,7 +28,7 @@ from veilsum.calibration.judge_tables import (
     TableShapes,
     confidence_places,
     exact_scores,
-    place_scales,
+    place_scale,
     positive_margins,
 )
 from veilsum.calibration.privacy.accountant import gdp_mu
@@ -84,9 +84,9 @@ class Population:
         drawn = rng.choice(self.classes, 4_000, p=statistics.counts / statistics.counts.sum())
         factor = np.linalg.cholesky(lda.covariance)
         virtual = lda.means[drawn] + rng.standard_normal((len(drawn), _DIM)) @ factor.T
-        temperature, edges = place_scales(self.shapes, exact_scores(ridge, virtual), drawn)
+        scale = place_scale(1, self.shapes.score_bins, exact_scores(ridge, virtual), drawn)
         features, labels = draw(self.size)
-        return ShownHeads((ridge, lda, equal), temperature, edges), features, labels
+        return ShownHeads((ridge, lda, equal), scale.temperature, scale.edges), features, labels
 
     @property
     def shown(self) -> ShownHeads:

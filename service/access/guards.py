@@ -208,6 +208,11 @@ PACKS_GUARD = Guard(
     _BOTH_SCHEMES,
     (Cause.UNAUTHORISED, *_LOOKUP_CAUSES),
 )
+DOCUMENTS_GUARD = Guard(
+    _admit_by_signature_or_token(_admit_named_member, Scope.SUMS),
+    _BOTH_SCHEMES,
+    (Cause.UNAUTHORISED, *_LOOKUP_CAUSES),
+)
 PUBLISHING_GUARD, CLOSING_GUARD = (
     Guard(
         _admit_by_signature_or_token(_admit_admin, scope),

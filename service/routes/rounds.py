@@ -11,6 +11,7 @@ from fastapi.sse import KEEPALIVE_COMMENT
 from service.access.gate import headers_signed
 from service.access.guards import (
     CLOSING_GUARD,
+    DOCUMENTS_GUARD,
     EVERYONE_GUARD,
     HEADS_GUARD,
     MEMBER_GUARD,
@@ -224,7 +225,7 @@ async def request_for(
 @serve(
     "GET",
     rest.MATERIAL_PATH,
-    MEMBER_GUARD,
+    DOCUMENTS_GUARD,
     Cause.NOT_FOUND,
     gives="arrays that the step takes of the one before it",
     kind=rest.SAFETENSORS_TYPE,
@@ -497,13 +498,13 @@ async def sums(request: Request, found: TheRound) -> Response:
 @serve(
     "GET",
     rest.DOCUMENT_PATH,
-    MEMBER_GUARD,
+    DOCUMENTS_GUARD,
     *END_REFUSALS,
     gives="arrays, and in the metadata what they do not say",
     kind=rest.SAFETENSORS_TYPE,
 )
 async def document(found: TheRound, name: MemberPath) -> Response:
-    """A document published with a round's head, by its name in the record."""
+    """A document published with a round's head, or a judgement's tables, by its name in the record: for members and operators."""
     return await _document_response(found, document_name(name))
 
 

@@ -39,7 +39,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
             "member mark-summed",
             "member ledger",
         ),
-        *("operator run", "operator rehearse"),
+        *("operator run", "operator rehearse", "operator judge"),
         *(f"operator cohort {name}" for name in ("open", "status", "watch", "close")),
         *(f"operator round {name}" for name in ("open", "status", "watch", "cancel", "extend")),
         *(f"operator round {name}" for name in ("result", "combine", "combined", "transcript")),

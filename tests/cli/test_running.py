@@ -1,6 +1,7 @@
 """`veilsum operator run` goes from enrolment to the result by itself: failed steps are repeated, and it may be stopped anywhere."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_step_that_never_has_a_result_ends_the_command(
     consortium: Make, failing: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "ATTEMPTS_MAX", 2)
+    monkeypatch.setattr(running, "Following", partial(running.Following, attempts_max=2))
     c = consortium()
     failing("sum", times=2)
     run, joins = c.run(), [c.join(member) for member in c.members]
@@ -137,7 +138,7 @@ def test_a_step_opens_once_enough_members_were_heard_within_half_of_their_time_t
     c, asked = consortium(edits={"answer = 60": f"answer = {answer_s}"}), list[float]()
     c.enrolled()
 
-    def refuse(_cohort: str, *, heard_within_s: float) -> None:
+    def refuse(_cohort: str, *, heard_within_s: float, **_: object) -> None:
         asked.append(heard_within_s)
         if len(asked) == 2:
             raise Interrupted

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from tests.study.specs import clouds, content_of, fields_of, whole
+from tests.study.specs import clouds, content_of, fields_of, spec_of, whole
 from veilsum.calibration import (
     CCVRStatistics,
     FFCStatistics,
@@ -20,11 +20,13 @@ from veilsum.calibration import (
     solve_lda,
 )
 from veilsum.calibration.ccvr_head import TukeyHead
+from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.judge_tables import (
     JUDGE_LATTICE,
     ShownHeads,
     exact_scores,
-    place_scales,
+    place_scale,
+    positive_margins,
     tabulate_records,
 )
 from veilsum.calibration.random_features import KernelHead
@@ -32,6 +34,7 @@ from veilsum.calibration.rows import unit_directions
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.study import Question, RecordRules
+from veilsum.study.answers import compute_answer, read_pooled
 from veilsum.study.judging import (
     check_judge_possible,
     encode_shown,
@@ -41,9 +44,11 @@ from veilsum.study.judging import (
     judge_sum,
     judge_vector,
     read_shown,
+    show_heads,
     table_shapes,
 )
-from veilsum.study.vectors import random_features
+from veilsum.study.result_files import calibrated_in, encode_files
+from veilsum.study.vectors import compute_vector, random_features
 
 DIM = 16
 JUDGE = {"epsilon": 1.0, "delta": 1e-7, "heads": 3, "positive": None, "bins": {"confidence": 5, "score": 8}}
@@ -96,10 +101,9 @@ def heads_of(question: Question) -> list[Head]:
 
 def shown_of(question: Question, *heads: Head) -> ShownHeads:
     features, labels = clouds(300, question.dim, len(question.classes))
-    chosen = heads or (heads_of(question)[0],)
-    return ShownHeads(
-        chosen, *place_scales(table_shapes(question), exact_scores(chosen[0], features), labels)
-    )
+    chosen, shapes = heads or (heads_of(question)[0],), table_shapes(question)
+    scale = place_scale(shapes.positive, shapes.score_bins, exact_scores(chosen[0], features), labels)
+    return ShownHeads(chosen, scale.temperature, scale.edges)
 
 
 def test_a_material_holds_every_kind_of_head() -> None:
@@ -259,3 +263,39 @@ def test_a_judge_that_could_never_say_anything_is_refused() -> None:
     with pytest.raises(PeerFault) as caught:
         check_judge_possible(question_of(least=5, most=60, epsilon=0.2))
     assert (caught.value.cause, list(caught.value.parties)) == (Cause.STUDY_REFUSED, ["admin"])
+
+
+@pytest.mark.parametrize(
+    ("statistic", "step"),
+    [({"kind": "ffc", "constant": True}, "sum"), (RANDOM, "sum"), ({"kind": "ccvr"}, "sum")],
+)
+def test_a_head_is_published_with_a_scale_that_the_judge_can_use(
+    statistic: dict[str, Any], step: str
+) -> None:
+    least = {"least": 5_000, "most": 20_000, "least_per_class": 20, "rows_per_id": 1}
+    spec = spec_of(
+        step,
+        **fields_of(statistic),
+        classes=["class-0", "class-1", "class-2"],
+        judge={**JUDGE, "positive": "class-1"},
+        records=least,
+    )
+    features, labels = clouds(5_000, DIM, 3, noise=2.0)
+    total = compute_vector(spec, features, labels)
+    answer = compute_answer(spec, read_pooled(spec, total, 1), 1)
+    head_file = encode_files(spec, answer).head
+    assert head_file is not None
+    shown = show_heads(spec.question, [calibrated_in(head_file)])
+    assert encode_shown(spec.question, shown)
+    scores = exact_scores(shown.heads[0], features)
+    shares = np.bincount(np.searchsorted(shown.edges, positive_margins(scores, 1)), minlength=8) / len(labels)
+    assert shares.max() < 0.4  # the bins are used
+    best = place_scale(1, 8, scores, labels).temperature
+    assert best / 2 < shown.temperature < best * 2
+
+
+def test_a_head_without_a_scale_is_judged_on_a_guess() -> None:
+    question = question_of(positive="class-1")
+    shown = show_heads(question, [Calibrated(heads_of(question)[0]), Calibrated(heads_of(question)[1])])
+    assert len(shown.edges) == 7
+    assert encode_shown(question, shown)

@@ -7,6 +7,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from veilsum.calibration.head import Head
+from veilsum.calibration.judge_tables import Scale
 from veilsum.calibration.ridge import Solution
 from veilsum.calibration.rows import Floats
 
@@ -38,6 +39,7 @@ class Answer:
         heads: further heads from the same sums, by name: those of the study's other statistics by kind, "lda" and "ncm".
         documents: what else is published, by name.
         material: what the next step of the chain takes, by name; empty at its end.
+        scales: of heads whose study has a judge, by name as in `heads`; "" for `head`.
     """
 
     records: int
@@ -51,6 +53,7 @@ class Answer:
     heads: Mapping[str, Head] = field(default_factory=dict)
     documents: Mapping[str, Document] = field(default_factory=dict)
     material: Mapping[str, Floats] = field(default_factory=dict)
+    scales: Mapping[str, Scale] = field(default_factory=dict)
 
     @classmethod
     def of_ridge(cls, solution: Solution, head: Head, error_bound: float | None) -> Self:

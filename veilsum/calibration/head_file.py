@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.calibration.head import Head
+from veilsum.calibration.judge_tables import Scale
 from veilsum.calibration.random_features import KernelHead, RandomFeatures
 from veilsum.calibration.rows import Floats, Integers
 
@@ -106,17 +107,25 @@ class Calibrated:
         withheld: empty classes that were left out because few members hold them.
         temperature: τ for `Head.probabilities`, from a hold-out set; None without one.
         noise: what a round with differential privacy promises, by itself and with the steps that it rests on; None for an exact sum.
+        scale: for the judge, from the sums; None without one.
     """
 
     head: Head
     withheld: tuple[int, ...] = ()
     temperature: float | None = None
     noise: Mapping[str, Any] | None = None
+    scale: Scale | None = None
 
     @property
     def notes(self) -> dict[str, Any]:
         """The file's JSON metadata."""
-        known = {"temperature": self.temperature, "noise": dict(self.noise) if self.noise else None}
+        known = {
+            "temperature": self.temperature,
+            "noise": dict(self.noise) if self.noise else None,
+            "judge": None
+            if self.scale is None
+            else {"temperature": self.scale.temperature, "edges": self.scale.edges.tolist()},
+        }
         return {
             "form": form_of(self.head),
             "classes_without_records": list(self.head.empty_classes),
@@ -140,7 +149,9 @@ class Calibrated:
             raise ShapeMismatch("a head's notes have its form and its noise as objects")
         if temperature is not None and not (isinstance(temperature, float) and 0 < temperature < math.inf):
             raise ShapeMismatch(f"a temperature is above 0 and finite, not {temperature!r}")
-        return cls(head_from(arrays, form, empty), withheld, temperature, noise)
+        return cls(
+            head_from(arrays, form, empty), withheld, temperature, noise, _parse_scale(notes.get("judge"))
+        )
 
     def without(self, classes: tuple[int, ...]) -> Self:
         """The same head, which never answers these classes either."""
@@ -177,6 +188,17 @@ def notes_in(content: bytes, entry: str) -> dict[str, Any]:
     if not isinstance(notes, dict):
         raise ShapeMismatch(f"{entry} in the file's metadata is not an object")
     return notes
+
+
+def _parse_scale(value: Any) -> Scale | None:
+    match value:
+        case None:
+            return None
+        case {"temperature": float(temperature), "edges": [*edges], **rest} if not rest and all(
+            isinstance(each, float) and math.isfinite(each) for each in [temperature, *edges]
+        ):
+            return Scale(temperature, np.array(edges, np.float64))
+    raise ShapeMismatch("a head's scale for the judge is a temperature and a list of edges")
 
 
 def _parse_classes(value: Any) -> tuple[int, ...]:

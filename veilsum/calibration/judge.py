@@ -143,6 +143,34 @@ class JudgeFigures:
     score: ScoreFigures | None
 
 
+NOT_SHARES = frozenset({"temperature", "AUROC"})
+"""Figures of `list_figures` that are not written in percent."""
+
+
+def list_figures(
+    figures: JudgeFigures, names: Sequence[str], heads: Sequence[str] = ()
+) -> list[tuple[str, Figure]]:
+    """List a judgement's figures by name, without those of thresholds."""
+    calibration, score = figures.calibration, figures.score
+    return [
+        ("accuracy", figures.accuracy),
+        ("accuracy at equal class shares", figures.balanced_accuracy),
+        *(
+            (f"accuracy of {heads[place] if heads else f'head {place}'}", each)
+            for place, each in enumerate(figures.head_accuracies)
+        ),
+        *(
+            (f"recall of {name}", each)
+            for name, each in zip(names, figures.recalls, strict=True)
+            if each is not None
+        ),
+        ("calibration error", calibration.error),
+        ("excess confidence", calibration.excess),
+        ("temperature", calibration.temperature),
+        *(() if score is None else (("AUROC", score.auroc),)),
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class JudgedTables:
     """The tables of a run, read from its sum.

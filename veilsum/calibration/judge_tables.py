@@ -64,13 +64,25 @@ class TableShapes:
 
 
 @dataclass(frozen=True, eq=False)
+class Scale:
+    """How a head's scores become confidences, and fall into bins.
+
+    Attributes:
+        temperature: τ at which softmax(scores/τ) is the head's confidence.
+        edges: (S − 1,) ascending edges between the bins of its score; empty without a table by score.
+    """
+
+    temperature: float
+    edges: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class ShownHeads:
     """The heads that a run judges. The tables by class, confidence and score are those of the first.
 
     Attributes:
         heads: one or more, of the same classes.
-        temperature: τ at which softmax(scores/τ) of the first head is its confidence.
-        edges: (S − 1,) ascending edges between the bins of its score; empty without a table by score.
+        temperature, edges: the scale of the first.
     """
 
     heads: tuple[Head, ...]
@@ -140,32 +152,42 @@ def tabulate_records(shapes: TableShapes, shown: ShownHeads, features: Array, la
     return shapes.release.layout.flatten(tables)
 
 
-def place_scales(shapes: TableShapes, scores: Floats, labels: Integers) -> tuple[float, Floats]:
-    """Find τ and the edges between score bins, as `ShownHeads` takes them, from (n, C) scores of rows with their (n,) classes.
+def place_scale(
+    positive: int | None, bins: int, scores: Floats, labels: Integers, *, shares: Floats | None = None
+) -> Scale:
+    """Find the scale of a head from its (n, C) scores of rows with their (n,) classes.
 
-    The rows need be no patients': those drawn from a sum's class means and covariance do. τ has the smallest loss. The edges part an even
-    mixture of positives and others evenly.
+    The rows need be no patients': those drawn from a sum's class means and covariance do. τ has the smallest loss, at the (C,) `shares` of the
+    classes instead of the rows' own. The edges part an even mixture of positives and others evenly.
     """
     answered = np.isfinite(scores[:1]).ravel()
     known = answered[labels]
-    own = np.flatnonzero(known), labels[known]
-    temperatures = default_temperatures()
+    own = labels[known]
+    temperatures, chosen = default_temperatures(), np.arange(len(own))
+    counts = np.bincount(own, minlength=len(answered))
+    weights = np.ones(len(chosen)) if shares is None else (shares / np.maximum(counts, 1))[own]
     losses = [
-        -np.maximum(log_softmax(scores[known] / each)[np.arange(len(own[0])), own[1]], -LOSS_MAX).mean()
+        -float(weights @ np.maximum(log_softmax(scores[known] / each)[chosen, own], -LOSS_MAX))
         for each in temperatures
     ]
     temperature = float(temperatures[int(np.argmin(losses))])
-    if shapes.positive is None:
-        return temperature, np.zeros(0)
-    margins = positive_margins(scores, shapes.positive)
-    is_positive = labels == shapes.positive
+    if positive is None:
+        return Scale(temperature, np.zeros(0))
+    margins = positive_margins(scores, positive)
+    is_positive = labels == positive
     finite = np.isfinite(margins)
     weights = np.where(is_positive, 1 / max(1, is_positive.sum()), 1 / max(1, (~is_positive).sum())) * finite
     if not weights.any():
-        return temperature, np.arange(shapes.score_bins - 1.0)
+        return rough_scale(positive, bins, temperature)
     order = np.argsort(margins, kind="stable")
     shares = np.cumsum(weights[order]) / weights.sum()
-    wanted = np.arange(1, shapes.score_bins) / shapes.score_bins
+    wanted = np.arange(1, bins) / bins
     edges = margins[order][np.minimum(np.searchsorted(shares, wanted), len(order) - 1)]
     steps = 1e-9 * max(1.0, float(np.abs(edges).max())) * np.arange(len(edges))
-    return temperature, np.maximum.accumulate(edges) + steps
+    return Scale(temperature, np.maximum.accumulate(edges) + steps)
+
+
+def rough_scale(positive: int | None, bins: int, temperature: float) -> Scale:
+    """Return a scale where no rows are known: edges spread evenly over log-odds from −4 to 4."""
+    edges = np.zeros(0) if positive is None else temperature * np.linspace(-4, 4, bins + 1)[1:-1]
+    return Scale(temperature, edges)

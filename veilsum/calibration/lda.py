@@ -41,18 +41,14 @@ def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> L
         SingularSystem: Σ can't be inverted: features that are always 0, as after a ReLU, need γ > 0.
         CalibrationError: a shrinkage outside 0…1.
     """
-    V, sums, counts = _unit_moments(statistics)
+    means, within, counts = class_moments(statistics)
     held = np.flatnonzero(counts)
     freedom = int(counts.sum()) - len(held)
-    if freedom < 1:
-        raise NoRecords(f"{counts.sum():.0f} records of {len(held)} classes leave no covariance: add records")
-    means = sums.T / np.maximum(counts, 1)[:, None]
-    within = (V - (means[held].T * counts[held]) @ means[held]) / freedom
     gamma = oracle_shrinkage(within, freedom) if shrinkage is None else shrinkage
     if not 0 <= gamma <= 1:
         raise CalibrationError(f"a shrinkage lies from 0 to 1, not {shrinkage!r}")
     covariance = (1 - gamma) * within
-    covariance[np.diag_indices(len(V))] += gamma * np.trace(within) / len(V)
+    covariance[np.diag_indices(len(within))] += gamma * np.trace(within) / len(within)
 
     scale = FEATURES_FACTOR if statistics.constant else 1.0
     spectrum = Spectrum.decompose(covariance, statistics.rounding_deviation / (scale**2 * freedom))
@@ -69,6 +65,17 @@ def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> L
     )
     empty = tuple(np.flatnonzero(counts == 0).tolist())
     return LDA(weights, bias, empty, means, covariance, float(gamma))
+
+
+def class_moments(statistics: FFCStatistics) -> tuple[Floats, Floats, Floats]:
+    """Return the (C, dim) class means, the (dim, dim) covariance within classes, and the (C,) counts. Raises NoRecords as `solve_lda`."""
+    V, sums, counts = _unit_moments(statistics)
+    held = np.flatnonzero(counts)
+    freedom = int(counts.sum()) - len(held)
+    if freedom < 1:
+        raise NoRecords(f"{counts.sum():.0f} records of {len(held)} classes leave no covariance: add records")
+    means = sums.T / np.maximum(counts, 1)[:, None]
+    return means, (V - (means[held].T * counts[held]) @ means[held]) / freedom, counts
 
 
 def oracle_shrinkage(covariance: Floats, freedom: int) -> float:

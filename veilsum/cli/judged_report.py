@@ -1,9 +1,11 @@
 """Print how heads do on held-out records: what a member sees of its own, and what a judgement says of all."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from client_sdk.comparison import Judgement
-from veilsum.cli.console import print_note, print_table
+from veilsum.calibration.judge import NOT_SHARES, Figure, JudgeFigures, ScoreFigures, list_figures
+from veilsum.cli.console import JSON_OUTPUT, print_note, print_table, print_values
 
 _CLASSES_SHOWN_MAX = 20
 RARE_POSITIVES = 0.1
@@ -73,3 +75,88 @@ def _comparison_sentences(judged: Judgement, names: Sequence[str]) -> Iterator[s
         )
         if found.positives < RARE_POSITIVES * judged.records:
             yield f"{name} is rare: a head that answers the likeliest class finds few of them. Use a threshold, or an LDA head with equal priors."
+
+
+def print_figures(figures: JudgeFigures, names: Sequence[str], heads: Sequence[str] = ()) -> None:
+    """Report what a judgement says: each figure with its 95 % interval, or how many records it would take.
+
+    Args:
+        figures: of the judgement.
+        names: of the classes.
+        heads: what to call the heads shown, in order; empty for numbers from 0.
+    """
+    if JSON_OUTPUT.get():
+        print_values(describe_figures(figures, names, heads))
+        return
+    listed = list_figures(figures, names, heads)
+    rows = [
+        {"figure": name, "value": show_value(name, each), "95_%_interval": show_interval(name, each)}
+        for name, each in listed
+        if each.is_stated
+    ]
+    print_table(
+        f"Judgement over all members, about {figures.records:,.0f} records",
+        rows,
+        empty="No figure can be stated.",
+    )
+    if (score := figures.score) is not None and any(each.recall.is_stated for each in score.levels):
+        print_table("Thresholds, of the positive class's score less the highest other", [*_level_rows(score)])
+    unsaid = [f"{name} (about {each.records_needed:,})" for name, each in listed if not each.is_stated]
+    if unsaid:
+        shown = unsaid[:_CLASSES_SHOWN_MAX]
+        more = f", and {len(unsaid) - len(shown):,} more" if len(unsaid) > len(shown) else ""
+        print_note(f"Too few held-out records for {', '.join(shown)}{more}.")
+    if figures.head_accuracies:
+        name = heads[figures.chosen] if heads else f"head {figures.chosen}"
+        why = "it has most right answers" if figures.chosen else "no other is surely better"
+        print_note(f"Use {name}: {why}.")
+
+
+def describe_figures(
+    figures: JudgeFigures, names: Sequence[str], heads: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a judgement as JSON: figures that can't be stated have the records that they need alone."""
+    found: dict[str, Any] = {
+        "records": round(figures.records),
+        "figures": {name: _describe_figure(each) for name, each in list_figures(figures, names, heads)},
+        "chosen": heads[figures.chosen] if heads else figures.chosen,
+    }
+    if figures.score is not None:
+        found["thresholds"] = [
+            {
+                "threshold": each.threshold,
+                "recall": _describe_figure(each.recall),
+                "false_alarms": _describe_figure(each.false_alarms),
+                "precision": _describe_figure(each.precision),
+            }
+            for each in figures.score.levels
+        ]
+    return found
+
+
+def _describe_figure(figure: Figure) -> dict[str, float]:
+    if not figure.is_stated:
+        return {"records_needed": figure.records_needed}
+    return {"value": figure.value, "low": figure.low, "high": figure.high}
+
+
+def _level_rows(score: ScoreFigures) -> Iterator[dict[str, str]]:
+    for each in score.levels:
+        shares = {"recall": each.recall, "false_alarms": each.false_alarms, "precision": each.precision}
+        shown = {
+            name: f"{show_value(name, one)} ({show_interval(name, one)})" if one.is_stated else "–"
+            for name, one in shares.items()
+        }
+        yield {"threshold": f"{each.threshold:+.4g}", **shown}
+
+
+def show_value(name: str, figure: Figure) -> str:
+    """Write a figure's value: shares in percent."""
+    return f"{figure.value:.3g}" if name in NOT_SHARES else f"{100 * figure.value:.1f} %"
+
+
+def show_interval(name: str, figure: Figure) -> str:
+    """Write a figure's 95 % interval: shares in percent."""
+    if name in NOT_SHARES:
+        return f"{figure.low:.3g} to {figure.high:.3g}"
+    return f"{100 * figure.low:.1f} to {100 * figure.high:.1f} %"

@@ -77,6 +77,7 @@ class Following:
         wait: calls its argument; the demo ends the wait early if a process fails.
         pause: sleeps for a number of seconds.
         attempts_max: consecutive enrolments and rounds without a result before the run is given up.
+        shown: the heads that a judgement shows (`encode_shown`); None for other runs.
     """
 
     client: Operator
@@ -84,6 +85,7 @@ class Following:
     wait: Waiting = wait_forever
     pause: Callable[[float], None] = time.sleep
     attempts_max: int = ATTEMPTS_MAX
+    shown: bytes | None = None
     _outdated: set[str] = field(default_factory=set)
     """Cohorts in which no further round can be opened."""
     _failures: list[str] = field(default_factory=list)
@@ -216,7 +218,8 @@ class Following:
     def _open_step(self, cohort: CohortView, step: str, presence_s: float) -> None:
         """Open the step if enough members were heard from within `presence_s`, or report why it can't be opened now."""
         try:
-            self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=presence_s))
+            heads = None if self.shown is None else self.client.store_heads(cohort.cohort, self.shown)
+            self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=presence_s, heads=heads))
         except PeerFault as fault:
             named = {*fault.parties} - {"coordinator"}
             if fault.cause is Cause.ROSTER_ROLLBACK:

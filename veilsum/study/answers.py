@@ -51,6 +51,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, CCVRHead, Statistic
 from veilsum.study.promise import mechanism_of
+from veilsum.study.scales import add_scales, draw_rows
 from veilsum.study.vectors import Material, Statistics, list_accumulators, make_accumulator, random_features
 
 Exact: TypeAlias = Mapping[str, Statistics]
@@ -100,17 +101,26 @@ def compute_answer(
     Raises:
         PeerFault: sum-check-failed if no head follows from the sum.
     """
-    question, after = spec.question, spec.content.after
+    # Before heads are solved, which may overwrite V.
+    drawn = draw_rows(spec.question, found) if spec.ends_run else None
     try:
-        if spec.noisy:
-            (each,) = found.values()
-            return _noisy_answer(spec, each, material or {})  # type: ignore[arg-type]  # `read_pooled` of a noisy step
-        rounding = Rounding(question.scale, members, question.ring_bits >= PROMISED_RING_BITS)
-        exact: Exact = found  # type: ignore[assignment]  # as above
-        phi, seed = random_features(question), question.digest
-        return solve_exact(exact, question.statistics, after, phi, seed, rounding, ridge)
+        answer = _solve_answer(spec, found, members, material or {}, ridge)
     except (CalibrationError, np.linalg.LinAlgError) as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"no head follows: {type(error).__name__}") from error
+    return add_scales(spec.question, drawn, answer) if spec.ends_run else answer
+
+
+def _solve_answer(
+    spec: RoundSpec, found: Pooled, members: int, material: Material, ridge: float | None
+) -> Answer:
+    question, after = spec.question, spec.content.after
+    if spec.noisy:
+        (each,) = found.values()
+        return _noisy_answer(spec, each, material)  # type: ignore[arg-type]  # `read_pooled` of a noisy step
+    rounding = Rounding(question.scale, members, question.ring_bits >= PROMISED_RING_BITS)
+    exact: Exact = found  # type: ignore[assignment]  # as above
+    phi, seed = random_features(question), question.digest
+    return solve_exact(exact, question.statistics, after, phi, seed, rounding, ridge)
 
 
 def solve_exact(

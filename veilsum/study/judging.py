@@ -14,6 +14,7 @@ from safetensors.numpy import load, save
 from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
+from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.judge import Figure, JudgedTables, JudgeFigures, expect_tables
 from veilsum.calibration.judge_tables import JUDGE_LATTICE, ShownHeads, TableShapes, tabulate_records
 from veilsum.calibration.privacy.mechanism import Mechanism
@@ -26,6 +27,7 @@ from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import HELD_OUT_SHARE, NOISY_BITS, Judge, Question, study_fault
 from veilsum.study.promise import check_noise, study_mu
 from veilsum.study.result_files import MATERIAL_MAX
+from veilsum.study.scales import guess_scale
 from veilsum.study.vectors import random_features
 
 TEMPERATURE_MIN, TEMPERATURE_MAX = 1e-6, 1e6
@@ -117,6 +119,17 @@ def judge_sum(
         temperature=shown.temperature,
         edges=shown.edges,
     )
+
+
+def show_heads(question: Question, heads: Sequence[Calibrated]) -> ShownHeads:
+    """Return the heads of a run, the first one's tables on the scale that its file names, or else on a guess. Raises Misuse without a judge."""
+    shapes, first = table_shapes(question), heads[0]
+    scale = first.scale
+    wanted = 0 if shapes.positive is None else shapes.score_bins - 1
+    if scale is None or len(scale.edges) != wanted:
+        scale = guess_scale(question, log_odds=first.temperature == 1)
+    temperature = scale.temperature if first.temperature is None else first.temperature
+    return ShownHeads(tuple(each.head for each in heads), temperature, scale.edges)
 
 
 def encode_shown(question: Question, shown: ShownHeads) -> bytes:

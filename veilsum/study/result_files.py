@@ -15,6 +15,7 @@ from veilsum.calibration import CalibrationError, FFCStatistics, Head
 from veilsum.calibration.answer import Answer, Document
 from veilsum.calibration.checks import check_solution
 from veilsum.calibration.head_file import Calibrated, form_of, notes_in
+from veilsum.calibration.judge_tables import Scale
 from veilsum.calibration.rows import CONSTANT_ENTRY, FEATURES_FACTOR, Floats, Integers
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -50,8 +51,8 @@ class Files:
 def encode_files(spec: RoundSpec, found: Answer) -> Files:
     """Encode an answer as files. The same answer gives the same bytes."""
     documents = {name: document_file(each) for name, each in found.documents.items()}
-    documents |= {name: head_file(spec, each) for name, each in found.heads.items()}
-    head = None if found.head is None else head_file(spec, found.head)
+    documents |= {name: head_file(spec, each, found.scales.get(name)) for name, each in found.heads.items()}
+    head = None if found.head is None else head_file(spec, found.head, found.scales.get(""))
     return Files(head, documents, material_file(found.material) if found.material else None)
 
 
@@ -60,9 +61,9 @@ def digest_of(content: bytes | None) -> str | None:
     return None if content is None else hashlib.sha256(content).hexdigest()
 
 
-def head_file(spec: RoundSpec, head: Head) -> bytes:
-    """Encode a head, with the withheld classes and the privacy guarantee."""
-    calibrated = Calibrated(head, spec.withheld, noise=_noise_notes(spec))
+def head_file(spec: RoundSpec, head: Head, scale: Scale | None = None) -> bytes:
+    """Encode a head, with the withheld classes, the privacy guarantee and the scale for the judge."""
+    calibrated = Calibrated(head, spec.withheld, noise=_noise_notes(spec), scale=scale)
     return document_file(Document(calibrated.arrays, calibrated.notes))
 
 

@@ -23,8 +23,6 @@ MEMBERS = {
     ("PUT", rest.CHUNK_PATH),
     ("POST", rest.ANSWERS_PATH),
     ("GET", rest.DISCLOSURE_PATH),
-    ("GET", rest.MATERIAL_PATH),
-    ("GET", rest.DOCUMENT_PATH),
     ("POST", rest.PROBE_PATH),
     ("PUT", rest.SITE_PATH),
 }
@@ -44,6 +42,7 @@ RUNNING = {
 }
 OPERATORS = {("GET", rest.AUDIT_PATH), *ADMINISTERING, *RUNNING}
 READING = {("GET", rest.SUMS_PATH)}
+DOCUMENTS = {("GET", rest.MATERIAL_PATH), ("GET", rest.DOCUMENT_PATH)}
 PUBLIC = {
     ("GET", path)
     for path in (
@@ -97,11 +96,12 @@ def test_every_route_has_its_callers() -> None:
     assert called(guards.ADMIN_GUARD) == ADMINISTERING
     assert called(guards.READERS_GUARD) == READING
     assert called(guards.HEADS_GUARD) == HEADS
+    assert called(guards.DOCUMENTS_GUARD) == DOCUMENTS
     assert called(guards.EVERYONE_GUARD) == PUBLIC
     assert called(guards.WAITING_GUARD) == WAITING
     assert called(guards.MACHINES_GUARD) == MACHINES
     everything = {(method, route.path) for route in ROUTES for method in route.methods or ()}
-    assert everything == MEMBERS | ADMINS | OPERATORS | READING | PUBLIC | WAITING | HEADS | MACHINES | PACKS
+    assert everything == MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS | PUBLIC | WAITING | HEADS | MACHINES | PACKS
 
 
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
@@ -113,7 +113,7 @@ async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None
         for name in ("federation", "study", "cohort", "context", "pack", "heads", "round_id", "combination")
     } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "lda"}
     async with server.anonymous() as nobody:
-        for method, path in MEMBERS | ADMINS | OPERATORS | READING | PACKS:
+        for method, path in MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS | PACKS:
             answer = await nobody.request(method, path.format(**ids))
             assert answer.status_code == 401, (method, path)
             assert answer.headers["www-authenticate"] == (
@@ -142,7 +142,7 @@ async def test_the_document_says_who_may_call(server: Server) -> None:
     assert spared == WAITING
     assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS | WAITING
     assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
-    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING | HEADS | PACKS
+    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING | DOCUMENTS | HEADS | PACKS
     assert {key for key, need in needs.items() if not need} == PUBLIC - {("GET", "/openapi.json")} | MACHINES
 
 

@@ -364,10 +364,11 @@ def _ask_approval(content: "Content") -> bool:
 
 def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict[str, Any]]) -> None:
     """Save a result, and report what was read and what happened to the records."""
-    from veilsum.cli.judged_report import print_comparison
+    from veilsum.cli.judged_report import describe_figures, print_comparison, print_figures
     from veilsum.cli.round_view import record_values
 
-    record = result.record
+    record, content = result.record, result.content
+    names = content.notes.display or content.question.classes
     target = _result_folder(result, folder / record.name)
     result.save(target)
     run = store.ledger.find_run(result.spec.question.digest, record.period)
@@ -375,17 +376,20 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
     if JSON_OUTPUT.get():
         records = None if run is None else _spent_values(run)
         judged = None if result.judged is None else result.judged.model_dump(mode="json")
+        if result.spec.judges:
+            judged = describe_figures(result.judge_figures, names)
         facts = {"read": read, "record": record.model_dump(mode="json"), "counted": result.counted}
         print_values({**facts, **outcome, "records": records, "judged": judged})
         return
     print_values({**record_values(record), **outcome}, "Result, verified")
     if run is not None:
         print_values(_spent_values(run), "Your records")
-        if result.counted:
+        if result.counted and not result.spec.judges:
             print_note("This cannot be repeated: these records are spent.")
     if result.head is not None:
-        content = result.content
-        print_comparison(result.judged, content.notes.display or content.question.classes)
+        print_comparison(result.judged, names)
+    if result.spec.judges:
+        print_figures(result.judge_figures, names)
 
 
 def _load_unexported(store: "Store") -> "list[Result]":

@@ -120,6 +120,64 @@ def rehearse(
         raise typer.Exit(1)
 
 
+@app.command()
+@at_coordinator(token=True)
+def judge(
+    connect: Connect,
+    study: StudyName,
+    head: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A head's file, weights.safetensors of a saved result; repeat to compare heads. The details are those of the first.",
+            show_default="the heads of the study's newest result",
+        ),
+    ] = None,
+    federation: Federation = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            help="The judgement's period, judge-NAME.", show_default="this month, e.g. judge-2026-11"
+        ),
+    ] = None,
+) -> None:
+    """Judge heads over all members: noisy counts of right and wrong answers on held-out records, each of which is judged once in its life.
+
+    Repeat it in a later period to see whether a head drifts. Exits with 1 unless there is a result.
+    """
+    from veilsum.cli.judged_report import print_figures
+    from veilsum.cli.judging import (
+        encode_heads,
+        find_heads,
+        print_drift,
+        read_figures,
+        read_heads,
+        read_study_content,
+    )
+    from veilsum.cli.round_view import progress_line, show_view
+    from veilsum.cli.running import Following, this_month
+
+    tell = note_printer()
+    with connect(patience_s=MEMBER_RETRY_S) as client:
+        found, of = wanted_study(client, study, federation)
+        content = read_study_content(client, of, found)
+        heads = read_heads(head) if head else find_heads(client, of, found, content.question)
+        following = Following(
+            client,
+            lambda seen: tell(seen if isinstance(seen, str) else progress_line(seen)),
+            shown=encode_heads(content.question, heads),
+        )
+        view = following.run_study(of, found, period or f"judge-{this_month()}")
+        if view.state == "done":
+            figures = read_figures(client, view.round, content)
+            names = content.notes.display or content.question.classes
+            print_figures(figures, names, [each.name for each in heads])
+            print_drift(client, of, found, content)
+            return
+    show_view(view)
+    raise typer.Exit(1)
+
+
 app.add_typer(cohort.app, name="cohort")
 app.add_typer(rounds.app, name="round")
 app.add_typer(token.app, name="token")

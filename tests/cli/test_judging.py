@@ -1,0 +1,89 @@
+"""`veilsum operator judge`: a head over all members' held-out records."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_sdk import Identity, Member, Policy, Result
+from tests.support.cli import CLASSES, PATIENCE_S, TOKEN, Cli, Consortium, later, records, threaded
+from veilsum.cli.features import read_records
+
+JUDGE_EDITS = {
+    "# [question.judge]": "[question.judge]",
+    "# epsilon = 1.0": "epsilon = 9.0",
+    "# delta = 1e-7": "delta = 1e-7",
+}
+"""The judge that a draft proposes, with less noise."""
+
+
+@pytest.fixture
+def judged(consortium: Callable[..., Consortium]) -> Consortium:
+    """Three members with a result, and held-out records enough to judge it."""
+    c = consortium(held_out=0.5, edits=JUDGE_EDITS)
+    rng = np.random.default_rng(3)
+    for place, member in enumerate(c.members):
+        features, labels = records(rng, 600)
+        c.files[place] = c.write(
+            member, features, (labels + (rng.random(600) < 0.1)) % CLASSES, np.arange(600)
+        )
+    c.held()
+    return c
+
+
+def take_part(c: Consortium, member: str, period: str) -> list[Result]:
+    policy = Policy(admin_key=c.admin, approved={c.approval})
+    data = read_records(c.files[c.members.index(member)])
+    with Member(c.cli.url, Identity.load(c.folder / member), policy) as joined:
+        return [*joined.join(data, once=True, period=period)]
+
+
+def judge(c: Consortium, period: str, *more: object) -> tuple[dict[str, Any], list[Result]]:
+    """Hold a judgement; return what the operator's command printed, and the members' results."""
+    words = c.cli.at("operator", "judge", "digits", "--period", period, "--token", TOKEN, "--json", *more)
+    run, joins = (
+        later(c.cli, *words),
+        [threaded(partial(take_part, c, member, period)) for member in c.members],
+    )
+    results = [result for each in joins for result in each.result(PATIENCE_S)]
+    outcome = run.result(PATIENCE_S)
+    assert outcome.code == 0, outcome
+    return outcome.values, results
+
+
+def test_an_operator_judges_the_newest_head_and_later_another(judged: Consortium) -> None:
+    c = judged
+    said, results = judge(c, "judge-1")
+    head = Result.load(c.result("m0"))
+    truth = np.mean([*_accuracies(c, head)])
+    accuracy = said["figures"]["accuracy"]
+    assert accuracy["low"] <= truth <= accuracy["high"]
+    assert accuracy["high"] - accuracy["low"] < 0.2
+    assert "records_needed" in said["figures"]["calibration error"] or said["figures"]["calibration error"]
+    for result in results:
+        result.verify(c.admin)
+        assert result.judge_figures.accuracy.value == pytest.approx(accuracy["value"])
+        result.save(c.folder / "judged")
+        assert "| accuracy |" in (c.folder / "judged" / "model-card.md").read_text()
+
+    weights = c.result("m0") / "weights.safetensors"
+    again, _ = judge(c, "judge-2", "--head", weights, "--head", weights)
+    assert again["chosen"] == "weights.safetensors"
+    assert again["figures"]["accuracy of weights.safetensors"]
+
+
+def _accuracies(c: Consortium, head: Result) -> Iterator[float]:
+    for path in c.files:
+        data = read_records(path)
+        yield head.evaluate(data.features, data.labels)
+
+
+def test_a_study_without_a_judge_or_a_head_is_told_so(
+    consortium: Callable[..., Consortium], remote: Cli
+) -> None:
+    c = consortium()
+    outcome = remote(*c.cli.at("operator", "judge", c.study, "--token", TOKEN))
+    assert outcome.code == 1
+    assert "question.judge" in outcome.err
