@@ -101,7 +101,10 @@ def test_every_route_has_its_callers() -> None:
     assert called(guards.WAITING_GUARD) == WAITING
     assert called(guards.MACHINES_GUARD) == MACHINES
     everything = {(method, route.path) for route in ROUTES for method in route.methods or ()}
-    assert everything == MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS | PUBLIC | WAITING | HEADS | MACHINES | PACKS
+    assert (
+        everything
+        == MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS | PUBLIC | WAITING | HEADS | MACHINES | PACKS
+    )
 
 
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
@@ -142,7 +145,9 @@ async def test_the_document_says_who_may_call(server: Server) -> None:
     assert spared == WAITING
     assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS | WAITING
     assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
-    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING | DOCUMENTS | HEADS | PACKS
+    assert {
+        key for key, need in needs.items() if len(need) == 2
+    } == ADMINS | READING | DOCUMENTS | HEADS | PACKS
     assert {key for key, need in needs.items() if not need} == PUBLIC - {("GET", "/openapi.json")} | MACHINES
 
 
