@@ -39,16 +39,24 @@ def endpoint() -> Iterator[str]:
             yield found
 
 
+@pytest.fixture(scope="session")
+def databases(endpoint: str) -> Iterator[list[str]]:
+    """The databases that tests have left empty."""
+    emptied = list[str]()
+    yield emptied
+    asyncio.run(Servers(endpoint, emptied).drop())
+
+
 @pytest.fixture
-async def servers(endpoint: str) -> AsyncIterator[Servers]:
+async def servers(endpoint: str, databases: list[str]) -> AsyncIterator[Servers]:
     """Empty stores on PostgreSQL and S3."""
     try:
         await execute("SELECT 1")
     except OSError as error:
         lacking(f"no PostgreSQL answers on {ADMIN_URL}: {error}")
-    found = Servers(endpoint)
+    found = Servers(endpoint, databases)
     yield found
-    await found.drop()
+    await found.empty()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

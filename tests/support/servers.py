@@ -21,34 +21,69 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AW
 class Servers:
     """Give each data folder a database and a prefix of the bucket.
 
+    No commit waits for the disk: no test cuts the power of PostgreSQL's machine.
+
+    Args:
+        endpoint: the bucket's.
+        emptied: databases to use before others are created. `empty` adds to them: to drop a database makes PostgreSQL write all that it has.
+
     Attributes:
         options: of CREATE DATABASE.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, emptied: list[str] | None = None) -> None:
         self.endpoint, self.options = endpoint, ""
-        self._made: set[str] = set()
+        self._emptied = [] if emptied is None else emptied
+        self._names: dict[str, str] = {}
 
     async def settings(self, folder: Path) -> dict[str, Any]:
         """Return the settings of a replica with this data folder; the same folder gets the same stores."""
-        name = "veilsum_" + hashlib.sha256(f"{os.getpid()} {folder}".encode()).hexdigest()[:16]
-        if name not in self._made:
-            await execute(f"DROP DATABASE IF EXISTS {name} (FORCE)", f"CREATE DATABASE {name} {self.options}")
-            self._made.add(name)
+        prefix = "veilsum_" + hashlib.sha256(f"{os.getpid()} {folder}".encode()).hexdigest()[:16]
+        if prefix not in self._names:
+            reused = self._emptied.pop() if self._emptied and not self.options else None
+            self._names[prefix] = reused or await self._create(prefix)
         return {
-            "database_url": ADMIN_URL.rpartition("/")[0] + "/" + name,
-            "blobs_url": f"s3://{BUCKET}/{name}",
+            "database_url": _url_of(self._names[prefix]),
+            "blobs_url": f"s3://{BUCKET}/{prefix}",
             "blobs_endpoint": self.endpoint,
         }
 
+    async def _create(self, name: str) -> str:
+        await execute(
+            f"DROP DATABASE IF EXISTS {name} (FORCE)",
+            f"CREATE DATABASE {name} {self.options}",
+            f"ALTER DATABASE {name} SET synchronous_commit = off",
+        )
+        return name
+
+    async def empty(self) -> None:
+        """Empty the databases, for others to use."""
+        if self.options:
+            await self.drop()
+        for name in self._names.values():
+            await execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+                "DROP SCHEMA public CASCADE",
+                "CREATE SCHEMA public",
+                database=name,
+            )
+            self._emptied.append(name)
+        self._names.clear()
+
     async def drop(self) -> None:
-        for name in tuple(self._made):
-            await execute(f"DROP DATABASE {name} (FORCE)")
-            self._made.remove(name)
+        """Drop the databases, and those that were emptied."""
+        names = [*self._names.values(), *self._emptied]
+        await execute(*(f"DROP DATABASE {name} (FORCE)" for name in names))
+        self._names.clear()
+        self._emptied.clear()
 
 
-async def execute(*statements: str) -> None:
-    connection = await asyncpg.connect(ADMIN_URL)
+def _url_of(database: str) -> str:
+    return ADMIN_URL.rpartition("/")[0] + "/" + database
+
+
+async def execute(*statements: str, database: str | None = None) -> None:
+    connection = await asyncpg.connect(ADMIN_URL if database is None else _url_of(database))
     try:
         for statement in statements:
             await connection.execute(statement)

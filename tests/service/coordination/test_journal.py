@@ -14,9 +14,8 @@ from tests.support.serving import Server
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Erasure
 
-pytestmark = pytest.mark.both_stores
 
-
+@pytest.mark.both_stores
 async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
     server: Server, formed: Party
 ) -> None:

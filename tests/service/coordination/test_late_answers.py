@@ -15,7 +15,6 @@ from tests.support.simulator import After
 from veilsum.protocol.messages import Message, Reveal
 
 OTHER = b"\x66" * 32
-pytestmark = pytest.mark.both_stores
 
 
 def remember(party: Party) -> dict[tuple[str, str], Any]:
@@ -68,6 +67,7 @@ async def test_while_shares_are_revealed(server: Server, formed: Party) -> None:
     }
 
 
+@pytest.mark.both_stores
 async def test_after_the_result_and_a_restart(tmp_path: Path, party: Party, stores: str) -> None:
     sent = remember(party)
     async with running(tmp_path / "data") as server:

@@ -189,7 +189,6 @@ async def test_who_is_silent_keeps_no_round_from_opening_that_does_not_ask(
     assert (await silent.try_round(server)).status_code == 201
 
 
-@pytest.mark.both_stores
 async def test_sites_that_connect_once_a_day_count_as_present_where_answers_take_two_days(
     tmp_path: Path, stores: str
 ) -> None:

@@ -43,7 +43,6 @@ async def closing(server: Server, federation: str = "", context: bytes = UNKNOWN
     return await server.client.get(f"/v1/contexts/{context.hex()}/closing{query}")
 
 
-@pytest.mark.both_stores
 async def test_an_unknown_context_is_closed_for_good_in_one_federation(server: Server, formed: Party) -> None:
     assert refusal(await closing(server, formed.federation)) == (404, "not-found")
     for _ in range(2):

@@ -112,7 +112,6 @@ async def test_nobody_is_shown_a_ciphertext_before_all_have_paired(server: Serve
     await carded.done(server)
 
 
-@pytest.mark.both_stores
 async def test_a_pairing_is_answered_once_the_cohort_is_formed(server: Server, carded: Party) -> None:
     """The pairings in between wake nobody who waits for what is asked next."""
     first = await carded.make_pairing(server, "m-0")
@@ -144,7 +143,6 @@ async def test_a_wait_without_news_ends_with_the_cohort(server: Server, carded: 
     assert (answer.json()["state"], answer.json()["paired"]) == ("pairing", ["m-0"])
 
 
-@pytest.mark.both_stores
 async def test_who_has_not_paired_in_time_is_left_out_and_the_others_pair_again(
     server: Server, carded: Party
 ) -> None:
@@ -340,7 +338,6 @@ async def test_the_longest_pairing_is_refused_and_holds_up_no_other(
     assert (await view_of(server, carded))["paired"] == list(SIX[1:])
 
 
-@pytest.mark.both_stores
 async def test_a_restart_in_the_middle_of_pairing_loses_nothing(
     server: Server, carded: Party, tmp_path: Path
 ) -> None:
@@ -359,7 +356,6 @@ async def test_a_restart_in_the_middle_of_pairing_loses_nothing(
         assert view["fault"]["parties"] == list(SIX[3:])
 
 
-@pytest.mark.both_stores
 async def test_a_restart_after_a_second_manifest_goes_on_with_it(
     server: Server, carded: Party, tmp_path: Path
 ) -> None:
@@ -432,7 +428,6 @@ async def test_a_pairing_and_what_it_changes_are_stored_at_once(
         assert (await view_of(server, party))["state"] == "formed"
 
 
-@pytest.mark.both_stores
 async def test_a_pairing_that_was_reported_as_failed_is_taken_up(
     server: Server, carded: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,6 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-@pytest.mark.both_stores
 async def test_a_document_is_built_once_for_each_version(
     server: Server, party: Party, built: Counter[str]
 ) -> None:

@@ -119,6 +119,7 @@ async def test_a_database_that_takes_no_writes(servers: Servers, tmp_path: Path)
     with pytest.raises(Misuse, match="the database takes no writes: name the primary"):
         async with open_stores(settings):
             pass
+    await servers.drop()  # no other test can use it
 
 
 @pytest.fixture
