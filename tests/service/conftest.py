@@ -1,7 +1,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -118,6 +118,19 @@ def pasts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Past]:
         return Past(folder, party)
 
     return cache(lambda name: asyncio.run(live(tmp_path_factory.mktemp("past") / "data", name)))
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, pasts: Callable[[str], Past]) -> Callable[[str], Past]:
+    """Copy a past, on SQLite and files, for a test that starts its coordinator itself."""
+
+    made = {name: pasts(name) for name in ("formed", "finished")}
+
+    def copied(name: str) -> Past:
+        past = made[name]
+        return replace(past, folder=snapshot(past.folder, tmp_path / "data"), party=past.party.copy())
+
+    return copied
 
 
 @pytest.fixture

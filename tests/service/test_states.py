@@ -17,9 +17,10 @@ from service.coordination.readiness import Readiness, checks_of
 from service.settings import Settings
 from service.storage.dialects import Sqlite
 from tests.cli.test_help import PATHS
+from tests.service.conftest import Past
 from tests.service.coordination.test_damage import Stored, announcements, damage_rows, flip, published
 from tests.service.coordination.test_ends import overdue
-from tests.service.storage.test_exits import close_unread, damage, publish_roster, publish_study
+from tests.service.coordination.test_exits import close_unread, damage, publish_roster, publish_study
 from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server, carry_out, running
 from veilsum.protocol.rest import CohortState, RoundView
@@ -62,9 +63,12 @@ def test_the_table_names_every_state_and_commands_that_exist(server: Server) -> 
 
 @pytest.mark.parametrize(("what", "state"), ROWS)
 async def test_every_state_is_left_by_its_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, state: str
+    tmp_path: Path, stopped: Callable[[str], Past], monkeypatch: pytest.MonkeyPatch, what: str, state: str
 ) -> None:
-    await WAYS[what, state](tmp_path / "data", Party(SIX), monkeypatch)
+    """A way of a round begins with a formed cohort, a federation's with a finished round, the others with nothing."""
+    begins = {"round": "formed", "federation": "finished"}.get(what)
+    past = stopped(begins) if begins else Past(tmp_path / "data", Party(SIX))
+    await WAYS[what, state](past.folder, past.party, monkeypatch)
 
 
 async def cancel(server: Server, round_id: str) -> str:
@@ -82,7 +86,7 @@ async def goes_on(server: Server, party: Party) -> None:
 @leaves("round", "collecting", "checking", "freezing", "revealing")
 async def _cancel_phase(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
     async with running(folder) as server:
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
         await party.play_until(server, round_id, state)
         assert await cancel(server, round_id) == ("failed" if state == "revealing" else "voiding")
 
@@ -94,7 +98,7 @@ async def _cancel_arithmetic(folder: Path, party: Party, patch: pytest.MonkeyPat
 
     patch.setattr(Jobs, "_unmask_range", nothing)
     async with running(folder) as server:
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
         await party.play_until(server, round_id, "recovered")
         assert await cancel(server, round_id) == "failed"
 
@@ -102,7 +106,7 @@ async def _cancel_arithmetic(folder: Path, party: Party, patch: pytest.MonkeyPat
 @leaves("round", "voiding")
 async def _vote(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
     async with running(folder) as server:
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
         await party.play_until(server, round_id, "checking")
         assert await cancel(server, round_id) == "voiding"
         assert (await party.play(server, round_id))["state"] == "voided"
@@ -115,7 +119,6 @@ async def _vote(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
 @leaves("round", "erasing", "lost")
 async def _close(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
     async with running(folder) as server:
-        await party.begin(server)
         round_id = await overdue(server, party, "m-3", "m-4", "m-5")
         assert (await party.lose(server, round_id))["state"] == "lost"
         if state == "lost":
@@ -126,7 +129,7 @@ async def _close(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: 
 @leaves("round", "done", "voided", "erased")
 async def _run(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
     async with running(folder) as server:
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
         if state != "done":
             await party.play_until(server, round_id, "checking")
             await cancel(server, round_id)
@@ -139,7 +142,7 @@ async def _run(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: st
 @leaves("round", "failed")
 async def _repeat(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
     async with running(folder) as server:
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
         await party.play_until(server, round_id, "revealing")
         assert await cancel(server, round_id) == "failed"
         repeated = await party.try_cohort(server, repeats=(await server.view(round_id))["context"])
@@ -151,7 +154,7 @@ async def damaged(
 ) -> str:
     """Damage a round that checks boxes, and stop the coordinator."""
     async with running(folder) as server:
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
         await party.play_until(server, round_id, "checking")
         do(server, round_id)
     after(round_id)
@@ -178,7 +181,7 @@ async def _cancel_lost(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -
 @leaves("round", "opening, cohort or cards lost")
 async def _close_context(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
     async with running(folder) as server:
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
         context = bytes.fromhex((await server.view(round_id))["context"])
     damage(folder, "rounds.opening", "flipped", party, round_id)
     async with running(folder) as server:
@@ -191,7 +194,7 @@ async def _close_context(folder: Path, party: Party, _patch: pytest.MonkeyPatch)
 @leaves("round", "a lost document")
 async def _put_back(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
     async with running(folder) as server:
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
         await party.play(server, round_id)
         blob: Stored = published(server, round_id)[-1]
         for code in (500, 200):
@@ -231,9 +234,6 @@ async def _cohort(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state:
 @leaves("federation", "roster lost", "study lost", "chain lost")
 async def _federation(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
     table = {"roster lost": "rosters", "study lost": "studies", "chain lost": "links"}[state]
-    async with running(folder) as server:
-        await party.begin(server)
-        await party.done(server)
     damage(folder, f"{table}.body", "flipped", party, "")
     if table == "links":
         assert (await repair_database(Settings(data_dir=folder)))["damaged"] == []

@@ -9,6 +9,7 @@ import pytest
 
 from service.coordination.checking import repair_database
 from service.settings import Settings
+from tests.service.conftest import Past
 from tests.service.storage.kept import flip
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server, running
@@ -64,17 +65,17 @@ async def close_unread(server: Server, party: Party, context: bytes) -> None:
     ],
 )
 async def test_a_federation_goes_on_after_damage_beside_a_live_round(
-    tmp_path: Path, party: Party, place: str, how: str, leave: Exit
+    stopped: Callable[[str], Past], place: str, how: str, leave: Exit
 ) -> None:
-    async with running(tmp_path) as server:
-        await party.begin(server)
-        ended = await party.done(server)
+    past = stopped("finished")
+    folder, party, ended = past.folder, past.party, past.round_id
+    async with running(folder) as server:
         await party.next_period(server)
         round_id = await party.open_round(server)
         await party.serve(server, round_id, "m-0")
         context = bytes.fromhex((await server.view(round_id))["context"])
-    damage(tmp_path, place, how, party, round_id)
-    async with running(tmp_path) as server:
+    damage(folder, place, how, party, round_id)
+    async with running(folder) as server:
         await leave(server, party, context)
         assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
         assert (await server.client.get(f"/v1/rounds/{ended}/result")).status_code == 200
@@ -92,17 +93,16 @@ async def test_a_federation_goes_on_after_damage_beside_a_live_round(
 
 
 @pytest.mark.parametrize("how", ["flipped", "lost"])
-async def test_a_damaged_chain_is_made_again(tmp_path: Path, party: Party, how: str) -> None:
-    settings = Settings(data_dir=tmp_path)
-    async with running(tmp_path) as server:
-        await party.begin(server)
-        await party.done(server)
+async def test_a_damaged_chain_is_made_again(stopped: Callable[[str], Past], how: str) -> None:
+    past = stopped("finished")
+    folder, party, settings = past.folder, past.party, Settings(data_dir=past.folder)
+    async with running(folder) as server:
         before = (await server.client.get(f"{party.where}/chain")).content
-    damage(tmp_path, "links.body", how, party, "")
+    damage(folder, "links.body", how, party, "")
     found = await repair_database(settings)
     assert found == {"repaired": [f"chain of federation {party.federation}"], "damaged": []}
     assert await repair_database(settings) == {"repaired": [], "damaged": []}
-    async with running(tmp_path) as server:
+    async with running(folder) as server:
         assert (await server.client.get(f"{party.where}/chain")).content == before
         await party.next_period(server)
         await party.done(server)
@@ -111,14 +111,13 @@ async def test_a_damaged_chain_is_made_again(tmp_path: Path, party: Party, how: 
 
 @pytest.mark.parametrize("column", ["final", "closing", "record", "opening"])
 async def test_a_damaged_round_that_has_ended_holds_up_no_new_one(
-    tmp_path: Path, party: Party, column: str
+    stopped: Callable[[str], Past], column: str
 ) -> None:
-    async with running(tmp_path) as server:
-        await party.begin(server)
-        round_id = await party.done(server)
-    damage(tmp_path, f"rounds.{column}", "flipped", party, round_id)
-    async with running(tmp_path) as server:
-        assert (await server.client.get(f"/rounds/{round_id}")).status_code == 500
+    past = stopped("finished")
+    party = past.party
+    damage(past.folder, f"rounds.{column}", "flipped", party, past.round_id)
+    async with running(past.folder) as server:
+        assert (await server.client.get(f"/rounds/{past.round_id}")).status_code == 500
         assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
         await party.next_period(server)
         await party.done(server)
@@ -135,13 +134,13 @@ async def test_a_damaged_round_that_has_ended_holds_up_no_new_one(
     ],
 )
 async def test_what_holds_a_whole_process_up_is_made_again(
-    tmp_path: Path, party: Party, damage_it: str
+    stopped: Callable[[str], Past], damage_it: str
 ) -> None:
-    settings = Settings(data_dir=tmp_path)
-    async with running(tmp_path) as server:
-        await party.begin(server)
+    past = stopped("formed")
+    folder, party, settings = past.folder, past.party, Settings(data_dir=past.folder)
+    async with running(folder) as server:
         key = server.coordinator.key.public
-    with closing(sqlite3.connect(tmp_path / "coordinator.sqlite3")) as file, file:
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
         if "head = 'f'" in damage_it:
             file.execute(
                 "UPDATE audit_head SET head = CASE substr(head, 1, 1) WHEN 'f' THEN 'e' ELSE 'f' END || substr(head, 2)"
@@ -151,18 +150,17 @@ async def test_what_holds_a_whole_process_up_is_made_again(
     named = "coordinator's public key" if "coordinator" in damage_it else "audit log's end"
     assert found == {"repaired": [named], "damaged": []}
     assert await repair_database(settings) == {"repaired": [], "damaged": []}
-    async with running(tmp_path) as server:
+    async with running(folder) as server:
         await party.done(server)
         page = await server.audited()
         assert check_log(page, key) == page.head.end
 
 
-async def test_an_ended_round_whose_row_is_lost_holds_up_no_new_one(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path) as server:
-        await party.begin(server)
-        round_id = await party.done(server)
-    lose(tmp_path, "rounds", "id", round_id)
-    async with running(tmp_path) as server:
+async def test_an_ended_round_whose_row_is_lost_holds_up_no_new_one(stopped: Callable[[str], Past]) -> None:
+    past = stopped("finished")
+    party = past.party
+    lose(past.folder, "rounds", "id", past.round_id)
+    async with running(past.folder) as server:
         assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
         await party.next_period(server)
         await party.done(server)
@@ -173,12 +171,12 @@ async def test_an_ended_round_whose_row_is_lost_holds_up_no_new_one(tmp_path: Pa
     "place", ["cohorts.manifest", "cohorts.study", "cards.body", "pairings.signature", "ciphertexts.body"]
 )
 async def test_a_damaged_cohort_holds_up_no_new_one(
-    tmp_path: Path, party: Party, place: str, how: str
+    stopped: Callable[[str], Past], place: str, how: str
 ) -> None:
-    async with running(tmp_path) as server:
-        await party.begin(server)
-    damage(tmp_path, place, how, party, "")
-    async with running(tmp_path) as server:
+    past = stopped("formed")
+    party = past.party
+    damage(past.folder, place, how, party, "")
+    async with running(past.folder) as server:
         assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
         if (place.partition(".")[0], how) == ("cohorts", "lost"):
             assert (await party.try_cohort(server, period="later")).status_code == 201
