@@ -1,116 +1,116 @@
-"""ML-KEM-768 (FIPS 203) in plain integers: tests make ciphertexts from a given message with it. It is slow and not constant-time.
+"""ML-KEM-768 (FIPS 203) in integers of numpy: tests make ciphertexts from a given message with it. It is not constant-time.
 
-Algorithms and sections are those of FIPS 203. A polynomial is a list of 256 integers below q.
+Algorithms and sections are those of FIPS 203. A polynomial is a row of 256 integers below q.
 """
 
 from functools import lru_cache
 from hashlib import sha3_256, sha3_512, shake_128, shake_256
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 Q, K = 3329, 3
 KEY_BYTES, CIPHERTEXT_BYTES = 1184, 1088
 BITS_U, BITS_V = 10, 4
 REVERSED = [int(f"{i:07b}"[::-1], 2) for i in range(128)]
-ZETAS = [pow(17, power, Q) for power in REVERSED]
-GAMMAS = [pow(17, 2 * power + 1, Q) for power in REVERSED]
+ZETAS = np.array([pow(17, power, Q) for power in REVERSED])
+GAMMAS = np.array([pow(17, 2 * power + 1, Q) for power in REVERSED])
 
-Poly = list[int]
+Ints: TypeAlias = npt.NDArray[np.int64]
+"""One polynomial or several: the last axis has 256 coefficients."""
 
 
-def split(data: bytes, bits: int) -> list[int]:
+def split(data: bytes, bits: int) -> Ints:
     """Return the little-endian words of this width; they fill the bytes."""
-    number = int.from_bytes(data, "little")
-    return [number >> place & (1 << bits) - 1 for place in range(0, 8 * len(data), bits)]
+    ones = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little").reshape(-1, bits)
+    return ones @ (1 << np.arange(bits))
 
 
-def byte_encode(poly: Poly, bits: int) -> bytes:  # algorithm 5
-    return sum(value << bits * i for i, value in enumerate(poly)).to_bytes(32 * bits, "little")
+def byte_encode(polys: Ints, bits: int) -> bytes:  # algorithm 5, of one or more polynomials
+    ones = polys[..., None] >> np.arange(bits) & 1
+    return np.packbits(ones.astype(np.uint8), bitorder="little").tobytes()
 
 
-def byte_decode(data: bytes, bits: int) -> list[Poly]:  # algorithm 6, of one or more polynomials
-    return [split(data[i : i + 32 * bits], bits) for i in range(0, len(data), 32 * bits)]
+def byte_decode(data: bytes, bits: int) -> Ints:  # algorithm 6, of one or more polynomials
+    return split(data, bits).reshape(-1, 256)
 
 
-def compress(poly: Poly, bits: int) -> Poly:  # §4.2.1; no value is halfway
-    return [((value << bits) + Q // 2) // Q % (1 << bits) for value in poly]
+def compress(polys: Ints, bits: int) -> Ints:  # §4.2.1; no value is halfway
+    return ((polys << bits) + Q // 2) // Q % (1 << bits)
 
 
-def decompress(poly: Poly, bits: int) -> Poly:
-    return [value * Q + (1 << bits - 1) >> bits for value in poly]
+def decompress(polys: Ints, bits: int) -> Ints:
+    return polys * Q + (1 << bits - 1) >> bits
 
 
-def sample_ntt(seed: bytes) -> Poly:  # algorithm 7; appendix B allows a limit of 280 times 3 bytes or more
-    return [value for value in split(shake_128(seed).digest(1344), 12) if value < Q][:256]
+def sample_ntt(seed: bytes) -> Ints:  # algorithm 7; appendix B allows a limit of 280 times 3 bytes or more
+    words = split(shake_128(seed).digest(1344), 12)
+    words = split(shake_128(seed).digest(1344), 12)
+    return words[words < Q][:256]
 
 
-def sample_cbd(seed: bytes, number: int) -> Poly:  # algorithm 8 over PRF, both with η = 2
-    drawn = split(shake_256(seed + bytes([number])).digest(128), 4)
-    return [((value & 3).bit_count() - (value >> 2).bit_count()) % Q for value in drawn]
+def sample_cbd(seed: bytes, numbers: range) -> Ints:  # algorithm 8 over PRF, both with η = 2
+    drawn = split(b"".join(shake_256(seed + bytes([number])).digest(128) for number in numbers), 1)
+    pairs: Ints = drawn.reshape(-1, 256, 2, 2).sum(axis=-1)
+    return (pairs[..., 0] - pairs[..., 1]) % Q
 
 
-def ntt(poly: Poly) -> Poly:  # algorithm 9
-    found, zetas = [*poly], iter(ZETAS[1:])
-    for length in (128, 64, 32, 16, 8, 4, 2):
-        for start in range(0, 256, 2 * length):
-            zeta = next(zetas)
-            for j in range(start, start + length):
-                product = zeta * found[j + length]
-                found[j], found[j + length] = (found[j] + product) % Q, (found[j] - product) % Q
-    return found
+def ntt(polys: Ints) -> Ints:  # algorithm 9; ζ of a layer's blocks follow each other
+    found = polys
+    for blocks in (1, 2, 4, 8, 16, 32, 64):
+        parts = found.reshape(*polys.shape[:-1], blocks, 2, -1)
+        low, product = parts[..., 0, :], parts[..., 1, :] * ZETAS[blocks : 2 * blocks, None]
+        found = np.stack([low + product, low - product], axis=-2) % Q
+    return found.reshape(polys.shape)
 
 
-def inverse_ntt(poly: Poly) -> Poly:  # algorithm 10
-    found, zetas = [*poly], reversed(ZETAS[1:])
-    for length in (2, 4, 8, 16, 32, 64, 128):
-        for start in range(0, 256, 2 * length):
-            zeta = next(zetas)
-            for j in range(start, start + length):
-                low, high = found[j], found[j + length]
-                found[j], found[j + length] = (low + high) % Q, zeta * (high - low) % Q
-    return [value * 3303 % Q for value in found]
+def inverse_ntt(polys: Ints) -> Ints:  # algorithm 10
+    found = polys
+    for blocks in (64, 32, 16, 8, 4, 2, 1):
+        parts = found.reshape(*polys.shape[:-1], blocks, 2, -1)
+        low, high = parts[..., 0, :], parts[..., 1, :]
+        zetas = ZETAS[blocks : 2 * blocks][::-1, None]
+        found = np.stack([low + high, zetas * (high - low)], axis=-2) % Q
+    return found.reshape(polys.shape) * 3303 % Q
 
 
-def multiply(left: Poly, right: Poly) -> Poly:  # algorithms 11 and 12
-    product = Poly()
-    for i, gamma in enumerate(GAMMAS):
-        (a0, a1), (b0, b1) = left[2 * i : 2 * i + 2], right[2 * i : 2 * i + 2]
-        product += [(a0 * b0 + a1 * b1 * gamma) % Q, (a0 * b1 + a1 * b0) % Q]
-    return product
+def multiply(left: Ints, right: Ints) -> Ints:  # algorithms 11 and 12
+    (a0, a1), (b0, b1) = (np.moveaxis(each.reshape(*each.shape[:-1], 128, 2), -1, 0) for each in (left, right))
+    return np.stack([a0 * b0 + a1 * b1 % Q * GAMMAS, a0 * b1 + a1 * b0], axis=-1).reshape(*np.shape(a0)[:-1], 256) % Q
 
 
-def add(*polys: Poly) -> Poly:
-    return [sum(values) % Q for values in zip(*polys, strict=True)]
-
-
-def dot(left: list[Poly], right: list[Poly]) -> Poly:
-    return add(*map(multiply, left, right))
+def dot(rows: Ints, column: Ints) -> Ints:
+    """Multiply a vector of polynomials, or the rows of a matrix, with a vector."""
+    summed: Ints = multiply(rows, np.broadcast_to(column, rows.shape)).sum(axis=-2)
+    return summed % Q
 
 
 @lru_cache(64)
-def matrix(rho: bytes) -> list[list[Poly]]:
-    """Return Â, row by row."""
-    return [[sample_ntt(rho + bytes([j, i])) for j in range(K)] for i in range(K)]
+def matrix(rho: bytes) -> Ints:
+    """Return Â."""
+    return np.array([[sample_ntt(rho + bytes([j, i])) for j in range(K)] for i in range(K)])
 
 
 def encrypt(key: bytes, message: bytes, randomness: bytes) -> bytes:  # K-PKE.Encrypt, algorithm 14
     t, rho = byte_decode(key[:-32], 12), key[-32:]
-    y = [ntt(sample_cbd(randomness, i)) for i in range(K)]
-    columns = map(list, zip(*matrix(rho), strict=True))
-    u = [add(inverse_ntt(dot(a, y)), sample_cbd(randomness, K + i)) for i, a in enumerate(columns)]
-    v = add(inverse_ntt(dot(t, y)), sample_cbd(randomness, 2 * K), decompress(split(message, 1), 1))
-    return b"".join(byte_encode(compress(p, BITS_U), BITS_U) for p in u) + byte_encode(compress(v, BITS_V), BITS_V)
+    drawn = sample_cbd(randomness, range(2 * K + 1))
+    y = ntt(drawn[:K])
+    u = inverse_ntt(dot(matrix(rho).swapaxes(0, 1), y)) + drawn[K : 2 * K]
+    v = inverse_ntt(dot(t, y)) + drawn[2 * K] + decompress(split(message, 1), 1)
+    return byte_encode(compress(u % Q, BITS_U), BITS_U) + byte_encode(compress(v % Q, BITS_V), BITS_V)
 
 
-def decrypt(secret: list[Poly], ciphertext: bytes) -> bytes:  # K-PKE.Decrypt, algorithm 15
+def decrypt(secret: Ints, ciphertext: bytes) -> bytes:  # K-PKE.Decrypt, algorithm 15
     cut = 32 * BITS_U * K
-    u = [ntt(decompress(poly, BITS_U)) for poly in byte_decode(ciphertext[:cut], BITS_U)]
+    u = ntt(decompress(byte_decode(ciphertext[:cut], BITS_U), BITS_U))
     v = decompress(split(ciphertext[cut:], BITS_V), BITS_V)
-    noisy = inverse_ntt(dot(secret, u))
-    return byte_encode(compress([(a - b) % Q for a, b in zip(v, noisy, strict=True)], 1), 1)
+    return byte_encode(compress((v - inverse_ntt(dot(secret, u))) % Q, 1), 1)
 
 
 def is_key(key: bytes) -> bool:
     """Check an encapsulation key (§7.2): its length, and that every coefficient is below q."""
-    return len(key) == KEY_BYTES and all(value < Q for value in split(key[:-32], 12))
+    return len(key) == KEY_BYTES and bool((split(key[:-32], 12) < Q).all())
 
 
 def generate(seed: bytes) -> tuple[bytes, bytes]:
@@ -119,10 +119,9 @@ def generate(seed: bytes) -> tuple[bytes, bytes]:
     assert len(z) == 32
     expanded = sha3_512(d + bytes([K])).digest()
     rho, sigma = expanded[:32], expanded[32:]
-    secret = [ntt(sample_cbd(sigma, i)) for i in range(K)]
-    t = [add(dot(row, secret), ntt(sample_cbd(sigma, K + i))) for i, row in enumerate(matrix(rho))]
-    key = b"".join(byte_encode(poly, 12) for poly in t) + rho
-    return key, b"".join(byte_encode(poly, 12) for poly in secret) + key + sha3_256(key).digest() + z
+    secret, error = ntt(sample_cbd(sigma, range(2 * K))).reshape(2, K, 256)
+    key = byte_encode((dot(matrix(rho), secret) + error) % Q, 12) + rho
+    return key, byte_encode(secret, 12) + key + sha3_256(key).digest() + z
 
 
 def encapsulate(key: bytes, message: bytes) -> tuple[bytes, bytes]:

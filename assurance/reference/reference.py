@@ -1,7 +1,7 @@
 """A member of the secure sum (docs/protocol/wire.md), with checks in the specification's order; messages are bytes."""
 
 from contextlib import suppress
-from functools import cache, partial, reduce
+from functools import cache, lru_cache, partial, reduce
 from hashlib import sha256
 from itertools import pairwise
 from operator import add
@@ -34,6 +34,8 @@ from assurance.reference.wire import (
 
 NONE = bytes(32)
 DAY = 86_400
+
+read_study = lru_cache(64)(Study)  # all members of a federation read the same bytes
 
 
 @cache
@@ -149,7 +151,7 @@ class Party(SimpleNamespace):
         demand({*named} <= {*self.keys}, "unknown-member")
         demand(self.signed.federation == self.roster.federation, "wrong-federation")
         self.verify(self.signed)
-        self.study = Study(self.signed.content)
+        self.study = read_study(self.signed.content)
         demand(self.study_hash not in self.roster.revoked, "study-refused")
 
     def receive(self, message: bytes) -> bytes | None:  # the answer to a message, if it has one
