@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Collection
+from importlib.metadata import version
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
@@ -13,12 +14,13 @@ from fastapi.staticfiles import StaticFiles
 
 from service.access.guarded_route import GuardedRoute
 from service.access.guards import EVERYONE_GUARD
-from service.coordination.cohorts import Brief
+from service.coordination.cohorts import Brief, Cohort
 from service.coordination.combining import stored_record
 from service.coordination.coordinator import Coordinator
 from service.coordination.federations import names_of
 from service.coordination.readiness import Readiness
 from service.coordination.rounds import Round
+from service.coordination.sites import list_reports
 from service.http.metering import in_thread
 from service.http.problems import not_found
 from service.pages import reading
@@ -30,10 +32,12 @@ from service.storage.blobs import in_blob_thread
 from service.telemetry.metrics import REFUSALS_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.counting import honest_rows
+from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.record import SolutionView, record_digest
 from veilsum.protocol.rest import TRUST_SENTENCE, CohortView, RoundView, Scope, round_name
 from veilsum.protocol.study import ROWS_LEVELS, read_content
 from veilsum.study.progress import RunEnd
+from veilsum.study.sites import SiteRow, judge_sites
 from veilsum.system.intervals import compute_presence_s
 
 router = APIRouter(
@@ -260,10 +264,29 @@ async def show_cohort(request: Request, cohort: Hex32Path, here: Here, number: N
         enrolled=enrolled,
         decryptors=found.window.manifest.decryptors if found.window else (),
         rounds=found.rounds[::-1],
+        sites=await rehearsed_sites(request, here, found, view),
         **page_numbers(number, len(members), PAGE_MEMBERS),
         **await last_heard(
             request, here, view.federation, shown, compute_presence_s(found.content.question.windows.answer)
         ),
+    )
+
+
+async def rehearsed_sites(
+    request: Request, here: Coordinator, found: Cohort, view: CohortView
+) -> tuple[SiteRow, ...]:
+    """What the sites of a rehearsal reported, with a verdict on each, for operators; nothing of other runs."""
+    if kind_of_period(view.period) is not PeriodKind.REHEARSAL or not may_run(request, view.federation):
+        return ()
+    last = (await here.catalogue.find_round(found.rounds[-1].id)).current_view() if found.rounds else None
+    return judge_sites(
+        view.members,
+        view.members if view.forming else view.cards,
+        last.survivors if last is not None else (),
+        await in_blob_thread(list_reports, here.blobs, view.cohort),
+        found.content.question.windows.upload,
+        version("veilsum"),
+        found.window.manifest.decryptors if found.window else None,
     )
 
 

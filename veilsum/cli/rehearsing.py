@@ -11,7 +11,7 @@ from safetensors.numpy import load
 
 from client_sdk.operator import Operator
 from client_sdk.records import Records, select_canaries
-from veilsum.cli.running import Following, Told
+from veilsum.cli.running import Following, Told, Waiting, wait_forever
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -47,14 +47,21 @@ class Rehearsed:
         """Whether every site is ready."""
         return bool(self.exact) and all(each.ok for each in self.rows)
 
+    def list_sentences(self) -> list[str]:
+        """Return what is wrong at each site, then how the rehearsal ended."""
+        said = [f"{each.member}: {sentence}" for each in self.rows for sentence in each.verdict]
+        return [*said, self.failure or f"Checked: {self.check}. Nothing was spent."]
+
 
 def new_rehearsal() -> str:
     """Return a fresh period's name."""
     return f"rehearsal-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
-def rehearse(client: Operator, tell: Told, federation: str, study: StudyView, period: str) -> Rehearsed:
-    """Run every step of a study over canaries, once, and judge the sites.
+def rehearse(
+    client: Operator, tell: Told, federation: str, study: StudyView, period: str, wait: Waiting = wait_forever
+) -> Rehearsed:
+    """Run every step of a study over canaries, once, and judge the sites. The other arguments are those of `Following`.
 
     Raises:
         Misuse: the study names no canary pack.
@@ -67,15 +74,15 @@ def rehearse(client: Operator, tell: Told, federation: str, study: StudyView, pe
         )
     pack = fetched_pack(content, client.canaries(federation, content.rehearsal.pack))
 
-    def wait(work: Callable[[], T], /) -> T:
-        found = work()
+    def wait_for_answers(work: Callable[[], T], /) -> T:
+        found = wait(work)
         if isinstance(found, CohortView) and found.state == "enrolling":
             _close_when_all_answered(client, found)
         return found
 
     failure, view = "", None
     try:
-        view = Following(client, tell, wait, attempts_max=1).run_study(federation, study, period)
+        view = Following(client, tell, wait_for_answers, attempts_max=1).run_study(federation, study, period)
     except (Misuse, PeerFault) as error:
         if isinstance(error, PeerFault) and error.cause in {Cause.UNAUTHORISED, Cause.FORBIDDEN}:
             raise

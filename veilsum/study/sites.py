@@ -65,7 +65,11 @@ def judge_sites(
         if member not in cards:
             differs = view is not None and view.report.slips
             verdict += (
-                [] if differs else ["It did not come: is its agent running, and is the study approved?"]
+                []
+                if differs
+                else [
+                    "It did not come. Is its agent running, the study approved, and its clock right? `veilsum member doctor` says."
+                ]
             )
         elif finished and member not in finished:
             verdict.append(

@@ -102,10 +102,8 @@ def rehearse(
             for each in done.rows
         ]
         print_table("Rehearsal", rows)
-        for each in done.rows:
-            for sentence in each.verdict:
-                print_note(f"{each.member}: {sentence}")
-        print_note(done.failure or f"Checked: {done.check}. Nothing was spent.")
+        for sentence in done.list_sentences():
+            print_note(sentence)
     else:
         print_values(
             {

@@ -47,7 +47,7 @@ def pilot(
     canaries: Annotated[
         Path | None,
         typer.Option(
-            help="A canary pack: the files hold its rows too, under its ids. One file's canaries go to all members.",
+            help="A canary pack, for a rehearsal first: the files hold its rows too, under its ids. One file's canaries go to all members.",
             show_default="none",
         ),
     ] = None,
@@ -278,6 +278,8 @@ def _run_pilot(
                 operator.publish_canaries(federation.admin_key.hex(), pack)
             for member in members:
                 federation.start_member(member, folder.features_file(member))
+            if pack is not None:
+                federation.rehearse_study(screen)
             view = federation.run_study(screen)
             children.join_children(members, DEMO_FINISH_S)
             transcript = operator.transcript(view.round)

@@ -17,6 +17,7 @@ from veilsum.cli.admin import create_admin, revise_draft
 from veilsum.cli.demo.coordinator import child_environment
 from veilsum.cli.demo.processes import Children, DemoError
 from veilsum.cli.demo.screen import Screen, Stage
+from veilsum.cli.rehearsing import Rehearsed, rehearse
 from veilsum.cli.running import Following, this_month
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
 from veilsum.protocol.study import Content
@@ -106,6 +107,22 @@ class Federation:
                 f"the run ended {view.state}: {view.fault.detail if view.fault else 'no reason given'}"
             )
         return view
+
+    def rehearse_study(self, screen: Screen) -> Rehearsed:
+        """Run every step over canaries first, as `veilsum operator rehearse` does. Raises DemoError unless every member is ready."""
+        with screen.show_stage("Rehearsal") as stage:
+            done = rehearse(
+                self.operator,
+                lambda _: None,
+                self.admin_key.hex(),
+                self.published,
+                "rehearsal-1",
+                self.children.call_watching,
+            )
+            stage.outcome = done.list_sentences()[-1]
+        if not done.ok:
+            raise DemoError(" ".join(done.list_sentences()))
+        return done
 
     def member_result(self, member: str) -> Result:
         """A member's result from its disk, verified against the admin's key."""
