@@ -24,6 +24,7 @@ from service.coordination.sites import list_reports
 from service.http.metering import in_thread
 from service.http.problems import not_found
 from service.pages import reading
+from service.pages.judging import place_x, place_y, read_judgement
 from service.pages.rendering import KeptRoute, cause_advice, render_page
 from service.pages.session import SIGNED_IN_OR_NOT, session_of
 from service.pages.wording import PHASES, STATE_WORDS, words_of
@@ -163,19 +164,29 @@ async def show_round(request: Request, here: Here, found: TheRound, number: Numb
 async def show_result(request: Request, here: Here, found: TheRound) -> HTMLResponse:
     """A finished round's signed record, and how to check it."""
     record, attempt, view = found.documents.require_record(), found.attempt, found.current_view()
+    public, judged = attempt.content.after.readers == "anyone", attempt.spec.judges
+    judgement = None
+    if judged and (public or session_of(request) is not None):
+        judgement = await read_judgement(here, found)
+    positive, names = attempt.question.positive_class, reading.class_names(attempt.content)
     return render_page(
         request,
         "result.html",
+        judged=judged,
+        judgement=judgement,
+        positive=None if positive is None else names[positive],
+        place_x=place_x,
+        place_y=place_y,
         view=view,
         record=record,
         **_ridge_choice(record.solution),
         trust=TRUST_SENTENCE,
         count=count_round(view),
         members=len(attempt.members),
-        classes=reading.class_names(attempt.content),
+        classes=names,
         floor=attempt.question.class_floor if record.holders else 0,
         question=attempt.question,
-        public=attempt.content.after.readers == "anyone",
+        public=public,
         may_read=_has_scope(request, Scope.SUMS, view.federation),
         federation=await here.federations.read_roster(view.federation),
     )

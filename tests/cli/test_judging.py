@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -15,8 +16,10 @@ JUDGE_EDITS = {
     "# [question.judge]": "[question.judge]",
     "# epsilon = 1.0": "epsilon = 9.0",
     "# delta = 1e-7": "delta = 1e-7",
+    "# positive = ": "positive = ",
+    'readers = "members"': 'readers = "anyone"',
 }
-"""The judge that a draft proposes, with less noise."""
+"""The judge that a draft proposes, with less noise; its page is public."""
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def take_part(c: Consortium, member: str, period: str) -> list[Result]:
 
 def judge(c: Consortium, period: str, *more: object) -> tuple[dict[str, Any], list[Result]]:
     """Hold a judgement; return what the operator's command printed, and the members' results."""
-    words = c.cli.at("operator", "judge", "digits", "--period", period, "--token", TOKEN, "--json", *more)
+    words = c.cli.at("operator", "judge", c.study, "--period", period, "--token", TOKEN, "--json", *more)
     run, joins = (
         later(c.cli, *words),
         [threaded(partial(take_part, c, member, period)) for member in c.members],
@@ -72,6 +75,9 @@ def test_an_operator_judges_the_newest_head_and_later_another(judged: Consortium
     again, _ = judge(c, "judge-2", "--head", weights, "--head", weights)
     assert again["chosen"] == "weights.safetensors"
     assert again["figures"]["accuracy of weights.safetensors"]
+    page = httpx.get(f"{c.cli.url}/rounds/{results[0].record.round}/result")
+    assert page.status_code == 200
+    assert page.text.count('<svg class="plot"') == 4
 
 
 def _accuracies(c: Consortium, head: Result) -> Iterator[float]:
