@@ -134,7 +134,7 @@ def tabulate_records(shapes: TableShapes, shown: ShownHeads, features: Array, la
     lacking = np.isin(labels, first.empty_classes)
     tables = {block.name: np.zeros(block.shape, np.int64) for block in shapes.release.layout.blocks}
     unit, widest = JUDGE_LATTICE.unit(1), max(len(head.weights) for head in shown.heads)
-    for block in row_blocks(len(matrix), max(matrix.shape[1], widest)):
+    for block in row_blocks(len(matrix), max(matrix.shape[1], widest, shapes.classes)):
         truth, cell = labels[block], np.zeros(len(labels[block]), np.int64)
         scores = [exact_scores(head, matrix[block]) for head in shown.heads]
         for bit, each in enumerate(scores):

@@ -16,7 +16,7 @@ from veilsum.calibration.random_features import KernelHead
 from veilsum.calibration.rows import Floats, Integers
 from veilsum.protocol.study import Question
 
-_ROWS_DRAWN = 4_000
+_ROWS_DRAWN, _SCORES_MAX = 4_000, 1 << 22
 _DRAWS_TAG = b"veilsum calibration judge's scales 1 "
 _LOG_ODDS = frozenset({"gradient", "virtual features"})
 _RIDGE_TEMPERATURE = 0.25
@@ -46,17 +46,20 @@ def draw_rows(question: Question, pooled: Mapping[str, object]) -> VirtualRows |
     kind, first = next(iter(pooled.items()))
     seed = hashlib.sha256(_DRAWS_TAG + question.digest).digest()
     rng = np.random.default_rng(int.from_bytes(seed, "little"))
-    per_class = max(2, _ROWS_DRAWN // len(question.classes))
+    classes = len(question.classes)
+    per_class, most = max(2, _ROWS_DRAWN // classes), max(2, _SCORES_MAX // classes)
     try:
         match first:
             case CCVRStatistics() | NoisyGaussians():
                 rows, labels = virtual_features(first, per_class, rng)
+                chosen = rng.permutation(len(labels))[:most]
+                rows, labels = rows[chosen], labels[chosen]
                 counts = first.counts.astype(np.float64)
             case FFCStatistics():
                 means, within, counts = class_moments(first)
                 within[np.diag_indices(len(within))] += 1e-9 * max(float(np.trace(within)), 1e-9)
                 factor = np.linalg.cholesky(within)
-                labels = np.repeat(np.flatnonzero(counts), per_class)
+                labels = rng.permutation(np.repeat(np.flatnonzero(counts), per_class))[:most]
                 rows = means[labels] + rng.standard_normal((len(labels), len(within))) @ factor.T
             case _:
                 return None
