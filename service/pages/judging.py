@@ -232,4 +232,5 @@ def _list_levels(figures: JudgeFigures) -> tuple[LevelRow, ...]:
 
 
 def _write_level(figure: Figure) -> str:
-    return "{} ({})".format(*_write("", figure)) if figure.is_stated else "–"
+    # These cells may break anywhere, or the table is too wide for a phone.
+    return "{} ({})".format(*_write("", figure)).replace("\u00a0", " ") if figure.is_stated else "–"
