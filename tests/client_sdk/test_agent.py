@@ -11,11 +11,12 @@ import pytest
 
 from client_sdk.agent import Agent
 from client_sdk.api import CoordinatorApi
+from client_sdk.effects import Flow
 from client_sdk.errors import Declined, PeerFault, Unreachable
 from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.result import Result
-from client_sdk.session import ready_of
+from client_sdk.session import Session, ready_of
 from service.coordination import solving
 from service.coordination.documents import Publication
 from tests.support.answers import changed, rewritten
@@ -23,6 +24,7 @@ from tests.support.consortium import NOISY, WITHHOLDING, Consortium
 from tests.support.stage import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.rest import RoundView
 from veilsum.protocol.study import DAY_S
 from veilsum.study.progress import RunEnd
 from veilsum.system.intervals import RUNS_POLL_S
@@ -364,6 +366,38 @@ def test_a_newer_period_is_joined_where_the_operator_of_a_formed_cohort_has_left
         "p1": True,
         "p2": False,
     }
+
+
+def test_a_newer_period_is_joined_where_the_operator_has_left_after_a_void(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later, late = consortium.open_cohort("p1"), list[str](), list[str]()
+    fetch = Session.fetch_round
+
+    def fetch_noted(session: Session, round_id: str) -> Flow[RoundView]:
+        told = {member for member, event in consortium.events if RunEnd.VOIDED.member in event.detail}
+        if session.member in told and round_id == consortium.rounds[0]:
+            late.append(session.member)
+        return fetch(session, round_id)
+
+    monkeypatch.setattr(Session, "fetch_round", fetch_noted)
+
+    def stuck() -> bool:
+        if not consortium.rounds:
+            opened = consortium.leading_on(first)()
+            if opened:
+                consortium.operator.cancel(consortium.rounds[0], "a test")
+            return opened
+        if not later:
+            later.append(consortium.open_cohort("p2"))
+            return True
+        return consortium.leading_on(later[0])()
+
+    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
+    results = consortium.together(flows, stuck=stuck)
+    assert {type(each) for each in results.values()} == {Result}, results
+    assert {each.record.period for each in results.values()} == {"p2"}
+    assert late == [], "once a member knows of the VOID, it asks no more about it"
 
 
 def test_an_agent_says_that_it_waits_for_the_operator_of_a_formed_cohort(consortium: Consortium) -> None:

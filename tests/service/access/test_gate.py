@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 
+from service.access.gate import INLINE_HASH_BYTES
 from service.storage.nonces import DELETE_EVERY_S, Nonce, Nonces
 from service.storage.tables import nonces
 from tests.support.party import SIX, Party
@@ -247,17 +248,31 @@ async def test_a_stranger_s_body_is_not_read(
         assert reads == [where], "only the one that is known, and it is cut off by its length"
 
 
-async def test_a_body_is_the_one_that_was_signed(server: Server, formed: Party) -> None:
+@pytest.mark.parametrize("size", [4, INLINE_HASH_BYTES + 1], ids=["short", "hashed in a thread"])
+async def test_a_body_is_the_one_that_was_signed(server: Server, formed: Party, size: int) -> None:
     round_id = await formed.open_round(server)
-    where = f"/v1/rounds/{round_id}/uploads/m-0"
+    where, body, forged = f"/v1/rounds/{round_id}/uploads/m-0", b"x" * size, b"x" * (size - 1) + b"y"
     async with server.anonymous() as client:
-        changed = await client.put(where, content=b"bodY", headers=headers(formed, where, b"body", "PUT"))
+        changed = await client.put(where, content=forged, headers=headers(formed, where, body, "PUT"))
         assert cause(changed) == (400, "digest-mismatch")
-        other = {**headers(formed, where, b"body", "PUT"), "content-digest": content_digest(b"bodY")}
-        assert cause(await client.put(where, content=b"bodY", headers=other)) == (401, "request-forged")
-        none = headers(formed, where, b"body", "PUT")
+        other = {**headers(formed, where, body, "PUT"), "content-digest": content_digest(forged)}
+        assert cause(await client.put(where, content=forged, headers=other)) == (401, "request-forged")
+        none = headers(formed, where, body, "PUT")
         del none["content-digest"]
-        assert cause(await client.put(where, content=b"body", headers=none)) == (401, "request-unsigned")
+        assert cause(await client.put(where, content=body, headers=none)) == (401, "request-unsigned")
+        taken = await client.put(where, content=body, headers=headers(formed, where, body, "PUT"))
+        assert cause(taken) == (400, "unknown-version"), "it is as it was signed, and no message"
+
+
+@pytest.mark.parametrize("name", ["signature", "signature-input", "content-digest"])
+async def test_a_request_has_one_signature(server: Server, formed: Party, name: str) -> None:
+    """A proxy that checks one of two would let the other pass."""
+    where = f"/v1/rounds/{await formed.open_round(server)}/uploads/m-0"
+    right, other = (headers(formed, where, body, "PUT") for body in (b"body", b"bodY"))
+    for first, second in ((right, other), (other, right), (right, right)):
+        both = [*(right | first).items(), (name, second[name])]
+        async with server.anonymous() as client:
+            assert (await client.put(where, content=b"body", headers=both)).status_code == 401
 
 
 async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:

@@ -79,6 +79,15 @@ async def test_one_that_stands_still_leaves_it_when_its_lease_has_run_out(url: s
         assert fence == 2
 
 
+async def test_a_lease_lasts_for_as_long_as_the_work(url: str) -> None:
+    lease_s = 1.2
+    async with process(url) as one, process(url) as other, Leases(one, lease_s).hold_lease("work") as mine:
+        assert mine
+        await asyncio.sleep(1.3 * lease_s)
+        async with Leases(other).hold_lease("work") as theirs:
+            assert not theirs
+
+
 async def test_who_does_not_listen_keeps_nothing(url: str) -> None:
     async with process(url, listening=False) as one, process(url) as other:
         assert await Leases(one)._take_lease("work") == 1

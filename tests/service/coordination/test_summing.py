@@ -197,6 +197,24 @@ async def test_a_late_writer_changes_nothing(
     assert not await found._exchange_row(0, summing.Kept(), summing.Kept(blob="0-late"))
 
 
+async def test_a_chunk_that_another_process_has_added_is_not_added_again(
+    server: Server, formed: Party
+) -> None:
+    round_id = await formed.open_round(server)
+    for member in formed.ids[:3]:
+        await formed.serve(server, round_id, member)
+    here, round_ = server.coordinator, server.live(round_id)
+    standing = round_.standing
+    assert standing is not None
+    uploaded = {member: standing.announced[member] for member in standing.uploaded}
+    other = Summing(here.database, here.blobs, Memory(0), round_id, round_.attempt)
+    for part in other.parts:
+        await other.add_stored(part, uploaded)
+    assert len(await kept(server)) == len(other.parts)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+
+
 async def test_a_range_is_not_begun_again_once_the_round_has_ended(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:

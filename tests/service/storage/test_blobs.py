@@ -100,13 +100,17 @@ def test_other_names_are_refused(tmp_path: Path, name: str) -> None:
             use(name)
 
 
-def test_deleting_takes_a_blob_or_a_folder_or_nothing(tmp_path: Path) -> None:
+def test_deleting_takes_a_blob_or_a_folder_or_nothing_and_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blobs = FileBlobs(tmp_path)
     for name in ("r/1", "r/2", "s/1"):
         blobs.put(name, b"x")
+    calls = recorded(monkeypatch)
     blobs.delete("r/1")
     assert blobs.list_names("r") == ("2",)
     blobs.delete("r")
+    assert calls == ["fsync folder r", f"fsync folder {tmp_path.name}"]
     blobs.delete("r")
     assert blobs.list_names("r") == ()
     assert blobs.get("s/1") == b"x"
