@@ -36,6 +36,9 @@ class Held(Doctoring):
     form: type[Message]
     lapses: bool = False
 
+    def __post_init__(self) -> None:
+        self.is_of_round = not self.lapses
+
     async def change(self, asked: Asked, answer: Answer, play: Play) -> Answer | None:
         enrolled_s: float = play.memory.setdefault(
             "enrolled_s", time.time()

@@ -324,20 +324,25 @@ class Federation:
 
         However slow client and machine are, the honest message still comes after the false ones.
         """
+        if self._will_cancel(view):
+            return self.others[:-1]  # the attempt waits for an upload until it is cancelled
         if view["state"] not in HELD_STATES or self.client not in view["waiting_for"]:
             return self.others
         decrypting = self.party.decryptors or self.others
         return tuple(member for member in self.others if member in decrypting)[: threshold - 1]
 
+    def _will_cancel(self, view: Mapping[str, Any]) -> bool:
+        return self.shape.cancels and len(self.rounds) == 1 and view["state"] == "collecting"
+
     async def _hurry(self, view: dict[str, Any]) -> bool:
         """End what would take the length of a window, once all others have done their part."""
-        party, waiting, first = self.party, set(view["waiting_for"]), len(self.rounds) == 1
+        party, waiting = self.party, set(view["waiting_for"])
         if self.shape.admin_closes and view["state"] == "erasing" and self.client not in waiting:
             lost = Lost.make_signed(party.admin, context=bytes.fromhex(view["context"]))
             where = f"/v1/rounds/{view['round']}/lost"
             await self.server.client.post(where, content=lost.to_bytes(), headers=OCTETS)
             return True
-        if first and self.shape.cancels and view["state"] == "checking":
+        if self._will_cancel(view) and self.client in view["uploaded"]:
             await self.server.client.post(
                 f"/v1/rounds/{view['round']}/cancel", json={"reason": "a rehearsal"}
             )

@@ -24,6 +24,7 @@ from veilsum.protocol.messages import (
     Deliveries,
     ErasureRequest,
     Freeze,
+    Lost,
     Opening,
 )
 
@@ -84,7 +85,9 @@ def catalogue() -> Iterator[Part]:
     for (round_, attempt, to, form, after, alone), attacks in groupby(sorted(shown, key=place), place):
         when = "after" if after else "instead of"
         name = alone or f"{round_} {attempt}: {when} {form} to {to}"
-        yield Part(name, SHAPES[round_], to, [FromCatalogue(each) for each in attacks])
+        shown_falsely = [FromCatalogue(each) for each in attacks]
+        # A member has nothing to say to a loss.
+        yield Part(name, SHAPES[round_], to, shown_falsely, is_lively=form != Lost.__name__)
 
 
 def live_attacks() -> list[Attack]:

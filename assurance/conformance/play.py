@@ -180,7 +180,7 @@ class Play:
             return Answer(503, {}, b"")
         if message is not None and asked.body not in self.sent:
             return self._take(asked, message)
-        if self.current is not None and asked.path == self.place:
+        if self.current is not None and self._asks_again(asked):
             self._judge(None, f"it asked again: {asked.method} {asked.path}")
         if not self.queue and self.current is None and self._is_alive(asked):
             self._end()
@@ -230,6 +230,11 @@ class Play:
             self.quiet_s = self.limits.idle_s if self.current else self.limits.quiet_s
         else:
             self.heard_s = time.monotonic()
+
+    def _asks_again(self, asked: Asked) -> bool:
+        """Whether the client asks for what it was shown falsely, which may have come with the answer to a message."""
+        request = f"/v1/rounds/{asked.round}/requests/{self.part.client}"
+        return asked.path == self.place or (asked.path == request and str(asked.round) in self.place)
 
     def _is_alive(self, asked: Asked) -> bool:
         return bool(self.pending) and (asked.path.endswith(("/result", "/disclosure/" + self.part.client)))

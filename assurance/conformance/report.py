@@ -13,7 +13,7 @@ NOT_A_MEMBER = {"AUDIT", "SHARE"}
 OTHER_COHORT = "the coordinator would have to form a cohort that the real one refuses to form"
 REPEATS = "no part repeats a sum"
 SECOND = "an answer that breaks it breaks a rule before it as well"
-LEDGER = "only visible in its ledger"
+LEDGER = "only visible in its ledger: assurance/vectors/ledger.json has plays of it"
 WHY = {
     "DECODE": "a client need not look at such a message before it has checked a signature",
     "CARDS": OTHER_COHORT,
