@@ -21,7 +21,7 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Link
-from veilsum.protocol.study import Content, Noise, Withhold
+from veilsum.protocol.study import Content, Noise
 from veilsum.system.files import write_durably
 
 A, B, C, D = (letter * 32 for letter in (b"a", b"b", b"c", b"d"))
@@ -237,31 +237,6 @@ def test_a_noisy_study_is_answered_yes_however_few_rows_there_are(ledger: Reserv
     assert ledger.load_rows(run)[0].shape == (0, 2)
 
 
-def test_a_held_record_is_free_for_no_other_exact_run(ledger: Reservations) -> None:
-    reserve(ledger)
-    assert ledger.free_records([A, B, C], EXACT) == {C}
-    with pytest.raises(Misuse, match="1 of the records are held"):
-        reserve(ledger, B, C, content=study("other"))
-    assert len(ledger.list_runs()) == 1
-    assert ledger.free_records([A, B, C], EXACT) == {C}
-
-
-def test_what_one_holds_without_ids_may_be_any_record(ledger: Reservations) -> None:
-    reserve(ledger, NO_IDS_MARK)
-    assert ledger.free_records([A], EXACT) == set()
-    assert ledger.free_records([A], study("noisy", mu=1.0).question) == set()
-    ledger.give_up(ledger.list_runs()[0])
-    assert ledger.free_records([NO_IDS_MARK], EXACT) == {NO_IDS_MARK}
-
-
-def test_what_was_counted_without_ids_may_be_any_record(ledger: Reservations) -> None:
-    run = reserve(ledger, NO_IDS_MARK)
-    Chain(ledger, run.question).enter(C, "count")
-    ledger.give_up(run)
-    assert ledger.free_records([A], EXACT) == set()
-    assert ledger.free_records([NO_IDS_MARK], EXACT) == {NO_IDS_MARK}
-
-
 def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reservations) -> None:
     run = reserve(ledger)
     chain = Chain(ledger, run.question)
@@ -270,90 +245,6 @@ def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reserv
     other = replace(chain.history.settled[-1], survivors=bytes([8] * 32))
     chain.learn(replace(chain.history, settled=(other,)))
     assert [each.state for each in ledger.list_runs()] == [State.FREE]
-
-
-@pytest.mark.parametrize("reason", ["none", "lost"])
-def test_a_certified_or_lost_attempt_spends_for_ever(ledger: Reservations, reason: str) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(C)
-    chain.end(C, reason)
-    [run] = ledger.list_runs()
-    assert (run.state, run.summed) == (State.SPENT, C)
-    ledger.give_up(run)
-    assert ledger.free_records([A, B], EXACT) == set()
-    assert np.array_equal(ledger.load_rows(run)[0], FEATURES)
-
-
-@pytest.mark.parametrize(
-    ("left_out", "reason"), [(True, "none"), (True, "erased"), (True, "lost"), (False, "erased")]
-)
-def test_who_was_left_out_or_whose_certificate_was_erased_spends_nothing(
-    ledger: Reservations, reason: str, *, left_out: bool
-) -> None:
-    """A set's certificate is not yet an end (wire: Ends); the history decides which end is accepted."""
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(C)
-    chain.end(C, "none", left_out=left_out)
-    assert ledger.list_runs()[0].state is (State.FREE if left_out else State.SPENT)
-    ledger.give_up(run)
-    chain.end(C, reason)
-    assert ledger.list_runs()[0].state is State.FREE
-    assert ledger.free_records([A, B], EXACT) == {A, B}
-
-
-@pytest.mark.parametrize("step", ["count", "rows"])
-@pytest.mark.parametrize("reason", ["none", "lost"])
-def test_a_count_spends_nothing(ledger: Reservations, step: str, reason: str) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(C, step)
-    chain.end(C, reason, step)
-    [run] = ledger.list_runs()
-    assert (run.counted, run.summed) == (True, None)
-    assert run.state is (State.FREE if reason == "lost" else State.RESERVED)  # a lost step isn't opened again
-    ledger.give_up(run)
-    assert ledger.list_runs()[0].state is State.FREE
-    assert ledger.free_records([A, B], EXACT) == {A, B}
-
-
-def test_an_open_count_keeps_no_record_of_a_run_that_was_given_up(ledger: Reservations) -> None:
-    run = reserve(ledger)
-    Chain(ledger, run.question).enter(C, "count")
-    ledger.give_up(run)
-    assert ledger.free_records([A, B], EXACT) == {A, B}
-
-
-WITHHOLDING = EXACT.model_copy(update={"withhold": Withhold(margin=0)})
-
-
-def test_three_runs_count_a_record_and_no_more(ledger: Reservations) -> None:
-    chain, noisy = Chain(ledger, study().question.digest), study("noisy", mu=1.0).question
-    for number, context in enumerate((A, B, C), start=1):
-        assert ledger.free_records([A, B], WITHHOLDING) == {A, B}
-        run = reserve(ledger, period=f"p{number}")
-        for step in ("count", "rows"):
-            own = context[:31] + step[:1].encode()
-            chain.enter(own, step, run.period)
-            chain.end(own, "none", step, run.period)
-        ledger.give_up(run)
-    assert ledger.free_records([A, B, D], WITHHOLDING) == {D}
-    # A sum of all classes takes no count; what was counted exactly enters no noisy sum.
-    assert ledger.free_records([A, B, D], EXACT) == {A, B, D}
-    assert ledger.free_records([A, B, D], noisy) == {D}
-
-
-@pytest.mark.parametrize("reason", ["quorum-lost", "erased", "left out"])
-def test_a_count_that_did_not_hold_the_member_does_not_stand(ledger: Reservations, reason: str) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(C, "count")
-    assert ledger.list_runs()[0].counted
-    left_out = reason == "left out"
-    chain.end(C, "none" if left_out else reason, "count", left_out=left_out)
-    [run] = ledger.list_runs()
-    assert (run.counted, run.given_up) == (False, left_out)
 
 
 def test_a_count_that_was_opened_and_not_uploaded_to_does_not_stand(ledger: Reservations) -> None:
@@ -607,40 +498,8 @@ def _struck(transaction: Any, strike: Callable[[], None], *, early: bool) -> Any
     return write
 
 
-def test_a_record_that_is_marked_later_takes_part_in_nothing_more(ledger: Reservations) -> None:
-    run = reserve(ledger)
-    assert ledger.check_attempt(attempt(run)) == run
-    ledger.mark_summed([B])
-    with pytest.raises(PeerFault) as caught:
-        ledger.check_attempt(attempt(run))
-    assert caught.value.cause is Cause.ALREADY_SUMMED
-
-
-def test_every_other_extractor_that_was_answered_yes_counts(ledger: Reservations) -> None:
-    """Otherwise cohorts of many extractors could enrol first, and be summed one after the other."""
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(C)
-    chain.end(C, "none")
-    own = ledger.other_sums(run, b"another question")
-    assert own[0] > 0
-    derived = ledger.answer_run(study("other", extractor="ab" * 32), "p1", selection(), base=run)
-    assert ledger.other_sums(run, b"another question") == (2 * own[0], 2 * own[1])
-    ledger.give_up(derived)
-    assert ledger.other_sums(run, b"another question") == own
-
-
 def test_data_without_ids_that_was_only_reserved_keeps_nothing(ledger: Reservations) -> None:
     ledger.give_up(reserve(ledger, NO_IDS_MARK))
     assert ledger.free_records([A], EXACT) == {A}
     ledger.give_up(reserve(ledger, A, period="p2"))
     assert ledger.free_records([NO_IDS_MARK], EXACT) == {NO_IDS_MARK}
-
-
-@pytest.mark.parametrize("step", ["count", "rows", "sum"])
-def test_a_lost_step_ends_the_run_for_a_member_without_an_upload(ledger: Reservations, step: str) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(C, step, uploads=False)
-    chain.end(C, "lost", step)
-    assert ledger.list_runs()[0].state is State.FREE
