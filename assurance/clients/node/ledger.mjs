@@ -102,7 +102,7 @@ export class Ledger {
     const { runs } = state.ledger
     const known = runs.get(nameOf(study.question, period))
     if (known) return known.yes && !known.base && !this.isGivenUp(state, known)
-    for (const run of runs.values()) if (run.expires <= now_s) this.giveUp(state, run)
+    for (const run of runs.values()) if (run.expires <= now_s && this.stateOf(state, run) === 'reserved') run.given_up = true
     this.#leavePeriods(state, study)
     if (study.noisy && !records.ids) return false
     const chosen = select(study, records, this.ids(state), (key) => this.isFree(state, study, hex(key)))
@@ -118,7 +118,7 @@ export class Ledger {
     )
     for (const run of idle) {
       for (const { end, recorded } of this.#attempts(state, run)) require_(end || recorded, 'outcome-missing', COORDINATOR)
-      this.giveUp(state, run)
+      run.given_up = true
     }
   }
 
@@ -129,26 +129,25 @@ export class Ledger {
     const base = own && this.#base(state, own)
     if (!base?.yes || base.period !== period || base.noisy || study.noisy) return false
     const name = nameOf(study.question, period)
+    const ofBase = [...state.ledger.runs.values()].filter((run) => run.yes && this.#base(state, run) === base)
     if (!state.ledger.runs.has(name)) {
+      if (ofBase.some((run) => run.extractor === study.q.extractor)) return false // one question for each extractor
       const chosen = selectAgain(study, records, this.ids(state), base)
-      chosen.yes = chosen.labels.length === base.labels.length && this.#bearsAgain(state, study, base, repeated, chosen)
+      chosen.yes = chosen.labels.length === base.labels.length && this.#bearsAgain(state, study, base, repeated, chosen, ofBase)
       this.#store(state, study, period, chosen, `${base.question} ${period}`)
     }
     const run = state.ledger.runs.get(name)
     return run.yes && this.#base(state, run) === base && !this.isGivenUp(state, run)
   }
 
-  #bearsAgain(state, study, base, repeated, { features, labels }) {
+  #bearsAgain(state, study, base, repeated, { features, labels }, ofBase) {
     const { terms, certificate } = repeated
     const first = new Study(repeated.content)
     if (!certificate || m.decode(certificate).reason !== 'none') return false
     const honest = m.decode(certificate).survivors.length - study.a
     const reached = state.sums.get(hex(terms.rows))
     const rows = reached ? first.quarterRows(reached) / 4 : first.q.records.least * honest
-    const others = [...state.ledger.runs.values()].filter(
-      (run) => run.yes && this.#base(state, run) === base && run.question !== hex(study.question) && this.#mayHold(state, run),
-    )
-    if (others.some((run) => run.extractor === study.q.extractor)) return false // one question for each extractor
+    const others = ofBase.filter((run) => this.#mayHold(state, run))
     const sum = (values) => values.reduce((total, value) => total + value, 0)
     const published = labels.flatMap((label, i) => (terms.withheld.includes(label) ? [] : [i]))
     const kept = [features, labels].map((values) => published.map((i) => values[i]))
@@ -230,12 +229,7 @@ export class Ledger {
   onRunOver(state, facts) {
     const run = this.runOf(state, facts)
     const known = run?.yes && !run.base && this.#attempts(state, run).every((attempt) => attempt.end)
-    if (known) this.giveUp(state, run)
-  }
-
-  /** Withdraw from a run for good; from a spent one only what was answered for its records (member: Ledger). */
-  giveUp(state, run) {
-    if (run.base || this.stateOf(state, run) !== 'spent') run.given_up = true
+    if (known && this.stateOf(state, run) !== 'spent') run.given_up = true
   }
 
   mark(state, records) {

@@ -60,7 +60,7 @@ export function playLedger({ mu_budget, watch, studies, data, steps }) {
       return {}
     },
     'give-up'(step) {
-      ledger.giveUp(state, runOf(step['give-up'], step.period))
+      runOf(step['give-up'], step.period).given_up = true
       return {}
     },
     over({ over, period }) {
