@@ -85,8 +85,6 @@ export class Cohort {
     pathHolds(header.commitment_root, commitments, 0, 1 + this.decryptors.length, path)
 }
 
-export const isReserved = (period) => period.startsWith('rehearsal') || period.startsWith('judge')
-
 /**
  * Cards (CARDS-1 to CARDS-17). `own` has the member and the bytes of its card; without it the caller is an auditor, who
  * is shown all cards and no ML-KEM key. `repeated` are the survivors of the attempt that the cohort repeats.
@@ -101,8 +99,8 @@ export function checkCards(cards, roster, study, own = null, repeated = null) {
     'wrong-cohort',
   )
   if (own) need(same(own.card.cohort, cohort), 'wrong-cohort')
-  need(!isReserved(manifest.period), 'terms-refused', COORDINATOR)
   const facts = new Cohort(roster, study, manifest)
+  study.requirePeriod(manifest.period, facts.repeats)
   for (const member of facts.members) need(facts.keys.has(member), 'unknown-member', member)
   const N = roster.members.length
   if (!facts.repeats) need(N <= study.q.members_max, 'weak-parameters', 'admin')
@@ -215,10 +213,10 @@ export function checkTerms(opening, facts, leftOut = []) {
   const ofRun = (link) => same(link.question, study.question) && link.period === manifest.period && !isSet(link.repeats)
   const spends = (link) => ofRun(link) && link.step === terms.step && ['none', 'lost'].includes(link.reason)
   if (!repeats) for (const end of leftOut) need(!spends(end), 'already-summed')
-  study.lengthOf(terms.step)
+  study.lengthOf(terms.step, manifest.period)
   need(isSet(terms.material) === study.takesMaterial(terms.step))
   if (study.q.withhold) {
-    need(isSet(terms.count) === (terms.step !== 'count'))
+    need(isSet(terms.count) === ['rows', 'sum'].includes(terms.step))
     if (terms.step === 'rows') need(terms.withheld.length > 0)
     need(isSet(terms.rows) === (terms.step === 'sum' && terms.withheld.length > 0))
   } else need(!isSet(terms.count))
@@ -236,7 +234,7 @@ export function checkTerms(opening, facts, leftOut = []) {
   if (!repeats) {
     if (isSet(terms.count)) certified(terms.count, 'count')
     if (isSet(terms.rows)) certified(terms.rows, 'rows')
-    if (study.noisy) {
+    if (study.noisy && terms.step !== 'judge') {
       const place = study.steps.findIndex(([step]) => step === terms.step)
       if (place) need(links.some((link) => ofRun(link) && link.reason === 'none' && link.step === study.steps[place - 1][0]))
     }
@@ -372,7 +370,7 @@ export function recount(disclosure, certificate, facts, step, evicted) {
   const staying = certificate.survivors.filter((one) => !evicted.includes(one.member))
   const ids = staying.map((one) => one.member)
   need(disclosure.entries.map((entry) => entry.header.member).join() === ids.join())
-  const length = facts.study.lengthOf(step)
+  const length = facts.study.lengthOf(step, facts.manifest.period)
   const sums = new BigUint64Array(length)
   disclosure.entries.forEach((entry, i) => {
     const { header } = entry

@@ -162,6 +162,7 @@ export class Study {
     this.a = q.a
     this.margin = q.withhold?.margin ?? 0
     this.noisy = q.noise !== null
+    this.rehearses = content.rehearsal !== null
     this.question = H('question', Buffer.from(canonical(q)))
     const { version, expires, ...notes } = content.notes
     this.approval = H('approval', Buffer.from(canonical({ ...content, notes })))
@@ -235,15 +236,29 @@ export class Study {
     return Object.keys(RECIPES[noise.recipe]).map((step) => [step, lengths[step] ?? l * C])
   }
 
-  lengthOf(step) {
-    const found = this.steps.find(([name]) => name === step)
+  /** A period's kind is one that the study has (CARDS-2). */
+  requirePeriod(period, repeats) {
+    const kind = ['rehearsal', 'judge'].find((name) => period.startsWith(name))
+    const has = { rehearsal: this.rehearses, judge: this.q.judge }[kind]
+    require_(!kind || (period.startsWith(`${kind}-`) && has && !repeats), 'terms-refused', COORDINATOR)
+  }
+
+  lengthOf(step, period) {
+    const steps = period.startsWith('judge-') ? [['judge', this.#judged()]] : this.steps
+    const found = steps.find(([name]) => name === step)
     require_(found, 'terms-refused', COORDINATOR)
     return found[1]
   }
 
-  bitsOf = (step) => (step === 'count' || step === 'rows' ? 32 : this.q.ring_bits)
-  /** Whether the terms of a step name material: all but a chain's first. */
-  takesMaterial = (step) => this.noisy && step !== this.steps[0][0]
+  #judged() {
+    const { classes, judge } = this.q
+    const scores = classes.length === 2 || judge.positive !== null ? 2 * judge.bins.score : 0
+    return 2 ** judge.heads + 2 * (classes.length + 1) + 3 * judge.bins.confidence + scores
+  }
+
+  bitsOf = (step) => ({ count: 32, rows: 32, judge: 48 })[step] ?? this.q.ring_bits
+  /** Whether the terms of a step name material: a judgement's, and all of a chain's but its first. */
+  takesMaterial = (step) => step === 'judge' || (this.noisy && step !== this.steps[0][0])
   leastSurvivors = (N) => leastSurvivors(N, this.a, this.q.h_min)
   /** Fewest survivors of an attempt, where `n_min` is the manifest's. */
   leastOf = (step, n_min) => (step === 'count' ? Math.max(n_min + this.margin, this.leastHolders) : n_min)
