@@ -218,8 +218,8 @@ def _members_round(
 def _aggregate_updates(
     recipe: Recipe, run: RunState, round_: TrainingRound, chosen: Sequence[int], updates: Sequence[Update]
 ) -> RunState:
-    aggregation, terms = recipe.algorithm.aggregation, recipe.algorithm.terms
-    weights, server = aggregation.combine(run.weights, updates, run.server, round_)
+    terms = recipe.algorithm.terms
+    weights, server = recipe.algorithm.combine(run.weights, updates, run.server, round_)
     broadcasts = tuple(
         term.reduce(broadcast, [update.messages[i] for update in updates], round_)
         for i, (term, broadcast) in enumerate(zip(terms, run.broadcasts, strict=True))

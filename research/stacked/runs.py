@@ -332,8 +332,7 @@ class Stack:
                     steps = self._deals[place[k]].steps
                     updates.append(Update(state, len(rows), steps, float(losses[m]) / steps))
                 round_ = TrainingRound(index, lr, len(updates), recipe.momentum, int(partition.sizes.sum()))
-                aggregation = recipe.algorithm.aggregation
-                self.weights[s][q], self._server[s][q] = aggregation.combine(
+                self.weights[s][q], self._server[s][q] = recipe.algorithm.combine(
                     self.weights[s][q], updates, self._server[s][q], round_
                 )
                 local = float(np.average([u.loss for u in updates], weights=[u.records for u in updates]))

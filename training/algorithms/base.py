@@ -226,6 +226,15 @@ class Algorithm:
         """Return whether members keep the weights of this name for themselves."""
         return any(term.keeps(name) for term in self.terms)
 
+    def combine(
+        self, weights: State, updates: Sequence[Update], state: State, round_: TrainingRound
+    ) -> tuple[State, State]:
+        """Return the next global weights and the aggregation's state. Of layers that members keep the global model holds the plain mean."""
+        proposed, state = self.aggregation.combine(weights, updates, state, round_)
+        shares = [1.0 if self.aggregation.uniform else float(update.records) for update in updates]
+        own = [{name: each.weights[name] for name in proposed if self.keeps(name)} for each in updates]
+        return proposed | weighted_mean(own, shares), state
+
 
 def trained_parameters(model: Classifier) -> dict[str, Parameter]:
     """Return the parameters that training changes, by name: no fixed head, no buffers."""

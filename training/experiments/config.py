@@ -37,8 +37,14 @@ from training.models.config import ExtractorConfig
 from training.personal import PERSONAL_METHODS
 from training.recipe import LOSSES, Recipe
 
-# Tables that name one of several things: another name has other options, so the whole table is replaced.
-_CHOICE_KEYS = frozenset({"algorithm", "head", "schedule", "deal", "model"})
+_NAMING_KEYS = {
+    "algorithm": "name",
+    "head": "name",
+    "schedule": "name",
+    "deal": "name",
+    "model": "architecture",
+}
+"""Tables that name one of several things, and where. Another name has other options, so a table with a name replaces the whole one."""
 
 
 class _Table(BaseModel):
@@ -350,10 +356,14 @@ def _shipped_files() -> dict[str, Traversable]:
 
 
 def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two tables. A choice that is named anew and empty `options` replace what is below."""
     result = dict(below)
     for key, value in above.items():
-        mine = result.get(key)
-        if isinstance(value, Mapping) and isinstance(mine, Mapping) and key not in _CHOICE_KEYS:
+        mine, named = result.get(key), _NAMING_KEYS.get(key)
+        if named is not None and isinstance(mine, str):
+            mine = {named: mine}
+        cleared = key == "options" and not value
+        if isinstance(value, Mapping) and isinstance(mine, Mapping) and named not in value and not cleared:
             result[key] = _merge_tables(mine, value)
         else:
             result[key] = value

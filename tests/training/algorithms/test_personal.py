@@ -1,5 +1,4 @@
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -7,9 +6,17 @@ import torch
 
 from tests.support.digits import DIGITS, MLP
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
-from training.algorithms.base import Aggregation, Algorithm, State, Term, TrainingRound, Update
+from training.algorithms.aggregations import FedAvg, FedNova, ServerOptimiser, Spreading
+from training.algorithms.base import Aggregation, Algorithm, Term, TrainingRound, Update
 from training.algorithms.named import ALGORITHMS
-from training.algorithms.weights import ControlVariates, DynamicPenalty, HeadFirst, PersonalLayers, Proximal
+from training.algorithms.weights import (
+    ControlVariates,
+    DynamicCorrection,
+    DynamicPenalty,
+    HeadFirst,
+    PersonalLayers,
+    Proximal,
+)
 from training.federated import train
 from training.partition import dirichlet_partition
 from training.recipe import fedavg, spherefed
@@ -68,23 +75,34 @@ def test_a_fixed_head_has_no_epochs_of_its_own() -> None:
         recipe.build(10)
 
 
-@dataclass(frozen=True)
-class OfTheFirst(Aggregation):
-    """Use the first member's weights, which reveals them."""
-
-    def combine(
-        self, weights: State, updates: Sequence[Update], state: State, round_: TrainingRound
-    ) -> tuple[State, State]:
-        return updates[0].weights, state
-
-
 @pytest.mark.parametrize("term", [ControlVariates(uniform=False), DynamicPenalty(0.5), Proximal(0.5)])
 def test_no_penalty_pulls_a_head_of_ones_own(quadratic: Callable[..., list[float]], term: Term) -> None:
-    # Targets 4 and 0, η = ½, two steps: the first member's distance to 4 falls to a quarter in each round, whatever the other does.
+    # Targets 4 and 0, η = ½, two steps: the first member's distance to 4 falls to a quarter in each round, and the other stays at 0.
     for terms in ((term, PersonalLayers("head")), (PersonalLayers("head"), term)):
-        algorithm = Algorithm(OfTheFirst(), terms)
+        algorithm = Algorithm(FedAvg(), terms)
         run = quadratic([4, 0], [1, 1], rounds=3, lr=0.5, local_epochs=2, algorithm=algorithm)
-        assert run == [3.0, 3.75, 3.9375]
+        assert run == [1.5, 1.875, 1.96875]
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    [FedAvg(), FedNova(), DynamicCorrection(0.5), ServerOptimiser("sgd", lr=1.0), Spreading(steps=2)],
+)
+def test_the_server_takes_no_step_on_layers_that_members_keep(aggregation: Aggregation) -> None:
+    """The global model holds their mean, from the first round on."""
+    algorithm = Algorithm(aggregation, (PersonalLayers("head"),))
+    model = fedavg(MLP).build(10)
+    weights = {name: tensor.clone() for name, tensor in model.shared_weights().items()}
+    updates = [
+        Update({name: tensor + k for name, tensor in weights.items()}, 2 * k + 1, k + 1, 0.0) for k in (0, 1)
+    ]
+    state = aggregation.start(model)
+    share = 0.5 if aggregation.uniform else 0.75  # of the second member
+    for index in range(2):
+        found, state = algorithm.combine(weights, updates, state, TrainingRound(index, 0.1, 2))
+        for name, tensor in weights.items():
+            if name.startswith("head."):
+                torch.testing.assert_close(found[name], tensor + share)
 
 
 def test_what_is_kept_is_not_sent() -> None:

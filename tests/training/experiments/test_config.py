@@ -198,6 +198,16 @@ def test_changes_as_words() -> None:
     assert merge_tables({"head": {"name": "simplex", "scale": 2}}, {"head": {"name": "tammes"}}) == {
         "head": {"name": "tammes"}
     }
+    model = {"model": {"architecture": "mlp", "options": {"width": 8}}}
+    changed = merge_tables(model, {"model": {"options": {"depth": 2}}})
+    assert changed["model"] == {"architecture": "mlp", "options": {"width": 8, "depth": 2}}
+    assert merge_tables(model, parse_change("model.options={}"))["model"] == {
+        "architecture": "mlp",
+        "options": {},
+    }
+    assert merge_tables({"head": "simplex"}, parse_change("head.scale=2")) == {
+        "head": {"name": "simplex", "scale": 2}
+    }
 
 
 def test_every_shipped_experiment_loads() -> None:
