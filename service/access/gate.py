@@ -77,7 +77,12 @@ class Gate:
         return await self.issuer.authenticate_token(token)
 
     async def verify_member(
-        self, request: Request, rosters: Callable[[], Awaitable[tuple[Roster, Roster]]], *, superseded: bool
+        self,
+        request: Request,
+        rosters: Callable[[], Awaitable[tuple[Roster, Roster]]],
+        *,
+        superseded: bool,
+        skew_s: float | None = None,
     ) -> Caller:
         """Return the member that signed a request, by its key in the newest roster.
 
@@ -85,11 +90,12 @@ class Gate:
             request: signed.
             rosters: finds the roster whose members may ask, and the newest; called once the signature's form and time are checked.
             superseded: also admit the key that only the first one lists, as a caller that is `superseded`.
+            skew_s: maximum error of its clock; None for the gate's.
 
         Raises:
             PeerFault: request-unsigned, clock-skew, request-forged, forbidden; or as `rosters`.
         """
-        signature = self._parse_signature(request)
+        signature = self._parse_signature(request, skew_s)
         own, newest = await rosters()
         member = signature.keyid
         try:
@@ -128,11 +134,11 @@ class Gate:
         self._verify_signature(request, signature, bytes.fromhex(name))
         return Caller(Role.ADMIN, ADMIN_KEYID, name)
 
-    def _parse_signature(self, request: Request) -> RequestSignature:
+    def _parse_signature(self, request: Request, skew_s: float | None = None) -> RequestSignature:
         signature = RequestSignature.parse(
             _join_header(request, SIGNATURE_INPUT_HEADER), _join_header(request, SIGNATURE_HEADER)
         )
-        signature.check_time(self._now(), self._skew_s)
+        signature.check_time(self._now(), self._skew_s if skew_s is None else skew_s)
         return signature
 
     async def take_nonce(self, request: Request, signer: Caller) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -53,6 +54,7 @@ _PATTERN_OF_PARAMETER = {
     "combination": ROUND_PATTERN,
     "member": MEMBER_PATTERN,
 }
+REPORT_SKEW_MAX_S = 86_400.0
 Admission = Callable[[Request], Awaitable[Caller]]
 """Authenticates a request by its headers alone. Raises PeerFault if the caller may not send it."""
 
@@ -88,10 +90,10 @@ async def _admit_anyone(request: Request) -> Caller:  # noqa: ARG001 - an Admiss
     return ANONYMOUS_CALLER
 
 
-async def _admit_signer(request: Request) -> Caller:
+async def _admit_signer(request: Request, skew_s: float | None = None) -> Caller:
     """Admit a member of the round, cohort or federation that the path names, by its key in the newest roster.
 
-    A round also takes answers by the key with which the member began it.
+    A round also takes answers by the key with which the member began it. Its clock may be off by `skew_s`; None for what the settings allow.
     """
 
     async def find_rosters() -> tuple[Roster, Roster]:
@@ -99,7 +101,7 @@ async def _admit_signer(request: Request) -> Caller:
         return own, await coordinator_of(request).federations.read_roster(own.federation.hex())
 
     ends = "round_id" in request.path_params and request.method in METHODS_WITH_BODY
-    return await gate_of(request).verify_member(request, find_rosters, superseded=ends)
+    return await gate_of(request).verify_member(request, find_rosters, superseded=ends, skew_s=skew_s)
 
 
 async def _admit_signer_or_anyone(request: Request) -> Caller:
@@ -110,9 +112,9 @@ async def _admit_signer_or_anyone(request: Request) -> Caller:
     return ANONYMOUS_CALLER
 
 
-async def _admit_named_member(request: Request) -> Caller:
+async def _admit_named_member(request: Request, skew_s: float | None = None) -> Caller:
     """Admit the member that the path names, or any member of the path's federation if it names none."""
-    caller = await _admit_signer(request)
+    caller = await _admit_signer(request, skew_s)
     named = request.path_params.get("member", caller.name)
     if named != caller.name:
         raise PeerFault(
@@ -187,6 +189,10 @@ MACHINES_GUARD = Guard(_admit_anyone, public=True, limited=False)
 """Health probes. A refusal would look like a dead process."""
 WAITING_GUARD = Guard(_admit_signer_or_anyone, (_SIGNATURE_SCHEME,), public=True)
 MEMBER_GUARD = Guard(_admit_named_member, (_SIGNATURE_SCHEME,), _LOOKUP_CAUSES)
+SITES_GUARD = Guard(
+    partial(_admit_named_member, skew_s=REPORT_SKEW_MAX_S), (_SIGNATURE_SCHEME,), _LOOKUP_CAUSES
+)
+"""A site reports its clock: it may be far off."""
 AUDIT_GUARD, ROUNDS_GUARD, ADMIN_GUARD = (
     Guard(_admit_by_token(scope), (_TOKEN_SCHEME,), (Cause.UNAUTHORISED, Cause.FORBIDDEN))
     for scope in (Scope.AUDIT, Scope.ROUNDS, Scope.ADMIN)
@@ -200,11 +206,6 @@ READERS_GUARD = Guard(
 """The audit log names who downloaded a sum: whoever repeats a reader's request must not look like the reader."""
 HEADS_GUARD = Guard(
     _admit_by_signature_or_token(_admit_signer, Scope.SUMS, public_heads=True),
-    _BOTH_SCHEMES,
-    (Cause.UNAUTHORISED, *_LOOKUP_CAUSES),
-)
-PACKS_GUARD = Guard(
-    _admit_by_signature_or_token(_admit_signer, Scope.ROUNDS),
     _BOTH_SCHEMES,
     (Cause.UNAUTHORISED, *_LOOKUP_CAUSES),
 )

@@ -21,7 +21,9 @@ def record_sign_of_life(request: Request, caller: Caller) -> None:
     """Note that a member was heard from when it signed this request."""
     if caller.role is Role.MEMBER:
         signature: RequestSignature = request.state.signature
-        coordinator_of(request).last_heard.note_request(caller.federation, caller.name, signature.created_s)
+        here = coordinator_of(request)
+        heard_s = min(signature.created_s, here.now())  # its clock may be ahead
+        here.last_heard.note_request(caller.federation, caller.name, heard_s)
 
 
 async def record_action(request: Request, outcome: str = DONE_OUTCOME) -> None:

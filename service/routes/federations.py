@@ -10,9 +10,9 @@ from service.access.guards import (
     EVERYONE_GUARD,
     HEADS_GUARD,
     MEMBER_GUARD,
-    PACKS_GUARD,
     PUBLISHING_GUARD,
     ROUNDS_GUARD,
+    SITES_GUARD,
     WAITING_GUARD,
 )
 from service.coordination import combining
@@ -181,7 +181,14 @@ async def put_canaries(federation: Hex32Path, pack: Hex32Path, body: Octets, her
     await in_blob_thread(here.blobs.put, pack_blob(federation, pack), body)
 
 
-@serve("GET", rest.CANARIES_PATH, PACKS_GUARD, Cause.STORAGE_DAMAGED, gives="the canary pack, a ZIP archive")
+@serve(
+    "GET",
+    rest.CANARIES_PATH,
+    EVERYONE_GUARD,
+    Cause.NOT_FOUND,
+    Cause.STORAGE_DAMAGED,
+    gives="the canary pack, a ZIP archive",
+)
 async def canaries(federation: Hex32Path, pack: Hex32Path, here: Here) -> Response:
     """The canary pack of this SHA-256."""
     return await in_pieces(partial(read_pack, here.blobs, federation, pack), rest.OCTETS_TYPE)
@@ -415,9 +422,7 @@ async def _cohort_response(found: Cohort, here: Coordinator, request: Request) -
     return await shown_as(request, path, version, lambda: here.cohort_view(found))
 
 
-@serve(
-    "PUT", rest.SITE_PATH, MEMBER_GUARD, Cause.WRONG_PHASE, status_code=204, max_body_size=MAX_REPORT_BYTES
-)
+@serve("PUT", rest.SITE_PATH, SITES_GUARD, Cause.WRONG_PHASE, status_code=204, max_body_size=MAX_REPORT_BYTES)
 async def put_site(cohort: Hex32Path, member: MemberPath, report: rest.SiteReport, here: Here) -> None:
     """Store what a member's site reports in a rehearsal, in place of its earlier report."""
     found = await here.catalogue.find_cohort(cohort)

@@ -15,10 +15,11 @@ from veilsum.cli.running import Following, Told, Waiting, wait_forever
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_S
 from veilsum.protocol.rest import CohortView, RoundView, StudyView
 from veilsum.protocol.study import DISCLOSED_STEPS, Content, read_content
 from veilsum.study.canaries import CanaryPack, fetched_pack
-from veilsum.study.sites import SiteRow, judge_sites
+from veilsum.study.sites import SiteRow, judge_sites, list_finished
 from veilsum.study.vectors import compute_vector
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ def rehearse(
     rows = judge_sites(
         cohort.members,
         cohort.cards,
-        last.survivors if last is not None else (),
+        list_finished(last),
         client.sites(cohort.cohort),
         content.question.windows.upload,
         version("veilsum"),
@@ -112,9 +113,13 @@ def rehearse(
 
 
 def _close_when_all_answered(client: Operator, view: CohortView) -> None:
-    """End enrolment once each member has come, or has reported canaries that differ: nobody else is waited for."""
-    refused = {each.member for each in client.sites(view.cohort).sites if each.report.slips}
-    if refused and {*view.members} <= {*view.cards} | refused:
+    """End enrolment once each member has come, or has reported what keeps it away: canaries that differ, or its clock."""
+    kept_away = {
+        each.member
+        for each in client.sites(view.cohort).sites
+        if each.report.slips or abs(each.clock_ahead_s) >= SIGNATURE_LIFETIME_S
+    }
+    if kept_away and {*view.members} <= {*view.cards} | kept_away:
         client.close_cohort(view.cohort)
 
 

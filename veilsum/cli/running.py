@@ -84,7 +84,7 @@ class Following:
     tell: Told
     wait: Waiting = wait_forever
     pause: Callable[[float], None] = time.sleep
-    attempts_max: int = ATTEMPTS_MAX
+    attempts_max: int = field(default_factory=lambda: ATTEMPTS_MAX)
     shown: bytes | None = None
     _outdated: set[str] = field(default_factory=set)
     """Cohorts in which no further round can be opened."""
@@ -118,6 +118,8 @@ class Following:
                     raise explain_counts(question, period, links, self._read_outcome)
                 return last
             if len(self._failures) >= self.attempts_max:
+                if self.attempts_max == 1:
+                    raise Misuse(self._failures[-1])
                 raise Misuse(
                     f"{self.attempts_max} times in a row step {found.step} of period {period} had no result. The last time: "
                     f"{self._failures[-1]} Run the command again once the reason is gone"

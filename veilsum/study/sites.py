@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from veilsum.protocol.cost import in_bytes
 from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_S
-from veilsum.protocol.rest import SitesView, SiteView
+from veilsum.protocol.rest import RoundView, SitesView, SiteView
 
 DISK_FREE_BYTES_MIN = 50 << 20
 UPLOAD_SHARE_MAX = 0.5
@@ -37,6 +37,13 @@ class SiteRow:
         return not self.verdict
 
 
+def list_finished(last: RoundView | None) -> tuple[str, ...]:
+    """Return the members that finished a rehearsal's last round, or at least their uploads to it; empty while it runs."""
+    if last is None or not last.ended:
+        return ()
+    return last.survivors or last.uploaded
+
+
 def judge_sites(
     members: Sequence[str],
     cards: Collection[str],
@@ -51,7 +58,7 @@ def judge_sites(
     Args:
         members: of the roster.
         cards: those that enrolled.
-        finished: those in the last step's certified set; empty if there is none.
+        finished: of the last round, as `list_finished` returns them.
         shown: what sites reported.
         window_s: the study's `windows.upload`.
         release: that sites should have.
@@ -63,14 +70,9 @@ def judge_sites(
         view = reports.get(member)
         verdict = [] if view is None else [*_judge_report(view, window_s, release)]
         if member not in cards:
-            differs = view is not None and view.report.slips
-            verdict += (
-                []
-                if differs
-                else [
-                    "It did not come. Is its agent running, the study approved, and its clock right? `veilsum member doctor` says."
-                ]
-            )
+            verdict = verdict or [
+                "It did not come. Is its agent running, the study approved, and its clock right? `veilsum member doctor` says."
+            ]
         elif finished and member not in finished:
             verdict.append(
                 "It enrolled and dropped out: see its log for a proxy's limit on bodies, or a window that is too short."

@@ -53,6 +53,7 @@ PUBLIC = {
         rest.CHAIN_PATH,
         rest.STUDY_PATH,
         rest.STUDIES_PATH,
+        rest.CANARIES_PATH,
         rest.MANIFEST_PATH,
         rest.ROUND_PATH,
         rest.ROUND_EVENTS_PATH,
@@ -67,7 +68,6 @@ PUBLIC = {
 }
 WAITING = {("GET", rest.COHORT_PATH), ("GET", rest.INVITATION_PATH), ("GET", rest.RUNS_PATH)}
 HEADS = {("GET", rest.WEIGHTS_PATH), ("GET", rest.COMBINED_WEIGHTS_PATH)}
-PACKS = {("GET", rest.CANARIES_PATH)}
 MACHINES = {("GET", path) for path in (rest.HEALTH_PATH, rest.READY_PATH, rest.METRICS_PATH)}
 ROUTES = [
     route
@@ -87,8 +87,7 @@ def called(*by: Guard) -> set[tuple[str, str]]:
 
 
 def test_every_route_has_its_callers() -> None:
-    assert called(guards.MEMBER_GUARD) == MEMBERS
-    assert called(guards.PACKS_GUARD) == PACKS
+    assert called(guards.MEMBER_GUARD, guards.SITES_GUARD) == MEMBERS
     assert called(guards.PUBLISHING_GUARD) == ADMINS - CLOSING
     assert called(guards.CLOSING_GUARD) == CLOSING
     assert called(guards.AUDIT_GUARD) == {("GET", rest.AUDIT_PATH)}
@@ -102,8 +101,7 @@ def test_every_route_has_its_callers() -> None:
     assert called(guards.MACHINES_GUARD) == MACHINES
     everything = {(method, route.path) for route in ROUTES for method in route.methods or ()}
     assert (
-        everything
-        == MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS | PUBLIC | WAITING | HEADS | MACHINES | PACKS
+        everything == MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS | PUBLIC | WAITING | HEADS | MACHINES
     )
 
 
@@ -116,7 +114,7 @@ async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None
         for name in ("federation", "study", "cohort", "context", "pack", "heads", "round_id", "combination")
     } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "lda"}
     async with server.anonymous() as nobody:
-        for method, path in MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS | PACKS:
+        for method, path in MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS:
             answer = await nobody.request(method, path.format(**ids))
             assert answer.status_code == 401, (method, path)
             assert answer.headers["www-authenticate"] == (
@@ -145,9 +143,7 @@ async def test_the_document_says_who_may_call(server: Server) -> None:
     assert spared == WAITING
     assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS | WAITING
     assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
-    assert {
-        key for key, need in needs.items() if len(need) == 2
-    } == ADMINS | READING | DOCUMENTS | HEADS | PACKS
+    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING | DOCUMENTS | HEADS
     assert {key for key, need in needs.items() if not need} == PUBLIC - {("GET", "/openapi.json")} | MACHINES
 
 

@@ -504,6 +504,7 @@ def ledger(
     from client_sdk import Identity, Member, Policy
     from client_sdk.store import Store
     from veilsum.cli.remote import client_certificate, verify_argument
+    from veilsum.protocol.periods import PeriodKind
 
     identity = Identity.load(folder)
     if (give_up is None) != (period is None):
@@ -531,6 +532,7 @@ def ledger(
             "noise": f"μ = {each.mu:.3g}" if each.noisy else "none",
         }
         for each in own.list_runs()
+        if each.kind is not PeriodKind.REHEARSAL
     ]
     print_table("Runs", rows, empty="No runs yet.")
     if marked := own.count_marked():
