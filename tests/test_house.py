@@ -9,6 +9,7 @@ import tomllib
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -42,6 +43,11 @@ TWINS = {
     "SHARE_BYTES": "the messages load without numpy, which the sharing needs",
 }
 """Constants that stand in two modules."""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
 
 
 def sources() -> list[Path]:
@@ -114,7 +120,7 @@ def test_no_key_is_of_a_generator_that_can_be_guessed() -> None:
         f"{path.relative_to(ROOT)}:{call.lineno}"
         for path in MODULES
         if path.stem != "simulator"  # replays from a seed
-        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        for call in ast.walk(tree_of(path))
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "SigningKey"
         if re.search(r"\b(random|default_rng|rng)\b", ast.unparse(call))
     ]
@@ -145,7 +151,7 @@ def test_every_cause_has_its_heading_and_every_heading_its_cause() -> None:
 
 def test_a_function_s_name_can_be_searched() -> None:
     """It says what it does, not in what state something is afterwards."""
-    trees = [ast.parse(path.read_text("utf-8")) for path in MODULES]
+    trees = [tree_of(path) for path in MODULES]
     participles = {name for tree in trees for name in function_names(tree) if is_participle(name)}
     assert participles == TERMS.keys()
 
@@ -154,7 +160,7 @@ def test_a_constant_carries_its_subject() -> None:
     """A number or a text has at least two words, and no two modules give one name to different things."""
     homes = defaultdict[str, list[str]](list)
     for path in MODULES:
-        for name, value in module_constants(ast.parse(path.read_text("utf-8"))):
+        for name, value in module_constants(tree_of(path)):
             where = f"{path.relative_to(ROOT)}: {name}"
             assert "_" in name.strip("_") or not isinstance(value, ast.Constant | ast.BinOp), where
             homes[name.strip("_")].append(where)
@@ -162,7 +168,7 @@ def test_a_constant_carries_its_subject() -> None:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    trees = [ast.parse(path.read_text("utf-8")) for path in MODULES]
+    trees = [tree_of(path) for path in MODULES]
     names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert [name for name, times in names.items() if times > 1 and not name.startswith("_")] == []
 

@@ -176,20 +176,19 @@ def lose_disclosures(consortium: Consortium, patched: pytest.MonkeyPatch) -> Non
     patched.setattr(FileBlobs, "put", put)
 
 
-HINDRANCES: dict[str, tuple[Callable[[Consortium, pytest.MonkeyPatch], None], bool]] = {
-    "its sum fails a check": (fail_counts, False),
-    "its disclosure is not shown": (hide_disclosures, True),
-    "its disclosure is lost": (lose_disclosures, True),
+HINDRANCES: dict[str, tuple[Callable[[Consortium, pytest.MonkeyPatch], None], bool, bool]] = {
+    "its sum fails a check": (fail_counts, False, True),
+    "its disclosure is not shown": (hide_disclosures, True, False),
+    "its disclosure is lost": (lose_disclosures, True, True),
 }
-"""What the coordinator does with a count, and whether members wait for the count's latest end."""
+"""What the coordinator does with a count, whether members wait for the count's latest end, and whether agents take part."""
 
 
-@pytest.mark.parametrize("agents", [False, True])
 @pytest.mark.parametrize("how", HINDRANCES)
 def test_records_of_a_count_that_cannot_be_recounted_are_free(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, *, agents: bool
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    hinder, waits = HINDRANCES[how]
+    hinder, waits, agents = HINDRANCES[how]
     consortium = hospitals(stage, tmp_path, ("a", "b", "c"))
     given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
     with monkeypatch.context() as patched:
@@ -224,9 +223,8 @@ def flows_of(
     return {m: consortium.open[m].next_result(agent) for m, agent in made.items()}
 
 
-@pytest.mark.parametrize("agents", [False, True])
 def test_records_are_free_if_too_few_are_left_that_were_counted(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, agents: bool
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of seven sleep through the count, and one of the five that are needed proves false."""
     consortium = hospitals(stage, tmp_path, ("a", "b", "c"), members=7)
@@ -239,7 +237,7 @@ def test_records_are_free_if_too_few_are_left_that_were_counted(
             lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
         )
         consortium.run_until(consortium.contributions(count, [false])[false], "chunks/0")
-    flows = flows_of(consortium, count, {m: given[m] for m in awake}, agents=agents)
+    flows = flows_of(consortium, count, {m: given[m] for m in awake}, agents=False)
     ends = consortium.together(flows, stuck=consortium.expiring(count))
     assert consortium.operator.round(count).evicted == (false,)
     assert {(type(end), end.state) for end in ends.values()} == {(NoResult, "counted")}, ends
@@ -296,7 +294,6 @@ LAPTOP = "member-4"
 SLEEPS: dict[str, tuple[bool, str, str]] = {
     "through the sum": (False, "sum", ""),
     "after its announcement in the sum": (False, "sum", f"uploads/{LAPTOP}"),
-    "through the rows": (True, "rows", ""),
     "after its announcement in the rows": (True, "rows", f"uploads/{LAPTOP}"),
     "through the sum after the rows": (True, "sum", ""),
 }
