@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
@@ -35,10 +36,11 @@ NORMAL = NormalDist()
 
 
 def tables(
-    variance: float = 0.0, *, records: float = 3_000, design: float = 1.0, **changes: Any
+    variance: float = 0.0, changed: Mapping[str, Any] = {}, *, records: float = 3_000, design: float = 1.0
 ) -> JudgedTables:
+    """The tables of a good head, some of them `changed`."""
     expected = expect_tables(SHAPES, records, variance, design)
-    return JudgedTables(SHAPES, {**expected.counts, **changes}, variance, design)
+    return JudgedTables(SHAPES, {**expected.counts, **changed}, variance, design)
 
 
 def test_a_share_has_wilsons_interval_without_noise_and_a_wider_one_with_noise() -> None:
@@ -57,16 +59,16 @@ def test_the_accuracy_is_pooled_from_the_tables_with_least_noise() -> None:
     """Columns of 1, 5 and 3 or 4 cells: the more cells, the more noise, and the less a table counts."""
     cells = np.zeros(8)
     cells[[0, 1]] = 900, 2_100  # the joint table says 70 %, the others 85 %
-    alone, several = (tables(400.0, **{JOINT: cells}).judge(shown).accuracy for shown in (1, 3))
+    alone, several = (tables(400.0, {JOINT: cells}).judge(shown).accuracy for shown in (1, 3))
     assert 0.70 < alone.value < 0.75
     assert several.value == pytest.approx(0.85)  # the joint table of several heads chooses, and is left out
     cells[[0, 1]] = 450, 2_550
-    assert tables(400.0, **{JOINT: cells}).judge(1).accuracy.error < several.error
+    assert tables(400.0, {JOINT: cells}).judge(1).accuracy.error < several.error
 
 
 def test_classes_that_the_head_never_answers_have_no_recall_and_count_as_wrong() -> None:
     by_class = np.array([[100.0, 900.0], [200.0, 800.0], [0.0, 0.0], [1_000.0, 0.0]])  # of 3,000
-    found = tables(**{BY_CLASS: by_class}).judge(3, empty_classes=(2,))
+    found = tables(changed={BY_CLASS: by_class}).judge(3, empty_classes=(2,))
     assert found.recalls[2] is None
     assert found.balanced_accuracy.value == pytest.approx((0.9 + 0.8) / 3)
     assert found.unanswered.value == pytest.approx(1 / 3, abs=0.01)
@@ -85,7 +87,7 @@ def test_the_head_with_most_right_is_chosen_once_that_is_sure(
     cells = np.zeros(8)
     cells[[0b00, 0b11]] = 1_000, 4_000
     cells[0b10 if ahead > 0 else 0b01] = abs(ahead)
-    found = tables(variance, **{JOINT: cells}).judge(2)
+    found = tables(variance, {JOINT: cells}).judge(2)
     assert found.chosen == chosen
     assert len(found.head_accuracies) == 2
     sure = math.sqrt(abs(ahead) + 2 * variance) / cells.sum() <= CHOICE_LIMIT
@@ -114,7 +116,7 @@ def test_an_offset_moves_a_bins_confidence() -> None:
     counts = tables().counts
     moved = counts[BY_CONFIDENCE].copy()
     moved[:, 2] = 0.25 * moved[:, :2].sum(axis=1)  # a quarter of a bin above the middle
-    before, after = (each.judge(3).calibration for each in (tables(), tables(**{BY_CONFIDENCE: moved})))
+    before, after = (each.judge(3).calibration for each in (tables(), tables(changed={BY_CONFIDENCE: moved})))
     width = (1 - 1 / 3) / 5
     assert after.confidence == pytest.approx(before.confidence + width / 4)
     assert after.excess.value == pytest.approx(before.excess.value + width / 4)
@@ -128,7 +130,7 @@ def test_auroc_is_that_of_the_scores_and_not_of_the_bins(apart: float, spread: f
         for mean, deviation in ((0, 1), (apart, spread))
     ]
     by_score = np.stack([30_000 * np.diff(below[0]), 10_000 * np.diff(below[1])], axis=1)
-    found = tables(**{BY_SCORE: by_score}).judge(1, edges=edges).score
+    found = tables(changed={BY_SCORE: by_score}).judge(1, edges=edges).score
     assert found is not None
     assert found.auroc.value == pytest.approx(NORMAL.cdf(apart / math.hypot(1, spread)), abs=0.003)
     assert found.positives == pytest.approx(10_000)

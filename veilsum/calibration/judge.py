@@ -25,14 +25,17 @@ from veilsum.calibration.judge_tables import (
 )
 from veilsum.calibration.rows import Floats, Integers
 
-SHARE_LIMIT, FINE_LIMIT, CHOICE_LIMIT = 0.03, 0.05, 0.03
-"""Maximum standard errors: of accuracies and calibration; of recalls and AUROC; of the difference by which a head is chosen."""
+SHARE_LIMIT, FINE_LIMIT, TEMPERATURE_LIMIT, CHOICE_LIMIT = 0.03, 0.05, 0.1, 0.03
+"""Maximum standard errors: of accuracies and calibration; of recalls and AUROC; of a temperature's logarithm; of the difference by which a head
+is chosen."""
 INTERVAL_ERRORS = 2.1
 """Standard errors on either side of a figure: at least 95 %, and a little more for the approximations behind them."""
 _CHOICE_ERRORS = 2.0
 _NOISE_SHARE_MAX = 0.2
 """Deviations of the noise on a class's records, as a share of them, up to which a mean over classes counts it."""
 _NEEDED_MAX = 10**9
+_HALF_NORMAL = math.sqrt(2 / math.pi)
+"""Mean of |x| for a normal x of deviation 1."""
 _BETA_MIN, _BETA_MAX = 1 / 64, 64.0
 _NORMAL = NormalDist()
 _SCORES_APART = math.sqrt(2) * _NORMAL.inv_cdf(0.9)
@@ -330,74 +333,56 @@ class JudgedTables:
         return (best if sure else 0), accuracies
 
     def _find_calibration(self, answered: int, temperature: float, records: float) -> CalibrationFigures:
-        table, bins = self.counts[BY_CONFIDENCE], self.shapes.confidence_bins
-        least = 1 / max(answered, 1)
-        width = (1 - least) / bins
-        middles = least + width * (np.arange(bins) + 0.5)
-        right, number = table[:, RIGHT], table[:, RIGHT] + table[:, WRONG]
-        sums = middles * number + width * table[:, OFFSET]  # of confidences
-        held = np.maximum(number, 1.0)
-        confidence = np.clip(sums / held, middles - width / 2, middles + width / 2)
-        accuracy = np.clip(right / held, 0, 1)
-        soft = (accuracy * held + 1) / (held + 2)
-        spread = soft * (1 - confidence) ** 2 + (1 - soft) * confidence**2
-        sampling = self.design * np.maximum(number, 0) * spread
-        noise = self.variance * ((1 - middles) ** 2 + middles**2 + width**2)
-        gaps, deviations = right - sums, np.sqrt(sampling + noise)
-
-        def estimate_mean(value: float, sampling_sum: float, noise_sum: float, low: float) -> Figure:
-            error = math.sqrt(sampling_sum + noise_sum) / records
-            needed = _count_needed(sampling_sum / records, noise_sum, SHARE_LIMIT)
-            return _figure(value, error, SHARE_LIMIT, needed, low, 1.0)
-
-        excess = estimate_mean(-float(gaps.sum()) / records, float(sampling.sum()), float(noise.sum()), -1.0)
-        # |Σ|d̂| − Σ|d|| ≤ Σ|d̂ − d|, a sum of half-normal numbers: wide, but it holds for gaps near 0 too.
-        half_normal = math.sqrt(2 / math.pi)
-        reach = (
-            half_normal * float(deviations.sum())
-            + INTERVAL_ERRORS * math.sqrt(1 - half_normal**2) * float(np.linalg.norm(deviations))
-        ) / records
-        value = float(np.sqrt(np.maximum(gaps**2 - deviations**2, 0)).sum()) / records
-        middle = float(np.abs(gaps).sum()) / records
-        error = Figure(
-            value,
-            max(0.0, min(value, middle - reach)),
-            min(1.0, max(value, middle + reach)),
-            reach / INTERVAL_ERRORS,
-            SHARE_LIMIT,
-            _whole(records * (reach / INTERVAL_ERRORS / SHARE_LIMIT) ** 2),
-        )
-        fitted = self._fit_temperature(right, number, confidence, answered, temperature, records)
-        spread_noise = (1 - accuracy) ** 2 + accuracy**2
+        bins = _Bins.of_table(self.counts[BY_CONFIDENCE], answered)
+        share_noise = (1 - bins.accuracy) ** 2 + bins.accuracy**2
+        variance = self.design * bins.soft_accuracy * (1 - bins.soft_accuracy) / bins.held
         return CalibrationFigures(
-            error,
-            excess,
-            fitted,
-            confidence,
-            accuracy,
-            np.sqrt(self.design * soft * (1 - soft) / held + spread_noise * self.variance / held**2),
-            np.maximum(number, 0),
+            self._estimate_calibration_error(bins, records),
+            self._estimate_excess(bins, records),
+            self._fit_temperature(bins, answered, temperature, records),
+            bins.confidence,
+            bins.accuracy,
+            np.sqrt(variance + share_noise * self.variance / bins.held**2),
+            np.maximum(bins.number, 0),
         )
 
-    def _fit_temperature(
-        self,
-        right: Floats,
-        number: Floats,
-        confidence: Floats,
-        answered: int,
-        temperature: float,
-        records: float,
-    ) -> Figure:
+    def _gap_variances(self, bins: "_Bins") -> tuple[Floats, Floats]:
+        """Return the (B,) variances of right answers less confidences in each bin, by sampling and by noise."""
+        soft, confidence = bins.soft_accuracy, bins.confidence
+        spread = soft * (1 - confidence) ** 2 + (1 - soft) * confidence**2
+        noise = (1 - bins.middles) ** 2 + bins.middles**2 + bins.width**2
+        return self.design * np.maximum(bins.number, 0) * spread, self.variance * noise
+
+    def _estimate_excess(self, bins: "_Bins", records: float) -> Figure:
+        sampling, noise = (float(each.sum()) for each in self._gap_variances(bins))
+        error = math.sqrt(sampling + noise) / records
+        needed = _count_needed(sampling / records, noise, SHARE_LIMIT)
+        return _figure(-float(bins.gaps.sum()) / records, error, SHARE_LIMIT, needed, -1.0, 1.0)
+
+    def _estimate_calibration_error(self, bins: "_Bins", records: float) -> Figure:
+        """Estimate Σ|d|/N from the gaps d̂ of the bins, with an interval that holds for gaps near 0 too.
+
+        |Σ|d̂| − Σ|d|| ≤ Σ|d̂ − d|, a sum of half-normal numbers.
+        """
+        deviations = np.sqrt(sum(self._gap_variances(bins)))
+        mean = _HALF_NORMAL * float(deviations.sum())
+        spread = math.sqrt(1 - _HALF_NORMAL**2) * float(np.linalg.norm(deviations))
+        reach = (mean + INTERVAL_ERRORS * spread) / records
+        value = float(np.sqrt(np.maximum(bins.gaps**2 - deviations**2, 0)).sum()) / records
+        middle, error = float(np.abs(bins.gaps).sum()) / records, reach / INTERVAL_ERRORS
+        low, high = max(0.0, min(value, middle - reach)), min(1.0, max(value, middle + reach))
+        return Figure(value, low, high, error, SHARE_LIMIT, _whole(records * (error / SHARE_LIMIT) ** 2))
+
+    def _fit_temperature(self, bins: "_Bins", answered: int, temperature: float, records: float) -> Figure:
         """Fit β by maximum likelihood, P(right) = σ(β·m − ln(A − 1)), m = logit(confidence) + ln(A − 1); τ is the former one over β.
 
         For two classes this is exact. For more it takes the other classes as equally likely.
         """
         if answered < 2:
-            return Figure(temperature, temperature, temperature, math.inf, FINE_LIMIT, _NEEDED_MAX)
+            return Figure(temperature, temperature, temperature, math.inf, TEMPERATURE_LIMIT, _NEEDED_MAX)
         others = math.log(answered - 1)
-        held = np.clip(confidence, 1e-6, 1 - 1e-6)
-        margin = np.maximum(np.log(held / (1 - held)) + others, 0.0)
-        counted = np.maximum(number, 0)
+        sure = np.clip(bins.confidence, 1e-6, 1 - 1e-6)
+        margin, counted = np.maximum(np.log(sure / (1 - sure)) + others, 0.0), np.maximum(bins.number, 0)
 
         def chance(beta: float) -> Floats:
             return 1 / (1 + np.exp(np.clip(others - beta * margin, -700, 700)))
@@ -405,22 +390,20 @@ class JudgedTables:
         low, high = math.log(_BETA_MIN), math.log(_BETA_MAX)
         for _ in range(60):
             middle = (low + high) / 2
-            too_low = float(margin @ (right - counted * chance(math.exp(middle)))) > 0
+            too_low = float(margin @ (bins.right - counted * chance(math.exp(middle)))) > 0
             low, high = (middle, high) if too_low else (low, middle)
         beta = math.exp((low + high) / 2)
-        p = chance(beta)
+        p, hits = chance(beta), (bins.right + 1) / (counted + 2)
         slope = float((margin**2 * counted * p * (1 - p)).sum()) * beta
-        noise = self.variance * float((margin**2 * ((1 - p) ** 2 + p**2)).sum())
-        hits = (right + 1) / (counted + 2)
-        sampling = self.design * float((margin**2 * counted * (hits * (1 - hits) + (hits - p) ** 2)).sum())
-        error = math.sqrt(sampling + noise) / slope if slope > 0 else math.inf
-        needed = (
-            _count_needed(records * sampling / slope**2, records**2 * noise / slope**2, 2 * FINE_LIMIT)
-            if slope > 0
-            else math.inf
-        )
+        if slope <= 0:
+            return Figure(temperature, 0.0, math.inf, math.inf, TEMPERATURE_LIMIT, _NEEDED_MAX)
+        noise = self.variance * float((margin**2 * ((1 - p) ** 2 + p**2)).sum()) / slope**2
+        residuals = hits * (1 - hits) + (hits - p) ** 2  # the model may not hold
+        sampling = self.design * float((margin**2 * counted * residuals).sum()) / slope**2
+        error = math.sqrt(sampling + noise)
+        needed = _count_needed(records * sampling, records**2 * noise, TEMPERATURE_LIMIT)
         value, reach = temperature / beta, math.exp(min(INTERVAL_ERRORS * error, 700))
-        return Figure(value, value / reach, value * reach, error, 2 * FINE_LIMIT, _whole(needed))
+        return Figure(value, value / reach, value * reach, error, TEMPERATURE_LIMIT, _whole(needed))
 
     def _read_scores(self, edges: Floats | None, records: float) -> ScoreFigures:
         table = self.counts[BY_SCORE]
@@ -466,6 +449,51 @@ class JudgedTables:
         if (floor > number).any():
             error, needed = math.inf, max(needed, 4 * records)
         return _figure(value, error, FINE_LIMIT, needed, 0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bins:
+    """The table by confidence, (B,) each.
+
+    Attributes:
+        right, number: records that are right, and all.
+        middles, width: of the bins.
+        gaps: right answers less the sum of confidences.
+    """
+
+    right: Floats
+    number: Floats
+    middles: Floats
+    width: float
+    gaps: Floats
+
+    @classmethod
+    def of_table(cls, table: Floats, answered: int) -> Self:
+        """Read the (B, 3) table of a head that answers so many classes."""
+        least = 1 / max(answered, 1)
+        width = (1 - least) / len(table)
+        middles: Floats = least + width * (np.arange(len(table), dtype=np.float64) + 0.5)
+        right, number = table[:, RIGHT], table[:, RIGHT] + table[:, WRONG]
+        return cls(right, number, middles, width, right - (middles * number + width * table[:, OFFSET]))
+
+    @property
+    def held(self) -> Floats:
+        return np.maximum(self.number, 1.0)
+
+    @property
+    def confidence(self) -> Floats:
+        mean: Floats = (self.right - self.gaps) / self.held
+        return np.clip(mean, self.middles - self.width / 2, self.middles + self.width / 2)
+
+    @property
+    def accuracy(self) -> Floats:
+        return np.clip(self.right / self.held, 0, 1)
+
+    @property
+    def soft_accuracy(self) -> Floats:
+        """The accuracy with a right and a wrong record more: of few records, all right, the variance is not 0."""
+        softened: Floats = (self.accuracy * self.held + 1) / (self.held + 2)
+        return softened
 
 
 _Noisy = tuple[float, float]
