@@ -86,6 +86,7 @@ def select(
         rank = mark(secret, "row", federation, each, u(32, seen[each]))
         seen[each] += 1
         usable = all(map(math.isfinite, row)) and any(row) and 0 <= label < len(study.classes)
+        usable = usable and not each.startswith(b"canary-")
         if usable and not held_out(secret, federation, each, share) and key(secret, federation, each) not in taken:
             ranked[each].append((rank, place))
     most = study.per_id if ids is not None else len(labels)

@@ -38,7 +38,7 @@ from veilsum.protocol.record import SolutionView, record_digest
 from veilsum.protocol.rest import TRUST_SENTENCE, CohortView, RoundView, Scope, round_name
 from veilsum.protocol.study import ROWS_LEVELS, read_content
 from veilsum.study.progress import RunEnd
-from veilsum.study.sites import SiteRow, judge_sites, list_finished
+from veilsum.study.sites import SiteRow, judge_sites, list_dropped
 from veilsum.system.intervals import compute_presence_s
 
 router = APIRouter(
@@ -293,7 +293,7 @@ async def rehearsed_sites(
     return judge_sites(
         view.members,
         view.members if view.forming else view.cards,
-        list_finished(last),
+        list_dropped(last),
         await in_blob_thread(list_reports, here.blobs, view.cohort),
         found.content.question.windows.upload,
         version("veilsum"),

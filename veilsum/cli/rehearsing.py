@@ -19,7 +19,7 @@ from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_S
 from veilsum.protocol.rest import CohortView, RoundView, StudyView
 from veilsum.protocol.study import DISCLOSED_STEPS, Content, read_content
 from veilsum.study.canaries import CanaryPack, fetched_pack
-from veilsum.study.sites import SiteRow, judge_sites, list_finished
+from veilsum.study.sites import SiteRow, judge_sites, list_dropped
 from veilsum.study.vectors import compute_vector
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def rehearse(
     rows = judge_sites(
         cohort.members,
         cohort.cards,
-        list_finished(last),
+        list_dropped(last),
         client.sites(cohort.cohort),
         content.question.windows.upload,
         version("veilsum"),

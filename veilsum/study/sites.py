@@ -37,17 +37,19 @@ class SiteRow:
         return not self.verdict
 
 
-def list_finished(last: RoundView | None) -> tuple[str, ...]:
-    """Return the members that finished a rehearsal's last round, or at least their uploads to it; empty while it runs."""
+def list_dropped(last: RoundView | None) -> tuple[str, ...]:
+    """Return the members that a rehearsal's last round lost: all that are not in its certified set, or that its end names."""
     if last is None or not last.ended:
         return ()
-    return last.survivors or last.uploaded
+    if last.survivors:
+        return tuple(sorted({*last.members} - {*last.survivors}))
+    return () if last.fault is None else last.fault.parties
 
 
 def judge_sites(
     members: Sequence[str],
     cards: Collection[str],
-    finished: Collection[str],
+    dropped: Collection[str],
     shown: SitesView,
     window_s: float,
     release: str,
@@ -58,7 +60,7 @@ def judge_sites(
     Args:
         members: of the roster.
         cards: those that enrolled.
-        finished: of the last round, as `list_finished` returns them.
+        dropped: by the last round, as `list_dropped` returns them.
         shown: what sites reported.
         window_s: the study's `windows.upload`.
         release: that sites should have.
@@ -73,7 +75,7 @@ def judge_sites(
             verdict = verdict or [
                 "It did not come. Is its agent running, the study approved, and its clock right? `veilsum member doctor` says."
             ]
-        elif finished and member not in finished:
+        elif member in dropped:
             verdict.append(
                 "It enrolled and dropped out: see its log for a proxy's limit on bodies, or a window that is too short."
             )
