@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,7 @@ from veilsum.system.intervals import DEMO_FINISH_S
 
 if TYPE_CHECKING:
     from client_sdk import Result
+    from client_sdk.comparison import ClassRecall
     from veilsum.cli.demo.screen import Screen
     from veilsum.cli.tables import Table, TableFormat
     from veilsum.protocol.study import Content
@@ -295,13 +296,26 @@ def _accuracy_values(results: "Sequence[Result]") -> dict[str, Any]:
     if not count:
         return {}
     own = [each for each in judged if each.own_accuracy is not None]
+    recalls = [one for each in judged for one in each.recalls]
     found: dict[str, Any] = {
         "hold_out_records": count,
         "consortium_accuracy": sum(each.records * each.accuracy for each in judged) / count,
+        "consortium_balanced_accuracy": _balance(recalls, lambda one: one.recall),
     }
     if len(own) == len(judged):
         found["own_accuracy"] = sum(each.records * (each.own_accuracy or 0.0) for each in own) / count
+        found["own_balanced_accuracy"] = _balance(recalls, lambda one: one.own_recall or 0.0)
     return found
+
+
+def _balance(recalls: "Sequence[ClassRecall]", recall_of: "Callable[[ClassRecall], float]") -> float:
+    """Return the mean over classes of the recall over all members' records."""
+    labels = {one.label for one in recalls}
+    return sum(
+        sum(one.records * recall_of(one) for one in recalls if one.label == label)
+        / sum(one.records for one in recalls if one.label == label)
+        for label in labels
+    ) / len(labels)
 
 
 def _result_sentences(values: dict[str, Any]) -> Iterator[str]:
@@ -310,7 +324,10 @@ def _result_sentences(values: dict[str, Any]) -> Iterator[str]:
         own = values.get("own_accuracy")
         beside = "" if own is None else f"their own heads {100 * own:.1f} %, "
         accuracy = f"the consortium's {100 * values['consortium_accuracy']:.1f} %"
-        yield f"On the members' hold-out sets ({count:,} records): {beside}{accuracy}."
+        balanced = f"{100 * values['consortium_balanced_accuracy']:.1f} %"
+        if own is not None:
+            balanced = f"{100 * values['own_balanced_accuracy']:.1f} % and {balanced}"
+        yield f"On the members' hold-out sets ({count:,} records): {beside}{accuracy}; at equal class shares {balanced}."
     if (difference := values.get("largest_difference_from_a_fit_in_the_clear")) is not None:
         yield f"A fit of the same records in one place differs by {difference:.0e} of the largest weight."
 
