@@ -75,6 +75,8 @@ def test_an_operator_judges_the_newest_head_and_later_another(judged: Consortium
     again, _ = judge(c, "judge-2", "--head", weights, "--head", weights)
     assert again["chosen"] == "weights.safetensors"
     assert again["figures"]["accuracy of weights.safetensors"]
+    words = "operator", "judge", c.study, "--token", TOKEN, "--period", "judge-2"
+    assert c.cli(*c.cli.at(*words, "--head", weights)).code == 1  # it has judged two heads
     page = httpx.get(f"{c.cli.url}/rounds/{results[0].record.round}/result")
     assert page.status_code == 200
     assert page.text.count('<svg class="plot"') == 4

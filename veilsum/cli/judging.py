@@ -1,5 +1,6 @@
 """Judge heads over all members, for `veilsum operator judge`: which heads are shown, and what the judgement says."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,17 @@ def read_figures(client: Operator, round_id: str, content: Content) -> JudgeFigu
     tables = read_tables(content.question, {TABLES_DOCUMENT: client.document(round_id, TABLES_DOCUMENT)})
     summed = len(record.survivors) - len(record.evicted)
     return judge_tables(spec, tables, summed, read_shown(content.question, client.material(round_id)))
+
+
+def check_shown(client: Operator, round_id: str, shown: bytes) -> None:
+    """Refuse a judgement that was held before, over other heads than these (Misuse)."""
+    opening = client.opening(round_id)
+    if opening.terms.material != hashlib.sha256(shown).digest():
+        period = client.round(round_id).spec.period
+        raise Misuse(
+            f"period {period} has judged other heads, in round {round_id}: `veilsum operator round result {round_id}` and its page show them; "
+            "judge these in another period, --period judge-NAME"
+        )
 
 
 def print_drift(client: Operator, federation: str, study: StudyView, content: Content) -> None:

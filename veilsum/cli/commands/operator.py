@@ -145,6 +145,7 @@ def judge(
     """
     from veilsum.cli.judged_report import print_figures
     from veilsum.cli.judging import (
+        check_shown,
         encode_heads,
         find_heads,
         print_drift,
@@ -160,13 +161,13 @@ def judge(
         found, of = wanted_study(client, study, federation)
         content = read_study_content(client, of, found)
         heads = read_heads(head) if head else find_heads(client, of, found, content.question)
+        shown = encode_heads(content.question, heads)
         following = Following(
-            client,
-            lambda seen: tell(seen if isinstance(seen, str) else progress_line(seen)),
-            shown=encode_heads(content.question, heads),
+            client, lambda seen: tell(seen if isinstance(seen, str) else progress_line(seen)), shown=shown
         )
         view = following.run_study(of, found, period or f"judge-{this_month()}")
         if view.state == "done":
+            check_shown(client, view.round, shown)
             figures = read_figures(client, view.round, content)
             names = content.notes.display or content.question.classes
             print_figures(figures, names, [each.name for each in heads])
