@@ -53,6 +53,7 @@ def test_a_pack_of_a_table_goes_from_the_admin_to_the_members(
     words = ("--extractor", EXTRACTOR, "--dim", DIM, "--members", 5, *keys, "--canaries", pack)
     remote.json("admin", "study", "new", draft, *words)
     assert f'pack = "{digest}"' in draft.read_text()
+    assert "\ncolumns = [" in draft.read_text()
     assert "canaries" in remote("admin", "study", "check", draft).out
     rehearsal = f'readers = "members"\n[rehearsal]\npack = "{digest}"\ntolerance = 0.01\n#'
     c = consortium(edits={'readers = "members"': rehearsal})

@@ -106,7 +106,8 @@ def pack_fields(pack: CanaryPack | None) -> dict[str, Any]:
     """Return the arguments of `draft_template` for a pack."""
     if pack is None:
         return {}
-    return {"pack": hashlib.sha256(pack.to_bytes()).hexdigest(), "tolerance": suggest_tolerance(pack)}
+    digest = hashlib.sha256(pack.to_bytes()).hexdigest()
+    return {"pack": digest, "tolerance": suggest_tolerance(pack), "columns": pack.columns}
 
 
 def is_archive(path: Path) -> bool:

@@ -58,7 +58,7 @@ expires = {expires}  # at most 90 days ahead
 [question]
 extractor = "{extractor}"  # SHA-256 of the feature extractor and its preprocessing
 dim = {dim}  # features per record
-# columns = []  # a name for each feature: members' tables are then matched by name, in any order
+{columns}  # a name for each feature: members' tables are then matched by name, in any order
 classes = {classes}  # stable keys; their order is the order of the head's outputs
 constant = true  # fits a constant beside the features; goes with "ffc"
 
@@ -138,12 +138,13 @@ def draft_template(
     why_not_listable: str = "",
     pack: str = "",
     tolerance: float = 0.01,
+    columns: Sequence[str] = (),
 ) -> str:
     """Return the text of a commented draft with good defaults.
 
     `path` is the file that the text will be in; `extractor` is a digest of 64 hex digits. The study expires 60 days after `today`.
     With `why_not_listable` its sums are exact; without, inputs count as listable, and its sums are noisy. `pack` is the SHA-256 of a canary
-    pack, if the study has one, and `tolerance` how far features may differ.
+    pack, if the study has one, `tolerance` how far features may differ, and `columns` the pack's names of them.
 
     Raises:
         PeerFault: cohort-too-small if no sum is safe with so few members.
@@ -160,7 +161,8 @@ def draft_template(
         expires=date.fromordinal(today.toordinal() + 60).isoformat(),
         extractor=extractor,
         dim=dim,
-        classes="[" + ", ".join(map(_toml_text, classes)) + "]",
+        columns=f"columns = {_toml_list(columns)}" if columns else "# columns = []",
+        classes=_toml_list(classes),
         members_min=members_min,
         members_max=members,
         colluders=colluders,
@@ -173,6 +175,10 @@ def draft_template(
         rehearsal=_REHEARSAL_BLOCK.format(pack=pack, tolerance=tolerance) if pack else "",
         **(_exact_rows(dim, len(classes), honest) if exact else _noisy_rows(members)),
     )
+
+
+def _toml_list(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(_toml_text, texts))}]"
 
 
 def _exact_rows(dim: int, classes: int, honest: int) -> dict[str, Any]:

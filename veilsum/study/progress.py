@@ -288,7 +288,7 @@ class RunEnd(StrEnum):
         "did not form",
         EndCost.FREE,
         "join the next cohort",
-        "`veilsum operator run` opens another cohort",
+        "`veilsum operator run`, or `rehearse`, opens another cohort",
     )
     COUNTED = ("counted", "finished its count, and no sum can follow", EndCost.COUNTED, _SAME_RECORDS_ADVICE)
     LAPSED = (
