@@ -6,6 +6,7 @@ the federation's chain; the operator does not choose them. What the chain rules 
 
 import asyncio
 import hashlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -165,28 +166,30 @@ class Coordinator:
         repeats = NO_CONTEXT if request.repeats is None else bytes.fromhex(request.repeats)
         repeated = await self._check_new(federation, study, request.period, repeats)
         await asyncio.to_thread(check_possible, roster, content.question, repeated)
-        taken = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
+        next_counter = select(func.coalesce(func.max(cohorts.c.counter) + 1, 0))
+        following = next_counter.where(cohorts.c.federation == federation)
 
-        def store(connection: Connection) -> str | None:
-            counter = connection.execute(taken).scalar_one()
-            name = Enrolling(roster, study, counter, request.period, repeats, repeated).cohort.hex()
-            row = {
-                "id": name,
-                "federation": federation,
-                "roster_number": roster.number,
-                "study": request.study,
-                "period": request.period,
-                "repeats": request.repeats,
-                "counter": counter,
-                "deadline_s": self.now() + content.question.windows.enrol,
-                "changes": 0,
-            }
-            added = self.database.add_row(connection, cohorts, row)
+        def store(connection: Connection) -> str:
+            # The next may be taken: by another process just now, or by a cohort whose row is damaged.
+            for counter in itertools.count(connection.execute(following).scalar_one()):
+                name = Enrolling(roster, study, counter, request.period, repeats, repeated).cohort.hex()
+                row = {
+                    "id": name,
+                    "federation": federation,
+                    "roster_number": roster.number,
+                    "study": request.study,
+                    "period": request.period,
+                    "repeats": request.repeats,
+                    "counter": counter,
+                    "deadline_s": self.now() + content.question.windows.enrol,
+                    "changes": 0,
+                }
+                if self.database.add_row(connection, cohorts, row):
+                    break
             self.database.announce_change(connection, federation)
-            return name if added else None
+            return name
 
-        while (name := await self.database.write(store)) is None:
-            pass  # another was first
+        name = await self.database.write(store)
         self._count_change()
         self.runs.notify_change(federation)
         return await self.catalogue.find_cohort(name)

@@ -1,5 +1,6 @@
 """Whatever a bit or a row of the database is lost from, a documented command leads out of it."""
 
+import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -164,6 +165,22 @@ async def test_an_ended_round_whose_row_is_lost_holds_up_no_new_one(stopped: Cal
         assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
         await party.next_period(server)
         await party.done(server)
+
+
+@pytest.mark.parametrize("place", ["first", "newest"])
+@pytest.mark.parametrize("damage_it", ["DELETE FROM cohorts", "UPDATE cohorts SET federation = 'x'"])
+async def test_a_cohort_can_be_opened_whichever_is_lost(
+    tmp_path: Path, party: Party, place: str, damage_it: str
+) -> None:
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        opened = [party.cohort, await party.open_cohort(server, period="later")]
+    lost = opened[place == "newest"]
+    with closing(sqlite3.connect(tmp_path / "coordinator.sqlite3")) as file, file:
+        assert file.execute(f"{damage_it} WHERE id = ?", (lost,)).rowcount == 1
+    async with running(tmp_path) as server, asyncio.timeout(20):
+        for period in ("later", "still-later"):
+            assert (await party.try_cohort(server, period=period)).status_code == 201
 
 
 @pytest.mark.parametrize("how", ["flipped", "lost"])
