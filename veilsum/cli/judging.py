@@ -70,12 +70,12 @@ def find_heads(client: Operator, federation: str, study: StudyView, question: Qu
 def _published_heads(client: Operator, record: ResultRecord, question: Question) -> Iterator[NamedHead]:
     silent = tuple(sorted({*record.withheld, *record.solution.empty_classes}))
     first = calibrated_in(client.weights(record.round)).without(silent)
-    yield NamedHead(f"{question.statistics[0].kind}, {record.period}", first)
+    yield NamedHead(f"the head of {record.period}", first)
     known = {*(each.kind for each in question.statistics[1:]), "lda", "ncm"}
     for name in (view.name for view in record.documents if view.name in known):
         content = client.document(record.round, name)
         if REFUSED_NOTE not in document_in(content).notes:
-            yield NamedHead(f"{name}, {record.period}", calibrated_in(content).without(silent))
+            yield NamedHead(f"{name} of {record.period}", calibrated_in(content).without(silent))
 
 
 def encode_heads(question: Question, heads: Sequence[NamedHead]) -> bytes:
