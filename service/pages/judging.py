@@ -11,7 +11,6 @@ from sqlalchemy import select
 from service.coordination.coordinator import Coordinator
 from service.coordination.documents import document_name
 from service.coordination.rounds import Round
-from service.pages.reading import class_names
 from service.storage.blobs import in_blob_thread
 from service.storage.tables import cohorts, rounds
 from veilsum.calibration.judge import (
@@ -92,7 +91,7 @@ class JudgementPage:
 async def read_judgement(here: Coordinator, found: Round) -> JudgementPage:
     """Read what a finished judgement's page shows."""
     figures = await _read_figures(here, found)
-    names = class_names(found.attempt.content)
+    names = found.attempt.content.class_names
     return JudgementPage(
         heads=max(1, len(figures.head_accuracies)),
         chosen=figures.chosen + 1,

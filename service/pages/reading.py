@@ -18,7 +18,7 @@ from service.storage.tables import cards, cohorts, rounds
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Erased, Receipt, Refusal, RevealSummary, Roster, Vote, parse_message
 from veilsum.protocol.rest import CohortView, RoundView, round_name
-from veilsum.protocol.study import DISCLOSED_STEPS, Content, Question
+from veilsum.protocol.study import DISCLOSED_STEPS, Question
 from veilsum.protocol.transcript import Transcript
 from veilsum.study.progress import RunEnd, find_last_link
 
@@ -126,11 +126,6 @@ async def run_end(here: Coordinator, cohort: Cohort, view: CohortView) -> dict[s
                 last = (await here.catalogue.find_round(round_name(link.context))).current_view()
                 end, no_sum = RunEnd.of_round(last), await find_no_sum(here, last, question)
     return {"last": last, "end": end, "no_sum": no_sum}
-
-
-def class_names(content: Content) -> tuple[str, ...]:
-    """Return the names of a study's classes."""
-    return content.notes.display or content.question.classes
 
 
 @dataclass(frozen=True)

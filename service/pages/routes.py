@@ -153,7 +153,7 @@ async def show_round(request: Request, here: Here, found: TheRound, number: Numb
         count=count_round(view),
         no_sum=await reading.find_no_sum(here, view, question),
         question=question,
-        classes=reading.class_names(found.attempt.content),
+        classes=found.attempt.content.class_names,
         levels=[-(-level * question.records.least // 4) for level in ROWS_LEVELS],
         honest_rows=honest_rows(question, view.reached) if view.reached else 0,
         may_run=may_run(request, view.federation),
@@ -168,7 +168,7 @@ async def show_result(request: Request, here: Here, found: TheRound) -> HTMLResp
     judgement = None
     if judged and (public or session_of(request) is not None):
         judgement = await read_judgement(here, found)
-    positive, names = attempt.question.positive_class, reading.class_names(attempt.content)
+    positive, names = attempt.question.positive_class, attempt.content.class_names
     return render_page(
         request,
         "result.html",

@@ -96,9 +96,9 @@ def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) ->
     assert found["largest_difference_from_a_fit_in_the_clear"] < 1e-6
     result = Result.load(tmp_path / "pilot/result")
     result.verify()
-    assert record_values(result.record)["ridge"].endswith(", chosen by GCV")
+    assert record_values(result.record, ())["ridge"].endswith(", chosen by GCV")
     given = result.record.solution.model_copy(update={"chosen_by": "given"})
-    assert record_values(result.record.model_copy(update={"solution": given}))["ridge"].endswith(
+    assert record_values(result.record.model_copy(update={"solution": given}), ())["ridge"].endswith(
         ", given by the study"
     )
     assert result.judged is not None

@@ -1,7 +1,9 @@
 """Format cohorts, rounds and results for the output of commands."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from client_sdk.operator import Operator
 from veilsum.cli.console import format_time, print_values
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import (
@@ -14,7 +16,7 @@ from veilsum.protocol.rest import (
     SpecView,
     join_names,
 )
-from veilsum.protocol.study import ROWS_LEVELS
+from veilsum.protocol.study import ROWS_LEVELS, read_content
 from veilsum.study.progress import RunEnd, reason_of
 
 EXACT_SUM = "none: an exact sum"
@@ -69,9 +71,12 @@ def show_view(view: CohortView | RoundView | PreflightView) -> None:
     print_values(values, title, scripts=view.model_dump(mode="json"))
 
 
-def show_result(record: ResultRecord, title: str) -> None:
-    """Print a result."""
-    print_values(record_values(record), title, scripts=record.model_dump(mode="json"))
+def show_result(client: Operator, round_id: str) -> None:
+    """Print a round's result, as the coordinator signed it."""
+    record = client.result(round_id)
+    content = read_content(client.study(record.federation, record.study).content)
+    values = record_values(record, content.class_names)
+    print_values(values, "Result, as the coordinator signed it", scripts=record.model_dump(mode="json"))
 
 
 def _cohort_values(view: CohortView) -> dict[str, Any]:
@@ -155,8 +160,8 @@ def _preflight_values(view: PreflightView) -> dict[str, Any]:
     }
 
 
-def record_values(record: ResultRecord) -> dict[str, Any]:
-    """Convert a signed result to names and values for people."""
+def record_values(record: ResultRecord, names: Sequence[str]) -> dict[str, Any]:
+    """Convert a signed result to names and values for people; `names` are those of the classes."""
     solution = record.solution
     chosen = {"gcv": "chosen by GCV", "given": "given by the study"}
     chosen_by = chosen.get(solution.chosen_by, f"chosen by {solution.chosen_by}")
@@ -166,8 +171,10 @@ def record_values(record: ResultRecord) -> dict[str, Any]:
         "evicted": record.evicted,
         "dropped": record.dropped,
         "rows": record.rows,
-        "withheld_classes": record.withheld,
-        "classes_without_rows": solution.empty_classes,
+        "withheld_classes": [names[place] for place in record.withheld],
+        "classes_without_rows": [
+            names[place] for place in solution.empty_classes if place not in record.withheld
+        ],
         "ridge": ridge,
         "solved_by": solution.chosen_by if ridge is None else None,
         "documents": [view.name for view in record.documents],

@@ -475,6 +475,11 @@ class Content(_Block):
             raise ValueError(broken)
         return self
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes' names for people: those of the notes, or else the keys."""
+        return self.notes.display or self.question.classes
+
     @cached_property
     def approval(self) -> bytes:
         """The digest that a member approves. It omits version and expiry, so a renewal needs no new approval."""

@@ -368,7 +368,7 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
     from veilsum.cli.round_view import record_values
 
     record, content = result.record, result.content
-    names = content.notes.display or content.question.classes
+    names = content.class_names
     target = _result_folder(result, folder / record.name)
     result.save(target)
     run = store.ledger.find_run(result.spec.question.digest, record.period)
@@ -381,7 +381,7 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
         facts = {"read": read, "record": record.model_dump(mode="json"), "counted": result.counted}
         print_values({**facts, **outcome, "records": records, "judged": judged})
         return
-    print_values({**record_values(record), **outcome}, "Result, verified")
+    print_values({**record_values(record, names), **outcome}, "Result, verified")
     if run is not None:
         print_values(_spent_values(run), "Your records")
         if result.counted and not result.spec.judges:

@@ -54,7 +54,7 @@ def run(connect: Connect, study: StudyName, federation: Federation = None, perio
             print_note("The run is interrupted. The same command continues it.")
             raise
         if view.state == "done":
-            show_result(client.result(view.round), "Result, as the coordinator signed it")
+            show_result(client, view.round)
             return
     show_view(view)
     raise typer.Exit(1)
@@ -169,7 +169,7 @@ def judge(
         if view.state == "done":
             check_shown(client, view.round, shown)
             figures = read_figures(client, view.round, content)
-            names = content.notes.display or content.question.classes
+            names = content.class_names
             print_figures(figures, names, [each.name for each in heads])
             print_drift(client, of, found, content)
             return

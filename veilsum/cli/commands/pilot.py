@@ -122,7 +122,7 @@ def pilot(
             }
         )
         return
-    print_values(record_values(result.record), "Result, verified by all members")
+    print_values(record_values(result.record, result.content.class_names), "Result, verified by all members")
     for sentence in _result_sentences(values):
         print_note(sentence)
     print_note(f"Check it again: veilsum verify {folder.result} --admin-key $(cat {folder.admin_key})")

@@ -86,7 +86,7 @@ def result(connect: Connect, round_id: RoundId) -> None:
 
     name = names.round_id(round_id)
     with connect() as client:
-        show_result(client.result(name), "Result, as the coordinator signed it")
+        show_result(client, name)
 
 
 @app.command()

@@ -86,7 +86,9 @@ def _verify_result(folder: Path, pinned: bytes | None) -> bool:
     }
     scripts = {**values, "counted": result.counted, "record": result.record.model_dump(mode="json")}
     title = "Verified" if pinned else "Consistent, but by whom?"
-    print_values({**values, **record_values(result.record)}, title, scripts=scripts)
+    print_values(
+        {**values, **record_values(result.record, result.content.class_names)}, title, scripts=scripts
+    )
     return verdict is None or verdict.is_faultless
 
 
