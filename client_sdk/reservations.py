@@ -24,7 +24,7 @@ from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_REASON
 from veilsum.protocol.messages.opening import LOST_REASON
 from veilsum.protocol.periods import PeriodKind, kind_of_period
-from veilsum.protocol.study import Content, Question, count_rows_needed
+from veilsum.protocol.study import SUM_STEP, Content, Question, count_rows_needed
 from veilsum.study.promise import study_mu
 
 T = TypeVar("T")
@@ -390,9 +390,9 @@ class Reservations:
         """Find the reservation for an attempt before it is opened (LEDGER-4, LEDGER-9).
 
         Raises:
-            PeerFault: policy-refused without a reservation, or for a run given up; already-summed for a step that was certified or
-                lost, or if a sum holds one of the records; repeat-mismatch if the attempt repeats another attempt than the reservation's, or repeats none although its
-                run was answered for another run's records.
+            PeerFault: policy-refused without a reservation, or for a run given up; already-summed for another step than an exact sum that
+                was certified or lost, or if a sum holds one of the records; repeat-mismatch if the attempt does not repeat the
+                reservation's sum although there is one.
         """
         run = self.find_run(attempt.question.digest, attempt.manifest.period)
         if run is None or run.state in {State.DECLINED, State.FREE} or run.given_up:
@@ -429,8 +429,9 @@ class Reservations:
                 ["coordinator"],
             )
         elif certified:
+            spent = step == SUM_STEP and not run.noisy
             raise PeerFault(
-                Cause.ALREADY_SUMMED,
+                Cause.REPEAT_MISMATCH if spent else Cause.ALREADY_SUMMED,
                 f"step {step} of {attempt.spec.name} was {'lost' if certified[0][1] == LOST_REASON else 'certified'} before",
                 ["coordinator"],
             )

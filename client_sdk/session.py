@@ -266,8 +266,8 @@ class Session:
             links: of the opening to come. Those that the history lacks are looked at, in cohorts that this member sent a card to.
 
         Raises:
-            PeerFault: state-restored if a set does; outcome-missing, wrong-context and others if what the coordinator shows is not the
-                end of an attempt that a link names.
+            PeerFault: state-restored if a set does; outcome-missing if what the coordinator shows is not the end of an attempt that a link
+                names.
         """
         ledger = self.store.ledger
         for link in links[ledger.load_history().length :]:
@@ -296,12 +296,12 @@ class Session:
             raise self.outcome_missing(link.context, fault) from fault
         try:  # in a cohort whose cards it knows it is a member, whatever the coordinator says
             opening = yield from self.coordinator.fetch_opening(round_name(link.context))
+            attempt = Attempt(roster, study, manifest, opening)
+            attempt.check_context(link.context, "coordinator")
+            document = yield from self.coordinator.fetch_closing(link.context, self.policy.federation.hex())
+            attempt.check_closing(document)
         except PeerFault as fault:
             raise self.outcome_missing(link.context, fault) from fault
-        attempt = Attempt(roster, study, manifest, opening)
-        attempt.check_context(link.context, "coordinator")
-        document = yield from self._fetch_end(link.context)
-        attempt.check_closing(document)
         if attempt.make_link(document) != link:
             raise self.outcome_missing(
                 link.context, PeerFault(Cause.CERTIFICATE_INVALID, "its history names another end")

@@ -30,7 +30,17 @@ from tests.support.forging import again
 from tests.support.simulator import simulated_content, simulated_roster
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Cards, Certificate, Chain, KeyCard, Link, Message, Roster, Study
+from veilsum.protocol.messages import (
+    Cards,
+    Certificate,
+    Chain,
+    KeyCard,
+    Link,
+    Message,
+    Opening,
+    Roster,
+    Study,
+)
 from veilsum.protocol.study import DAY_S, read_content
 
 Json = dict[str, Any]
@@ -167,11 +177,15 @@ def missed_sums() -> Iterator[Json]:
         ("no cards are shown", "RESTORE-3", "member-4", "card", ("cards",), {}),
         ("no opening is shown", "RESTORE-3", "member-4", "card", ("opening",), {}),
         ("no closing is shown", "RESTORE-3", "member-4", "keys", ("cards", "closing"), {}),
+        ("the opening is another attempt's", "RESTORE-3", "member-4", "card", (), {"context": bytes([2] * 32)}),
         ("the closing gives another link", "RESTORE-3", "member-4", "card", (), {"survivors": bytes([1] * 32)}),
     ):  # fmt: skip
-        cards = first_message(document, "enrolment", Cards, member)
-        closing = first_message(document, "log", Certificate)
-        shown: Json = {"cards": cards.hex(), "opening": attempt["opening"], "closing": closing.hex()}
+        cards = first_message(document, document["enrolment"], Cards, member)
+        shown: Json = {"cards": cards}
+        shown |= {
+            what: first_message(document, attempt["log"], form)
+            for what, form in (("opening", Opening), ("closing", Certificate))
+        }
         link = replace(Link.from_bytes(bytes.fromhex(attempt["link"])), **change)  # type: ignore[arg-type]  # of its fields
         given: Json = {
             "round": "complete",
@@ -183,11 +197,11 @@ def missed_sums() -> Iterator[Json]:
         yield {"name": name} | ({"rule": rule} if rule else {}) | {"function": "missed", "input": given}
 
 
-def first_message(document: Json, log: str, form: type[Message], member: str = "") -> bytes:
-    """Return the first message of this type, to this member or to any, while the cohort forms or in its first attempt."""
-    entries = document[log] if log in document else document["attempts"][0][log]
-    said = (bytes.fromhex(document["messages"][index]) for _, to, index in entries if member in {"", to})
-    return next(data for data in said if data[1] == form.kind)
+def first_message(document: Json, log: list[list[Any]], form: type[Message], member: str = "") -> int:
+    """Return the number of the first message of this type in a log, to this member or to any."""
+    kind = f"{form.kind:02x}"
+    found: int = next(at for _, to, at in log if member in {"", to} and document["messages"][at][2:4] == kind)
+    return found
 
 
 def show_missed(case: Mapping[str, Any]) -> Json:
@@ -210,11 +224,9 @@ def show_missed(case: Mapping[str, Any]) -> Json:
                     for name, path in zip(SHOWN, ("/manifest/", "/opening", "/closing"), strict=True)
                     if path in request.path
                 )
-                return (
-                    hidden(Cause.NOT_FOUND)
-                    if case[what] is None
-                    else Response(200, {}, bytes.fromhex(case[what]))
-                )
+                if case[what] is None:
+                    return hidden(Cause.NOT_FOUND)
+                return Response(200, {}, bytes.fromhex(document["messages"][case[what]]))
 
             drive(own.session.check_missed([link]), answer)
     return {}

@@ -191,6 +191,7 @@ PLAYS: Mapping[str, tuple[tuple[str, list[Json]], ...]] = {
     "LEDGER-9": (
         ("a repeat of another attempt than the one that was summed",
          [answer("exact"), *upload("v"), end("v", "cancelled"), *upload("x"), end("x", survivors=ALL), begin("y", repeats="v")]),
+        ("a cohort of fresh records after the sum", [*SUMMED, begin("y")]),
         ("after a lost sum", [answer("exact"), *upload("x"), end("x", "lost"), begin("y", repeats="x")]),
     ),
     "LEDGER-10": (

@@ -339,7 +339,7 @@ def test_each_step_is_opened_once_and_a_sum_is_repeated_as_it_was(ledger: Reserv
         chain.end(context, reason)
     with pytest.raises(PeerFault, match="step sum of study, period p1 was certified before") as caught:
         ledger.check_attempt(attempt(run))
-    assert caught.value.cause is Cause.ALREADY_SUMMED
+    assert caught.value.cause is Cause.REPEAT_MISMATCH
     assert ledger.check_attempt(attempt(run, repeats=B)).state is State.SPENT
     chain.enter(C)
     chain.end(C, "none")

@@ -234,7 +234,7 @@ HIDDEN: dict[str, Hidden] = {
     "another opening": (
         "GET .*/opening",
         lambda consortium, _: message(consortium.round(consortium.rounds[-1]).attempt.opening),
-        Cause.WRONG_CONTEXT,
+        Cause.OUTCOME_MISSING,
     ),
     "no end": ("GET .*/closing", lambda *_: refused_with(Cause.NOT_FOUND), Cause.OUTCOME_MISSING),
     "another end": (
@@ -247,7 +247,7 @@ HIDDEN: dict[str, Hidden] = {
     "a certificate of too few votes": (
         "GET .*/closing",
         lambda consortium, result: message(forged_certificate(consortium, result.certificate)),
-        Cause.CERTIFICATE_INVALID,
+        Cause.OUTCOME_MISSING,
     ),
 }
 

@@ -8,7 +8,8 @@ import { drawCommittee, neighbours, pairs, sizes, windowExceeded } from './sizes
 import { Study } from './study.mjs'
 
 export const MONTH_S = 30 * 86400
-const asAny = (check, cause, ...parties) => {
+/** Act, and refuse for `cause` whatever it refuses. */
+export const asAny = (check, cause, ...parties) => {
   try {
     return check()
   } catch (error) {
