@@ -200,7 +200,8 @@ async def _check_chains(database: Database) -> list[str]:
         pairs = zip_longest(
             *([row for row in each if row.federation == federation] for each in (rows, chain))
         )
-        if not all(starmap(_link_fits, pairs)):
+        places = [row.position for row in chain if row.federation == federation]
+        if places != list(range(len(places))) or not all(starmap(_link_fits, pairs)):
             damaged.append(f"chain of federation {federation}")
     return damaged
 

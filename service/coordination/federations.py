@@ -1,10 +1,11 @@
 """Published documents of federations: rosters, studies, and the chain of attempts. They never change."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection, String, bindparam, delete, func, select
+from sqlalchemy import Connection, Select, String, bindparam, delete, func, select
 
 from service.coordination.cache import Recent
 from service.http.metering import in_thread
@@ -15,6 +16,7 @@ from service.storage.tables import cohorts, events, links, lost_contexts, roster
 from veilsum.protocol.attempt import check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import HEX32_PATTERN, ROUND_PATTERN
 from veilsum.protocol.messages import Chain, Link, Lost, Roster, Study
 from veilsum.protocol.rest import FederationView, StudyView, round_name
 from veilsum.protocol.study import DAY_S, ROUND_LIFETIME_MAX_S, Content, read_content, study_fault
@@ -187,9 +189,13 @@ class Federations:
             name=roster.name,
             roster=roster.number,
             members=names_of(roster),
-            cohorts=tuple(await self._database.read_values(own_cohorts.order_by(cohorts.c.counter))),
-            rounds=tuple(await self._database.read_values(own_rounds.order_by(rounds.c.number))),
+            cohorts=await self._read_ids(own_cohorts.order_by(cohorts.c.counter), HEX32_PATTERN),
+            rounds=await self._read_ids(own_rounds.order_by(rounds.c.number), ROUND_PATTERN),
         )
+
+    async def _read_ids(self, query: Select[tuple[str]], pattern: str) -> tuple[str, ...]:
+        """Read ids, less those that are damaged."""
+        return tuple(each for each in await self._database.read_values(query) if re.fullmatch(pattern, each))
 
     # Studies
 
@@ -216,8 +222,10 @@ class Federations:
             "body": study.to_bytes(),
             "published_s": now_s,
         }
-        known = select(studies.c.body).where(
-            studies.c.federation == federation, studies.c.hash == row["hash"]
+        own = studies.c.federation == federation
+        known = select(studies.c.body).where(own, studies.c.hash == row["hash"])
+        same_version = select(studies.c.hash, studies.c.body).where(
+            own, studies.c.name == notes.name, studies.c.version == notes.version
         )
 
         def store(connection: Connection) -> bool:
@@ -234,6 +242,9 @@ class Federations:
                         f"sign it as version {notes.version + 1}"
                     )
                 return False
+            for other in connection.execute(same_version).all():
+                if not _is_study(other.hash, other.body):  # it has lost its hash
+                    connection.execute(delete(studies).where(own, studies.c.hash == other.hash))
             newest = _newest_study(connection, federation, notes.name)
             lost = connection.execute(select(cohorts.c.id).where(*used).limit(1)).first() is not None
             if not lost and newest is not None and newest[0] >= notes.version:

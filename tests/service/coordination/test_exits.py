@@ -60,6 +60,7 @@ async def close_unread(server: Server, party: Party, context: bytes) -> None:
     [
         ("rosters.body", publish_roster),
         ("studies.body", publish_study),
+        ("studies.hash", publish_study),
         ("rounds.opening", close_unread),
         ("cohorts.manifest", close_unread),
         ("cards.body", close_unread),
@@ -93,13 +94,17 @@ async def test_a_federation_goes_on_after_damage_beside_a_live_round(
             assert (await party.play(server, round_id))["state"] == "done"
 
 
-@pytest.mark.parametrize("how", ["flipped", "lost"])
+@pytest.mark.parametrize("how", ["flipped", "lost", "moved"])
 async def test_a_damaged_chain_is_made_again(stopped: Callable[[str], Past], how: str) -> None:
     past = stopped("finished")
     folder, party, settings = past.folder, past.party, Settings(data_dir=past.folder)
     async with running(folder) as server:
         before = (await server.client.get(f"{party.where}/chain")).content
-    damage(folder, "links.body", how, party, "")
+    if how == "moved":
+        with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+            file.execute("UPDATE links SET position = position + 64")
+    else:
+        damage(folder, "links.body", how, party, "")
     found = await repair_database(settings)
     assert found == {"repaired": [f"chain of federation {party.federation}"], "damaged": []}
     assert await repair_database(settings) == {"repaired": [], "damaged": []}
@@ -155,6 +160,18 @@ async def test_what_holds_a_whole_process_up_is_made_again(
         await party.done(server)
         page = await server.audited()
         assert check_log(page, key) == page.head.end
+
+
+async def test_a_round_that_has_lost_its_name_is_left_out(stopped: Callable[[str], Past]) -> None:
+    past = stopped("finished")
+    party = past.party
+    with closing(sqlite3.connect(past.folder / "coordinator.sqlite3")) as file, file:
+        file.execute("UPDATE rounds SET id = 'g' || substr(id, 2) WHERE id = ?", (past.round_id,))
+    async with running(past.folder) as server:
+        shown = await server.client.get(party.where)
+        assert (shown.status_code, shown.json()["rounds"]) == (200, [])
+        await party.next_period(server)
+        await party.done(server)
 
 
 async def test_an_ended_round_whose_row_is_lost_holds_up_no_new_one(stopped: Callable[[str], Past]) -> None:
