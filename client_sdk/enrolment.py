@@ -341,13 +341,13 @@ def _answer_run(session: Session, content: Content, view: CohortView, records: R
 
 
 def _leave_others(session: Session, question: bytes, kind: PeriodKind) -> Flow[None]:
-    """Release what other periods of a question and kind reserve, once all attempts have ended (SELECT-7).
+    """Release what other periods of a question and kind reserve, once all attempts of them have ended (SELECT-7).
 
     Otherwise a party that names periods could have every record reserved, and count records by the answers.
     """
     ledger = session.store.ledger
     if ledger.idle_runs(question, kind):
-        yield from session.learn_endings()
+        yield from session.learn_endings(question=question)
     for run in ledger.idle_runs(question, kind):
         ledger.give_up(run)
         session.report(Progress(Step.ENROLLING, detail=f"{run.name}: given up for the newer period"))

@@ -241,20 +241,27 @@ class Session:
             raise PeerFault(Cause.WRONG_FEDERATION, f"round {round_id} belongs to {view.federation}")
         return view
 
-    def learn_endings(self, shown: Collection[Link] | None = None) -> Flow[None]:
+    def learn_endings(
+        self, shown: Collection[Link] | None = None, question: bytes | None = None
+    ) -> Flow[None]:
         """Learn how this member's open attempts ended. It must before it opens another (OPEN-8 to OPEN-11).
 
         Args:
             shown: links of the opening to come, in which certificates without an end may stand; None before there is one.
+            question: whose attempts alone are looked at (SELECT-7); None for all.
 
         Raises:
             PeerFault: outcome-missing if the coordinator does not show an end; certificate-invalid and others if what it shows
                 is not one.
         """
-        for entry in self.store.ledger.load_history().unsettled:
+
+        def asked(attempts: Collection[Attempt]) -> list[Attempt]:
+            return [each for each in attempts if question in {None, each.question.digest}]
+
+        for entry in asked(self.store.ledger.load_history().unsettled):
             self._take_end(entry, (yield from self._fetch_end(entry.context)))
         history = self.store.ledger.load_history()
-        for entry in history.certified:
+        for entry in asked(history.certified):
             if not self._ends_certified(entry.context, history, shown):
                 # An Erasure or the admin's Lost may have taken the place of the certificate.
                 history = self._close_attempt(history, (yield from self._fetch_end(entry.context)))

@@ -125,6 +125,8 @@ PLAYS: Mapping[str, tuple[tuple[str, list[Json]], ...]] = {
     ),
     "LEDGER-1": (
         ("records that a run has reserved are in no other", [answer("exact"), answer("other", data="half"), answer("other", "p2", "b")]),
+        ("the next period beside another question's attempt without an end",
+         [answer("exact"), answer("other", data="b"), *upload("x", "other"), answer("exact", "p2")]),
         ("runs of two questions with records of their own", [answer("exact"), answer("other", "p2", "b")]),
         ("records that a sum holds are in no other", [*SUMMED, answer("exact", "p2"), answer("other")]),
     ),
@@ -177,6 +179,8 @@ PLAYS: Mapping[str, tuple[tuple[str, list[Json]], ...]] = {
              answer("withholding", f"p{number}"), *upload(f"c{number}", "withholding", f"p{number}", "count"),
              end(f"c{number}", "lost" if number == 1 else "none", () if number == 1 else ALL), give_up("withholding", f"p{number}"))]
          + [answer("withholding", "p4"), answer("exact")]),
+        ("a count that was opened and not announced does not count",
+         [answer("withholding"), begin("c", "withholding", step="count"), give_up("withholding"), answer("noisy")]),
         ("a count that was erased does not count",
          [answer("withholding"), *upload("c", "withholding", step="count"), end("c", "erased"), give_up("withholding"), answer("noisy")]),
     ),
