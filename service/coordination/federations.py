@@ -102,11 +102,10 @@ class Federations:
 
         def store(connection: Connection) -> bool:
             self._database.lock_alone(connection, "rosters")
+            own = rosters.c.federation == federation
+            connection.execute(delete(rosters).where(own, rosters.c.body == body, rosters.c.number != number))
             newest = connection.execute(
-                select(rosters.c.number, rosters.c.body)
-                .where(rosters.c.federation == federation)
-                .order_by(rosters.c.number.desc())
-                .limit(1)
+                select(rosters.c.number, rosters.c.body).where(own).order_by(rosters.c.number.desc()).limit(1)
             ).one_or_none()
             if newest is not None and newest.body == body:
                 return False
@@ -223,14 +222,16 @@ class Federations:
             "published_s": now_s,
         }
         own = studies.c.federation == federation
-        known = select(studies.c.body).where(own, studies.c.hash == row["hash"])
+        known = select(studies.c.body, studies.c.name, studies.c.version).where(
+            own, studies.c.hash == row["hash"]
+        )
         same_version = select(studies.c.hash, studies.c.body).where(
             own, studies.c.name == notes.name, studies.c.version == notes.version
         )
 
         def store(connection: Connection) -> bool:
             self._database.lock_alone(connection, "studies")
-            body = connection.execute(known).scalar_one_or_none()
+            body, name, version = connection.execute(known).one_or_none() or (None, "", 0)
             used = cohorts.c.federation == federation, cohorts.c.study == row["hash"]
             if body is not None and not _is_study(study.hash.hex(), body):
                 self._database.put_row(connection, studies, row)
@@ -241,6 +242,8 @@ class Federations:
                         f"version {notes.version} of {notes.name} is published with an earlier key's signature: "
                         f"sign it as version {notes.version + 1}"
                     )
+                if (name, version) != (notes.name, notes.version):
+                    self._database.put_row(connection, studies, row)
                 return False
             for other in connection.execute(same_version).all():
                 if not _is_study(other.hash, other.body):  # it has lost its hash

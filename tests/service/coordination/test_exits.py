@@ -184,6 +184,21 @@ async def test_an_ended_round_whose_row_is_lost_holds_up_no_new_one(stopped: Cal
         await party.done(server)
 
 
+@pytest.mark.parametrize("place", ["rosters SET number = number + 8", "studies SET version = version + 8"])
+async def test_a_document_that_has_lost_its_number_is_published_again(
+    tmp_path: Path, party: Party, place: str
+) -> None:
+    async with running(tmp_path) as server:
+        await party.begin(server)
+    with closing(sqlite3.connect(tmp_path / "coordinator.sqlite3")) as file, file:
+        assert file.execute(f"UPDATE {place}").rowcount
+    async with running(tmp_path) as server:
+        await party.publish_roster(server, party.roster)
+        assert (await party.try_study(server, party.study)).status_code == 200
+        await party.next_period(server)
+        await party.done(server)
+
+
 @pytest.mark.parametrize("place", ["first", "newest"])
 @pytest.mark.parametrize("damage_it", ["DELETE FROM cohorts", "UPDATE cohorts SET federation = 'x'"])
 async def test_a_cohort_can_be_opened_whichever_is_lost(
