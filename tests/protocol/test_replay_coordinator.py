@@ -129,7 +129,7 @@ def test_the_set_that_an_attempt_rests_on_is_checked_against_the_links(*, repeat
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     found = verdict(federation)
-    assert (found.findings, found.is_faultless) == ((), True)
+    assert (found.findings, found.is_faultless, found.survivors) == ((), True, tuple(federation.ids))
     assert doctored(federation, certifying(federation, slice(None), (true,))).findings == ()
     forged = replace(true, survivors=true.survivors[:5])
     for survivors, earlier in (
