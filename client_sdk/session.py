@@ -255,13 +255,13 @@ class Session:
                 is not one.
         """
 
-        def asked(attempts: Collection[Attempt]) -> list[Attempt]:
+        def select_asked(attempts: Collection[Attempt]) -> list[Attempt]:
             return [each for each in attempts if question in {None, each.question.digest}]
 
-        for entry in asked(self.store.ledger.load_history().unsettled):
+        for entry in select_asked(self.store.ledger.load_history().unsettled):
             self._take_end(entry, (yield from self._fetch_end(entry.context)))
         history = self.store.ledger.load_history()
-        for entry in asked(history.certified):
+        for entry in select_asked(history.certified):
             if not self._ends_certified(entry.context, history, shown):
                 # An Erasure or the admin's Lost may have taken the place of the certificate.
                 history = self._close_attempt(history, (yield from self._fetch_end(entry.context)))

@@ -106,6 +106,8 @@ PLAYS: Mapping[str, tuple[tuple[str, list[Json]], ...]] = {
          [*SUMMED, answer("again", repeats="x"), give_up("again"), answer("third", repeats="x")]),
         ("a question that was given up after an opening is not counted",
          [*SUMMED, answer("again", repeats="x"), begin("y", "again", repeats="x"), give_up("again"), answer("third", repeats="x")]),
+        ("a question that was given up after a VOID is not counted",
+         [*SUMMED, answer("again", repeats="x"), *upload("y", "again", repeats="x"), end("y", "cancelled"), give_up("again"), answer("third", repeats="x")]),
         ("a second question for an extractor", [*SUMMED, answer("again", repeats="x"), give_up("again"), answer("again-too", repeats="x")]),
         ("a question that was answered for a sum's records, over fresh ones", [*SUMMED, answer("again", repeats="x"), answer("again", data="b")]),
         ("a question that was given up after an upload is counted until it has an end",
