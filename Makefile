@@ -110,8 +110,10 @@ fuzz: $(READY)  ## 1.2 million mutated messages into every decoder and phase
 model-check: $(READY)  ## Spin searches the protocol's models, then takes each rule away (needs spin, gcc)
 	$(BIN)/python -m assurance.model.check --output runs/model-check.json
 
-mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 %
+mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 %, and 300 of the coordinator and the SDK, 90 % (the former need PostgreSQL)
 	$(BIN)/python -m assurance.mutation.run --output runs/mutation.json
+	$(BIN)/python -m assurance.mutation.run --suite coordinator --mutants 150 --floor 0.9 --output runs/mutation-coordinator.json
+	$(BIN)/python -m assurance.mutation.run --suite client_sdk --mutants 150 --floor 0.9 --output runs/mutation-client-sdk.json
 
 audit: $(READY)  ## 20,000 noisy sums with a canary and without, 48 of full size with 512: is μ as promised, are five bugs flagged
 	$(BIN)/python -m assurance.audit.run --output runs/audit.json
@@ -136,11 +138,15 @@ slow-tests: $(READY)  ## the tests that `make test` leaves out: demos, training,
 kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
 	$(BIN)/python -m assurance.kill.run --output runs/kill.json
 
+.PHONY: losses
+losses: $(READY)  ## flip or lose each kind of stored thing 600 times in all, on both pairs of stores, and leave what follows by documented ways (needs PostgreSQL)
+	$(BIN)/python -m assurance.kill.losses --output runs/losses.json
+
 .PHONY: restored
 restored: $(READY)  ## kill members 10,000 times as they enrol and pair, and restore older copies of their folders: who is refused, and who never is
 	$(BIN)/python -m assurance.kill.restored --output runs/restored.json
 
-CAMPAIGNS = slow-tests conformance fuzz slow agreement mutation model-check audit judge-intervals reconstruction kill restored both-stores chaos durability outages liveness api-fuzz load
+CAMPAIGNS = slow-tests conformance fuzz slow agreement mutation model-check audit judge-intervals reconstruction kill losses restored both-stores chaos durability outages liveness api-fuzz load
 
 assurance: $(READY)  ## every campaign, one after another; it goes on past one that fails (hours; needs PostgreSQL, spin, gcc, strace, chromium, root)
 	$(MAKE) --keep-going --jobs 1 $(CAMPAIGNS)

@@ -1,6 +1,6 @@
-"""Mutation testing of the protocol or the calibration: `make mutation`.
+"""Mutation testing of the protocol, the calibration, the coordinator's doors and sums, or the SDK: `make mutation`.
 
-Draws mutants of a package by seed. For each, it runs the tests that reach its line, fastest first, until one fails. Every
+Draws mutants of a suite's modules by seed. For each, it runs the tests that reach its line, fastest first, until one fails. Every
 mutant runs in a fork of a process that has loaded pytest and the libraries, but none of our modules. The fork imports the
 mutated module in place of the true one, so every name imported from it is the mutant's. A hang counts as killed. Exit
 status 1 below the floor.
@@ -25,8 +25,8 @@ import tempfile
 import tomllib
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_loader
@@ -43,18 +43,58 @@ from assurance.mutation.mutants import Mutant, apply, mutants_of
 from assurance.reports import report
 
 ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Modules and packages that are mutated, and the paths of the tests that must notice."""
+
+    mutated: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
 SUITES = {
-    "veilsum/protocol": (
-        *("tests/protocol", "tests/study/test_study.py"),
-        *("assurance/attacks", "assurance/reference/test_agreement.py", "assurance/vectors"),
+    "protocol": Suite(
+        ("veilsum/protocol",),
+        (
+            *("tests/protocol", "tests/study/test_study.py"),
+            *("assurance/attacks", "assurance/reference/test_agreement.py", "assurance/vectors"),
+        ),
     ),
-    "veilsum/calibration": ("tests/calibration",),
+    "calibration": Suite(("veilsum/calibration",), ("tests/calibration",)),
+    "coordinator": Suite(
+        (
+            "service/access",
+            *(f"service/coordination/{name}.py" for name in ("summing", "journal", "liveness", "scheduler")),
+        ),
+        (
+            *("tests/service/access", "tests/service/test_states.py"),
+            *(
+                f"tests/service/coordination/test_{name}.py"
+                for name in (
+                    "summing",
+                    "sums",
+                    "journal",
+                    "damage",
+                    "liveness",
+                    "scheduler",
+                    "leases",
+                    "memory",
+                    "restart",
+                )
+            ),
+        ),
+    ),
+    "client_sdk": Suite(("client_sdk",), ("tests/client_sdk",)),
 }
-"""Test paths of each package."""
 PRELOADED = (
     "numpy",
     "hypothesis",
     "pydantic",
+    "fastapi",
+    "sqlalchemy",
+    "uvicorn",
+    "httpx",
     "cryptography.hazmat.primitives.ciphers.aead",
     "pytest_asyncio",
     "_pytest.python",
@@ -144,17 +184,25 @@ def forked(action: Callable[[], int], output: str = os.devnull) -> int:
         os._exit(status)
 
 
-def baseline(folder: Path, package: str) -> tuple[dict[str, float], CoverageData]:
-    """Run a package's unmutated tests once; return seconds by test, and which tests reach each line."""
-    (folder / "coveragerc").write_text(f"[run]\nsource = {package}\n")
+def modules_of(suite: Suite, named: Sequence[str]) -> list[Path]:
+    """Return the suite's modules, or those of these names."""
+    roots = [ROOT / each for each in suite.mutated]
+    found = [path for root in roots for path in (root.rglob("*.py") if root.is_dir() else (root,))]
+    return sorted(path for path in found if not named or path.stem in named)
+
+
+def baseline(folder: Path, suite: Suite) -> tuple[dict[str, float], CoverageData]:
+    """Run a suite's tests once, unmutated; return seconds by test, and which tests reach each line."""
+    include = "\n  ".join(str(path) for path in modules_of(suite, ()))
+    (folder / "coveragerc").write_text(f"[run]\ninclude =\n  {include}\n")
     os.environ["COVERAGE_FILE"] = str(folder / "coverage")
 
     def run() -> int:
         timing = Timing()
         arguments = [one for one in QUIET if one != "--no-cov"]
-        arguments += [f"--cov={package}", f"--cov-config={folder / 'coveragerc'}"]
+        arguments += ["--cov", f"--cov-config={folder / 'coveragerc'}"]
         arguments += ["--cov-context=test", "--cov-report="]
-        status = pytest.main([*arguments, *SUITES[package]], plugins=[timing])
+        status = pytest.main([*arguments, *suite.tests], plugins=[timing])
         (folder / "seconds.json").write_text(json.dumps(timing.seconds))
         return int(status)
 
@@ -201,7 +249,7 @@ def tried(mutant: Mutant, tests: list[str], tree: ast.Module | None = None) -> i
 
 def own_tests(mutant: Mutant) -> str:
     """Return the test file that mirrors the mutant's module."""
-    path = Path(mutant.path).relative_to("veilsum")
+    path = Path(mutant.path.removeprefix("veilsum/"))
     return str("tests" / path.with_name(f"test_{path.name}"))
 
 
@@ -279,7 +327,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--package", choices=SUITES, default="veilsum/protocol")
+    parser.add_argument("--suite", choices=SUITES, default="protocol")
     parser.add_argument("--mutants", type=int, default=800)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
@@ -293,17 +341,12 @@ def main() -> None:
         importlib.import_module(name)
     # the same examples every time, no failures from a busy machine's clock, nothing left on disk
     settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
-    paths = sorted(
-        p
-        for p in (ROOT / arguments.package).rglob("*.py")
-        if not arguments.modules or p.stem in arguments.modules
-    )
-    same = equivalent()
-    found = [mutant for path in paths for mutant in mutants_of(ROOT, path)]
+    suite, same = SUITES[arguments.suite], equivalent()
+    found = [mutant for path in modules_of(suite, arguments.modules) for mutant in mutants_of(ROOT, path)]
     every = [mutant for mutant in found if not same(mutant)]
     drawn = Random(arguments.seed).sample(every, min(arguments.mutants, len(every)))
     with tempfile.TemporaryDirectory() as folder:
-        seconds, data = baseline(Path(folder), arguments.package)
+        seconds, data = baseline(Path(folder), suite)
         print(
             f"{len(seconds)} tests in {sum(seconds.values()):.0f} s; {len(drawn)} of {len(every)} mutants",
             flush=True,
