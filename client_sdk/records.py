@@ -92,7 +92,7 @@ class Records:
 
     def _part_canaries(self) -> None:
         """Move the rows of canaries, in the order of their ids, out of the records, so that nothing that looks at records sees them."""
-        is_canary = np.array([key.startswith(_CANARY_KEY) for key in self.keys], bool)
+        is_canary = np.fromiter((key.startswith(_CANARY_KEY) for key in self.keys), bool, len(self.keys))
         given = self.canaries
         if given is not None:
             if given.canaries is not None and not len(given):

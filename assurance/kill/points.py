@@ -24,6 +24,9 @@ FILES: dict[str, tuple[str, ...]] = {
     "coordination.summing.Summing.begin_again": ("delete of sums",),
     "coordination.summing.Summing.store_chunk": ("put of uploads",),
     "coordination.readiness.checks_of.blobs": ("put of readiness", "delete of readiness"),
+    "coordination.coordinator.Coordinator.store_heads": ("put of heads",),
+    "coordination.sites.store_report": ("put of sites",),
+    "routes.federations.put_canaries": ("put of canaries",),
 }
 """Functions that write and delete files, with the labels of their points."""
 COHORTS = {
@@ -45,6 +48,9 @@ EXCEPTIONS = {
     "commit of coordination.checking.repair_database": "one transaction for each repair; the command is run again",
     "commit of coordination.journal.Journal.rewind": "a single event; without it the round still stalls, and is cancelled again",
     "commit of storage.audit.prune_entries": "only where old entries are pruned; each transaction moves the log's signed beginning with them",
+    "put of heads": "stored before the round that names them by their digest, and answered afterwards",
+    "put of canaries": "stored under the digest that a study names, and answered afterwards; the admin publishes again",
+    "put of sites": "a site's report of a rehearsal, on which nothing rests; it is sent again with the next upload",
     "commit of storage.nonces.Nonces._take_batch": "only a member's download of a sum stores a nonce; one that was not kept lets it be sent again",
 }
 """Labels that no game reaches, and why that is acceptable."""

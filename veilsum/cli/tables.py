@@ -24,7 +24,7 @@ from veilsum.study.canaries import CANARY_PREFIX
 Array = npt.NDArray[Any]
 
 _CSV_DELIMITERS = ",;\t|"
-_CSV_BLOCK_BYTES = 2**21
+_CSV_BLOCK_BYTES = 2**20
 """Bytes that pyarrow parses at a time; no row may be longer."""
 _LISTS_PER_BATCH, _PARQUET_BUFFER_BYTES = 2048, 2**20
 _INDEX_COLUMN = re.compile(r"\s*|index|Unnamed: \d+|__index_level_\d+__")

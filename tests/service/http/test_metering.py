@@ -117,7 +117,7 @@ async def test_refusals_of_one_address_take_turns(monkeypatch: pytest.MonkeyPatc
 
 def spent(found: Limits, who: str) -> float:
     """Return the processor seconds missing from a caller's full allowance."""
-    allowed = found._networks[64] if who.startswith("address") else found._named
+    allowed = found._networks[1] if who.startswith("address") else found._named
     return max(0.0, found._busy_s.get(who, 0.0) - found._clock()) * allowed.share
 
 
