@@ -13,6 +13,7 @@ import { Policy } from './policy.mjs'
 import { Coordinator } from './rest.mjs'
 import { checkRecord } from './result.mjs'
 import { createFolder, openFolder, writeDurably } from './store.mjs'
+import { isReserved } from './study.mjs'
 import { audit } from './transcript.mjs'
 
 const WAIT_S = 25
@@ -85,10 +86,10 @@ export class Client {
     this.member.acceptRoster(bytes, this.federation)
   }
 
-  /** Whether a run is one to join or to go on with. */
+  /** Whether a run is one to join or to go on with: over data alone (periods). */
   takes(run) {
     const ours = this.member.state.cohorts.get(run.cohort)
-    return ours ? !ours.finished : !run.over && run.state === 'enrolling'
+    return ours ? !ours.finished : !run.over && run.state === 'enrolling' && !isReserved(run.period)
   }
 
   /** One cohort from its invitation to the end of its run. Returns true. */
@@ -115,6 +116,7 @@ export class Client {
     this.member.change((state) => this.ledger.seeStudy(state, study, this.clock()))
     this.policy.checkStudy(study)
     const { period } = cohort
+    require_(!isReserved(period), 'terms-refused', COORDINATOR)
     const counter = BigInt(cohort.counter)
     const repeats = cohort.repeats ? unhex(cohort.repeats) : ZERO
     const named = m.cohortOf({ roster_hash: m.rosterHash(roster), counter, study: study.hash, period, repeats })

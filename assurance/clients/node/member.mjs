@@ -9,6 +9,7 @@ import { COORDINATOR, Fault, ZERO, hex, merkle, pathHolds, require_, same, sha25
 import * as k from './keys.mjs'
 import * as m from './messages.mjs'
 import { CHUNK_ELEMENTS, deal, drawCoefficients, masked, shareIsBelowP } from './ring.mjs'
+import { isReserved } from './study.mjs'
 
 /** Where a member's fresh values come from; tests put published ones in its place. */
 export const DRAW = {
@@ -69,7 +70,7 @@ export class Member {
   enrol({ roster, study, counter, period, repeats = ZERO, drawn = {} }) {
     const parsedRoster = m.decode(roster, 'Roster')
     const parsedStudy = c.checkStudy(study, parsedRoster)
-    require_(!/^(rehearsal|judge)/.test(period), 'terms-refused') // this client takes part in runs over data alone
+    require_(!isReserved(period), 'terms-refused')
     const cohort = m.cohortOf({ roster_hash: m.rosterHash(parsedRoster), counter, study: parsedStudy.hash, period, repeats })
     const made = this.state.cohorts.get(hex(cohort))
     if (made) return made.enrolment

@@ -3,6 +3,9 @@ import { COORDINATOR, Fault, FORBIDDEN_TEXT, H, ID, canonical, require_ } from '
 import { leastSurvivors, sizes } from './sizes.mjs'
 
 const DAY_S = 86400
+/** Whether a period sums canaries or held-out records, which this client has no part in (periods). */
+export const isReserved = (period) => /^(rehearsal|judge)/.test(period)
+
 export const LEVELS = [1, 2, 3, 4, 6, 8, 12, 16] // quarters of `least`
 const WEIGHTS = [1, 1, 1, 1, 2, 2, 4, 4]
 
