@@ -121,6 +121,12 @@ def join(
         float | None,
         typer.Option(help="Refuse studies with a larger ε, and all exact ones.", show_default="the study's"),
     ] = None,
+    site_report: Annotated[
+        bool,
+        typer.Option(
+            help="In a rehearsal, tell the operator this site's release, clock, free disk space, upload time, and how its canaries compare."
+        ),
+    ] = True,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -179,7 +185,13 @@ def join(
             **({test_set: judges} if test_set is not None and judges is not None else {}),
         }
         report_files([*given_files], [*given_files.values()])
-        given = Policy(admin_key=key, approved=approve or (), mu_budget=mu_budget, epsilon_max=epsilon_max)
+        given = Policy(
+            admin_key=key,
+            approved=approve or (),
+            mu_budget=mu_budget,
+            epsilon_max=epsilon_max,
+            reports_site=site_report,
+        )
         with open_member(given) as member:
             agreed = _await_approvals(member, given, records, identity.folder, once=once)
             if standardise is not None:
