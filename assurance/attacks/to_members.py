@@ -521,6 +521,8 @@ def certificates() -> list[Attack]:
         lambda m, f: replace(m, votes=(*m.votes[:-1], f.again(m.votes[-1], m.votes[-1].member, outcome=OTHER))))
     add("a certificate with a vote that its decryptor did not sign", "ANSWER-3", "both secrets of one member", Cause.BAD_SIGNATURE,
         lambda m, f: replace(m, votes=(f.again(m.votes[0], "member-5"), *m.votes[1:])), VICTIM)
+    add("a certificate with a vote that names another context", "ANSWER-1", REPLAY, Cause.WRONG_CONTEXT,
+        lambda m, f: replace(m, votes=(replace(m.votes[0], context=OTHER), *m.votes[1:])), VICTIM)
     add("a certificate with a vote of a member that holds no shares", "ANSWER-2", "Sybil", Cause.NOT_A_DECRYPTOR,
         lambda m, f: replace(m, votes=tuple(sorted((*m.votes[1:], f.again(m.votes[0], "member-4", member="member-4")), key=lambda v: v.member))),
         "member-4", round="nominated")

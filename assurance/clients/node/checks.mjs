@@ -287,11 +287,11 @@ export function checkCertificate(certificate, context, facts, step) {
   require_(same(certificate.context, context), 'wrong-context', COORDINATOR)
   const isSum = certificate.reason === 'none'
   const outcome = isSum ? m.survivorsHash(context, certificate.survivors) : m.voidHash(context, certificate.reason)
+  for (const vote of certificate.votes) require_(same(vote.outcome, outcome), 'certificate-invalid')
   for (const vote of certificate.votes) {
-    require_(same(vote.context, context), 'certificate-invalid')
+    require_(same(vote.context, context), 'wrong-context', vote.member)
     require_(facts.position(vote.member) >= 0, 'not-a-decryptor', vote.member)
     require_(facts.signed('Vote', vote, vote.member), 'bad-signature', vote.member)
-    require_(same(vote.outcome, outcome), 'certificate-invalid')
   }
   require_(certificate.votes.length >= facts.manifest.t, 'certificate-invalid')
   if (isSum)
