@@ -1,12 +1,104 @@
 """A judgement's tables before noise (periods: Judgements). A second implementation, written from the protocol's page alone."""
 
+import json
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from operator import mul
 from typing import Any
 
 from assurance.reference.records import direction, waves
-from assurance.reference.study import Study
+from assurance.reference.study import Study, mu_of
+from assurance.reference.wire import demand
+
+Material = dict[str, tuple[list[int], tuple[float, ...]]]
+"""Tensors by name: shape, and values row by row."""
+
+
+def read(study: Study, file: bytes) -> dict[str, Any]:
+    """Read the material of a judgement, as lists (PERIOD-5)."""
+    shown, classes, judge = parsed(file), len(study.classes), study.question["judge"]
+    demand(all(abs(value) <= 1e6 for _, values in shown.values() for value in values), "terms-refused")
+    shape, temperature = shown.get("temperature", ([], ()))
+    demand(shape == [1] and 1e-6 <= temperature[0] <= 1e6, "terms-refused")
+    if classes == 2 or judge["positive"] is not None:
+        shape, edges = shown.get("edges", ([], ()))
+        demand(shape == [judge["bins"]["score"] - 1] and sorted({*edges}) == [*edges], "terms-refused")
+    else:
+        demand("edges" not in shown, "terms-refused")
+    heads = sorted({name.rpartition(".")[0] for name in shown} - {""})
+    places = [head.partition(".")[0] for head in heads]
+    demand(places == [*map(str, range(len(heads)))] and 1 <= len(heads) <= judge["heads"], "terms-refused")
+    demand(
+        {*shown} - {f"{head}.{name}" for head in heads for name in TENSORS} <= {"temperature", "edges"}, "terms-refused"
+    )
+    for head in heads:
+        check_head(
+            study,
+            head.partition(".")[2],
+            {name: shown[f"{head}.{name}"] for name in TENSORS if f"{head}.{name}" in shown},
+        )
+    return {name: nested(shape, values) for name, (shape, values) in shown.items()}
+
+
+TENSORS = ("weights", "bias", "answered", "centre", "power")
+
+
+def check_head(study: Study, kind: str, head: Material) -> None:
+    classes = len(study.classes)
+    names = {"weights", "bias", "answered"} | ({"power"} if kind == "ccvr" else set())
+    demand(kind in {"ffc", "random-features", "ccvr"} and {*head} - {"centre"} == names, "terms-refused")
+    sizes = {study.dim}
+    if kind == "random-features":
+        sizes = {size for each in study.statistics if each["kind"] == kind for size in range(2, each["size"] + 1, 2)}
+    shape, _ = head["weights"]
+    demand(len(shape) == 2 and shape[0] in sizes and shape[1] == classes, "terms-refused")
+    demand(head["bias"][0] == head["answered"][0] == [classes], "terms-refused")
+    answered = head["answered"][1]
+    demand({*answered} <= {0.0, 1.0} and any(answered), "terms-refused")
+    demand("centre" not in head or head["centre"][0] == [study.dim], "terms-refused")
+    demand(kind != "ccvr" or (head["power"][0] == [1] and 0 < head["power"][1][0] <= 1), "terms-refused")
+
+
+def parsed(file: bytes) -> Material:
+    """Parse a safetensors file of float64 tensors."""
+    try:
+        (length,) = struct.unpack_from("<Q", file)
+        tensors = json.loads(file[8 : 8 + length])
+        tensors.pop("__metadata__", None)
+        data, found, end = file[8 + length :], Material(), 0
+        for name, each in sorted(tensors.items(), key=lambda item: item[1]["data_offsets"]):
+            start, stop = each["data_offsets"]
+            demand(each["dtype"] == "F64" and start == end, "terms-refused")
+            demand(stop - start == 8 * math.prod(each["shape"]) and stop <= len(data), "terms-refused")
+            found[name] = each["shape"], struct.unpack(f"<{(stop - start) // 8}d", data[start:stop])
+            end = stop
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error):
+        found, end, data = {}, 0, b"no file"
+    demand(end == len(data), "terms-refused")
+    return found
+
+
+def nested(shape: Sequence[int], values: Sequence[float]) -> list[Any]:
+    if len(shape) < 2:
+        return [*values]
+    width = math.prod(shape[1:])
+    return [nested(shape[1:], values[row * width : (row + 1) * width]) for row in range(shape[0])]
+
+
+def noiseless(study: Study, rows: Any, labels: Sequence[int], shown: Mapping[str, Any]) -> list[int]:
+    """Return a member's vector before its noise."""
+    most = study.most * 256
+    return [max(-most, min(most, each)) for each in tables(study, study.question["judge"], rows, labels, shown)]
+
+
+def variance(study: Study, n_min: int) -> int:
+    """Return the variance of a member's noise."""
+    judge = study.question["judge"]
+    count = 3 + (len(study.classes) == 2 or judge["positive"] is not None)
+    sigma = study.per_id * math.sqrt(count + 0.25) / mu_of(judge["epsilon"], judge["delta"])
+    own: float = ((256 * sigma) ** 2 + 4) / (n_min - study.a)
+    return math.ceil(own)
 
 
 def tables(

@@ -70,6 +70,10 @@ def held_out(secret: bytes, federation: bytes, each: bytes, share: float) -> boo
     return each != b"" and Fraction(drawn, 2**64) < Fraction(share)
 
 
+def is_usable(study: Study, row: Any, label: int) -> bool:
+    return all(map(math.isfinite, row)) and any(row) and 0 <= label < len(study.classes)
+
+
 def select(
     study: Study,
     rows: Any,
@@ -85,13 +89,50 @@ def select(
     for place, (row, label, each) in enumerate(zip(rows, labels, ids or [b""] * len(labels), strict=True)):
         rank = mark(secret, "row", federation, each, u(32, seen[each]))
         seen[each] += 1
-        usable = all(map(math.isfinite, row)) and any(row) and 0 <= label < len(study.classes)
-        usable = usable and not each.startswith(b"canary-")
+        usable = is_usable(study, row, label) and not each.startswith(b"canary-")
         if usable and not held_out(secret, federation, each, share) and key(secret, federation, each) not in taken:
             ranked[each].append((rank, place))
     most = study.per_id if ids is not None else len(labels)
     kept = sorted(pair for pairs in ranked.values() for pair in sorted(pairs)[:most])
     return sorted(place for _, place in (kept if study.noise is not None else kept[: study.most]))
+
+
+def canaries(study: Study, rows: Any, labels: Sequence[int], ids: Sequence[bytes]) -> list[int]:
+    """Return the places of the canaries that a rehearsal adds up, by class, each as often as it counts (periods: Rehearsals)."""
+    by_class = defaultdict(list)
+    for _, place in sorted((each, place) for place, each in enumerate(ids) if each.startswith(b"canary-")):
+        if is_usable(study, rows[place], labels[place]):
+            by_class[labels[place]].append(place)
+    count = len(by_class)
+    share = min(max(study.per_class, -(-study.least // count)), max(1, study.most // count))
+    return [places[turn % len(places)] for _, places in sorted(by_class.items()) for turn in range(share)]
+
+
+def judged(
+    study: Study,
+    period: str,
+    rows: Any,
+    labels: Sequence[int],
+    ids: Sequence[bytes],
+    secret: bytes,
+    federation: bytes,
+    taken: Collection[bytes],
+    share: float,
+) -> list[int]:
+    """Return the places of the rows that a judgement scores; `taken` are the keys of records that were judged or marked (periods: Judgements)."""
+    drawn = [
+        each
+        if held_out(secret, federation, each, share) and mark(secret, "judged", federation, period, each)[0] < 128
+        else b""
+        for each in ids
+    ]
+    seen, ranked = Counter[bytes](), defaultdict(list)
+    for place, (row, label, each) in enumerate(zip(rows, labels, ids, strict=True)):
+        rank = mark(secret, "row", federation, each, u(32, seen[each]))
+        seen[each] += 1
+        if is_usable(study, row, label) and drawn[place] and key(secret, federation, each) not in taken:
+            ranked[each].append((rank, place))
+    return sorted(place for pairs in ranked.values() for _, place in sorted(pairs)[: study.per_id])
 
 
 def integers(x: Sequence[float], room: int = 4**12) -> list[int]:

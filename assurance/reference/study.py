@@ -406,15 +406,7 @@ class Study:
 
     @cached_property
     def mu(self) -> float:
-        """The largest multiple of 2^−30 whose μ spends at most δ; 0 without noise."""
-        low, high = 0, 2**36 if self.noise is not None else 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            mu = middle * 2.0**-30
-            tails = [math.erfc((self.epsilon / mu + sign * mu / 2) / math.sqrt(2)) / 2 for sign in (-1, 1)]
-            spends = tails[0] - math.exp(self.epsilon) * tails[1]
-            low, high = (middle, high) if spends <= self.delta else (low, middle)
-        return low * 2.0**-30
+        return mu_of(self.epsilon, self.delta) if self.noise is not None else 0.0
 
     def blocks(self, step: str) -> list[tuple[float, int, int, bool]]:
         """Return the weight, degree and length of each block of a noisy step's vector, and whether it is a row of triangles."""
@@ -448,6 +440,18 @@ class Study:
         drawn = {v for step in self.steps for v in self.variances(step, n_min)} if self.noise is not None else {16}
         room = self.most * self.rostered * 4**12 + 12 * (math.isqrt(n * max(drawn)) + 1)
         return self.noise is None or (min(drawn) >= 16 and max(drawn) < 2**62 and room < 2**47)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """Return the largest multiple of 2^−30 whose μ spends at most δ."""
+    low, high = 0, 2**36
+    while high - low > 1:
+        middle = (low + high) // 2
+        mu = middle * 2.0**-30
+        tails = [math.erfc((epsilon / mu + sign * mu / 2) / math.sqrt(2)) / 2 for sign in (-1, 1)]
+        spends = tails[0] - math.exp(epsilon) * tails[1]
+        low, high = (middle, high) if spends <= delta else (low, middle)
+    return low * 2.0**-30
 
 
 def unit(row: Any) -> list[float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from assurance.vectors import cases, invited, ledgers, signatures, specification
+from assurance.vectors import cases, invited, ledgers, periods, signatures, specification
 from assurance.vectors.produce import run
 from assurance.vectors.rounds import SCENARIOS, played
 from veilsum.protocol.tags import PROTOCOL_VERSION
@@ -68,6 +68,11 @@ def solved_again(name: str) -> Json:
     return {**about, "cases": made + solved(following(made))}
 
 
+def judged_twice(made: list[Json]) -> list[Json]:
+    """Add judgements after those of the cases."""
+    return made + solved(periods.judged_after([each for each in made if each["function"] == "judged"]))
+
+
 def documents() -> dict[str, Json]:
     """Return every file except attacks and plays, by name."""
     rounds = {name: played(name) for name in SCENARIOS}
@@ -87,6 +92,10 @@ def documents() -> dict[str, Json]:
         "ledger": {
             "sections": ["member: Selection", "member: Ledger", "member: Noise"],
             "cases": solved(ledgers.plays()),
+        },
+        "periods": {
+            "sections": ["periods: Rehearsals", "periods: Judgements"],
+            "cases": judged_twice(solved(periods.cases())),
         },
         "signatures": {"sections": ["wire: Signatures"], "cases": solved(signatures.cases())},
         "messages": {

@@ -108,7 +108,8 @@ class LedgerPlayer:
         contents = {name: read_content(study.content) for name, study in self.studies.items()}
         self.contents: dict[str, Content] = contents
         identity = Identity.create(folder / ME, ME, held_out=0.0)
-        policy = Policy(ADMIN.public, {each.approval for each in contents.values()}, case["mu_budget"])
+        approved = {each.approval for each in contents.values()}
+        policy = Policy(ADMIN.public, approved, case["mu_budget"], reports_site=False)
         if owner:
             identity = Identity(identity.folder, ME, SigningKey(bytes.fromhex(owner["identity"])))
             policy = Policy(owner["federation"], **owner["policy"])
@@ -229,11 +230,13 @@ class LedgerPlayer:
         drive(flow, self._answer)
 
     def _answer(self, request: Request) -> Response:
-        """Take a card, or show how an attempt ended."""
+        """Take a card, or show how an attempt ended, or the canary pack."""
         if request.method == "PUT":
             return Response(
                 200, {"content-type": "application/json"}, self.answered.model_dump_json().encode()
             )
+        if "/canaries/" in request.path:
+            return Response(200, {}, bytes.fromhex(self.case["pack"]))
         found = self.closings.get(bytes.fromhex(request.path.split("/")[3]))
         return hidden(Cause.NOT_FOUND) if found is None else Response(200, {}, found.to_bytes())
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from assurance.reference import mlkem, records, reference, study, wire
+from assurance.reference import judging, mlkem, records, reference, study, wire
 from assurance.reference.reference import Party
 from assurance.reference.study import Study, canonical
 from assurance.reference.wire import (
@@ -332,6 +332,45 @@ def selection(case: Case) -> Case:
     }
 
 
+def rehearsed(case: Case) -> Case:
+    content, rows, labels = read(case), case["rows"], case["labels"]
+    chosen = records.canaries(
+        content, rows, labels, [records.identifier(each.encode()) for each in case["ids"]]
+    )
+    return {"rows": [rows[place] for place in chosen], "labels": [labels[place] for place in chosen]}
+
+
+def judged(case: Case) -> Case:
+    secret, federation, *taken = map(bytes.fromhex, (case["secret"], case["federation"], *case["taken"]))
+    names = [records.identifier(each.encode()) for each in case["ids"]]
+    chosen = records.judged(
+        read(case),
+        case["period"],
+        case["rows"],
+        case["labels"],
+        names,
+        secret,
+        federation,
+        taken,
+        case["held_out"],
+    )
+    keys = {records.key(secret, federation, names[place]).hex() for place in chosen}
+    return {"selected": chosen, "keys": sorted(keys), "yes": True}
+
+
+def judge_tables(case: Case) -> Case:
+    content = read(case)
+    return {
+        "elements": judging.noiseless(content, case["rows"], case["labels"], case["material"]),
+        "variance": float(f"{judging.variance(content, case['n_min']):.12g}"),
+    }
+
+
+def judge_material(case: Case) -> Case:
+    material = judging.read(read(case), bytes.fromhex(case["file"]))
+    return {"material": {name: material[name] for name in sorted(material)}}
+
+
 def count(case: Case) -> Case:
     return {"elements": read(case).count(case["rows"], case["labels"])}
 
@@ -536,6 +575,10 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "noisy-vector": noisy_vector,
     "record-id": record_id,
     "selection": selection,
+    "rehearsed": rehearsed,
+    "judged": judged,
+    "judge-tables": judge_tables,
+    "judge-material": judge_material,
     "count": count,
     "rare": rare,
     "rows": reach,

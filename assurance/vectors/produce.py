@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load, save
 
 from assurance.vectors.invited import play_invitations, show_missed
 from assurance.vectors.ledger_player import play_ledger
-from client_sdk.records import Marks, Records, select_rows
+from client_sdk.records import Marks, Records, select_canaries, select_held_out, select_rows
+from client_sdk.reservations import run_mu
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.attempt import Attempt, cohort_sizes
 from veilsum.protocol.causes import Cause
@@ -56,6 +58,7 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.messages.outcome import Evictions
 from veilsum.protocol.packing import PackingError, add_packed, pack_words, unpack_words
 from veilsum.protocol.pairing import check_ciphertexts, recipients_of, senders_to
+from veilsum.protocol.periods import PeriodKind
 from veilsum.protocol.record import ResultRecord, record_body, record_digest
 from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.ring import Ring
@@ -65,6 +68,7 @@ from veilsum.protocol.shamir import ShareError, recover_secrets, share_secrets
 from veilsum.protocol.study import Content, read_content
 from veilsum.protocol.tags import Tag, hash_fields
 from veilsum.study import result_files, vectors
+from veilsum.study.judging import judge_mechanism, noiseless_tables, read_shown
 from veilsum.study.promise import check_noise, mechanism_of
 
 Case = Mapping[str, Any]
@@ -405,7 +409,7 @@ def selection(case: Case) -> Case:
         Marks(secret, federation, case["held_out"]),
         {bytes.fromhex(each) for each in case["taken"]},
     )
-    records = Records(np.array(case["rows"], np.float64), np.array(case["labels"], np.int64), case["ids"])
+    records = records_of(case)
     found = select_rows(records, question, marks, lambda keys: {*keys} - taken)
     ranks = {rank.tobytes() for rank in found.ranks}
     enough = len(found.labels) >= question.records.least and vectors.rows_bear_sum(
@@ -416,6 +420,55 @@ def selection(case: Case) -> Case:
         "keys": [each.hex() for each in found.records],
         "yes": question.noise is not None or enough,
     }
+
+
+def rehearsed(case: Case) -> Case:
+    """Return the rows that a rehearsal adds up (periods: Rehearsals)."""
+    question = read_content(case["content"].encode()).question
+    found = select_canaries(records_of(case), question)
+    assert not found.records
+    return {"rows": found.features.tolist(), "labels": found.labels.tolist()}
+
+
+def judged(case: Case) -> Case:
+    """Return the rows that a judgement scores (periods: Judgements)."""
+    question = read_content(case["content"].encode()).question
+    secret, federation = raw(case, "secret", "federation")
+    marks, taken = (
+        Marks(secret, federation, case["held_out"]),
+        {bytes.fromhex(each) for each in case["taken"]},
+    )
+    records = records_of(case)
+    found = select_held_out(records, question, marks, case["period"], lambda keys: {*keys} - taken)
+    ranks = {rank.tobytes() for rank in found.ranks}
+    return {
+        "selected": [row for row, rank in enumerate(marks.rank_rows(records)) if rank in ranks],
+        "keys": [each.hex() for each in found.records],
+        "yes": run_mu(question, PeriodKind.JUDGE) > 0,
+    }
+
+
+def records_of(case: Case) -> Records:
+    return Records(np.array(case["rows"], np.float64), np.array(case["labels"], np.int64), case["ids"])
+
+
+def judge_tables(case: Case) -> Case:
+    """Return a judgement's tables before noise, and the variance of a member's noise (periods: Judgements)."""
+    question = read_content(case["content"].encode()).question
+    arrays = {name: np.array(values, np.float64) for name, values in case["material"].items()}
+    rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
+    flat = noiseless_tables(
+        question, read_shown(question, save(arrays)), rows.reshape(len(labels), question.dim), labels
+    )
+    largest = judge_mechanism(question, case["members"], case["n_min"]).largest
+    return {"elements": flat.tolist(), "variance": float(f"{largest:.12g}")}
+
+
+def judge_material(case: Case) -> Case:
+    """Read the heads that a judgement shows (PERIOD-5)."""
+    content, file = read_content(case["content"].encode()), bytes.fromhex(case["file"])
+    read_shown(content.question, file)
+    return {"material": {name: array.tolist() for name, array in sorted(load(file).items())}}
 
 
 def indicated(case: Case) -> Case:
@@ -594,6 +647,10 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "noise-fits": noise_fits,
     "record-id": record_id,
     "selection": selection,
+    "rehearsed": rehearsed,
+    "judged": judged,
+    "judge-tables": judge_tables,
+    "judge-material": judge_material,
     "ledger": play_ledger,
     "invitations": play_invitations,
     "missed": show_missed,

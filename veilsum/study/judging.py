@@ -99,11 +99,16 @@ def judge_vector(
 
     Features are usable (n, dim) rows, at most `rows_per_id` of one id, and labels their (n,) classes.
     """
-    flat = tabulate_records(table_shapes(question), shown, features, labels)
-    bound = question.records.most * JUDGE_LATTICE.unit(1)
-    np.clip(flat, -bound, bound, out=flat)
+    flat = noiseless_tables(question, shown, features, labels)
     mechanism.add_noise(flat, random_bytes)
     return flat
+
+
+def noiseless_tables(question: Question, shown: ShownHeads, features: Array, labels: Integers) -> Integers:
+    """Return the clipped tables of a member's rows before its noise, (elements,)."""
+    flat = tabulate_records(table_shapes(question), shown, features, labels)
+    bound = question.records.most * JUDGE_LATTICE.unit(1)
+    return np.clip(flat, -bound, bound, out=flat)
 
 
 def judge_sum(
