@@ -187,6 +187,69 @@ def test_a_rehearsal_sums_canaries_without_noise_and_leaves_no_record_held(
         assert ledger.ledger() == ()
 
 
+@pytest.mark.parametrize("ended", ["too few members", "voided", "lost", "done"])
+def test_the_ledger_is_the_same_byte_for_byte_after_a_rehearsal_however_it_ends(
+    consortium: Consortium, pack: CanaryPack, ended: str
+) -> None:
+    """A run over data came before, and another can follow."""
+    assert all(isinstance(each, Result) for each in sum_period(consortium, "p1").values())
+    consortium.open["member-0"].mark_summed(Records([[1.0] * DIM], [0], ["elsewhere"]))
+    before = {member: kept_of_data(consortium, member) for member in consortium.ids}
+    assert all(held and runs for held, _, runs in before.values())
+    assert before["member-0"][1]
+
+    if ended == "done":
+        rehearse(consortium, "rehearsal-1")
+    else:
+        cohort = consortium.open_cohort("rehearsal-1")
+        coming = consortium.ids if ended != "too few members" else consortium.ids[:1]
+        enrolling = {
+            m: consortium.member(m).enrol(cohort, with_canaries(consortium.records(m))) for m in coming
+        }
+        if ended == "too few members":
+            for flow in enrolling.values():
+                consortium.run_until(flow, "/cards/")
+            consortium.operator.close_cohort(cohort)
+        else:
+            consortium.together(enrolling)
+            round_id = consortium.open_round(cohort)
+            for flow in consortium.contributions(round_id).values():
+                consortium.run_until(flow, "/uploads/")
+            consortium.operator.cancel(round_id, "a test")
+            if ended == "lost":
+                consortium.stage.pass_time(consortium.operator.round(round_id).spec.latest_end_s)
+                consortium.expire(round_id)
+                consortium.lose(round_id)
+            consortium.together(consortium.contributions(round_id), stuck=consortium.expiring(round_id))
+            assert consortium.operator.round(round_id).state == ended
+    assert {member: kept_of_data(consortium, member) for member in consortium.ids} == before
+
+    assert all(isinstance(each, Result) for each in sum_period(consortium, "p2").values())
+
+
+def sum_period(consortium: Consortium, period: str) -> dict[str, Any]:
+    """Hold a run over data; return each member's result."""
+    cohort = consortium.open_cohort(period)
+    consortium.together(
+        {
+            m: consortium.member(m).enrol(cohort, with_canaries(consortium.records(m, period)))
+            for m in consortium.ids
+        }
+    )
+    return consortium.run(cohort)
+
+
+def kept_of_data(consortium: Consortium, member: str) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return what a member's ledger has of records: those held, those marked, and the runs over data with their attempts and vectors."""
+    state = consortium.state(member)
+    runs = [each for each in state["run"] if "data" in each]
+    own = {each[0] for each in runs}
+    beside = [each for each in state["vector"] if each[0] in own] + [
+        each for each in state["attempt"] if each[2] in own
+    ]
+    return state["held"], state["summed"], [*runs, *beside]
+
+
 def rehearse(consortium: Consortium, period: str) -> str:
     """Play a rehearsal to its end, and return its last round."""
     agents = {}
