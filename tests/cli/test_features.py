@@ -556,7 +556,7 @@ def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
     assert (moments.mean[2], moments.scale[2]) == (0.1, 1)
     again = moments_in(tmp_path / "moments.safetensors", [made(2 * features)])
     np.testing.assert_array_equal(again.mean, moments.mean)
-    with pytest.raises(Misuse, match="the moments are of 3 features"):
+    with pytest.raises(Misuse, match="expected 3 columns"):
         moments.standardise(features[:, :2])
     with pytest.raises(Misuse, match="the same number in each"):
         moments_in(tmp_path / "other", [made(features), made(features[:, :2])])

@@ -52,7 +52,7 @@ def pack_of_features(
     elif table.columns:
         files = {TABLE_FILE: _table_text(ids, table)}
     else:
-        raise Misuse(f"{features} is no table: pass the inputs' folder by --inputs")
+        raise Misuse(f"{features} is not a table: pass the inputs' folder with --inputs")
 
     def values(given: Table) -> Table:
         return given if moments is None else moments.standardise_table(given)
@@ -159,7 +159,7 @@ def _order_rows(path: Path, table: Table, ids: Sequence[str]) -> Table:
     """Return a slip's rows in the order of the reference's ids."""
     places = {each: place for place, each in enumerate(_canary_ids(path, table))}
     if missing := [each for each in ids if each not in places]:
-        raise Misuse(f"{path} has no row for {missing[0]}: a slip has the ids of the reference")
+        raise Misuse(f"{path} has no row for {missing[0]}: expected the same ids as in the reference")
     return table.take_rows([places[each] for each in ids])
 
 
@@ -172,7 +172,7 @@ def _inputs_named(folder: Path, ids: Sequence[str]) -> dict[str, bytes]:
     }
     if missing := [each for each in ids if each not in files]:
         raise Misuse(
-            f"{folder} has no input for {missing[0]}: an input's name, without its ending, is its id"
+            f"{folder} has no input for {missing[0]}: expected a file named by this id, with any ending"
         )
     return {f"{each}{files[each].suffix.lower()}": files[each].read_bytes() for each in ids}
 
@@ -214,6 +214,6 @@ def _import_function(path: str) -> Callable[..., Any]:
     finally:
         sys.path.remove(str(Path.cwd()))
     if not callable(found):
-        raise Misuse(f"{path} is no function")
+        raise Misuse(f"{path} is not a function")
     function: Callable[..., Any] = found
     return function

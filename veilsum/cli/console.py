@@ -100,7 +100,9 @@ _MODULES_OF_EXTRA = {
 def require_extras(what: str, *extras: str) -> None:
     """End the command unless the modules of these extras are installed."""
     if lacks_modules(*(module for extra in extras for module in _MODULES_OF_EXTRA[extra])):
-        end_with_error(f"{what} needs more than is installed: pip install 'veilsum[{','.join(extras)}]'")
+        end_with_error(
+            f"{what} needs packages that are not installed: pip install 'veilsum[{','.join(extras)}]'"
+        )
 
 
 _UNAUTHORISED_HINT = "Set VEILSUM_OPERATOR_TOKEN to a valid one, or name its file by `veilsum --token-file`"

@@ -28,7 +28,7 @@ def check_terminal() -> None:
     """Refuse to ask about an explanation that the terminal is too narrow to show (Misuse)."""
     if (columns := measure_terminal()) < COLUMNS_MIN:
         raise Misuse(
-            f"the terminal has {columns} columns, and the study is not shown as it should be: widen it to {COLUMNS_MIN} or more"
+            f"the terminal is too narrow to show the study: got {columns} columns, expected at least {COLUMNS_MIN}. Widen it"
         )
 
 

@@ -96,8 +96,8 @@ def read_table(path: Path, form: TableFormat = _PLAIN) -> Table:
         raise Misuse(f"{path}: {error}") from error
     except Exception as error:  # each parser has its own errors, which may quote the file
         raise Misuse(
-            f"can't read {path} as {path.suffix}: it is damaged, of another format, or holds Python objects, which .astype(str) turns "
-            f"into text ({type(error).__name__})"
+            f"can't read {path} as {path.suffix}: it is damaged, has another format, or holds Python objects "
+            f"({type(error).__name__}). Turn objects into text with .astype(str)"
         ) from error
     return _take_arrays(path, arrays, names)
 
@@ -167,7 +167,7 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
         return [f"class-{index}" for index in range(max([1, *map(int, labels)]) + 1)]
     keys = sorted(labels)
     if not 2 <= len(keys) <= LABEL_CLASSES_MAX:
-        raise Misuse(f"labels are of {len(keys)} classes, expected 2 to {LABEL_CLASSES_MAX}")
+        raise Misuse(f"labels have {len(keys)} classes, expected 2 to {LABEL_CLASSES_MAX}")
     return keys
 
 

@@ -16,14 +16,14 @@ def print_comparison(judged: Judgement | None, names: Sequence[str]) -> None:
     """Report how the head does on this member's hold-out records, beside the member's own head."""
     if judged is None:
         print_note(
-            "No hold-out records of classes that the head answers: how good it is on your data is unknown, and the scores are not probabilities."
+            "None of your hold-out records has a class that the head predicts. Its accuracy on your data is unknown, and its scores are not probabilities."
         )
         return
     print_table("Recall by class, on your own hold-out set", [*_recall_rows(judged, names)])
     print_note(_accuracy_sentence(judged))
     if judged.unanswered:
         print_note(
-            f"Not counted: {judged.unanswered:,} more of classes that the consortium's head never answers, because no rows of them are in the sum."
+            f"Not counted: {judged.unanswered:,} more of classes that the consortium's head never predicts, because the sum has no rows of them."
         )
     for sentence in _comparison_sentences(judged, names):
         print_note(sentence)
@@ -61,20 +61,20 @@ def _comparison_sentences(judged: Judgement, names: Sequence[str]) -> Iterator[s
         )
     elif own is not None and own_balanced is not None and own > judged.accuracy:
         if own_balanced < judged.balanced_accuracy:
-            yield "Your own head is ahead at your class shares only: it knows them. For patients with other class shares the consortium's is better."
+            yield "Your own head is ahead only at your class shares, which it knows. For patients with other class shares the consortium's is better."
         else:
-            yield "Your own head is ahead, but by no more than so few records can tell, or because it knows which classes you have."
+            yield "Your own head is ahead, but so few records can't tell by how much, or it is ahead because it knows which classes you have."
     if (found := judged.detection) is not None:
         name = names[found.label]
         beside = "" if found.own_auroc is None else f" (your own head's: {found.own_auroc:.3f})"
         yield f"{name}: AUROC {found.auroc:.3f}{beside}, from {found.positives:,} of {judged.records:,} records."
         yield (
-            f"As it answers, it finds {found.recall * found.positives:.0f} of {found.positives:,}. Called {name} from a score {found.threshold:+.4g} above "
-            f"the highest other on, {found.threshold_recall * found.positives:.0f} are found, and {100 * found.false_alarms:.1f} % of the other records are "
-            "called so too. The threshold was chosen on these records."
+            f"The head's predictions find {found.recall * found.positives:.0f} of {found.positives:,}. With a threshold of {found.threshold:+.4g} on the score "
+            f"minus the highest other score, it finds {found.threshold_recall * found.positives:.0f}, with {100 * found.false_alarms:.1f} % false alarms "
+            "among the other records. The threshold was chosen on these records."
         )
         if found.positives < RARE_POSITIVES * judged.records:
-            yield f"{name} is rare: a head that answers the likeliest class finds few of them. Use a threshold, or an LDA head with equal priors."
+            yield f"{name} is rare: a head that predicts the likeliest class finds few of them. Use a threshold, or an LDA head with equal priors."
 
 
 def print_figures(figures: JudgeFigures, names: Sequence[str], heads: Sequence[str] = ()) -> None:
@@ -100,7 +100,7 @@ def print_figures(figures: JudgeFigures, names: Sequence[str], heads: Sequence[s
         empty="No figure can be stated.",
     )
     if (score := figures.score) is not None and any(each.recall.is_stated for each in score.levels):
-        print_table("Thresholds, of the positive class's score less the highest other", [*_level_rows(score)])
+        print_table("Thresholds on the positive class's score minus the highest other", [*_level_rows(score)])
     unsaid = [f"{name} (about {each.records_needed:,})" for name, each in listed if not each.is_stated]
     if unsaid:
         shown = unsaid[:_CLASSES_SHOWN_MAX]
@@ -108,7 +108,7 @@ def print_figures(figures: JudgeFigures, names: Sequence[str], heads: Sequence[s
         print_note(f"Too few held-out records for {', '.join(shown)}{more}.")
     if figures.head_accuracies:
         name = heads[figures.chosen] if heads else f"head {figures.chosen}"
-        why = "it has most right answers" if figures.chosen else "no other is surely better"
+        why = "it has the most correct predictions" if figures.chosen else "no other is surely better"
         print_note(f"Use {name}: {why}.")
 
 

@@ -98,8 +98,8 @@ def check_shown(client: Operator, round_id: str, shown: bytes) -> None:
     if opening.terms.material != hashlib.sha256(shown).digest():
         period = client.round(round_id).spec.period
         raise Misuse(
-            f"period {period} has judged other heads, in round {round_id}: `veilsum operator round result {round_id}` and its page show them; "
-            "judge these in another period, --period judge-NAME"
+            f"period {period} already judged other heads, in round {round_id} (`veilsum operator round result {round_id}` shows them). "
+            "Judge these in another period: --period judge-NAME"
         )
 
 
@@ -127,4 +127,4 @@ def print_drift(client: Operator, federation: str, study: StudyView, content: Co
             }
         )
     if len(rows) > 1 and not JSON_OUTPUT.get():
-        print_table("Judgements of this study, of whatever heads", rows)
+        print_table("All judgements of this study, of any heads", rows)

@@ -29,7 +29,9 @@ def find_admin_key(folder: Path, given: str | None) -> str:
     kept = public_key(path.read_text("utf-8", "replace").strip()) if path.exists() else None
     key = kept if given is None else public_key(given)
     if key is None:
-        raise Misuse(f"no admin key is pinned in {folder}: pass --admin-key; the admin tells it to you")
+        raise Misuse(
+            f"no admin key is pinned in {folder}: pass --admin-key with the key that the admin gave you"
+        )
     if kept not in {None, key}:
         raise Misuse(
             f"{path} pins another admin key, {kept}: a federation keeps its admin; make another identity for another federation"

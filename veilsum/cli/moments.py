@@ -78,7 +78,7 @@ class Moments:
         """Standardise (n, dim) features; returns float64."""
         if features.ndim != 2 or features.shape[1] != len(self.mean):
             raise Misuse(
-                f"features have shape {features.shape}; the moments are of {len(self.mean)} features"
+                f"features have shape {features.shape}; expected {len(self.mean)} columns, as the moments have"
             )
         found = features.astype(np.float64)
         found -= self.mean

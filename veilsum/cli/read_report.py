@@ -62,7 +62,7 @@ class ReadReport:
         labelled = np.fromiter((text != "" for text in records.texts), bool, rows)
         reasons = {
             "without a label": ~labelled,
-            "with a label of no class": labelled & (places < 0),
+            "with an unknown label": labelled & (places < 0),
             "with NaN, infinity or an empty cell": (places >= 0) & ~finite,
             "all zeros": (places >= 0) & finite & ~any_value,
         }
@@ -89,7 +89,7 @@ class ReadReport:
         ids = "" if self.ids is None else f", {self.ids:,} ids"
         said = [f"{self.source}: {self.rows:,} rows of {self.features:,} features{names}{ids}"]
         if self.canaries:
-            said.append(f"{self.canaries:,} canaries, which are no records")
+            said.append(f"{self.canaries:,} canaries, which don't count as records")
         if self.classes:
             said.append(self.list_classes())
         if self.skipped:
@@ -146,7 +146,7 @@ def _label_hints(records: FileRecords, classes: Sequence[str]) -> Iterator[str]:
             if len(spelled) > 1:
                 yield f"classes {', '.join(map(repr, spelled))} differ only in case or white space: if they are one, spell it alike"
             elif others:
-                yield f"{_count_rows(others)} in class {spelled[0]!r} but for case or white space: spell it so, or they are skipped"
+                yield f"{_count_rows(others)} would be in class {spelled[0]!r} without differences in case or white space: fix the spelling, or they are skipped"
     for sign in _SURE_SEPARATORS + _POSSIBLE_SEPARATORS:
         joined = [text for text in texts if _holds_several(text, sign, alike)]
         if joined:

@@ -153,5 +153,5 @@ def _check_sum(client: Operator, content: Content, pack: CanaryPack, view: Round
         return f"the sum of {members} members is {members} times the reference, up to {close}", True
     return (
         f"the sum differs from {members} times the reference by {difference:.2g} of its largest number, above {allowed:.1g}: "
-        "a member adds up something else than the canaries that it compared"
+        "some member did not sum the canaries that it compared"
     ), False

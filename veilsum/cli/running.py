@@ -121,8 +121,8 @@ class Following:
                 if self.attempts_max == 1:
                     raise Misuse(self._failures[-1])
                 raise Misuse(
-                    f"{self.attempts_max} times in a row step {found.step} of period {period} had no result. The last time: "
-                    f"{self._failures[-1]} Run the command again once the reason is gone"
+                    f"step {found.step} of period {period} had no result {self.attempts_max} times in a row. The last failure: "
+                    f"{self._failures[-1]} Run the command again once its cause is fixed"
                 )
             try:
                 cohort = self._cohort_for(federation, study, period, found)

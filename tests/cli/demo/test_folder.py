@@ -21,7 +21,7 @@ def test_an_earlier_demo_is_replaced_and_links_are_not_followed(tmp_path: Path) 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(DemoError, match="no demo wrote, and it stays"):
+    with pytest.raises(DemoError, match="no demo wrote, which are kept"):
         Folder.claim_folder(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
     with pytest.raises(DemoError, match="not a folder"):

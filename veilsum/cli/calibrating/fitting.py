@@ -107,7 +107,7 @@ class Fitting:
             shared = Result.load(self.personal)
             shared.verify()
             print_note(
-                "Records that the run summed judge its head too well, and choose the wrong mixture: pass only records that it did not sum"
+                "Records that the run summed make its head look too good, and choose the wrong mixture: pass only records that were not summed"
             )
         records = self._load_records(None if shared is None else shared.spec.question)
         found = self._sum_records(records)
@@ -169,7 +169,7 @@ class Fitting:
         if self.ridge is not None and self.head in {*DERIVED_HEADS, "ccvr"}:
             raise Misuse(f"a head of {self.head} has no λ: leave out --ridge")
         if self.personal is not None and self.head != "ffc":
-            raise Misuse("--personal mixes FFC's sums: leave out --head")
+            raise Misuse("--personal works with FFC alone: leave out --head")
         if self.personal is not None and (self.ridge is not None or self.prior is not None):
             raise Misuse("--personal: λ and the class shares are the result's: leave out --ridge and --prior")
         if self.personal is not None and not isinstance(self.held_out, float):
@@ -332,14 +332,12 @@ class Fitting:
                 if not isinstance(self.held_out, Path):
                     print_note(
                         "The hold-out set has the records' class shares, not those of --prior: "
-                        "where the head is used, accuracy and calibration error differ"
+                        "accuracy and calibration error will differ where the head is used"
                     )
             elif self._has_log_odds:
                 temperature = 1.0
             else:
-                raise Misuse(
-                    "--prior needs log-odds: pass --held-out, which finds the temperature at which scores are"
-                )
+                raise Misuse("--prior needs calibrated scores: pass --held-out, which fits the temperature")
             counts = np.bincount(_join_parts(records.fitted)[1], minlength=len(records.classes))
             prior = np.ones(len(counts)) if self.prior == "uniform" else _read_numbers(Path(self.prior))
             found = found.with_prior(counts, prior, temperature=temperature)

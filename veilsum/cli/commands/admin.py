@@ -119,7 +119,7 @@ def canaries(
     features: Annotated[
         Path | None,
         typer.Option(
-            help="Reference features of the public inputs, with labels and ids, in a file as members have it. Ids are the names of inputs."
+            help="Reference features of the public inputs, with labels and ids, in a file such as members use. Ids are the inputs' names."
         ),
     ] = None,
     inputs: Annotated[

@@ -36,7 +36,7 @@ def calibrate(
     personal: Annotated[
         Path | None,
         typer.Option(
-            help="Mix these records, which its run did not sum, with a result's pooled sums: the result's folder. Takes --held-out SHARE."
+            help="Mix a result's pooled sums with these records, which its run must not have summed: the result's folder. Needs --held-out SHARE."
         ),
     ] = None,
     unit_columns: Annotated[

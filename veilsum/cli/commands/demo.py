@@ -24,7 +24,9 @@ def demo(
     ] = False,
     withhold: Annotated[
         bool,
-        typer.Option("--withhold", help="Deal one digit to two members alone, and keep it out of the sum."),
+        typer.Option(
+            "--withhold", help="Give one digit to only two members, so that it is left out of the sum."
+        ),
     ] = False,
 ) -> None:
     """Train on unevenly spread digits, then calibrate the head by a secure sum between processes on this machine.

@@ -46,7 +46,7 @@ def new(
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Share of your records that are kept out of every count and sum, for life, to judge heads. 0: none.",
+            help="Share of your records to hold out of every count and sum, for life, to judge heads on. 0: none.",
             show_default="0.1",
         ),
     ] = None,
@@ -293,13 +293,13 @@ def _approve_studies(
         if kept and not (covered or given.approved):
             # A round of an expired study may still wait for this member to erase its keys, or to fetch the result.
             print_note(
-                "No study to take part in is published. When one is, run the same command again to approve it."
+                "No study that you can join is published yet. Once one is, run the same command again to approve it."
             )
         if kept or given.approved:
             return frozenset({*kept, *given.approved})
         if JSON_OUTPUT.get() or not sys.stdin.isatty():
             raise Misuse("no study is approved: pass --approve with the digest that the admin gave you")
-        print_note("No study to take part in is published. Waiting for one.")
+        print_note("No study that you can join is published yet. Waiting for one.")
         time.sleep(STUDIES_POLL_S)
 
 
@@ -353,8 +353,8 @@ def _warn_of_table(content: "Content", records: "FileRecords") -> None:
     question = content.question
     if question.noise is None and (coarse := records.count_coarse_columns(question)):
         print_note(
-            f"WARNING: {coarse:,} of your {question.dim:,} features have fewer than {COARSE_VALUES} distinct values. Could someone write down, in a list of "
-            f"10^12 rows, every input that a patient could have? Then the exact sum of {content.notes.name} gives your patients' records back. "
+            f"WARNING: {coarse:,} of your {question.dim:,} features have fewer than {COARSE_VALUES} distinct values. If every input that a patient could have fits "
+            f"into a list of 10^12 rows, the exact sum of {content.notes.name} gives your patients' records back. "
             "The study's author says why no such list is possible. If you doubt it, don't take part: ask the admin for a study with noise."
         )
 
@@ -365,7 +365,7 @@ def _ask_approval(content: "Content") -> bool:
 
     if JSON_OUTPUT.get() or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Misuse(
-            f"study {content.notes.name} is not approved, and there is no terminal for the question: check it, then pass "
+            f"study {content.notes.name} is not approved, and there is no terminal to ask on: check it, then pass "
             f"--approve {content.approval.hex()}"
         )
     check_terminal()
@@ -502,7 +502,7 @@ def ledger(
         str | None,
         typer.Option(
             metavar="STUDY",
-            help="Give up a run for good. Its records are free once all its attempts ended without them in a sum.",
+            help="Give up a run for good. Its records are free once all its attempts have ended without spending them.",
         ),
     ] = None,
     period: Annotated[str | None, typer.Option(help="The period of the run to give up.")] = None,

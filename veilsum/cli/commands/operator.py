@@ -127,7 +127,7 @@ def judge(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="A head's file, weights.safetensors of a saved result; repeat to compare heads. The details are those of the first.",
+            help="A head's file, weights.safetensors of a saved result; repeat to compare heads. Details are given for the first.",
             show_default="the heads of the study's newest result",
         ),
     ] = None,

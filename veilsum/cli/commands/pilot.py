@@ -33,7 +33,7 @@ def pilot(
     data: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="A file of features and labels for each member; or one file, dealt to --members.",
+            help="A file of features and labels for each member; or one file, split among --members.",
             show_default="synthetic data",
         ),
     ] = None,
@@ -48,7 +48,7 @@ def pilot(
     canaries: Annotated[
         Path | None,
         typer.Option(
-            help="A canary pack, for a rehearsal first: the files hold its rows too, under its ids. One file's canaries go to all members.",
+            help="A canary pack, to rehearse first: the files must hold its rows too, under its ids. Canaries of a single file go to all members.",
             show_default="none",
         ),
     ] = None,
@@ -165,7 +165,7 @@ def _read_files(paths: Sequence[Path], form: "TableFormat") -> "list[Table]":
     from veilsum.cli.features import make_records, of_file, read_tables
 
     if len(paths) == 2:
-        raise Misuse("2 files: pass one for each of at least three members, or one file to deal")
+        raise Misuse("got 2 files: pass one for each of at least three members, or one file to split")
     tables = read_tables(paths, form)
     for path, table in zip(paths, tables, strict=True):
         with of_file(path):
@@ -201,7 +201,7 @@ def _check_study(draft: Path, content: "Content", tables: "Sequence[Table]") -> 
     question = content.question
     if not question.members_min <= len(tables) <= question.members_max:
         raise Misuse(
-            f"{draft} is for {question.members_min} to {question.members_max} members, and there are {len(tables)}: edit it"
+            f"{draft} allows {question.members_min} to {question.members_max} members, got {len(tables)}: edit it"
         )
     for number, table in enumerate(tables, 1):
         if table.features.shape[1] != question.dim:
@@ -329,7 +329,7 @@ def _result_sentences(values: dict[str, Any]) -> Iterator[str]:
             balanced = f"{100 * values['own_balanced_accuracy']:.1f} % and {balanced}"
         yield f"On the members' hold-out sets ({count:,} records): {beside}{accuracy}; at equal class shares {balanced}."
     if (difference := values.get("largest_difference_from_a_fit_in_the_clear")) is not None:
-        yield f"A fit of the same records in one place differs by {difference:.0e} of the largest weight."
+        yield f"Against a fit of the same records in one place, weights differ by at most {difference:.0e} of the largest."
 
 
 def _largest_difference(folder: Any, members: Sequence[str], result: "Result") -> dict[str, Any]:

@@ -81,7 +81,7 @@ def check(
         int | None,
         typer.Option(
             min=1,
-            help="Rows that you expect of each member beside its held-out ones, for the simulated runs and the judge.",
+            help="Rows that you expect of each member, without its held-out ones, for the simulated runs and the judge.",
             show_default="records.least, and twice as many in runs of all members",
         ),
     ] = None,

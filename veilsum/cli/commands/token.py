@@ -71,7 +71,7 @@ def list_(connect: Connect) -> None:
         }
         for each in found.tokens
     ]
-    empty = "None: the one that VEILSUM_OPERATOR_TOKEN sets is the only one."
+    empty = "None. The only valid token is the one in VEILSUM_OPERATOR_TOKEN."
     print_table("Tokens", rows, empty=empty, scripts=found.model_dump(mode="json"))
 
 

@@ -58,7 +58,7 @@ def verify(
     if not kept:
         raise typer.Exit(BROKEN_EXIT)
     if pinned is None:
-        print_note("Consistent, but by whom? Pass --admin-key with the key that the admin told you.")
+        print_note("Consistent, but by whom? Pass --admin-key with the key that the admin gave you.")
         raise typer.Exit(UNPINNED_EXIT)
 
 
@@ -79,7 +79,7 @@ def _verify_result(folder: Path, pinned: bytes | None) -> bool:
     values: dict[str, Any] = {
         **_verified_against(pinned),
         "upload": result.standing,
-        "transcript": "not fetched: `veilsum operator round transcript` does, and this command replays it"
+        "transcript": "not fetched: get it with `veilsum operator round transcript`, then verify its file"
         if verdict is None
         else "replayed: " + ("no rule was broken" if verdict.is_faultless else "a rule was broken"),
         "not_checked": unchecked,

@@ -178,9 +178,7 @@ PHASE_NAMES = {
     "recovered": "unmasking and solving",
     "total": "everything",
 }
-NUMBER_TO_BEAT = (
-    "The number to beat is FedAvg's, not SphereFed's before calibration: that one trains under a fixed head."
-)
+NUMBER_TO_BEAT = "The baseline is FedAvg's head. SphereFed trains under a fixed head, so its accuracy before calibration is not a fair one."
 FATE_WORDS = {
     "pairing": "killed after its pairing: not in the sum",
     "upload": "killed after its upload: still in the sum",

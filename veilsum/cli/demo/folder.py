@@ -33,7 +33,7 @@ class Folder:
         if folder.root.is_dir() and any(folder.root.iterdir()):
             if not (folder.root / _MARK_FILE).is_file():
                 raise DemoError(
-                    f"{root} holds something that no demo wrote, and it stays: choose another folder with --output"
+                    f"{root} holds files that no demo wrote, which are kept: choose another folder with --output"
                 )
             _empty_folder(folder.root)
         folder.root.mkdir(parents=True, exist_ok=True)

@@ -152,9 +152,7 @@ class Children:
             failed = not child.expected and (child.lasting or code != 0)
             if failed and not self._failure.done():
                 self._failure.set_exception(
-                    DemoError(
-                        f"{child.name} {_describe_exit(code)}. The last line of its log, {child.log}: {child.last_line()}"
-                    )
+                    DemoError(f"{child.name} {_describe_exit(code)}: {child.last_line()} (log: {child.log})")
                 )
         child.over.set_result(code)
 

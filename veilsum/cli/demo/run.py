@@ -100,7 +100,7 @@ def print_table(facts: Facts, folder: Folder, console: Console) -> None:
     members, whole = len(facts.members), len(facts.survivors)
     table.add_row("FedAvg, trained head", f"{format_percent(heads.fedavg)}  same members, model and rounds")
     table.add_row("FedAvg, plain FFC", f"{format_percent(heads.fedavg_plain)}  {pooled}")
-    table.add_row("SphereFed, fixed head", f"{format_percent(heads.before)}  as training left it")
+    table.add_row("SphereFed, fixed head", f"{format_percent(heads.before)}  before calibration")
     table.add_row("SphereFed, masked FFC", f"{format_percent(heads.masked)}  secure sum over {whole} members")
     table.add_row("SphereFed, plain FFC", f"{format_percent(heads.plain)}  {pooled}")
     difference = f"{format_power(facts.max_rel_diff)} of max|W|, both with λ = {facts.ridge:.4g}"
