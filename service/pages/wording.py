@@ -40,7 +40,7 @@ STATE_WORDS: dict[str, Words] = {
     "recovered": Words(
         "solving",
         "live",
-        "The masks' seeds are rebuilt. The coordinator takes the masks off the sum, and checks it.",
+        "The masks' seeds are rebuilt. The coordinator removes the masks from the sum, and checks it.",
     ),
     "done": Words("done", "good", "The sum is checked, and the record is signed."),
     "failed": Words("failed", "bad"),

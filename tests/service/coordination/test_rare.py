@@ -76,7 +76,7 @@ async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
     assert (rows["spec"]["elements"], rows["spec"]["withheld"]) == (8, [2, 3, 4])
     assert (len(rows["reached"]), rows["holders"]) == (8, [])
     page = (await server.anonymous().get(f"/rounds/{rows['round']}")).text
-    assert "How many members have so many rows" in page
+    assert "How many members have at least this many rows" in page
     assert f"/rounds/{rows['round']}/result" not in page  # counts have none
     assert f"/rounds/{rows['round']}/result" not in (await server.anonymous().get("/")).text
     assert await step(server, counting) == "sum"
