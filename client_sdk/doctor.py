@@ -126,7 +126,9 @@ class Doctor:
         contents = self._fetch_studies(roster, federation)
         if not contents:
             yield HealthCheck(
-                "studies", ok=None, detail="none is in force yet: come back once one is published"
+                "studies",
+                ok=None,
+                detail="none is in force yet: run this again once the admin has published one",
             )
         yield self._check_disk(contents)
         if listed:
@@ -205,7 +207,7 @@ class Doctor:
         yield HealthCheck(
             "upload",
             ok=True,
-            detail=f"{8 * rate / 1e6:.3g} Mbit/s, an answer after {1000 * answered_s:.0f} ms; {in_bytes(size)} pass in one request",
+            detail=f"{8 * rate / 1e6:.3g} Mbit/s, round trip {1000 * answered_s:.0f} ms; {in_bytes(size)} pass in one request",
         )
         for content in contents:
             upload, window_s = uploads[content.notes.name], content.question.windows.upload
@@ -228,7 +230,9 @@ class Doctor:
             return
         name = f"canaries of {content.notes.name}"
         if self._records is None:
-            yield HealthCheck(name, ok=None, detail="pass your file of records, which holds them")
+            yield HealthCheck(
+                name, ok=None, detail="not checked: pass your file of records, with the canaries' rows"
+            )
             return
         try:
             pack = fetched_pack(

@@ -57,7 +57,7 @@ def enrol_in_cohort(session: Session, cohort: bytes, records: Records | None) ->
     Raises:
         Declined: too few records are free; the card stays here.
         PeerFault: the roster, the study, the coordinator, the manifest or the policy refuses.
-        Misuse: the run was answered with other data.
+        Misuse: the run was joined with other data.
         ClientError: the state is damaged or the coordinator can't be reached.
     """
     before = {run.number for run in session.store.ledger.list_runs()}
@@ -87,8 +87,8 @@ def _check_same(session: Session, question: Question, run: Run, records: Records
     other = (select_again(records, question, marks, ranks, labels) != features).any(axis=1)
     if other.any():
         raise Misuse(
-            f"{run.name} was answered with other data: {int(other.sum())} of its {len(other)} rows are not among these records. Its sum holds "
-            "the earlier ones; join the next period with new records"
+            f"{run.name} was joined with other data: {int(other.sum())} of its {len(other)} rows are not among these records. Its sum uses "
+            "the earlier rows; join the next period with new records"
         )
 
 
@@ -160,7 +160,7 @@ def _check_canaries(
     if found.findings:
         raise PeerFault(
             Cause.CANARIES_DIFFER,
-            f"{content.notes.name}: {found.describe()} Nothing was answered: mend the data, then join again",
+            f"{content.notes.name}: {found.describe()} Nothing was sent or spent: fix the data, then join again",
             [session.member],
         )
     session.report(Progress(Step.ENROLLING, detail=f"{content.notes.name}: {found.describe()}"))
@@ -468,17 +468,17 @@ def _explain_no(run: Run, reserving: Sequence[str]) -> str:
     if run.base is not None:
         return (
             f"{run.name}: these records can't be summed again under this extractor. Each of its rows must be there, with its label and usable features, "
-            "and the sums under all extractors together may not show them. The answer is no for this period"
+            "and the sums under all extractors together must not reveal them. This member declines this period"
         )
     if run.rows >= run.least:
         return (
-            f"{run.name}: the {run.rows} rows have too few non-zero features for an exact sum, which would show them. The answer is no for this "
-            "period; a denser extractor or a study with noise takes such data"
+            f"{run.name}: the {run.rows} rows have too few non-zero features for an exact sum, which would reveal them. This member declines this "
+            "period; use a denser extractor or a study with noise"
         )
     counted = remedy = ""
     if run.counted_out:
         counted = f"{run.counted_out} to records counted in three runs, "
-        remedy = "Records that three runs have counted can only join a study that withholds no classes. "
+        remedy = "Records that three runs have counted can join only a study that withholds no classes. "
     one = "Data without ids counts as one record. " if run.taken and not run.rows else ""
     if run.taken and reserving:
         remedy += (
@@ -486,10 +486,10 @@ def _explain_no(run: Run, reserving: Sequence[str]) -> str:
             "--period PERIOD`. "
         )
     if run.taken:
-        remedy += "For another extractor of a study that is the same in everything else, the operator takes the period of the sum: it is repeated over these records. "
+        remedy += "To sum these records under another extractor, with the rest of the study unchanged, the operator runs the new study over the period of the first sum. "
     return (
         f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken - run.counted_out} belong to reserved or spent "
-        f"records, {counted}{run.unusable} are unusable, {run.held_out} are held out). {one}{remedy}The answer is no for this period; join the next one with more free rows"
+        f"records, {counted}{run.unusable} are unusable, {run.held_out} are held out). {one}{remedy}This member declines this period; join the next one with more free rows"
     )
 
 

@@ -80,7 +80,7 @@ def fault_of(problem: Problem) -> PeerFault:
     if cause in {Cause.STATE_RESTORED, Cause.CANARIES_DIFFER}:
         return PeerFault(
             Cause.MALFORMED,
-            f"the coordinator claims {cause}, which only this member finds out",
+            f"the coordinator claims {cause}, which only this member can detect",
             ["coordinator"],
         )
     return PeerFault(cause, problem.detail, problem.parties)

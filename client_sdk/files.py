@@ -19,8 +19,8 @@ _LOCKED_FILE = IDENTITY_CARD if IS_POSIX else "member.lock"
 """A file of its own could be mistaken for stale and removed. Windows refuses that while it is locked, but would also refuse to read the card."""
 
 LOST_STATE_HELP = (
-    "Don't repair it and don't restore a backup: with old keys this member could mask or vote twice. State loss "
-    "is a new identity: make one with Identity.create (ledger= this identity's folder, so that no record is summed "
+    "Don't repair it and don't restore a backup: with old keys this member could mask or vote twice. Make "
+    "a new identity with Identity.create (ledger= this identity's folder, so that no record is summed "
     "twice), give its public key to the admin, and enrol it in the next cohort"
 )
 

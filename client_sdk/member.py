@@ -84,7 +84,9 @@ class Conversations:
         environment: Environment = THIS_MACHINE,
     ) -> None:
         if lanes < 1 or patience_s < 0:
-            raise Misuse(f"lanes is at least 1 and patience_s at least 0, not {lanes} and {patience_s}")
+            raise Misuse(
+                f"lanes: got {lanes}, expected at least 1; patience_s: got {patience_s}, expected at least 0"
+            )
         _expect_kind("identity", identity, Identity, "Identity.load(folder)")
         _expect_kind("policy", policy, Policy, "Policy(admin_key=…, approved={…})")
         given = _load_roster(roster)

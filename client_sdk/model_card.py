@@ -48,7 +48,7 @@ def _judgement_lines(result: "Result") -> Iterator[str]:
             shown = (f"{one.value:.1%}" if one.is_stated else "–" for one in shares)
             yield f"| {each.threshold:+.4g} | {' | '.join(shown)} |"
     yield ""
-    yield "A threshold is one on the positive class's score less the highest other. Intervals are for patients like those judged, with the members' labels."
+    yield "Each threshold applies to the positive class's score minus the highest other score. Intervals are for patients like those judged, with the members' labels."
 
 
 def _write_number(name: str, number: float) -> str:
@@ -121,7 +121,7 @@ def _comparison_lines(judged: "Judgement", names: Sequence[str]) -> Iterator[str
     beside = "" if own_balanced is None else f" This member's own head: {own_balanced:.1%}."
     yield f"At equal class shares: {judged.balanced_accuracy:.1%}.{beside}"
     if judged.unanswered:
-        yield f"{judged.unanswered:,} more are of classes that this head never answers."
+        yield f"{judged.unanswered:,} more are of classes that this head never predicts."
     if judged.worse:
         yield "**Worse than the member's own head at both class shares: don't use it before you know why.**"
     yield ""

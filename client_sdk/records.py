@@ -100,7 +100,7 @@ class Records:
             if not len(given) or not all(key.startswith(_CANARY_KEY) for key in given.keys):
                 raise Misuse(f"canaries: expected Records whose ids all begin with {CANARY_PREFIX}")
             if is_canary.any():
-                raise Misuse("canaries stand among the records and apart: pass them in one way")
+                raise Misuse("canaries are both among the records and in canaries=: pass them in one place")
             _set_field(self, "canaries", given)
         elif is_canary.any():
             places = np.flatnonzero(is_canary)
@@ -351,7 +351,7 @@ def select_canaries(records: Records, question: Question) -> Selection:
     present = np.unique(labels)
     if not len(present):
         raise Misuse(
-            "a rehearsal adds up canaries, and there are none among these records: add the rows of the study's canary pack, with its ids"
+            "a rehearsal sums canaries, and these records have none: add the rows of the study's canary pack, with its ids"
         )
     share = max(1, limits.most // len(present))
     each = min(max(limits.least_per_class, -(-limits.least // len(present))), share)

@@ -356,9 +356,9 @@ def _find_document(files: Mapping[str, bytes], name: str) -> Document:
     """Read a published document. Raises Misuse if there is none, or if it only says why."""
     if name not in files:
         raise Misuse(
-            f"the study publishes no {name} beside its head, but {', '.join(files) or 'nothing'}: after.publish lists what it does"
+            f"the study publishes no {name}: got {', '.join(files) or 'nothing'} beside the head, as its after.publish says"
         )
     document = document_in(files[name])
     if reason := document.notes.get(REFUSED_NOTE):
-        raise Misuse(f"no {name} follows from the round's sums: {reason}")
+        raise Misuse(f"the round's sums give no {name}: {reason}")
     return document

@@ -71,8 +71,8 @@ class RetryingClient:
                 return _accept_answer(request, answer)
             if request.shown_in and not _was_refused(answer):
                 raise Unreachable(
-                    f"{request.method} {request.path} may have been carried out, and is not repeated "
-                    f"({_explain_failure(request, answer)}): look into {request.shown_in} before you run the same command again"
+                    f"{request.method} {request.path} failed ({_explain_failure(request, answer)}), but may have been carried out. "
+                    f"Check {request.shown_in} before you run the same command again"
                 )
             spent_s = self._environment.monotonic_s() - began_s
             if tries == 1:
@@ -163,7 +163,7 @@ def _explain_failure(request: Request, answer: Response | Unreached) -> str:
     if problem := _parse_problem(answer):
         return f"HTTP {answer.status}, {problem.cause}: {problem.detail}"
     if _is_portal(answer):
-        return f"HTTP {answer.status}, a page of this network in place of the coordinator's answer: log in to the network with a browser"
+        return f"HTTP {answer.status}, with this network's own page instead of the coordinator's answer: log in to the network with a browser"
     helps = {
         403: "a proxy or firewall refuses the request: have it allow the coordinator's address",
         407: "a proxy asks for a password: write it into the proxy's address, HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",

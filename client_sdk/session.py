@@ -285,7 +285,7 @@ class Session:
             if document is not None and not self._left_out(document):
                 raise restored_fault(
                     self.member,
-                    f"round {round_name(link.context)} counts an upload of its key that it does not know",
+                    f"round {round_name(link.context)} counts an upload under this key that the folder doesn't know about",
                 )
 
     def _fetch_missed(self, phase: MemberPhase, link: Link) -> Flow[Closing | None]:
@@ -386,7 +386,7 @@ def restored_fault(member: str, why: str) -> PeerFault:
     return PeerFault(
         Cause.STATE_RESTORED,
         f"this folder is out of date: {why}. It was restored from an older copy, or another copy of it is in use. It can't tell which of its "
-        "records were summed since, so it takes part in nothing any more. Make a new identity "
+        "records were summed since, so it must not take part any more. Make a new identity "
         f"(`veilsum member new NEW --member {member}`), have the admin put its public key into the next roster, and mark all records that you "
         "have today as summed: `veilsum member mark-summed NEW FILE…`",
         [member],

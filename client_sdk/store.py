@@ -83,7 +83,7 @@ class Store:
             raise Misuse("the share of held-out records stays as the ledger has it: leave out held_out")
         share = HELD_OUT_SHARE if held_out is None else held_out
         if not 0 <= share < 1:
-            raise Misuse(f"held_out is {share!r}, expected a share from 0 below 1")
+            raise Misuse(f"held_out: got {share!r}, expected at least 0 and below 1")
         made = cls(folder)
         if ledger is None:
             made.database.create(member, share)

@@ -440,7 +440,7 @@ def _tls_context(url: str, verify: bool | str, cert: ClientCertificate | None) -
 def _build_request(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
     """Build the request as it is sent, signed over its wire format. Raises Misuse after `close`."""
     if client.is_closed:
-        raise Misuse("closed while a conversation was under way: make a new one, and it goes on where it was")
+        raise Misuse("closed during a conversation: make a new one, which continues where this one stopped")
     built = client.build_request(
         request.method,
         request.path,

@@ -141,7 +141,7 @@ class _Chunks:
 
     def _lost_source_error(self) -> StateError:
         return StateError(
-            "this upload can't be completed: what it was made from is damaged or missing. Take part in the next round"
+            "this upload can't be completed: its stored data is damaged or missing. Take part in the next round"
         )
 
 

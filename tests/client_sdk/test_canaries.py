@@ -73,7 +73,7 @@ def test_canaries_stand_in_one_place_under_their_ids(consortium: Consortium) -> 
     apart = Records(ROWS, KEYS, IDS)
     given = Records(plain.features, plain.labels, plain.ids, canaries=apart)
     assert given.canaries is not None
-    with pytest.raises(Misuse, match="in one way"):
+    with pytest.raises(Misuse, match="in one place"):
         replace(with_canaries(plain), ids=[*plain.keys[1:], b"canary-1"], canaries=apart)
     for wrong in (plain, Records(plain.features, plain.labels)):
         with pytest.raises(Misuse, match="begin with canary-"):

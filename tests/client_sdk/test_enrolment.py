@@ -47,7 +47,7 @@ def test_other_data_for_an_answered_run_are_refused(consortium: Consortium, *, o
     consortium.alone(consortium.member("member-0").enrol(cohort, own))
     changed = replace(own, features=own.features[::-1].copy())
     for other in (changed, consortium.records("member-0", "p2")):
-        with pytest.raises(Misuse, match=r"period p1 was answered with other data: \d+ of its \d+ rows"):
+        with pytest.raises(Misuse, match=r"period p1 was joined with other data: \d+ of its \d+ rows"):
             consortium.alone(consortium.member("member-0").enrol(cohort, other))
 
 

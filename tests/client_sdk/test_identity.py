@@ -198,7 +198,7 @@ def test_the_held_out_share_is_chosen_once(tmp_path: Path) -> None:
     Identity.create(second, "m", held_out=0.25)
     assert Store(second).ledger.marks_in(b"f" * 32).held_out_share == 0.25
     for share in (1.0, -0.1, float("nan")):
-        with pytest.raises(Misuse, match="expected a share"):
+        with pytest.raises(Misuse, match="held_out: got"):
             Identity.create(third, "m", held_out=share)
     with pytest.raises(Misuse, match="leave out held_out"):
         Identity.create(third, "m", ledger=second, held_out=0.5)

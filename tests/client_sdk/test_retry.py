@@ -129,7 +129,7 @@ def test_what_creates_something_is_tried_again_where_it_surely_was_not_taken() -
     ],
 )
 def test_what_creates_something_is_not_asked_twice(answer: Response | Unreached) -> None:
-    with pytest.raises(Unreachable, match=r"may have been carried out.*look into the list of things"):
+    with pytest.raises(Unreachable, match=r"may have been carried out.*Check the list of things"):
         exchange([LOST, answer, OK], request=CREATES)
 
 

@@ -57,7 +57,7 @@ def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(consortium: 
     for changed in (*flipped, *(whole[:length] for length in range(0, len(whole), 997))):
         path.write_bytes(changed)
         now = known()
-        assert now == before or "State loss is a new identity" in str(now)
+        assert now == before or "Make a new identity" in str(now)
         refused += now != before
     assert refused > 40
     path.write_bytes(whole)
@@ -82,7 +82,7 @@ def test_what_is_no_state_is_the_folders_fault_and_the_file_is_named(
     store: Store, tmp_path: Path, name: str, content: bytes
 ) -> None:
     StateDatabase(tmp_path / "state").store_sealed(name, None, content)
-    with pytest.raises(StateError, match=f"^{tmp_path}/state/.*make one with Identity.create"):
+    with pytest.raises(StateError, match=f"^{tmp_path}/state/.*Identity.create"):
         READERS[name](store)
     with closing(sqlite3.connect(tmp_path / "state" / STATE_FILE)) as database, database:
         database.execute("UPDATE sealed SET value = CAST(value || x'00' AS BLOB) WHERE name = ?", (name,))

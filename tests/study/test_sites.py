@@ -45,7 +45,7 @@ def test_a_site_that_is_ready_has_no_verdict() -> None:
         ({"release": "2"}, "release 2"),
         ({"upload_s": 6.0}, "6 s of the 10 s"),
         ({"dropped": ("a",)}, "dropped out"),
-        ({"came": False}, "did not come"),
+        ({"came": False}, "did not enrol"),
     ],
 )
 def test_one_sentence_says_what_is_wrong(changes: dict[str, Any], said: str) -> None:
@@ -53,7 +53,7 @@ def test_one_sentence_says_what_is_wrong(changes: dict[str, Any], said: str) -> 
     assert said in sentence
 
 
-@pytest.mark.parametrize(("cards", "said"), [(["a"], "reported nothing"), ([], "did not come")])
+@pytest.mark.parametrize(("cards", "said"), [(["a"], "sent no report"), ([], "did not enrol")])
 def test_a_site_without_a_report_is_named(cards: list[str], said: str) -> None:
     [found] = judge_sites(["a"], cards, [], SitesView(sites=()), 10.0, "1")
     assert said in found.verdict[0]

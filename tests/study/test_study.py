@@ -389,7 +389,7 @@ def test_members_are_told_when_what_is_published_shows_the_sums(publish: list[st
     values["after"] |= {"publish": publish, "readers": "anyone"}
     content = content_of(values)
     words = " ".join(s for section in explain_study(content) for s in section.sentences)
-    assert ("every member learns them" in words) == bool({"pooled", "posterior"} & set(publish))
+    assert ("every member learns the sums" in words) == bool({"pooled", "posterior"} & set(publish))
     assert f"Every member may read {', '.join(publish)}." in words or not publish
 
 

@@ -254,7 +254,7 @@ class _Rows:
             for row in moved[:_CANARIES_SHOWN_MAX].tolist()
         ]
         detail = (
-            f"Likely cause: the features of {moved.size} canaries stand at another id: {', '.join(pairs)}."
+            f"Likely cause: the features of {moved.size} canaries are under another id: {', '.join(pairs)}."
         )
         return _largest_distance(self.reference[nearest], self.own), CanaryFinding(Slip.ROWS, detail)
 
@@ -314,14 +314,14 @@ def _check_labels(
     wrong = np.flatnonzero(own != expected)
     if not wrong.size:
         return
-    keys = [*classes, "no class of the study"]  # of −1
+    keys = [*classes, "not a class of the study"]  # of −1
     shifts = {int(each) for each in (own - expected) % len(classes)}
     pairs = sorted(
         {(int(before), int(after)) for before, after in zip(expected[wrong], own[wrong], strict=True)}
     )
     said = ", ".join(f"{keys[before]} became {keys[after]}" for before, after in pairs[:_CANARIES_SHOWN_MAX])
     if (own < 0).any():
-        how = "labels are missing, or none of the study's class keys"
+        how = "labels are missing, or not class keys of the study"
     elif len(shifts) == 1:
         how = f"labels are shifted by {shifts.pop()}"
     elif len({*expected.tolist()}) == len({*zip(expected.tolist(), own.tolist(), strict=True)}):

@@ -104,15 +104,15 @@ def _explain_records(content: Content) -> Iterator[str]:
         yield f"A member takes part with at least {records.least:,} rows and uses at most {records.most:,}."
     else:
         yield f"A member takes part with any number of rows. It uses all of them, and clips their sums to the size of {records.most:,} rows."
-    yield f"Of one record (one id) at most {records.rows_per_id:,} {_by_number(records.rows_per_id, 'row is', 'rows are')} used."
+    yield f"At most {records.rows_per_id:,} {_by_number(records.rows_per_id, 'row of a record (one id) is', 'rows of a record (one id) are')} used."
     if records.rows_per_id > 1 and question.noise is None:
         yield f"Rows of one record may be alike, so an exact sum needs {records.rows_per_id:,} times as many."
     if question.noise is None:
         yield "Each record enters one sum of this extractor, once. This cannot be repeated or taken back: later runs use records that no sum holds."
-        left_out = ", those of classes that it leaves out included" if question.withhold is not None else ""
+        left_out = ", also those of classes that it leaves out," if question.withhold is not None else ""
         yield (
-            f"A certified sum spends the records that the members in it reserved{left_out}, even if no result follows. A sum that the admin closes as "
-            "lost spends those of members that had uploaded to it. Any other end leaves the records free for another run."
+            f"A certified sum spends the records that its members reserved{left_out} even if no result follows. A sum that the admin closes as "
+            "lost spends the records of members that had uploaded to it. After any other end the records are free for another run."
         )
     else:
         yield "Each record enters this study once and keeps its spent budget for life, in every later study."
@@ -123,7 +123,7 @@ def _explain_records(content: Content) -> Iterator[str]:
 def _explain_judge(judge: Judge) -> Iterator[str]:
     number = f"{judge.heads} {_by_number(judge.heads, 'head', 'heads')}"
     yield (
-        f"In periods judge-… members count how up to {number} do on held-out records, with noise: ε = {judge.epsilon:g} at δ = {judge.delta:g} "
+        f"In periods judge-…, members evaluate up to {number} on held-out records, with noise: ε = {judge.epsilon:g} at δ = {judge.delta:g} "
         "for one record. A held-out record is judged once, for life, and is never summed."
     )
 
@@ -185,7 +185,7 @@ def _explain_published(content: Content) -> Iterator[str]:
     if publish:
         yield f"Every member may read {', '.join(publish)}."
     if content.question.noise is None and not {"pooled", "posterior"}.isdisjoint(publish):
-        yield "The sums are among that, or follow from it: every member learns them."
+        yield "These are or reveal the sums: every member learns the sums."
 
 
 def _explain_unpublished(content: Content) -> Iterator[str]:

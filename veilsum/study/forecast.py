@@ -146,7 +146,7 @@ def forecast_study(content: Content, rows: int | None = None) -> Forecast:
     question = content.question
     if rows is not None and question.withhold is None and question.judge is None:
         raise Misuse(
-            "rows are those of simulated runs and of the judge; this study withholds no rare class and has no judge"
+            "rows set the size of simulated runs and of the judge, and this study has neither: it withholds no rare class and has no judge"
         )
     if rows is not None and question.noise is None and rows < (least := question.records.least):
         raise Misuse(
@@ -400,7 +400,7 @@ def _explain_class_needs(question: Question, needs: ClassNeeds) -> Iterator[str]
 
 def _explain_splits(question: Question, splits: tuple[SimulatedSplit, ...]) -> Iterator[str]:
     yield (
-        "Simulated runs, of the fewest members and of all; `--rows` sets how many rows each has. Label shares are drawn from a Dirichlet "
+        "Simulated runs with the fewest members and with all; `--rows` sets how many rows each has. Label shares are drawn from a Dirichlet "
         "distribution: the smaller its number, the more uneven."
     )
     for split in splits:

@@ -177,7 +177,7 @@ def read_shown(question: Question, content: bytes) -> ShownHeads:
         raise _shown_fault(f"no safetensors file: {error}") from error
     for name, array in arrays.items():
         if array.dtype != np.float64 or not (np.abs(array) <= MATERIAL_MAX).all():
-            raise _shown_fault(f"{name} is not float64 of numbers up to {MATERIAL_MAX:g}")
+            raise _shown_fault(f"{name}: expected float64 numbers up to {MATERIAL_MAX:g}")
     shapes = table_shapes(question)
     temperature, edges = arrays.pop(_TEMPERATURE, np.zeros(0)), arrays.pop(_EDGES, np.zeros(0))
     if temperature.shape != (1,) or not TEMPERATURE_MIN <= temperature[0] <= TEMPERATURE_MAX:
@@ -361,8 +361,8 @@ def explain_judgements(question: Question, expected: Sequence[ExpectedJudgement]
         return
     judge = judge_of(question)
     yield (
-        f"The judge counts how up to {judge.heads} heads do on held-out records, with noise: ε = {judge.epsilon:g} at δ = {judge.delta:g} for one record, "
-        "which is judged once in its life. A run takes half of the held-out records that were never judged."
+        f"The judge evaluates up to {judge.heads} heads on held-out records, with noise: ε = {judge.epsilon:g} at δ = {judge.delta:g} for one record, "
+        "which is judged once in its life. A run uses half of the held-out records that were never judged."
     )
     for each in expected:
         said = [

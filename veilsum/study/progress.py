@@ -293,7 +293,7 @@ class RunEnd(StrEnum):
     COUNTED = ("counted", "finished its count, and no sum can follow", EndCost.COUNTED, _SAME_RECORDS_ADVICE)
     LAPSED = (
         "lapsed",
-        "is past its latest end, and this member answers nothing more in it",
+        "is past its latest end, and this member takes no further part in it",
         EndCost.UNDECIDED,
         "join the next round",
     )

@@ -73,14 +73,14 @@ def judge_sites(
         verdict = [] if view is None else [*_judge_report(view, window_s, release)]
         if member not in cards:
             verdict = verdict or [
-                "It did not come. Is its agent running, the study approved, and its clock right? `veilsum member doctor` says."
+                "It did not enrol. Is its agent running, the study approved, and its clock right? `veilsum member doctor` says."
             ]
         elif member in dropped:
             verdict.append(
                 "It enrolled and dropped out: see its log for a proxy's limit on bodies, or a window that is too short."
             )
         elif view is None:
-            verdict.append("It reported nothing: its owner does not allow it.")
+            verdict.append("It sent no report: its policy doesn't allow one.")
         holds = None if decryptors is None else member in decryptors
         rows.append(
             SiteRow(member, tuple(verdict), decryptor=holds)
