@@ -226,6 +226,10 @@ bench-heads: $(READY)  ## costs of the other heads at l=1280, C=100, and how oft
 bench-sparse: $(READY)  ## what clearing sparse features costs heads of ReLU, GELU and HOG features, on images from VEILSUM_DATA
 	$(BIN)/python -m benchmarks.sparse_features --data $(VEILSUM_DATA) --output runs/sparse_features.json
 
+.PHONY: bench-head-choice
+bench-head-choice: $(READY)  ## which head from the same sums is better, by how rare the positives are, on images from VEILSUM_DATA
+	$(BIN)/python -m benchmarks.head_choice --data $(VEILSUM_DATA) --output runs/head_choice.json
+
 bench-privacy: NAMED = $(if $(VEILSUM_DATA),--data $(VEILSUM_DATA))
 bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε, images from VEILSUM_DATA too
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json

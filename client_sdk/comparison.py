@@ -93,11 +93,11 @@ class Judgement(_Facts):
     ) -> Self:
         """Judge the consortium's head, and a member's own that answers the same classes, on (n, dim) features and (n,) class indices, n ≥ 1."""
         scores, seen = (
-            _answer_scores(head, features),
+            answer_scores(head, features),
             Reliability.of(head, features, labels, normalise=head.scales),
         )
         right = scores.argmax(axis=1) == labels
-        own_scores = None if own is None else _answer_scores(own, features)
+        own_scores = None if own is None else answer_scores(own, features)
         own_right = None if own_scores is None else own_scores.argmax(axis=1) == labels
         recalls = tuple(
             ClassRecall(
@@ -120,7 +120,7 @@ class Judgement(_Facts):
             balanced_accuracy=balanced,
             own_balanced_accuracy=None if own is None else own_balanced,
             recalls=recalls,
-            detection=None if positive is None else _detect(scores, own_scores, labels, positive),
+            detection=None if positive is None else detect_class(scores, own_scores, labels, positive),
             worse=own_scores is not None
             and own_balanced >= balanced
             and _is_worse(scores, own_scores, labels),
@@ -128,7 +128,8 @@ class Judgement(_Facts):
         )
 
 
-def _answer_scores(head: Head, features: Array) -> Floats:
+def answer_scores(head: Head, features: Array) -> Floats:
+    """Return the (n, C) scores of (n, dim) features; −∞ for classes that the head never answers."""
     scores = head.scores(features, normalise=head.scales)
     scores[:, list(head.empty_classes)] = -np.inf
     return scores
@@ -158,7 +159,10 @@ def _is_worse(scores: Floats, own_scores: Floats, labels: Integers) -> bool:
     return mean > WORSE_ERRORS * math.sqrt(variance)
 
 
-def _detect(scores: Floats, own_scores: Floats | None, labels: Integers, positive: int) -> Detection | None:
+def detect_class(
+    scores: Floats, own_scores: Floats | None, labels: Integers, positive: int
+) -> Detection | None:
+    """Measure how (n, C) scores, and those of a member's own head, find a class; None unless there are records of it and of others."""
     is_positive = labels == positive
     if is_positive.all() or not is_positive.any():
         return None

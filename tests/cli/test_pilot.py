@@ -93,6 +93,9 @@ def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) ->
     assert found["hold_out_records"] + found["record"]["rows"] == len(wine.target)
     assert found["consortium_accuracy"] > 0.75  # of some 35 records, other ones each time
     assert 0 < found["own_accuracy"] <= 1
+    assert [*found["heads"]] == ["ridge", "ridge, unit columns", "LDA", "LDA, equal priors"]
+    assert found["heads"]["ridge"]["records"] == found["hold_out_records"]
+    assert found["heads"]["ridge"]["accuracy"] == pytest.approx(found["consortium_accuracy"])
     assert found["largest_difference_from_a_fit_in_the_clear"] < 1e-6
     result = Result.load(tmp_path / "pilot/result")
     result.verify()

@@ -87,6 +87,16 @@ def test_how_often_heads_are_right() -> None:
         assert f"| {row} | {' / '.join(f'{100 * reported[name]:.1f}' for name in names)} |" in shown
 
 
+def test_the_table_of_which_head_to_take() -> None:
+    from benchmarks.head_choice import page  # noqa: PLC0415 - as above
+
+    means = json.loads((FIGURES / "head_choice.json").read_text("utf-8"))["means"]
+    shown = (ROOT / "docs" / "heads.md").read_text("utf-8").splitlines()
+    rows = page(means)
+    start = shown.index(rows[0])
+    assert shown[start : start + len(rows)] == rows
+
+
 def test_snapshots_and_training_beside_flower() -> None:
     shown = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
     written = json.loads((FIGURES / "snapshots.json").read_text("utf-8"))

@@ -29,6 +29,7 @@ from veilsum.cli.features import (
     of_file,
     read_tables,
 )
+from veilsum.cli.head_table import TABLE_NAMES, HeadTable, derive_heads
 from veilsum.cli.moments import moments_in
 from veilsum.cli.read_report import report_files
 from veilsum.cli.tables import TableFormat
@@ -91,8 +92,8 @@ class Fitting:
     standardise: Path | None
     form: TableFormat
 
-    def run_fit(self) -> dict[str, Any]:
-        """Sum, solve, judge, and write head and report.
+    def run_fit(self) -> tuple[dict[str, Any], HeadTable | None]:
+        """Sum, solve, judge, and write head and report. Returns what is known of the head, and the heads of the same sums beside it.
 
         Raises:
             CalibrationError: no head follows from these records.
@@ -161,7 +162,22 @@ class Fitting:
             page = _render_report(self.head, found, head, seen, personal=self.personal is not None)
             _save_output(self.report, page.encode())
             values["report"] = str(self.report)
-        return values
+        table = (
+            None if judging is None or shared is not None else self._compare_heads(records, found, judging)
+        )
+        return values if table is None else {**values, **table.to_json()}, table
+
+    def _compare_heads(self, records: Loaded, found: Alone, judging: Part) -> HeadTable | None:
+        """Judge the heads that follow from FFC's sums, and the head that was asked for."""
+        of_ffc = self.head in {"ffc", *DERIVED_HEADS}
+        sums = found if of_ffc else self._sum_statistic(records, FFC())
+        assert isinstance(sums.statistics, FFCStatistics)
+        assert sums.answer.head is not None  # without a head, an exact sum raises
+        prior = None if self.prior in {None, "uniform"} else _read_numbers(Path(self.prior))
+        heads = derive_heads(sums.statistics, sums.answer.head, prior)
+        if self.head in TABLE_NAMES:
+            heads[TABLE_NAMES[self.head]] = self._choose_head(found.answer)
+        return HeadTable.of_heads(heads, *judging, records.classes, 1 if len(records.classes) == 2 else None)
 
     def _check_options(self) -> None:
         if self.head not in HEAD_KINDS:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilsum.cli.console import print_values
+from veilsum.cli.console import JSON_OUTPUT, print_values
 from veilsum.cli.options import Standardise, add_table_options
 from veilsum.protocol.errors import Misuse
 
@@ -71,8 +71,11 @@ def calibrate(
         standardise=standardise,
         form=form,
     )
-    values = fitting.run_fit()
-    print_values({name: value for name, value in values.items() if name != "read"}, "Head", scripts=values)
+    values, table = fitting.run_fit()
+    shown = {name: value for name, value in values.items() if name not in {"read", "heads", "rare"}}
+    print_values(shown, "Head", scripts=values)
+    if table is not None and not JSON_OUTPUT.get():
+        table.print_table("Fit it: --head lda --prior uniform.")
 
 
 def _parse_parameters(given: "list[str] | tuple[()]") -> dict[str, float]:

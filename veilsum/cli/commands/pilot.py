@@ -17,7 +17,10 @@ from veilsum.system.intervals import DEMO_FINISH_S
 if TYPE_CHECKING:
     from client_sdk import Result
     from client_sdk.comparison import ClassRecall
+    from veilsum.calibration import FFCStatistics
     from veilsum.cli.demo.screen import Screen
+    from veilsum.cli.features import Part
+    from veilsum.cli.head_table import HeadTable
     from veilsum.cli.tables import Table, TableFormat
     from veilsum.protocol.study import Content
     from veilsum.study.canaries import CanaryPack
@@ -78,7 +81,6 @@ def pilot(
     from veilsum.cli.features import class_keys, make_records, of_file
     from veilsum.cli.moments import moments_in
     from veilsum.cli.read_report import report_files
-    from veilsum.cli.round_view import record_values
 
     pack = None if canaries is None else read_pack(canaries)
     files = _read_files(data or (), form)
@@ -105,7 +107,7 @@ def pilot(
         print_note(f"{check['member']}: {check['found']}")
     try:
         with unwind_on_signal():
-            result, values = _run_pilot(folder, content, tables, Screen(), pack)
+            result, values, table = _run_pilot(folder, content, tables, Screen(), pack)
     finally:
         if not keep:
             folder.remove_secrets()
@@ -117,17 +119,28 @@ def pilot(
                 "read": read,
                 "canaries": checks,
                 **values,
+                **({} if table is None else table.to_json()),
                 "record": result.record.model_dump(mode="json"),
                 "saved": str(folder.result),
             }
         )
         return
-    print_values(record_values(result.record, result.content.class_names), "Result, verified by all members")
-    for sentence in _result_sentences(values):
-        print_note(sentence)
+    _print_result(result, values, table)
     print_note(f"Check it again: veilsum verify {folder.result} --admin-key $(cat {folder.admin_key})")
     if study is None:
         print_note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
+
+
+def _print_result(result: "Result", values: dict[str, Any], table: "HeadTable | None") -> None:
+    from veilsum.cli.round_view import record_values
+
+    print_values(record_values(result.record, result.content.class_names), "Result, verified by all members")
+    for sentence in _result_sentences(values):
+        print_note(sentence)
+    if table is not None:
+        table.print_table(
+            'A study publishes what it takes by publish = ["lda", "pooled"] in [after]; Head.with_prior changes the priors.'
+        )
 
 
 def _deal_tables(files: "Sequence[Table]", members: int) -> "list[Table]":
@@ -255,8 +268,8 @@ def _held_out_share(content: "Content", tables: "Sequence[Table]") -> float:
 
 def _run_pilot(
     folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen", pack: "CanaryPack | None"
-) -> "tuple[Result, dict[str, Any]]":
-    """Run the study. Returns a member's result, and figures on accuracy and exactness."""
+) -> "tuple[Result, dict[str, Any], HeadTable | None]":
+    """Run the study. Returns a member's result, figures on accuracy and exactness, and the heads that follow from the same sums."""
     import numpy as np
 
     from veilsum.cli.demo.coordinator import running_coordinator
@@ -285,8 +298,13 @@ def _run_pilot(
             children.join_children(members, DEMO_FINISH_S)
             transcript = operator.transcript(view.round)
         results = [federation.member_result(member) for member in members]  # each verified
-        values = {**_accuracy_values(results), **_largest_difference(folder, members, results[0])}
-        return replace(results[0], transcript_file=transcript), values
+        result = results[0]
+        values = _accuracy_values(results)
+        if result.spec.question.noise is not None:
+            return replace(result, transcript_file=transcript), values, None
+        plain, held_out = _read_rows(folder, members, result)
+        values |= _largest_difference(plain, result)
+        return replace(result, transcript_file=transcript), values, _compare_heads(plain, held_out, result)
 
 
 def _accuracy_values(results: "Sequence[Result]") -> dict[str, Any]:
@@ -332,24 +350,58 @@ def _result_sentences(values: dict[str, Any]) -> Iterator[str]:
         yield f"Against a fit of the same records in one place, weights differ by at most {difference:.0e} of the largest."
 
 
-def _largest_difference(folder: Any, members: Sequence[str], result: "Result") -> dict[str, Any]:
+def _read_rows(folder: Any, members: Sequence[str], result: "Result") -> "tuple[FFCStatistics, list[Part]]":
+    """Read the rows from the members' folders: FFC's sums of those that the run summed, and each member's other rows."""
+    import numpy as np
+
+    from client_sdk.records import unsummed_rows
+    from client_sdk.store import Store
+    from veilsum.calibration import FFCStatistics
+    from veilsum.cli.features import read_records
+
+    question, federation = result.spec.question, bytes.fromhex(result.record.federation)
+    plain = FFCStatistics(question.dim, len(question.classes), constant=question.constant, normalise=True)
+    held_out: list[Part] = []
+    for member in members:
+        ledger, ranks = Store(folder.member_folder(member)).ledger, np.zeros((0, 32), np.uint8)
+        run = ledger.find_run(question.digest, result.record.period)
+        if run is not None and run.state == "spent":
+            features, labels, ranks = ledger.load_rows(run)
+            published = ~np.isin(labels, result.spec.withheld)
+            plain.update(features[published], labels[published])
+        records = read_records(folder.features_file(member))
+        held_out.append(unsummed_rows(records, question, ledger.marks_in(federation), ranks))
+    return plain, held_out
+
+
+def _largest_difference(plain: "FFCStatistics", result: "Result") -> dict[str, Any]:
     """Compute the largest difference between the weights and a fit of the same rows in the clear; empty if there is no such fit."""
     import numpy as np
 
-    from client_sdk.store import Store
-    from veilsum.calibration import FFCStatistics, solve_ffc
+    from veilsum.calibration import solve_ffc
     from veilsum.protocol.study import FFC
 
-    question, ridge = result.spec.question, result.record.solution.ridge
-    first = question.statistics[0]
-    if not isinstance(first, FFC) or question.noise is not None or ridge is None or result.spec.withheld:
+    ridge = result.record.solution.ridge
+    if not isinstance(result.spec.question.statistics[0], FFC) or ridge is None or result.spec.withheld:
         return {}
-    plain = FFCStatistics(question.dim, len(question.classes), constant=question.constant, normalise=True)
-    for member in members:
-        ledger = Store(folder.member_folder(member)).ledger
-        run = ledger.find_run(question.digest, result.record.period)
-        if run is not None and run.state == "spent":
-            features, labels, _ = ledger.load_rows(run)
-            plain.update(features, labels)
     difference = np.abs(result.weights - solve_ffc(plain, ridge).weights).max()
     return {"largest_difference_from_a_fit_in_the_clear": float(difference / np.abs(result.weights).max())}
+
+
+def _compare_heads(
+    plain: "FFCStatistics", held_out: "Sequence[Part]", result: "Result"
+) -> "HeadTable | None":
+    """Compare the study's heads, and those that follow from FFC's sums, on the members' hold-out records."""
+    import numpy as np
+
+    from veilsum.calibration import solve_ffc
+    from veilsum.cli.head_table import TABLE_NAMES, HeadTable, derive_heads
+
+    question, head = result.spec.question, result.head
+    assert head is not None  # of an exact sum
+    first = question.statistics[0].kind
+    heads = derive_heads(plain, head if first == "ffc" else solve_ffc(plain))
+    of_study = {first: head, **{name: each.head for name, each in result.heads.items()}}
+    heads |= {TABLE_NAMES[name]: each for name, each in of_study.items() if name in TABLE_NAMES}
+    features, labels = (np.concatenate(parts) for parts in zip(*held_out, strict=True))
+    return HeadTable.of_heads(heads, features, labels, result.content.class_names, question.positive_class)

@@ -1,0 +1,83 @@
+"""Heads that follow from the same sums, beside each other on hold-out records."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.cli import Cli
+from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.cli.head_table import BALANCED_LDA, RIDGE, HeadTable, derive_heads
+
+FROM_SUMS = [RIDGE, "ridge, unit columns", "LDA", BALANCED_LDA]
+
+
+def rare_positives(share: float, rows: int = 3000) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(rows) < share).astype(int)
+    return rng.standard_normal((rows, 8)) + 1.5 * np.outer(labels, np.eye(8)[0]) + np.eye(8)[1], labels
+
+
+def write_records(features: Any, labels: Any) -> Path:
+    np.savez("a.npz", features=features, labels=labels)
+    return Path("a.npz")
+
+
+def test_positives_that_ridge_never_answers_are_named_with_what_finds_them(cli: Cli) -> None:
+    path = write_records(*rare_positives(0.03))
+    done = cli("calibrate", path, "--held-out", 0.3)
+    assert "Use LDA with equal priors" in done.err
+    assert "--head lda --prior uniform" in done.err
+    found = cli.json("calibrate", path, "--held-out", 0.3)
+    heads, [rare] = found["heads"], found["rare"]
+    assert [*heads] == FROM_SUMS
+    assert (rare["label"], rare["recall"]) == (1, 0)
+    assert rare["threshold_recall"] > 0.5 > rare["false_alarms"]
+    assert heads[RIDGE]["accuracy"] == found["accuracy"]
+    assert heads[RIDGE]["balanced_accuracy"] == 0.5
+    assert heads[BALANCED_LDA]["balanced_accuracy"] > 0.7
+    assert heads[BALANCED_LDA]["detection"]["auroc"] == pytest.approx(heads["LDA"]["detection"]["auroc"])
+
+
+def test_where_every_class_is_common_nothing_is_advised(cli: Cli) -> None:
+    path = write_records(*rare_positives(0.5, 300))
+    done = cli("calibrate", path, "--held-out", 0.3)
+    assert "Heads from the same sums" in done.out
+    assert "equal priors (" not in done.err
+    assert cli.json("calibrate", path, "--held-out", 0.3)["rare"] == []
+
+
+def test_a_head_or_shares_that_are_asked_for_stand_beside_the_others(cli: Cli) -> None:
+    path = write_records(*rare_positives(0.5, 300))
+    words = ("calibrate", path, "--held-out", 0.3)
+    found = cli.json(*words, "--head", "random-features", "--parameter", "size=64")
+    assert [*found["heads"]] == [*FROM_SUMS, "random features"]
+    assert found["heads"]["random features"]["accuracy"] == found["accuracy"]
+    np.savetxt("shares.txt", [0.9, 0.1])
+    assert [*cli.json(*words, "--prior", "shares.txt")["heads"]] == [*FROM_SUMS, "LDA, chosen priors"]
+    assert "heads" not in cli.json("calibrate", path)
+
+
+def test_records_of_classes_without_rows_in_the_sums_are_left_out() -> None:
+    features, labels = rare_positives(0.5, 300)
+    statistics = FFCStatistics(8, 3, normalise=True)
+    statistics.update(features, labels)
+    heads = derive_heads(statistics, solve_ffc(statistics))
+    table = HeadTable.of_heads(heads, features, np.where(np.arange(300) < 10, 2, labels), "abc", None)
+    assert table is not None
+    assert {(each.records, each.unanswered) for each in table.judged.values()} == {(290, 10)}
+    assert HeadTable.of_heads(heads, features, np.full(300, 2), "abc", None) is None
+
+
+def test_a_class_that_ridge_never_answers_is_found_among_many() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.choice(4, 3000, p=[0.35, 0.33, 0.3, 0.02])
+    features = rng.standard_normal((3000, 8)) + 1.2 * np.eye(4, 8)[labels]
+    statistics = FFCStatistics(8, 4, constant=True, normalise=True)
+    statistics.update(features, labels)
+    heads = derive_heads(statistics, solve_ffc(statistics))
+    table = HeadTable.of_heads(heads, features, labels, "abcd", None)
+    assert table is not None
+    assert [each.label for each in table.rare] == [3]
+    assert table.judged[BALANCED_LDA].recalls[3].recall > 0.4

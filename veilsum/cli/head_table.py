@@ -1,0 +1,154 @@
+"""Heads that follow from the same sums, side by side on hold-out records: for `veilsum calibrate` and `veilsum pilot`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from client_sdk.comparison import Detection, Judgement, answer_scores, detect_class
+from veilsum.calibration import CalibrationError, FFCStatistics, Head, solve_lda
+from veilsum.calibration.rows import Floats
+from veilsum.cli.console import print_note, print_table
+from veilsum.cli.features import Features, Labels
+from veilsum.cli.judged_report import RARE_POSITIVES
+
+RIDGE, BALANCED_LDA = "ridge", "LDA, equal priors"
+TABLE_NAMES = {"random-features": "random features", "ccvr": "CCVR", "ncm": "nearest class mean"}
+"""Names of heads that stand in the table only if a study or a command asks for them."""
+_RECALLS_SHOWN_MAX = 6
+_RARE_SHOWN_MAX = 5
+
+
+def derive_heads(statistics: FFCStatistics, ridge: Head, prior: Floats | None = None) -> dict[str, Head]:
+    """Return the heads that follow from FFC's sums, by name; without LDA if the sums do not determine it.
+
+    Args:
+        statistics: the sums, with at least one record.
+        ridge: the ridge head of them.
+        prior: (C,) class shares where the head is used, for one more LDA head; None for none.
+    """
+    heads = {RIDGE: ridge, "ridge, unit columns": ridge.with_unit_columns()}
+    try:
+        lda = solve_lda(statistics)
+    except CalibrationError:
+        return heads
+    counts = statistics.counts
+    heads |= {"LDA": lda, BALANCED_LDA: lda.with_prior(counts, np.ones(len(counts)))}
+    return heads if prior is None else {**heads, "LDA, chosen priors": lda.with_prior(counts, prior)}
+
+
+@dataclass(frozen=True)
+class HeadTable:
+    """Heads on the same hold-out records.
+
+    Attributes:
+        names: of the classes.
+        judged: the figures of each head, by name.
+        rare: how the ridge head finds each class that it never answers, and a positive class below a tenth of the records.
+    """
+
+    names: Sequence[str]
+    judged: Mapping[str, Judgement]
+    rare: tuple[Detection, ...]
+
+    @classmethod
+    def of_heads(
+        cls,
+        heads: Mapping[str, Head],
+        features: Features,
+        labels: Labels,
+        names: Sequence[str],
+        positive: int | None,
+    ) -> Self | None:
+        """Judge heads, the ridge head among them, on records of classes that have records in the sums; None without such records.
+
+        `names` are the classes', and `positive` is the class whose detection is judged, or None.
+        """
+        ridge = heads[RIDGE]
+        answered = ~np.isin(labels, ridge.empty_classes)
+        if not answered.any():
+            return None
+        rows, truth = features[answered], labels[answered].astype(np.int64)
+        unanswered = int((~answered).sum())
+        judged = {
+            name: Judgement.of_head(head, rows, truth, None, unanswered=unanswered, positive=positive)
+            for name, head in heads.items()
+        }
+        scores = answer_scores(ridge, rows)
+        detected, predicted = {0, 1} if ridge.classes == 2 else {positive}, {*scores.argmax(axis=1).tolist()}
+        found = [
+            detect_class(scores, None, truth, each.label)
+            for each in judged[RIDGE].recalls
+            if each.label not in predicted
+            or (each.label in detected and each.records < RARE_POSITIVES * len(truth))
+        ]
+        return cls(names, judged, tuple(each for each in found if each is not None))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all figures: `heads` by name, and the `rare` classes as the ridge head finds them."""
+        return {
+            "heads": {
+                name: each.model_dump(mode="json", exclude_none=True, exclude={"worse"})
+                for name, each in self.judged.items()
+            },
+            "rare": [each.model_dump(mode="json", exclude_none=True) for each in self.rare],
+        }
+
+    def print_table(self, how_to_balance: str) -> None:
+        """Print the table, and what to use if classes are rare. `how_to_balance` says how to get LDA with equal priors."""
+        records = self.judged[RIDGE].records
+        print_table(f"Heads from the same sums, on {records:,} hold-out records", [*self._rows()])
+        for sentence in self._advice(how_to_balance):
+            print_note(sentence)
+
+    def _rows(self) -> Iterator[dict[str, str]]:
+        for name, judged in self.judged.items():
+            row = {
+                "head": name,
+                "accuracy": _percent(judged.accuracy),
+                "balanced_accuracy": _percent(judged.balanced_accuracy),
+            }
+            if judged.detection is not None:
+                row[f"AUROC_of_{self.names[judged.detection.label]}"] = f"{judged.detection.auroc:.3f}"
+            if len(judged.recalls) <= _RECALLS_SHOWN_MAX:
+                row |= {
+                    f"recall_of_{self.names[each.label]}": _percent(each.recall) for each in judged.recalls
+                }
+            else:
+                worst = min(judged.recalls, key=lambda each: each.recall)
+                row["lowest_recall"] = f"{_percent(worst.recall)} ({self.names[worst.label]})"
+            yield row
+
+    def _advice(self, how_to_balance: str) -> Iterator[str]:
+        if not self.rare:
+            return
+        ridge, lda = self.judged[RIDGE], self.judged.get(BALANCED_LDA)
+        for each in self.rare[:_RARE_SHOWN_MAX]:
+            name = self.names[each.label]
+            found = f"ridge finds {_count(each.recall, each.positives)}"
+            if lda is not None:
+                recall = next(one.recall for one in lda.recalls if one.label == each.label)
+                found += f", LDA with equal priors {_count(recall, each.positives)}"
+            yield (
+                f"{name}: {each.positives:,} of {ridge.records:,} records. Answering the class with the highest score, {found}. "
+                f"Called {name} from a ridge score {each.threshold:+.3g} above the highest other on, {_count(each.threshold_recall, each.positives)} "
+                f"are found, and {_percent(each.false_alarms)} of the other records are called so too."
+            )
+        if (more := len(self.rare) - _RARE_SHOWN_MAX) > 0:
+            yield f"{more:,} more classes that ridge never answers: see --json."
+        if lda is not None and lda.balanced_accuracy > ridge.balanced_accuracy:
+            yield (
+                f"Use LDA with equal priors (balanced accuracy {_percent(lda.balanced_accuracy)}, ridge {_percent(ridge.balanced_accuracy)}), or a "
+                f"threshold chosen on hold-out records. {how_to_balance}"
+            )
+        else:
+            yield "Use a threshold chosen on hold-out records."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _count(share: float, records: int) -> str:
+    return f"{share * records:.0f} of {records:,}"
