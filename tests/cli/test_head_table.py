@@ -43,7 +43,7 @@ def test_positives_that_ridge_never_answers_are_named_with_what_finds_them(cli: 
 def test_where_every_class_is_common_nothing_is_advised(cli: Cli) -> None:
     path = write_records(*rare_positives(0.5, 300))
     done = cli("calibrate", path, "--held-out", 0.3)
-    assert "Heads from the same sums" in done.out
+    assert "Heads side by side" in done.out
     assert "equal priors (" not in done.err
     assert cli.json("calibrate", path, "--held-out", 0.3)["rare"] == []
 

@@ -98,7 +98,7 @@ class HeadTable:
     def print_table(self, how_to_balance: str) -> None:
         """Print the table, and what to use if classes are rare. `how_to_balance` says how to get LDA with equal priors."""
         records = self.judged[RIDGE].records
-        print_table(f"Heads from the same sums, on {records:,} hold-out records", [*self._rows()])
+        print_table(f"Heads side by side, on {records:,} hold-out records", [*self._rows()])
         for sentence in self._advice(how_to_balance):
             print_note(sentence)
 

@@ -358,9 +358,12 @@ def _read_rows(folder: Any, members: Sequence[str], result: "Result") -> "tuple[
     from client_sdk.store import Store
     from veilsum.calibration import FFCStatistics
     from veilsum.cli.features import read_records
+    from veilsum.protocol.study import FFC
 
     question, federation = result.spec.question, bytes.fromhex(result.record.federation)
-    plain = FFCStatistics(question.dim, len(question.classes), constant=question.constant, normalise=True)
+    # Of a study without FFC, as drafts of studies with it have it.
+    constant = question.constant or not isinstance(question.statistics[0], FFC)
+    plain = FFCStatistics(question.dim, len(question.classes), constant=constant, normalise=True)
     held_out: list[Part] = []
     for member in members:
         ledger, ranks = Store(folder.member_folder(member)).ledger, np.zeros((0, 32), np.uint8)
