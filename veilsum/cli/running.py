@@ -213,7 +213,7 @@ class Following:
             detail = view.fault.detail if view.fault else "no reason given"
             end = RunEnd.COHORT_FAILED
             self._note_failure(
-                f"The cohort {end.explain_end(f'{detail}; unreachable, or answered no: {missing}', end.operator)}."
+                f"The cohort {end.explain_end(f'{detail}; unreachable, or declined: {missing}', end.operator)}."
             )
         return view.state == "formed"
 

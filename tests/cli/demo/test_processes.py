@@ -67,7 +67,7 @@ def test_a_child_that_dies_is_told_at_once_with_its_error(family: Family) -> Non
         family.children.call_watching(forever)
     assert time.monotonic() - began < 180
     assert str(caught.value).startswith("member-01 ended with exit code 1: no such folder")
-    assert str(caught.value).endswith(f"{family.folder / 'member-01.log'}: no such folder")
+    assert str(family.folder / "member-01.log") in str(caught.value)
 
 
 def test_a_pause_ends_when_a_child_has_died(family: Family) -> None:
