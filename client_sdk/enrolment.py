@@ -347,7 +347,7 @@ def _leave_others(session: Session, question: bytes, kind: PeriodKind) -> Flow[N
     """
     ledger = session.store.ledger
     if ledger.idle_runs(question, kind):
-        yield from session.learn_endings(question=question)
+        yield from session.learn_endings(runs=(question, kind))
     for run in ledger.idle_runs(question, kind):
         ledger.give_up(run)
         session.report(Progress(Step.ENROLLING, detail=f"{run.name}: given up for the newer period"))

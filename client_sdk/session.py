@@ -21,6 +21,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Closed, EnrolmentPhase, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_REASON, Certificate, Link, Message, Roster, Study, Survivor
+from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, SiteReport, round_name
 from veilsum.protocol.study import Content, read_content
 from veilsum.study import signed
@@ -242,13 +243,13 @@ class Session:
         return view
 
     def learn_endings(
-        self, shown: Collection[Link] | None = None, question: bytes | None = None
+        self, shown: Collection[Link] | None = None, runs: tuple[bytes, PeriodKind] | None = None
     ) -> Flow[None]:
         """Learn how this member's open attempts ended. It must before it opens another (OPEN-8 to OPEN-11).
 
         Args:
             shown: links of the opening to come, in which certificates without an end may stand; None before there is one.
-            question: whose attempts alone are looked at (SELECT-7); None for all.
+            runs: a question and a kind of periods, whose attempts alone are looked at (SELECT-7, PERIOD-6); None for all.
 
         Raises:
             PeerFault: outcome-missing if the coordinator does not show an end; certificate-invalid and others if what it shows
@@ -256,7 +257,11 @@ class Session:
         """
 
         def select_asked(attempts: Collection[Attempt]) -> list[Attempt]:
-            return [each for each in attempts if question in {None, each.question.digest}]
+            return [
+                each
+                for each in attempts
+                if runs in {None, (each.question.digest, kind_of_period(each.manifest.period))}
+            ]
 
         for entry in select_asked(self.store.ledger.load_history().unsettled):
             self._take_end(entry, (yield from self._fetch_end(entry.context)))

@@ -240,7 +240,7 @@ def plays() -> Iterator[Json]:
         ("PERIOD-4", "a judgement without a row is answered yes", [run("judge-1")]),
         ("PERIOD-6", "a rehearsal and a judgement give up no run over data", [run("p1"), rehearsal, run("judge-1"), *upload("x", "both")]),
         ("PERIOD-6", "the next of a kind gives up those of its own kind", [run("p1"), rehearsal, run("judge-1"), run("rehearsal-2"), run("judge-2"), run("p2")]),
-        ("PERIOD-6", "a judgement beside a run's attempt without an end", [run("p1"), *upload("x", "both"), run("judge-1"), end("x", survivors=ALL)]),
+        ("PERIOD-6", "a judgement beside a run's attempt without an end", [run("p1"), *upload("x", "both"), run("judge-1"), run("judge-2"), end("x", survivors=ALL)]),
     ):  # fmt: skip
         given = {
             "mu_budget": 2.0,
