@@ -290,11 +290,13 @@ async def rehearsed_sites(
     if kind_of_period(view.period) is not PeriodKind.REHEARSAL or not may_run(request, view.federation):
         return ()
     last = (await here.catalogue.find_round(found.rounds[-1].id)).current_view() if found.rounds else None
+    shown = await in_blob_thread(list_reports, here.blobs, view.cohort)
+    come = {*view.cards, *(site.member for site in shown.sites)}
     return judge_sites(
-        view.members,
-        view.members if view.forming else view.cards,
+        sorted(come) if view.forming else view.members,
+        come if view.forming else view.cards,
         list_dropped(last),
-        await in_blob_thread(list_reports, here.blobs, view.cohort),
+        shown,
         found.content.question.windows.upload,
         version("veilsum"),
         found.window.manifest.decryptors if found.window else None,
