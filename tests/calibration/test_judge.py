@@ -75,6 +75,9 @@ def test_classes_that_the_head_never_answers_have_no_recall_and_count_as_wrong()
     names = [name for name, _ in list_figures(found, ("a", "b", "c"))]
     assert "recall of a" in names
     assert "recall of c" not in names
+    assert [name for name in names if "head" in name] == [
+        f"accuracy of head {number}" for number in (1, 2, 3)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -153,13 +153,13 @@ NOT_SHARES = frozenset({"temperature", "AUROC"})
 def list_figures(
     figures: JudgeFigures, names: Sequence[str], heads: Sequence[str] = ()
 ) -> list[tuple[str, Figure]]:
-    """List a judgement's figures by name, without those of thresholds."""
+    """List a judgement's figures by name, without those of thresholds. Heads without a name are numbered from 1."""
     calibration, score = figures.calibration, figures.score
     return [
         ("accuracy", figures.accuracy),
         ("accuracy at equal class shares", figures.balanced_accuracy),
         *(
-            (f"accuracy of {heads[place] if heads else f'head {place}'}", each)
+            (f"accuracy of {heads[place] if heads else f'head {place + 1}'}", each)
             for place, each in enumerate(figures.head_accuracies)
         ),
         *(

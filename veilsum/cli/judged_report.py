@@ -107,7 +107,7 @@ def print_figures(figures: JudgeFigures, names: Sequence[str], heads: Sequence[s
         more = f", and {len(unsaid) - len(shown):,} more" if len(unsaid) > len(shown) else ""
         print_note(f"Too few held-out records for {', '.join(shown)}{more}.")
     if figures.head_accuracies:
-        name = heads[figures.chosen] if heads else f"head {figures.chosen}"
+        name = heads[figures.chosen] if heads else f"head {figures.chosen + 1}"
         why = "it has the most correct predictions" if figures.chosen else "no other is surely better"
         print_note(f"Use {name}: {why}.")
 
@@ -119,7 +119,7 @@ def describe_figures(
     found: dict[str, Any] = {
         "records": round(figures.records),
         "figures": {name: _describe_figure(each) for name, each in list_figures(figures, names, heads)},
-        "chosen": heads[figures.chosen] if heads else figures.chosen,
+        "chosen": heads[figures.chosen] if heads else f"head {figures.chosen + 1}",
     }
     if figures.score is not None:
         found["thresholds"] = [
