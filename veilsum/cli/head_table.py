@@ -131,9 +131,9 @@ class HeadTable:
                 recall = next(one.recall for one in lda.recalls if one.label == each.label)
                 found += f", LDA with equal priors {_count(recall, each.positives)}"
             yield (
-                f"{name}: {each.positives:,} of {ridge.records:,} records. Answering the class with the highest score, {found}. "
-                f"Called {name} from a ridge score {each.threshold:+.3g} above the highest other on, {_count(each.threshold_recall, each.positives)} "
-                f"are found, and {_percent(each.false_alarms)} of the other records are called so too."
+                f"{name}: {each.positives:,} of {ridge.records:,} records. Taking the class with the highest score, {found}. "
+                f"With a threshold ({name} if its ridge score minus the highest other is at least {each.threshold:+.3g}), "
+                f"{_count(each.threshold_recall, each.positives)} are found, at {_percent(each.false_alarms)} false alarms among the other records."
             )
         if (more := len(self.rare) - _RARE_SHOWN_MAX) > 0:
             yield f"{more:,} more classes that ridge never answers: see --json."
