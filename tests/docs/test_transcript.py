@@ -10,9 +10,12 @@ from tests.docs.transcript import PAGE, hide_digests, play, split_page
 COMMANDS_MAX = 15
 
 
+NUMBER = re.compile(r"\b[0-9a-f]{4}(?: [0-9a-f]{4}){3,}|\b[0-9a-f]{8,}…?|\d[\d.,:-]*")
+
+
 def lines_of(text: str) -> set[str]:
-    """The lines without their numbers, dates and digests; progress depends on who comes first."""
-    lines = (re.sub(r"[0-9a-f ]{8,}…?|\d[\d.,:-]*", "#", line) for line in hide_digests(text).splitlines())
+    """The lines without their numbers, dates, digests and column widths; progress depends on who comes first."""
+    lines = (NUMBER.sub("#", " ".join(line.split())) for line in hide_digests(text).splitlines())
     return {line for line in lines if not line.startswith(("ct-#", "…"))}
 
 
