@@ -1,5 +1,6 @@
 """Canary packs, and what is named as the cause when a member's canaries differ."""
 
+import copy
 import io
 import zipfile
 from collections.abc import Callable, Sequence
@@ -204,6 +205,19 @@ def test_a_pack_is_read_as_it_was_written() -> None:
     assert shuffled.to_bytes() == content
 
 
+def overlapping() -> bytes:
+    """Return an archive whose entries all stand for the bytes of one."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("features", bytes(1 << 16))
+        [entry] = archive.infolist()
+        for place in range(8):
+            more = copy.copy(entry)
+            more.filename = f"slips/{place}"
+            archive.filelist.append(more)
+    return file.getvalue()
+
+
 def doctored(change: Callable[[dict[str, bytes]], None], kind: int = zipfile.ZIP_STORED) -> bytes:
     with zipfile.ZipFile(io.BytesIO(pack().to_bytes())) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
@@ -221,6 +235,7 @@ def doctored(change: Callable[[dict[str, bytes]], None], kind: int = zipfile.ZIP
         b"",
         b"PK\x03\x04" + bytes(100),
         doctored(lambda _: None, zipfile.ZIP_DEFLATED),
+        overlapping(),
         doctored(lambda entries: entries.update({"canaries.json": b""})),
         doctored(lambda entries: entries.update(features=entries["features"][:-4])),
         doctored(lambda entries: entries.update({"inputs/../x": b""})),

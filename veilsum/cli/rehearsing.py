@@ -104,12 +104,20 @@ def rehearse(
         decryptors,
     )
     if view is None or view.state != "done":
-        return Rehearsed(
-            rows, last, failure or f"The last step ended {view.state if view else ''}.", "", None
-        )
+        return Rehearsed(rows, last, _explain_failure(cohort, last) or failure, "", None)
     sums = [each for name in cohort.rounds if (each := client.round(name)).state == "done"]
     plain = [each for each in sums if not _rests_on_others(content, each)]
     return Rehearsed(rows, view, "", *_check_sum(client, content, pack, plain[-1]))
+
+
+def _explain_failure(cohort: CohortView, last: RoundView | None) -> str:
+    """Say why a rehearsal had no sum, as far as the coordinator shows it."""
+    where, fault = "No cohort formed", cohort.fault
+    if last is not None and last.fault is not None:
+        where, fault = f"Step {last.spec.step} ended {last.state}", last.fault
+    if fault is None:
+        return ""
+    return f"{where}: {fault.cause}: {fault.detail}. Nothing was spent: mend the sites, then rehearse again."
 
 
 def _close_when_all_answered(client: Operator, view: CohortView) -> None:

@@ -115,7 +115,7 @@ class CanaryPack:
             raise Misuse(f"canary pack: {len(data):,} bytes, at most {PACK_BYTES_MAX:,}")
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                found = {entry.filename: _read_entry(archive, entry) for entry in archive.infolist()}
+                found = _read_entries(archive, len(data))
         except (
             zipfile.BadZipFile,
             EOFError,
@@ -218,11 +218,15 @@ def _as_features(name: str, given: Any, header: _Header) -> npt.NDArray[np.float
     return found
 
 
-def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """Read an entry. Raises ValueError for a compressed one, which may be far larger than the archive."""
-    if entry.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"{entry.filename} is compressed")
-    return archive.read(entry)
+def _read_entries(archive: zipfile.ZipFile, size: int) -> dict[str, bytes]:
+    """Read all entries. Raises ValueError for compressed or overlapping ones, which may hold far more than the archive."""
+    entries = archive.infolist()
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"{entry.filename} is compressed")
+    if sum(entry.file_size for entry in entries) > size:
+        raise ValueError("its entries overlap")
+    return {entry.filename: archive.read(entry) for entry in entries}
 
 
 def _set_field(pack: CanaryPack, name: str, value: object) -> None:

@@ -8,6 +8,8 @@ from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_S
 from veilsum.protocol.rest import RoundView, SitesView, SiteView
 
 DISK_FREE_BYTES_MIN = 50 << 20
+_RATED_BYTES_MIN = 1 << 16
+"""Fewest bytes of an upload that say how fast the line is."""
 UPLOAD_SHARE_MAX = 0.5
 """Of the upload window that an upload may take: retries and other uploads take time too."""
 
@@ -108,8 +110,9 @@ def _make_row(view: SiteView, verdict: tuple[str, ...], decryptor: bool | None) 
     report = view.report
     upload = ""
     if report.upload_bytes is not None and report.upload_s is not None:
-        rate = 8 * report.upload_bytes / max(report.upload_s, 1e-3) / 1e6
-        upload = f"{in_bytes(report.upload_bytes)} in {report.upload_s:.1f} s, {rate:.3g} Mbit/s"
+        upload = f"{in_bytes(report.upload_bytes)} in {report.upload_s:.1f} s"
+        if report.upload_bytes >= _RATED_BYTES_MIN:
+            upload += f", {8 * report.upload_bytes / max(report.upload_s, 1e-3) / 1e6:.3g} Mbit/s"
     differs = "–" if report.difference is None else f"{report.difference:.2g}"
     return SiteRow(
         view.member,
