@@ -215,6 +215,7 @@ PLAYS: Mapping[str, tuple[tuple[str, list[Json]], ...]] = {
         ("the unit is the member", [answer("per-member"), answer("per-member", "p2", "b")]),
         ("a refund takes a proof for every context",
          [answer("noisier"), *upload("x", "noisier", step="mean"), give_up("noisier"), answer("exact"), end("x", "erased"), answer("exact", "p2")]),
+        ("a noisy run goes on after a mean without the member", [answer("noisier"), *upload("x", "noisier", step="mean"), end("x", survivors=OTHERS)]),
         ("nothing is refunded after a loss", [answer("noisier"), *upload("x", "noisier", step="mean"), end("x", "lost"), give_up("noisier"), answer("exact")]),
     ),
 }  # fmt: skip
