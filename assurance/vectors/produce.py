@@ -1,7 +1,7 @@
 """The vectors' functions in `protocol`, from a case's JSON inputs to its outputs."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from safetensors.numpy import load, save
 
 from assurance.vectors.invited import play_invitations, show_missed
 from assurance.vectors.ledger_player import play_ledger
-from client_sdk.records import Marks, Records, select_canaries, select_held_out, select_rows
+from client_sdk.records import Marks, Records, Selection, select_canaries, select_held_out, select_rows
 from client_sdk.reservations import run_mu
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol.attempt import Attempt, cohort_sizes
@@ -404,22 +404,12 @@ def record_id(case: Case) -> Case:
 def selection(case: Case) -> Case:
     """Return the rows that a run takes, and whether the member's answer is yes (member: Selection)."""
     question = read_content(case["content"].encode()).question
-    secret, federation = raw(case, "secret", "federation")
-    marks, taken = (
-        Marks(secret, federation, case["held_out"]),
-        {bytes.fromhex(each) for each in case["taken"]},
-    )
-    records = records_of(case)
-    found = select_rows(records, question, marks, lambda keys: {*keys} - taken)
-    ranks = {rank.tobytes() for rank in found.ranks}
+    records, marks, free = selectable(case)
+    found = select_rows(records, question, marks, free)
     enough = len(found.labels) >= question.records.least and vectors.rows_bear_sum(
         question, found.features, found.labels
     )
-    return {
-        "selected": [row for row, rank in enumerate(marks.rank_rows(records)) if rank in ranks],
-        "keys": [each.hex() for each in found.records],
-        "yes": question.noise is not None or enough,
-    }
+    return list_selected(found, records, marks) | {"yes": question.noise is not None or enough}
 
 
 def rehearsed(case: Case) -> Case:
@@ -433,18 +423,23 @@ def rehearsed(case: Case) -> Case:
 def judged(case: Case) -> Case:
     """Return the rows that a judgement scores (periods: Judgements)."""
     question = read_content(case["content"].encode()).question
+    records, marks, free = selectable(case)
+    found = select_held_out(records, question, marks, case["period"], free)
+    return list_selected(found, records, marks) | {"yes": run_mu(question, PeriodKind.JUDGE) > 0}
+
+
+def selectable(case: Case) -> tuple[Records, Marks, Callable[[Sequence[bytes]], set[bytes]]]:
+    """Return a member's records, its marks, and what says which of some keys are not taken."""
     secret, federation = raw(case, "secret", "federation")
-    marks, taken = (
-        Marks(secret, federation, case["held_out"]),
-        {bytes.fromhex(each) for each in case["taken"]},
-    )
-    records = records_of(case)
-    found = select_held_out(records, question, marks, case["period"], lambda keys: {*keys} - taken)
+    taken = {bytes.fromhex(each) for each in case["taken"]}
+    return records_of(case), Marks(secret, federation, case["held_out"]), lambda keys: {*keys} - taken
+
+
+def list_selected(found: Selection, records: Records, marks: Marks) -> dict[str, Any]:
     ranks = {rank.tobytes() for rank in found.ranks}
     return {
         "selected": [row for row, rank in enumerate(marks.rank_rows(records)) if rank in ranks],
         "keys": [each.hex() for each in found.records],
-        "yes": run_mu(question, PeriodKind.JUDGE) > 0,
     }
 
 
