@@ -134,9 +134,9 @@ def _comparison_lines(judged: "Judgement", names: Sequence[str]) -> Iterator[str
         name = _escape_markdown(names[found.label])
         yield ""
         yield (
-            f"{name}: AUROC {found.auroc:.3f} over {found.positives:,} positives. As it answers, the head finds {found.recall:.1%} of them. Called {name} from "
-            f"a score {found.threshold:+.4g} above the highest other on, {found.threshold_recall:.1%} are found, with {found.false_alarms:.1%} of the other "
-            "records. The threshold was chosen on these records."
+            f"{name}: AUROC {found.auroc:.3f} over {found.positives:,} positives. The head's predictions find {found.recall:.1%} of them. With a threshold of "
+            f"{found.threshold:+.4g} on the score minus the highest other score, it finds {found.threshold_recall:.1%}, with {found.false_alarms:.1%} false alarms "
+            "among the other records. The threshold was chosen on these records."
         )
 
 

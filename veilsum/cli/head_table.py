@@ -132,8 +132,8 @@ class HeadTable:
                 found += f", LDA with equal priors {_count(recall, each.positives)}"
             yield (
                 f"{name}: {each.positives:,} of {ridge.records:,} records. Taking the class with the highest score, {found}. "
-                f"With a threshold ({name} if its ridge score minus the highest other is at least {each.threshold:+.3g}), "
-                f"{_count(each.threshold_recall, each.positives)} are found, at {_percent(each.false_alarms)} false alarms among the other records."
+                f"With a threshold of {each.threshold:+.3g} on ridge's score minus the highest other score, "
+                f"{_count(each.threshold_recall, each.positives)} are found, with {_percent(each.false_alarms)} false alarms among the other records."
             )
         if (more := len(self.rare) - _RARE_SHOWN_MAX) > 0:
             yield f"{more:,} more classes that ridge never answers: see --json."

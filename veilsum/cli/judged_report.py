@@ -83,7 +83,7 @@ def print_figures(figures: JudgeFigures, names: Sequence[str], heads: Sequence[s
     Args:
         figures: of the judgement.
         names: of the classes.
-        heads: what to call the heads shown, in order; empty for numbers from 0.
+        heads: what to call the heads shown, in order; empty for numbers from 1.
     """
     if JSON_OUTPUT.get():
         print_values(describe_figures(figures, names, heads))
