@@ -34,7 +34,8 @@ from benchmarks.secure_sum import ROOT
 from benchmarks.serving import Served, coordinator
 from client_sdk import AsyncMember, Identity, Records
 from veilsum.calibration.layout import ccvr_layout
-from veilsum.protocol.study import CCVR, CCVRHead
+from veilsum.protocol.statistics import CCVR
+from veilsum.protocol.study import CCVRHead
 from veilsum.study.answers import solve_alone
 
 TESTED = 2_000

@@ -37,7 +37,7 @@ from tests.support.simulator import After, Federation, Vector, of, total_of
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Ended, Freezing, Recovered, Revealing
 from veilsum.protocol.messages import Message, parse_message
 from veilsum.protocol.ring import Ring
-from veilsum.protocol.study import FFC
+from veilsum.protocol.statistics import FFC
 
 
 @dataclass(frozen=True)

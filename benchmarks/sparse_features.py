@@ -31,7 +31,7 @@ from veilsum.calibration import CCVRStatistics, FFCStatistics, RandomFeatures, s
 from veilsum.calibration.rows import unit_rows
 from veilsum.calibration.sparse_columns import SparseColumns
 from veilsum.protocol.sizing import HONEST_MIN
-from veilsum.protocol.study import CCVR
+from veilsum.protocol.statistics import CCVR
 
 MEMBERS, CLASSES, SPLITS = 10, 10, 5
 MEMBER_ROWS = {

@@ -11,10 +11,11 @@ from veilsum.calibration import FFCStatistics, Head, solve_ffc, solve_lda
 from veilsum.calibration.answer import REFUSED_NOTE
 from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.random_features import KernelHead
-from veilsum.protocol import study
+from veilsum.protocol import statistics
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.study import FFC, RECIPES, CCVRHead, RandomFeaturesFFC
+from veilsum.protocol.statistics import FFC, RandomFeaturesFFC
+from veilsum.protocol.study import RECIPES, CCVRHead
 from veilsum.study.answers import compute_answer, read_pooled, solve_alone
 from veilsum.study.result_files import (
     Files,
@@ -299,7 +300,7 @@ def test_a_head_of_one_s_own_files_is_the_plain_solution() -> None:
     assert isinstance(kernel.answer.head, KernelHead)
     assert kernel.answer.ridge == 0.5
     drawn = CCVRHead(samples_per_class=50, power=0.5)
-    ccvr = solve_alone(DIM, 4, study.CCVR(), batches, normalise=True, ccvr=drawn)
+    ccvr = solve_alone(DIM, 4, statistics.CCVR(), batches, normalise=True, ccvr=drawn)
     assert isinstance(ccvr.answer.head, TukeyHead)
     with pytest.raises(ValueError, match="normalise"):
         solve_alone(DIM, 4, FFC(), batches)

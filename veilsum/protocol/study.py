@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Self
 import rfc8785
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -32,6 +31,7 @@ from veilsum.protocol.forms import (
 )
 from veilsum.protocol.periods import PeriodKind, check_period_name, kind_of_period
 from veilsum.protocol.sizing import Quorum, Sizes, size_cohort
+from veilsum.protocol.statistics import STATISTICS_ORDER, Real, Statistic, StudyBlock
 from veilsum.protocol.tags import Tag, hash_fields
 
 DAY_S = 86_400
@@ -76,16 +76,11 @@ Name = Annotated[str, Field(pattern=MEMBER_PATTERN)]
 ClassKey = Annotated[str, Field(pattern=CLASS_PATTERN)]
 ColumnName = Annotated[str, Field(max_length=64, pattern=COLUMN_PATTERN)]
 Text = Annotated[str, Field(max_length=1024, pattern=TEXT_PATTERN)]
-Real = Annotated[float, Field(allow_inf_nan=False)]
 Epsilon = Annotated[Real, Field(gt=0, le=NOISE_EPSILON_MAX)]
 Delta = Annotated[Real, Field(gt=0, le=NOISE_DELTA_MAX)]
 
 
-class _Block(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
-
-
-class Notes(_Block):
+class Notes(StudyBlock):
     """Texts for people, the version and the expiry. They do not affect the sum.
 
     Attributes:
@@ -107,68 +102,7 @@ class Notes(_Block):
     expires: Annotated[int, Field(ge=0, lt=1 << 53)]
 
 
-class FFC(_Block):
-    """V, U and counts of unit features (Dong et al. 2022, eq. 9), with a constant column if the question has one."""
-
-    kind: Literal["ffc"] = "ffc"
-
-    def width_for(self, dim: int, *, constant: bool) -> int:
-        """Return the width l of the second moment V."""
-        return dim + constant
-
-    def elements_for(self, dim: int, classes: int, *, constant: bool) -> int:
-        """Return the length of the statistic's vector."""
-        return _count_moments(self.width_for(dim, constant=constant), classes)
-
-    def class_block_for(self, dim: int, *, constant: bool) -> tuple[int, int]:
-        """Return how many numbers one class alone feeds, and the width of the second moment among them; 0 without one."""
-        return self.width_for(dim, constant=constant) + 1, 0
-
-
-class RandomFeaturesFFC(_Block):
-    """FFC's sums of `size` random Fourier features of a Gaussian kernel (Fanì et al. 2024)."""
-
-    kind: Literal["random-features"] = "random-features"
-    size: Annotated[int, Field(ge=2, le=65_536, multiple_of=2)]
-    bandwidth: Annotated[Real, Field(ge=0.1, le=1e3)]
-
-    def width_for(self, dim: int, *, constant: bool) -> int:
-        del dim, constant
-        return self.size
-
-    def elements_for(self, dim: int, classes: int, *, constant: bool) -> int:
-        del dim, constant
-        return _count_moments(self.size, classes)
-
-    def class_block_for(self, dim: int, *, constant: bool) -> tuple[int, int]:
-        del dim, constant
-        return self.size + 1, 0
-
-
-class CCVR(_Block):
-    """Count, sum and second moment of each class (Luo et al. 2021)."""
-
-    kind: Literal["ccvr"] = "ccvr"
-
-    def width_for(self, dim: int, *, constant: bool) -> int:
-        """Return the rows of each class's second moment."""
-        del constant
-        return dim
-
-    def elements_for(self, dim: int, classes: int, *, constant: bool) -> int:
-        numbers, _ = self.class_block_for(dim, constant=constant)
-        return classes * numbers
-
-    def class_block_for(self, dim: int, *, constant: bool) -> tuple[int, int]:
-        del constant
-        return 1 + dim + dim * (dim + 1) // 2, dim
-
-
-Statistic = Annotated[FFC | RandomFeaturesFFC | CCVR, Field(discriminator="kind")]
-STATISTICS_ORDER = ("ffc", "random-features", "ccvr")
-
-
-class RecordRules(_Block):
+class RecordRules(StudyBlock):
     """Limits on a member's rows.
 
     Attributes:
@@ -184,13 +118,13 @@ class RecordRules(_Block):
     rows_per_id: Natural
 
 
-class Withhold(_Block):
+class Withhold(StudyBlock):
     """Withhold classes with fewer holders than `Question.class_floor`, which is at least a + h_min + margin."""
 
     margin: Annotated[int, Field(ge=0, le=10_000)]
 
 
-class Noise(_Block):
+class Noise(StudyBlock):
     """Differential privacy: one budget for all steps of the recipe.
 
     Attributes:
@@ -205,14 +139,14 @@ class Noise(_Block):
     recipe: Literal["sum", "mean+sum", "mean+sum+gradients"]
 
 
-class JudgeBins(_Block):
+class JudgeBins(StudyBlock):
     """Bins of the judge's tables: of confidence, and of the scores of two classes."""
 
     confidence: Annotated[int, Field(ge=2, le=20)]
     score: Annotated[int, Field(ge=2, le=32)]
 
 
-class Judge(_Block):
+class Judge(StudyBlock):
     """Noisy counts of how heads do on held-out records.
 
     Attributes:
@@ -238,7 +172,7 @@ class Judge(_Block):
         )
 
 
-class Windows(_Block):
+class Windows(StudyBlock):
     """Minimum times in seconds to enrol, to upload, and for each later answer."""
 
     enrol: Annotated[int, Field(ge=1, le=END_MAX_S)]
@@ -251,7 +185,7 @@ class Windows(_Block):
         return self.upload + 3 * self.answer
 
 
-class Question(_Block):
+class Question(StudyBlock):
     """Every field that a vector or a minimum depends on. The digest identifies the sum.
 
     Attributes:
@@ -425,14 +359,14 @@ def _check_ridge(value: object, check: ValidatorFunctionWrapHandler) -> object:
         raise ValueError('expected "gcv", or a number above 0') from error
 
 
-class CCVRHead(_Block):
+class CCVRHead(StudyBlock):
     """Parameters for retraining the CCVR head: samples of each class, and the exponent of Tukey's transformation."""
 
     samples_per_class: Annotated[int, Field(ge=1, le=100_000)]
     power: Annotated[Real, Field(gt=0, le=1)]
 
 
-class After(_Block):
+class After(StudyBlock):
     """The use of the sums.
 
     Attributes:
@@ -448,7 +382,7 @@ class After(_Block):
     ccvr: CCVRHead | None
 
 
-class Rehearsal(_Block):
+class Rehearsal(StudyBlock):
     """A pack of canaries, and how far a member's features may differ from its reference.
 
     Attributes:
@@ -460,7 +394,7 @@ class Rehearsal(_Block):
     tolerance: Annotated[Real, Field(gt=0, le=1)]
 
 
-class Content(_Block):
+class Content(StudyBlock):
     """A whole study, before or after it is signed."""
 
     format: Literal["veilsum-study/2"] = "veilsum-study/2"
@@ -562,10 +496,6 @@ def count_rows_needed(numbers: int, width: int, dim: int) -> int:
     A row of length 1 has dim − 1 unknowns. With two unknowns for each sum the sums can't be solved for the rows.
     """
     return max(2 * width, -(-2 * numbers // (dim - 1)))
-
-
-def _count_moments(rows: int, classes: int) -> int:
-    return rows * (rows + 1) // 2 + rows * classes + classes
 
 
 def list_broken_rules(content: Content) -> Iterator[str]:

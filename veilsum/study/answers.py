@@ -45,11 +45,11 @@ from veilsum.calibration.rows import (
     row_blocks,
     unit_directions,
 )
-from veilsum.protocol import study as content
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, CCVRHead, Statistic
+from veilsum.protocol.statistics import CCVR, FFC, RandomFeaturesFFC, Statistic
+from veilsum.protocol.study import MEAN_STEP, SUM_STEP, After, CCVRHead
 from veilsum.study.promise import mechanism_of
 from veilsum.study.scales import add_scales, draw_rows
 from veilsum.study.vectors import Material, Statistics, list_accumulators, make_accumulator, random_features
@@ -403,7 +403,7 @@ def solve_alone(
         for block in row_blocks(*matrix.shape):
             statistics.update(mapped(unit_directions(matrix[block])), places[block])
     phi = None
-    if isinstance(statistic, content.RandomFeaturesFFC):
+    if isinstance(statistic, RandomFeaturesFFC):
         phi = RandomFeatures(dim, statistic.size, statistic.bandwidth, _DRAWS_SEED)
     after = After(ridge=ridge, publish=publish, readers="members", ccvr=ccvr)
     return Alone(statistics, solve_exact({statistic.kind: statistics}, (statistic,), after, phi, _DRAWS_SEED))

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.sizing import HONEST_MIN, Quorum, size_cohort
+from veilsum.protocol.statistics import FFC
 from veilsum.protocol.study import (
     DAY_S,
-    FFC,
     NOISY_RECORDS_MAX,
     ROWS_MIN,
     Content,

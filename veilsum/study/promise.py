@@ -17,7 +17,8 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import NoiseView
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import CCVR, MEAN_STEP, SUM_STEP, Judge, Noise, Question
+from veilsum.protocol.statistics import CCVR
+from veilsum.protocol.study import MEAN_STEP, SUM_STEP, Judge, Noise, Question
 
 
 @lru_cache(maxsize=64)

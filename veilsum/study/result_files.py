@@ -22,7 +22,8 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.record import mismatch_fault
 from veilsum.protocol.rest import HEAD_METADATA
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import FFC, MEAN_STEP, SUM_STEP
+from veilsum.protocol.statistics import FFC
+from veilsum.protocol.study import MEAN_STEP, SUM_STEP
 from veilsum.study.answers import Pooled, compute_answer, read_pooled
 from veilsum.study.promise import promise_noise
 from veilsum.study.vectors import Material, random_features

@@ -33,19 +33,10 @@ from veilsum.calibration.rows import (
     with_constant,
 )
 from veilsum.calibration.sparse_columns import SparseColumns
-from veilsum.protocol import study as content
 from veilsum.protocol.periods import PeriodKind
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import (
-    CCVR,
-    COUNT_STEP,
-    FFC,
-    MEAN_STEP,
-    ROWS_LEVELS,
-    ROWS_STEP,
-    SUM_STEP,
-    Question,
-)
+from veilsum.protocol.statistics import CCVR, FFC, RandomFeaturesFFC, Statistic
+from veilsum.protocol.study import COUNT_STEP, MEAN_STEP, ROWS_LEVELS, ROWS_STEP, SUM_STEP, Question
 from veilsum.study.promise import mechanism_of
 
 Array = npt.NDArray[Any]
@@ -103,13 +94,13 @@ def list_accumulators(question: Question) -> Iterator[tuple[str, slice, Statisti
 
 
 def make_accumulator(
-    block: content.Statistic, dim: int, classes: int, seed: bytes, *, constant: bool
+    block: Statistic, dim: int, classes: int, seed: bytes, *, constant: bool
 ) -> tuple[Statistics, RowMap]:
     """Return an empty accumulator, and the map applied to unit rows first."""
     match block:
         case FFC():
             return FFCStatistics(dim, classes, constant=constant), _same_rows
-        case content.RandomFeaturesFFC():
+        case RandomFeaturesFFC():
             phi = RandomFeatures(dim, block.size, block.bandwidth, seed)
             return FFCStatistics(block.size, classes), phi.of_units
         case CCVR():
@@ -119,7 +110,7 @@ def make_accumulator(
 def random_features(question: Question) -> RandomFeatures | None:
     """Return φ of the study's random features; None without them."""
     for block in question.statistics:
-        if isinstance(block, content.RandomFeaturesFFC):
+        if isinstance(block, RandomFeaturesFFC):
             return RandomFeatures(question.dim, block.size, block.bandwidth, question.digest)
     return None
 

@@ -36,7 +36,8 @@ from veilsum.cli.tables import TableFormat
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import first_fault
 from veilsum.protocol.rest import HEAD_METADATA
-from veilsum.protocol.study import CCVR, FFC, CCVRHead, Question, RandomFeaturesFFC, Statistic
+from veilsum.protocol.statistics import CCVR, FFC, RandomFeaturesFFC, Statistic
+from veilsum.protocol.study import CCVRHead, Question
 from veilsum.study.answers import Alone, solve_alone
 from veilsum.system.files import write_durably
 

@@ -358,7 +358,7 @@ def _read_rows(folder: Any, members: Sequence[str], result: "Result") -> "tuple[
     from client_sdk.store import Store
     from veilsum.calibration import FFCStatistics
     from veilsum.cli.features import read_records
-    from veilsum.protocol.study import FFC
+    from veilsum.protocol.statistics import FFC
 
     question, federation = result.spec.question, bytes.fromhex(result.record.federation)
     # Of a study without FFC, as drafts of studies with it have it.
@@ -382,7 +382,7 @@ def _largest_difference(plain: "FFCStatistics", result: "Result") -> dict[str, A
     import numpy as np
 
     from veilsum.calibration import solve_ffc
-    from veilsum.protocol.study import FFC
+    from veilsum.protocol.statistics import FFC
 
     ridge = result.record.solution.ridge
     if not isinstance(result.spec.question.statistics[0], FFC) or ridge is None or result.spec.withheld:

@@ -15,9 +15,9 @@ from veilsum.cli.demo.plan import DemoPlan
 from veilsum.cli.demo.processes import Children, DemoError
 from veilsum.cli.demo.screen import Screen
 from veilsum.protocol.rest import CohortView, RoundView
+from veilsum.protocol.statistics import FFC
 from veilsum.protocol.study import (
     DAY_S,
-    FFC,
     ROWS_MIN,
     After,
     Content,
