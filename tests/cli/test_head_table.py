@@ -59,6 +59,25 @@ def test_a_head_or_shares_that_are_asked_for_stand_beside_the_others(cli: Cli) -
     assert "heads" not in cli.json("calibrate", path)
 
 
+def test_equal_priors_asked_for_give_the_head_that_the_table_shows(cli: Cli) -> None:
+    path = write_records(*rare_positives(0.05))
+    words = ("calibrate", path, "--held-out", 0.3, "--head", "lda")
+    plain, even = cli.json(*words), cli.json(*words, "--prior", "uniform")
+    assert even["accuracy"] == even["heads"][BALANCED_LDA]["accuracy"] < plain["accuracy"]
+    assert even["temperature"] == plain["temperature"]
+
+
+def test_the_class_that_is_named_is_the_one_that_is_detected(cli: Cli) -> None:
+    features, labels = rare_positives(0.3, 600)
+    path = write_records(features, np.where(labels, "sick", np.where(features[:, 1] > 1, "well", "other")))
+    words = ("calibrate", path, "--held-out", 0.3)
+    assert "detection" not in cli.json(*words)["heads"][RIDGE]
+    for place, name in enumerate(("other", "sick")):
+        assert cli.json(*words, "--positive", name)["heads"][RIDGE]["detection"]["label"] == place
+    assert "no such class" in cli(*words, "--positive", "ill").error
+    assert "pass --held-out" in cli(*words[:2], "--positive", "sick").error
+
+
 def test_records_of_classes_without_rows_in_the_sums_are_left_out() -> None:
     features, labels = rare_positives(0.5, 300)
     statistics = FFCStatistics(8, 3, normalise=True)

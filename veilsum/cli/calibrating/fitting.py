@@ -90,6 +90,7 @@ class Fitting:
     personal: Path | None
     unit_columns: bool
     prior: str | None
+    positive: str | None
     standardise: Path | None
     form: TableFormat
 
@@ -112,6 +113,7 @@ class Fitting:
                 "Records that the run summed make its head look too good, and choose the wrong mixture: pass only records that were not summed"
             )
         records = self._load_records(None if shared is None else shared.spec.question)
+        self._find_positive(records.classes)
         found = self._sum_records(records)
         answer = found.answer
         head, judging = Calibrated(self._choose_head(answer)), records.judging
@@ -178,7 +180,17 @@ class Fitting:
         heads = derive_heads(sums.statistics, sums.answer.head, prior)
         if self.head in TABLE_NAMES:
             heads[TABLE_NAMES[self.head]] = self._choose_head(found.answer)
-        return HeadTable.of_heads(heads, *judging, records.classes, 1 if len(records.classes) == 2 else None)
+        return HeadTable.of_heads(heads, *judging, records.classes, self._find_positive(records.classes))
+
+    def _find_positive(self, classes: Sequence[str]) -> int | None:
+        """Return the index of the positive class: the one that was named, else the second of two. Raises Misuse if it has no records."""
+        if self.positive is None:
+            return 1 if len(classes) == 2 else None
+        if self.positive not in classes:
+            raise Misuse(
+                f"--positive {self.positive}: the records have no such class; expected one such as {classes[0]}"
+            )
+        return classes.index(self.positive)
 
     def _check_options(self) -> None:
         if self.head not in HEAD_KINDS:
@@ -191,6 +203,8 @@ class Fitting:
             raise Misuse("--personal: λ and the class shares are the result's: leave out --ridge and --prior")
         if self.personal is not None and not isinstance(self.held_out, float):
             raise Misuse("--personal needs --held-out SHARE: these records choose the mixture")
+        if self.positive is not None and (self.held_out is None or self.personal is not None):
+            raise Misuse("--positive is judged in the table of heads: pass --held-out, without --personal")
         if self.report is not None and lacks_modules("matplotlib", "torch"):
             raise Misuse("--report needs an extra: pip install 'veilsum[training]'")
 
@@ -357,7 +371,9 @@ class Fitting:
                 raise Misuse("--prior needs calibrated scores: pass --held-out, which fits the temperature")
             counts = np.bincount(_join_parts(records.fitted)[1], minlength=len(records.classes))
             prior = np.ones(len(counts)) if self.prior == "uniform" else _read_numbers(Path(self.prior))
-            found = found.with_prior(counts, prior, temperature=temperature)
+            # Log-odds are shifted as they are, as in the table of heads; a temperature divides them afterwards.
+            shift = 1.0 if self._has_log_odds else temperature
+            found = found.with_prior(counts, prior, temperature=shift)
         return head if found is head.head else replace(head, head=found, temperature=temperature)
 
 

@@ -49,6 +49,12 @@ def calibrate(
             show_default="as in the records",
         ),
     ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            help="The class whose detection is judged.", show_default="the second of two classes, else none"
+        ),
+    ] = None,
     standardise: Standardise = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with figures to this file.")] = None,
     output: Annotated[Path, typer.Option(help="Write the head to this file.")] = Path("head.safetensors"),
@@ -68,6 +74,7 @@ def calibrate(
         personal=personal,
         unit_columns=unit_columns,
         prior=prior,
+        positive=positive,
         standardise=standardise,
         form=form,
     )
