@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.pictures import images
 from benchmarks.secure_sum import ROOT
 from benchmarks.sparse_features import (
     TRAINING_PICTURES,
@@ -27,7 +28,6 @@ from benchmarks.sparse_features import (
     orient_gradients,
     train_network,
 )
-from benchmarks.trained_features import images
 from client_sdk.comparison import answer_scores, detect_class, find_auroc
 from veilsum.calibration import FFCStatistics, Head, RandomFeatures, solve_ffc, solve_random_features
 from veilsum.calibration.judge_tables import positive_margins

@@ -25,8 +25,8 @@ from rich.table import Table
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.pictures import block, images, tensor
 from benchmarks.secure_sum import ROOT
-from benchmarks.trained_features import block, images, tensor
 from veilsum.calibration import CCVRStatistics, FFCStatistics, RandomFeatures, solve_ffc, solve_lda
 from veilsum.calibration.rows import unit_rows
 from veilsum.calibration.sparse_columns import SparseColumns

@@ -95,7 +95,7 @@ def test_an_exact_runs_records_are_in_no_noisy_sum(tmp_path: Path) -> None:
     (context,) = federation.sets
     federation.use(
         federation.study_of(
-            extractor="ab" * 32, noise={**QUIET, "recipe": "mean+sum+gradients"}, ring_bits=48
+            extractor="ab" * 32, noise={**QUIET, "recipe": "mean+sum+16-gradients"}, ring_bits=48
         )
     )
     refuse_to_pair(federation, "p0", context, Cause.TERMS_REFUSED)
@@ -190,7 +190,7 @@ def test_no_material_lets_an_id_move_a_step_by_more_than_delta(
     """The centre is one of the rows, and the opposite of another; whitening and weights are huge, tiny or zero."""
     noiseless(monkeypatch)
     records = {"least": 1, "most": 6, "least_per_class": 1, "rows_per_id": 2}
-    noise = {**NOISE, "recipe": "mean+sum+gradients"}
+    noise = {**NOISE, "recipe": "mean+sum+16-gradients"}
     content = read(whole(dim=3, statistics=[statistic], records=records, noise=noise, ring_bits=48))
     rng = np.random.default_rng(3)
     rows, labels = (
@@ -199,7 +199,7 @@ def test_no_material_lets_an_id_move_a_step_by_more_than_delta(
     )
     rows[1], rows[3:20:2] = -rows[0], rows[2]
     units, ids = unit_directions(rows), np.arange(24) // 2
-    for step in ("mean", "sum", "gradient-30"):
+    for step in ("mean", "sum", "gradient-16"):
         spec = spec_of(content, step)
         mechanism = mechanism_of(spec)
         weights = mechanism.release.element_weights(mechanism.lattice)

@@ -19,7 +19,7 @@ STEPS = {
     "ccvr": ("ccvr", "sum", "sum"),
     "ffc": ("ffc", "sum", "sum"),
     "mean": ("ffc", "mean+sum", "mean"),
-    "gradient": ("ffc", "mean+sum+gradients", "gradient-1"),
+    "gradient": ("ffc", "mean+sum+16-gradients", "gradient-1"),
 }
 RELEASES, APART = 2_000, 0.1
 """`APART` is six standard errors of μ, each 1/√(2·2,000) of it. The smallest bug, two of three shares, shows as 22 percent."""

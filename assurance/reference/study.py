@@ -24,7 +24,8 @@ TENTH, REST = (Fraction(math.isqrt(part * 2**256 // 10), 2**128) for part in (1,
 RECIPES = {
     "sum": {"sum": 1.0},
     "mean+sum": {"mean": 0.1, "sum": 0.9},
-    "mean+sum+gradients": {"mean": 0.05, "sum": 0.05, **{f"gradient-{k}": 0.03 for k in range(1, 31)}},
+    "mean+sum+6-gradients": {"mean": 0.05, "sum": 0.2, **{f"gradient-{k}": 0.125 for k in range(1, 7)}},
+    "mean+sum+16-gradients": {"mean": 0.05, "sum": 0.15, **{f"gradient-{k}": 0.05 for k in range(1, 17)}},
 }
 
 

@@ -21,7 +21,7 @@ import pytest
 from assurance.reference import reference, wire
 from assurance.reference.lies import Lie
 from assurance.reference.lockstep import TAKES, Lockstep
-from assurance.reference.study import Study
+from assurance.reference.study import RECIPES, Study
 from assurance.reference.wire import M, Refused
 from tests.support.forging import again
 from tests.support.simulator import After
@@ -111,7 +111,7 @@ def asked(rng: random.Random, members: int) -> dict[str, Any]:
             fields["records"]["least_per_class"] = 50
         fields |= {"withhold": {"margin": margin}}
     elif kind < 0.6:
-        recipe = rng.choice(["sum", "mean+sum", "mean+sum+gradients"])
+        recipe = rng.choice([*RECIPES])
         unit = rng.choice(["record", "member"]) if recipe in {"sum", "mean+sum"} else "record"
         noise = {"epsilon": 10.0, "delta": 1e-6, "unit": unit, "recipe": recipe}
         fields |= {"noise": noise, "ring_bits": 48, "statistics": kinds[:1]}

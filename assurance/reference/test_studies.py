@@ -17,14 +17,14 @@ from assurance.reference.wire import Refused
 from tests.study.specs import content_of, fields_of, spec_of, whole
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.study import Content
+from veilsum.protocol.study import RECIPES, Content
 from veilsum.study import vectors
 from veilsum.study.promise import check_noise, study_mu
 
 # fmt: off
 NOISES: tuple[Any, ...] = (
     {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"},
-    {"epsilon": 10, "delta": 1e-6, "unit": "member", "recipe": "mean+sum+gradients"},
+    {"epsilon": 10, "delta": 1e-6, "unit": "member", "recipe": "mean+sum+16-gradients"},
 )
 JUDGE: dict[str, Any] = {
     "epsilon": 1.0, "delta": 1e-7, "heads": 1, "positive": None, "bins": {"confidence": 5, "score": 8}
@@ -32,7 +32,7 @@ JUDGE: dict[str, Any] = {
 FIELDS: list[Any] = [
     None, True, False, 0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 32, 48, 50, 64, 100, 127, 128, 255, 256, 9_999, 10_000, 10_001,
     20_000, 65_536, 65_537, 2**22, 2**31, 2**32 - 1, 2**32, 2**53 - 9, -1, 0.1, 0.5, 1.0, 1.5, 1e-5, 1e-7, 10.0, 11.0, 1e3, 1e300,
-    "", "a", "gcv", "sum", "mean+sum+gradients", "record", "member", "members", "anyone", "lda", "ä", "a b",
+    "", "a", "gcv", "sum", "mean+sum+6-gradients", "mean+sum+16-gradients", "record", "member", "members", "anyone", "lda", "ä", "a b",
     *(" a", "cd" * 32, [], ["lda"], ["lda", "ncm"], ["ncm", "lda"], {}, {"margin": 0}, {"margin": 3}, {"margin": 4}),
     *NOISES,
     {"samples_per_class": 10, "power": 0.5},
@@ -218,7 +218,7 @@ def test_both_make_noise_of_the_same_size(unit: str, statistic: list[Any]) -> No
     rng, fitting = random.Random(3), 0
     for _ in range(40):
         noise = {"epsilon": 10 ** rng.uniform(-4, 1), "delta": 1e-7, "unit": unit}
-        noise["recipe"] = rng.choice(["sum", "mean+sum"] + ["mean+sum+gradients"] * (statistic[0]["kind"] == "ffc"))
+        noise["recipe"] = rng.choice([*RECIPES][: 4 if statistic[0]["kind"] == "ffc" else 2])
         records = {"least": 1, "most": 2 ** rng.randint(0, 18), "least_per_class": 1, "rows_per_id": 1}
         classes = [f"c{number}" for number in range(rng.choice([2, 20, 21]))]
         values = whole(noise=noise, withhold=None, **fields_of(*statistic), records=records, classes=classes)

@@ -15,10 +15,10 @@ WORDS = ("privacy", "--dim", 64, "--classes", 10, "--members", 20)
 
 def test_a_plan_says_what_a_study_costs_and_loses(cli: Cli) -> None:
     good = cli.json(*WORDS, "--records", 100_000, "--epsilon", 4)
-    assert (good["recipe"], good["verdict"], good["what_would_help"]) == ("mean+sum+gradients", "good", [])
+    assert (good["recipe"], good["verdict"], good["what_would_help"]) == ("mean+sum+16-gradients", "good", [])
     weak = cli.json(*WORDS, "--records", 500, "--epsilon", 0.5, "--recipe", "sum")
     assert weak["verdict"] == "hopeless"
-    assert weak["what_would_help"][0].startswith("the recipe mean+sum+gradients")
+    assert weak["what_would_help"][0].startswith("the recipe mean+sum+16-gradients")
     assert weak["expected_points_lost"] > good["expected_points_lost"]
     least, most = weak["points_lost_in_95_percent"]
     assert least <= weak["expected_points_lost"] <= most
@@ -52,6 +52,25 @@ def test_every_recipe_shares_one_budget(recipe: str, cli: Cli) -> None:
     width = 64 + 1  # with the constant
     numbers = {"mean": 64 + 1, "sum": width * (width + 1) // 2 + width * 10}  # member: Noise, of 48 bits each
     assert said["upload_bytes"] == sum(6 * numbers.get(step, width * 10) for step in said["steps"])
+
+
+def test_the_share_of_the_largest_class_is_part_of_the_plan(cli: Cli, tmp_path: Path) -> None:
+    words = ("privacy", "--dim", 8, "--classes", 2, "--members", 20, "--records", 2_000, "--epsilon", 1)
+    even = cli.json(*words)
+    assert (even["largest_class"], even["verdict"]) == (0.5, "good")
+    rare = cli(*words, "--largest", 0.99)
+    assert "accuracy says little" in rare.err
+    assert cli.json(*words, "--largest", 0.99)["verdict"] != "good"
+    rng = np.random.default_rng(0)
+    labels = (np.arange(900) % 30 == 0).astype(int)
+    np.savez(tmp_path / "noise.npz", features=rng.standard_normal((900, 8)), labels=labels)
+    found = cli.json(*words, "--features", tmp_path / "noise.npz")
+    assert found["largest_class"] == pytest.approx(29 / 30)
+    assert (
+        found["verdict"] == "hopeless"
+    )  # features say nothing of the labels: the head always answers class 0
+    assert found["balanced_accuracy_on_these_features"] == pytest.approx(0.5, abs=0.05)
+    assert "share from 0.5 to below 1" in cli(*words, "--largest", 0.3).error
 
 
 def test_a_unit_of_more_rows_takes_more_noise(cli: Cli) -> None:

@@ -63,7 +63,7 @@ def test_the_table_of_noisy_recipes() -> None:
     from benchmarks.noisy_recipes import Figure, page  # noqa: PLC0415 - imports all that training needs
 
     figures = json.loads((FIGURES / "noisy_recipes.json").read_text("utf-8"))
-    rows = page([Figure(**row) for row in figures])
+    rows = page([Figure.of_json(row) for row in figures])
     shown = (ROOT / "docs" / "privacy.md").read_text("utf-8").splitlines()
     start = shown.index(rows[0])
     assert shown[start : start + len(rows)] == rows

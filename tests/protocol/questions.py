@@ -7,7 +7,7 @@ from veilsum.protocol.messages import NO_CONTEXT, Link
 
 GRADIENTS: dict[str, Any] = {
     "ring_bits": 48,
-    "noise": {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum+gradients"},
+    "noise": {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum+16-gradients"},
 }
 """A question with 31 steps in one cohort."""
 MEAN_SUM: dict[str, Any] = {**GRADIENTS, "noise": {**GRADIENTS["noise"], "recipe": "mean+sum"}}

@@ -251,7 +251,7 @@ def test_noise_that_drowns_the_records_leaves_a_centre_of_zeros() -> None:
 @functools.cache
 def material() -> bytes:
     """Return the material that a chain's sum passes to its first gradient."""
-    published = chain("mean+sum+gradients", LINEAR, steps=2)[-1][4].material
+    published = chain("mean+sum+16-gradients", LINEAR, steps=2)[-1][4].material
     assert isinstance(published, bytes)
     return published
 
@@ -267,7 +267,7 @@ def material() -> bytes:
     ],
 )
 def test_material_of_another_shape_or_size_is_refused(name: str, spoil: Any) -> None:
-    recipe, own = "mean+sum+gradients", {"dim": DIM, "classes": NAMES, "noise": {"epsilon": 10.0}}
+    recipe, own = "mean+sum+16-gradients", {"dim": DIM, "classes": NAMES, "noise": {"epsilon": 10.0}}
     specs = [noisy(recipe, step, LINEAR, **own) for step in ("mean", "gradient-1")]
     spec, content = specs[1], material()
     arrays = load(content)

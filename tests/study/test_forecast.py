@@ -143,7 +143,7 @@ def test_the_steps_of_a_noisy_study_charge_its_whole_budget(recipe: str) -> None
         study_mu(content.question.noise) ** 2
     )
     assert (forecast.dim_max, forecast.density) == (None, None)
-    assert len(explain_forecast(content, forecast).sentences) < 5  # thirty gradients are one sentence
+    assert len(explain_forecast(content, forecast).sentences) < 5  # all gradients are one sentence
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ STEPS = [
     ("sum", "sum", CCVR),
     ("mean+sum", "sum", CCVR),
     ("mean+sum", "sum", KERNEL),
-    ("mean+sum+gradients", "gradient-2", FFC),
-    ("mean+sum+gradients", "gradient-3", CONSTANT),
-    ("mean+sum+gradients", "gradient-1", KERNEL),
+    ("mean+sum+16-gradients", "gradient-2", FFC),
+    ("mean+sum+16-gradients", "gradient-3", CONSTANT),
+    ("mean+sum+16-gradients", "gradient-1", KERNEL),
 ]
 
 

@@ -24,8 +24,9 @@ def test_mu_is_the_largest_multiple_of_its_step_within_delta() -> None:
     assert gdp_delta(mu, 2.0) <= 1e-7 < gdp_delta(mu + 2**-30, 2.0)
 
 
-def test_a_chain_spends_what_the_study_says() -> None:
-    specs = [noisy("mean+sum+gradients", step, FFC) for step, _ in RECIPES["mean+sum+gradients"]]
+@pytest.mark.parametrize("recipe", ["mean+sum+6-gradients", "mean+sum+16-gradients"])
+def test_a_chain_spends_what_the_study_says(recipe: str) -> None:
+    specs = [noisy(recipe, step, FFC) for step, _ in RECIPES[recipe]]
     mu = study_mu(specs[0].question.noise)
     said = [each for each in map(promise_noise, specs) if each]
     assert math.hypot(*(each.mu for each in said)) == pytest.approx(mu)

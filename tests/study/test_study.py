@@ -233,8 +233,9 @@ def test_ccvr_under_noise_takes_one_sum() -> None:
     values = whole(statistics=[{"kind": "ccvr"}], withhold=None, noise=NOISE)
     values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
     assert content_of(values).question.steps == ("mean", "sum")
-    values["question"]["noise"] = {**NOISE, "recipe": "mean+sum+gradients"}
-    assert "CCVR takes sum or mean+sum" in refusal(values)
+    for recipe in ("mean+sum+6-gradients", "mean+sum+16-gradients"):
+        values["question"]["noise"] = {**NOISE, "recipe": recipe}
+        assert "CCVR takes sum or mean+sum" in refusal(values)
 
 
 def test_more_rules_outside_the_question() -> None:
@@ -334,7 +335,7 @@ def test_a_draft_without_a_reason_is_a_valid_study_with_noise(members: int) -> N
     noon_s = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
     assert signed.sign_study(content, ADMIN.public, ADMIN, noon_s).content == content.to_bytes()
     words = " ".join(sentence for section in explain_study(content) for sentence in section.sentences)
-    assert "ε = 2 at δ = 1e-07, over 32 steps" in words
+    assert "ε = 2 at δ = 1e-07, over 18 steps" in words
     assert "cross-validation" not in words  # the noise sets λ
     assert f"({question.records.least:,} of each member)" in words
 
@@ -344,7 +345,7 @@ def test_a_draft_may_leave_the_recipe_out_and_say_when_it_expires_to_the_second(
     content = draft.parse_draft(text, "study.toml")
     without = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("recipe"))
     assert draft.parse_draft(without, "study.toml").question.noise == content.question.noise
-    two_steps = text.replace('recipe = "mean+sum+gradients"', 'recipe = "mean+sum"')
+    two_steps = text.replace('recipe = "mean+sum+16-gradients"', 'recipe = "mean+sum"')
     assert len(draft.parse_draft(two_steps, "study.toml").question.steps) == 2
     assert any("Its last day is 2027-01-22 (UTC)." in each for each in explain_study(content)[0].sentences)
     text = text.replace("expires = 2027-01-22", "expires = 2027-01-22T00:00:00Z")
@@ -429,7 +430,7 @@ def test_drafts_that_are_no_studies(text: str | None, said: str, tmp_path: Path)
 
 
 def test_statistics_that_are_no_tables() -> None:
-    text = noisy_draft(12).replace('recipe = "mean+sum+gradients"', "")
+    text = noisy_draft(12).replace('recipe = "mean+sum+16-gradients"', "")
     [block] = re.findall(r"\[\[question.statistics\]\].*\nkind.*\n", text)
     broken = text.replace(block, "").replace("ring_bits", "statistics = 3\nring_bits")
     with pytest.raises(Misuse, match=r"question\.statistics"):

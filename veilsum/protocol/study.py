@@ -55,10 +55,15 @@ HELD_OUT_SHARE = 0.1
 RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
     "sum": (("sum", 1.0),),
     "mean+sum": (("mean", 0.1), ("sum", 0.9)),
-    "mean+sum+gradients": (
+    "mean+sum+6-gradients": (
         ("mean", 0.05),
-        ("sum", 0.05),
-        *((f"gradient-{step}", 0.03) for step in range(1, 31)),
+        ("sum", 0.2),
+        *((f"gradient-{step}", 0.125) for step in range(1, 7)),
+    ),
+    "mean+sum+16-gradients": (
+        ("mean", 0.05),
+        ("sum", 0.15),
+        *((f"gradient-{step}", 0.05) for step in range(1, 17)),
     ),
 }
 """The steps of each recipe of a noisy study, with their shares of μ²."""
@@ -136,7 +141,7 @@ class Noise(StudyBlock):
     epsilon: Epsilon
     delta: Delta
     unit: Literal["record", "member"]
-    recipe: Literal["sum", "mean+sum", "mean+sum+gradients"]
+    recipe: Literal["sum", "mean+sum", "mean+sum+6-gradients", "mean+sum+16-gradients"]
 
 
 class JudgeBins(StudyBlock):

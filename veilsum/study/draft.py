@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from veilsum.calibration.privacy.plan import MOST_ACCURATE_RECIPE
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.sizing import HONEST_MIN, Quorum, size_cohort
 from veilsum.protocol.statistics import FFC
@@ -122,7 +123,7 @@ _NOISE_BLOCK = """\
 epsilon = 2.0  # what the whole study may tell about one unit
 delta = 1e-7  # at most 1 / (most * members_max)
 unit = "record"  # or "member"
-recipe = "mean+sum+gradients"  # most accurate, in 32 steps; or "mean+sum" in 2, "sum" in 1; CCVR takes no gradients
+recipe = "mean+sum+16-gradients"  # most accurate, in 18 steps; or "mean+sum+6-gradients" in 8, "mean+sum" in 2, "sum" in 1; CCVR takes no gradients
 """
 
 
@@ -261,7 +262,7 @@ def parse_draft(text: str, path: str) -> Content:
 def _best_recipe(statistics: Any) -> str:
     """Return the most accurate recipe for these statistics."""
     ccvr = isinstance(statistics, list) and {"kind": "ccvr"} in statistics
-    return "mean+sum" if ccvr else "mean+sum+gradients"
+    return "mean+sum" if ccvr else MOST_ACCURATE_RECIPE
 
 
 def _to_unix_s(value: Any) -> Any:

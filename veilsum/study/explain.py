@@ -238,8 +238,8 @@ def _explain_costs(question: Question) -> Iterator[str]:
         return
     median, least, most = planned.expected_loss()
     yield (
-        f"With {rows:,} rows ({question.records.least:,} of each member) heads lost {median:g} points of accuracy in the median of similar "
-        f"problems, and from {least:g} to {most:g} in 95 % of them. More rows lose less."
+        f"With {rows:,} rows ({question.records.least:,} of each member) in classes of one size, heads lost {median:g} points of accuracy in the "
+        f"median of similar problems, and from {least:g} to {most:g} in 95 % of them. More rows lose less; for uneven classes see `veilsum privacy`."
     )
 
 

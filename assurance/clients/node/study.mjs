@@ -54,14 +54,13 @@ const delta = real((v) => v > 0 && v <= 1e-5)
 const window = integer(1, 30 * DAY_S)
 const column = (v) => text(64, 1)(v) && !/^\p{White_Space}|\p{White_Space}$/u.test(v)
 
+const gradients = (count, share) =>
+  Object.fromEntries(Array.from({ length: count }, (_, i) => [`gradient-${i + 1}`, share]))
 export const RECIPES = {
   sum: { sum: 1 },
   'mean+sum': { mean: 0.1, sum: 0.9 },
-  'mean+sum+gradients': {
-    mean: 0.05,
-    sum: 0.05,
-    ...Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`gradient-${i + 1}`, 0.03])),
-  },
+  'mean+sum+6-gradients': { mean: 0.05, sum: 0.2, ...gradients(6, 0.125) },
+  'mean+sum+16-gradients': { mean: 0.05, sum: 0.15, ...gradients(16, 0.05) },
 }
 
 const CONTENT = record({
@@ -143,7 +142,7 @@ function rules(study) {
   const small = (d) => d * records.most * q.members_max <= 1
   check(!(withhold && noise))
   if (noise) check(small(noise.delta) && q.ring_bits !== 32 && rows < 2 ** 22 && kinds.length === 1)
-  if (kinds.includes('ccvr')) check(kinds.length === 1 && (noise ? noise.recipe !== 'mean+sum+gradients' : withhold))
+  if (kinds.includes('ccvr')) check(kinds.length === 1 && (noise ? ['sum', 'mean+sum'].includes(noise.recipe) : withhold))
   check(!q.constant || kinds.includes('ffc'))
   if (q.judge) check(small(q.judge.delta) && (q.judge.positive === null || q.classes.includes(q.judge.positive)))
   if (exact) check(study.scale >= 8)

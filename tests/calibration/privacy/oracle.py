@@ -11,8 +11,11 @@ import sys
 from importlib.metadata import version
 from typing import Any
 
-CHAIN = [[0.05, 2], [0.03, 30]]
-"""Shares of μ² in mean+sum+gradients, and the number of steps of each."""
+CHAINS = {
+    "mean+sum+6-gradients": [[0.05, 1], [0.2, 1], [0.125, 6]],
+    "mean+sum+16-gradients": [[0.05, 1], [0.15, 1], [0.05, 16]],
+}
+"""Shares of μ² in each recipe with gradients, and the number of steps of each."""
 
 JUDGE_DELTA, JUDGE_MU = 1e-6, (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)
 """δ, and μ of judgements: of ε from about 0.1 to 10."""
@@ -34,17 +37,20 @@ def dp_accounting() -> dict[str, Any]:
         accountant.compose(GaussianDpEvent(1 / mu))
         return [mu, float(accountant.get_epsilon(JUDGE_DELTA))]
 
-    def chain(mu: float) -> list[float]:
+    def chain(shares: list[list[float]], mu: float) -> list[float]:
         accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
-        for share, steps in CHAIN:
-            accountant.compose(GaussianDpEvent(1 / (mu * share**0.5)), steps)
+        for share, steps in shares:
+            accountant.compose(GaussianDpEvent(1 / (mu * share**0.5)), int(steps))
         return [mu, float(accountant.get_epsilon(delta))]
 
     return {
         "source": f"dp-accounting {version('dp-accounting')}, PLDAccountant over GaussianDpEvent, add or remove one",
         "columns": ["sigma", "rounds", f"epsilon at delta {delta:g}", f"delta at epsilon {epsilon:g}"],
         "rows": [row(sigma, rounds) for sigma in (0.7, 1.0, 2.0, 5.0, 20.0) for rounds in (1, 4, 16, 64)],
-        "chain": {"shares": CHAIN, "rows": [chain(mu) for mu in (0.142, 0.268, 0.503, 0.93)]},
+        "chains": {
+            recipe: {"shares": shares, "rows": [chain(shares, mu) for mu in (0.142, 0.268, 0.503, 0.93)]}
+            for recipe, shares in CHAINS.items()
+        },
         "judge": {"delta": JUDGE_DELTA, "rows": [judge(mu) for mu in JUDGE_MU]},
     }
 

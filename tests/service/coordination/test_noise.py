@@ -57,9 +57,9 @@ async def test_a_chain_runs_step_by_step(server: Server) -> None:
 
 
 async def test_gradients_and_noisy_ccvr_begin(server: Server) -> None:
-    party = noisy("mean+sum+gradients")
+    party = noisy("mean+sum+16-gradients")
     await party.begin(server)
-    for step, _ in RECIPES["mean+sum+gradients"][:3]:
+    for step, _ in RECIPES["mean+sum+16-gradients"][:3]:
         assert (await run(server, party))["step"] == step
     other = Party(
         SIX,

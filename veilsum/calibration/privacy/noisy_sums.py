@@ -319,7 +319,9 @@ def _without_noise(matrix: Floats, deviation: float) -> Floats:
 
 
 _EDGE_CONFIDENCE = 0.9
-_LARGEST_RATIO = 200.0
+_LARGEST_FIRST_STEP = 600.0
+_WEIGHT_DEVIATION = 1.2
+"""Deviation of the noise that all steps together leave on a weight."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,9 +337,9 @@ class Descent:
     """The state of a gradient descent.
 
     Attributes:
-        whitening: (l, l), A^−¼, scaled so that rows keep their mean square length.
+        whitening: (l, l), A^−½, A with ½·edge at least, scaled so that rows keep their mean square length.
         weights: (l, C), for whitened rows.
-        rate: the maximum step size, 200/N.
+        rate: the maximum size of the first step, 600/N.
     """
 
     whitening: Floats
@@ -348,7 +350,7 @@ class Descent:
     def from_sums(cls, sums: NoisySums) -> Self:
         """Start at the head of a noisy sum, scaled so that ridge's target scores, 1 and 0, give the class a probability of 0.9."""
         values, spectrum = sums.solution.eigenvalues, sums.solution.spectrum
-        roots, kept = values**-0.25, spectrum.eigenvalues
+        roots, kept = np.maximum(values, spectrum.edge / 2) ** -0.5, spectrum.eigenvalues
         if kept.any():
             roots *= math.sqrt(float(kept.sum() / (roots**2 @ kept)))
         vectors, odds = (
@@ -356,13 +358,13 @@ class Descent:
             _EDGE_CONFIDENCE / (1 - _EDGE_CONFIDENCE) * max(1, sums.U.shape[1] - 1),
         )
         weights = vectors @ (vectors.T @ sums.U / (roots * values)[:, None]) * math.log(odds)
-        return cls((vectors * roots) @ vectors.T, weights, _LARGEST_RATIO / max(1, sums.records))
+        return cls((vectors * roots) @ vectors.T, weights, _LARGEST_FIRST_STEP / max(1, sums.records))
 
     def take_step(self, gradient: NoisyGradient, step: int, steps: int) -> Self:
-        """Return the descent after step `step` of `steps`."""
-        size = min(1 / (math.sqrt(steps) * gradient.deviation), self.rate)
-        falling = 2 * (steps - step + 1) / (steps + 1)
-        return replace(self, weights=self.weights - falling * size * gradient.sums)
+        """Return the descent after step `step` of `steps`. The squares of the steps' sizes fall linearly."""
+        sizes = [math.sqrt(left / steps) for left in range(steps, 0, -1)]
+        first = min(_WEIGHT_DEVIATION / (math.hypot(*sizes) * gradient.deviation), self.rate)
+        return replace(self, weights=self.weights - first * sizes[step - 1] * gradient.sums)
 
     def make_head(self, *, constant: bool) -> Head:
         """Return the head for rows without whitening. It scales all scores of a row by one factor, so the predicted class is the same."""

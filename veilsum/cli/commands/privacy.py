@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.cli.console import print_values
+from veilsum.cli.console import print_note, print_values
 from veilsum.cli.options import add_table_options
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
-    from veilsum.calibration.privacy.plan import Plan
+    from veilsum.calibration.rows import Floats, Integers
     from veilsum.cli.tables import TableFormat
 
 _FEATURES_MIN = 500
@@ -25,7 +25,15 @@ def privacy(
     epsilon: Annotated[float, typer.Option(help="ε of the whole study.")],
     form: "TableFormat",
     delta: Annotated[float, typer.Option(help="δ; well below 1 / records.")] = 1e-7,
-    recipe: Annotated[str, typer.Option(help="mean+sum+gradients, mean+sum or sum.")] = "mean+sum+gradients",
+    largest: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the largest class.", show_default="that of --features, else classes of one size"
+        ),
+    ] = None,
+    recipe: Annotated[
+        str, typer.Option(help="mean+sum+16-gradients, mean+sum+6-gradients, mean+sum or sum.")
+    ] = "mean+sum+16-gradients",
     features: Annotated[
         Path | None,
         typer.Option(help="Labelled features like the study's, to try the recipe on.", show_default="none"),
@@ -41,7 +49,10 @@ def privacy(
 
     Points of accuracy come from measurements on other data and are no bound; below 0, accuracy rises. Your own features give a closer estimate.
     """
-    from veilsum.calibration.privacy.plan import plan
+    from collections import Counter
+
+    from veilsum.calibration.privacy.plan import RARE_HEADROOM, plan
+    from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, try_recipe
     from veilsum.protocol.sizing import size_cohort
     from veilsum.protocol.study import (
         NOISE_DELTA_MAX,
@@ -65,6 +76,10 @@ def privacy(
         )
     if records >= NOISY_RECORDS_MAX:
         raise Misuse(f"{records:,} rows: a study with noise takes fewer than {NOISY_RECORDS_MAX:,}")
+    read, tried = list[dict[str, Any]](), None
+    if features is not None:
+        read, tried = _read_features(features, form, dim, classes)
+        largest = largest or max(Counter(tried[1].tolist()).values()) / len(tried[1])
     against = members // 4 if colluders is None else colluders
     quorum = size_cohort(members, None, roster=members, colluders=against).quorum
     shares = dict(RECIPES[recipe])
@@ -77,6 +92,7 @@ def privacy(
         epsilon=epsilon,
         delta=delta,
         constant=True,  # as in the studies that `veilsum admin study new` drafts
+        largest=largest,
         rows_per_unit=rows,
         members=members,
         survivors_min=quorum.survivors_min,
@@ -84,13 +100,20 @@ def privacy(
     )
     median, least, most = made.expected_loss()
     values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": made.mu}
-    read = list[dict[str, Any]]()
-    if features is not None:
-        read, values["points_lost_on_these_features"] = _try_recipe(
-            features, form, dim, classes, made, shares
-        )
+    verdict = made.outlook
+    if tried is not None:
+        seen = try_recipe(*tried, classes, shares, made.effective_mu * records / len(tried[1]))
+        verdict = seen.judge_loss(made.headroom)
+        values |= {
+            "points_lost_on_these_features": [
+                round(seen.lost + off, 1) for off in (-TRIAL_OFF_BY, 0.0, TRIAL_OFF_BY)
+            ],
+            "accuracy_on_these_features": seen.noisy / 100,
+            "balanced_accuracy_on_these_features": seen.balanced / 100,
+        }
     values |= {
-        "verdict": made.outlook.value,
+        "largest_class": made.largest,
+        "verdict": verdict.value,
         "expected_points_lost": median,
         "points_lost_in_95_percent": [least, most],
         "what_would_help": list(made.list_remedies()),
@@ -103,13 +126,17 @@ def privacy(
         "may_collude": against,
     }
     print_values(values, "A noisy study", scripts={"read": read, **values} if read else values)
+    if made.headroom < RARE_HEADROOM:
+        print_note(
+            f"Always answering the largest class is right in {made.largest:.1%} of these records, so accuracy says little. Look at the recall of "
+            "each class, and choose a threshold on hold-out records."
+        )
 
 
-def _try_recipe(
-    path: Path, form: "TableFormat", dim: int, classes: int, made: "Plan", shares: dict[str, float]
-) -> tuple[list[dict[str, Any]], list[float]]:
-    """Return a report on the file, and the points lost."""
-    from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
+def _read_features(
+    path: Path, form: "TableFormat", dim: int, classes: int
+) -> "tuple[list[dict[str, Any]], tuple[Floats, Integers]]":
+    """Return a report on the file, and its usable rows of length 1 with their labels."""
     from veilsum.calibration.rows import unit_rows
     from veilsum.cli.features import class_keys, of_file, read_records
     from veilsum.cli.read_report import report_files
@@ -125,6 +152,4 @@ def _try_recipe(
             f"{path} has {len(features)} usable records of {features.shape[1]} features in {len(keys)} classes: "
             f"expected at least {_FEATURES_MIN} of {dim}, in at most {classes}"
         )
-    mu = made.effective_mu * made.sums.records / len(features)
-    lost = points_lost(unit_rows(features)[0], labels, classes, shares, mu)
-    return read, [round(lost - TRIAL_OFF_BY, 1), round(lost, 1), round(lost + TRIAL_OFF_BY, 1)]
+    return read, (unit_rows(features)[0], labels)
