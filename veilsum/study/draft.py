@@ -122,7 +122,7 @@ _NOISE_BLOCK = """\
 [question.noise]  # differential privacy; `veilsum privacy` estimates what it costs
 epsilon = 2.0  # what the whole study may tell about one unit
 delta = 1e-7  # at most 1 / (most * members_max)
-unit = "record"  # or "member"
+unit = "record"  # or "member", all that it holds: only a `most` of few rows fits, and `study check` says how few
 recipe = "mean+sum+16-gradients"  # most accurate, in 18 steps; or "mean+sum+6-gradients" in 8, "mean+sum" in 2, "sum" in 1; CCVR takes no gradients
 """
 
@@ -206,7 +206,7 @@ def _noisy_rows(members: int) -> dict[str, Any]:
         "most": most,
         "most_meaning": "sums of more rows are clipped to the size of this many",
         "least_per_class_meaning": "counts classes in exact studies alone",
-        "rows_per_id_cost": "with 2, the noise is twice as large",
+        "rows_per_id_cost": "with 2, the noise is twice as large; `study check` says how many fit",
     }
 
 

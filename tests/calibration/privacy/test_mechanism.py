@@ -1,4 +1,5 @@
 import math
+import re
 import tracemalloc
 from typing import Any
 
@@ -172,3 +173,14 @@ def test_exact_probabilities_of_a_sum_of_shares_keep_the_own_proof(variance: int
         excesses[defect] = max(excess)
     assert excesses[VARIANCE_DEFECT] < 0
     assert excesses[0] > 0.01  # without it a grid is a little worse than a continuum
+
+
+def test_a_refusal_of_too_many_rows_says_how_many_fit() -> None:
+    with pytest.raises(CalibrationError, match="more than can be drawn") as refused:
+        mechanism(rows=20_000)
+    found = re.search(r"can protect ([\d,]+) rows", str(refused.value))
+    assert found is not None
+    most = int(found[1].replace(",", ""))
+    assert mechanism(rows=most).largest < 1 << 62
+    with pytest.raises(CalibrationError):
+        mechanism(rows=most + 1)

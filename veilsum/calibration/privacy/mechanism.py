@@ -87,9 +87,11 @@ class Mechanism:
                 f"a member's noise would have a variance of {smallest} steps², below {VARIANCE_MIN}: take a smaller ε"
             )
         if self.largest >= VARIANCE_MAX:
+            most = math.floor(self.rows * math.sqrt(VARIANCE_MAX / self.largest) * (1 - 1e-9))
             raise CalibrationError(
-                f"a member's noise would have a variance of {float(self.largest):.3g} steps², more than can be drawn "
-                f"({VARIANCE_MAX:.3g}): take a larger ε, fewer rows per unit, or more members"
+                f"for {self.rows:,} rows of a unit a member's noise would have a variance of {float(self.largest):.3g} steps², more than can be "
+                f"drawn ({VARIANCE_MAX:.3g}): at this ε, {self.honest:,} honest members can protect {most:,} rows. Take fewer rows, a larger ε, or "
+                "more members"
             )
 
     @property
