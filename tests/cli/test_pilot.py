@@ -13,6 +13,7 @@ from veilsum.cli.commands import pilot
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.processes import DemoError
 from veilsum.cli.features import read_table
+from veilsum.cli.head_table import EXACT_RIDGE, NOISY
 from veilsum.cli.round_view import record_values
 from veilsum.cli.tables import Table, TableFormat
 
@@ -106,6 +107,36 @@ def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) ->
     )
     assert result.judged is not None
     assert result.spec.question.extractor == hashlib.sha256(moments.read_bytes()).hexdigest()
+
+
+def test_a_noisy_pilot_warns_of_a_head_that_finds_no_positives(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = (np.arange(1200) % 33 == 0).astype(int)
+    features = rng.standard_normal((1200, 6)) + 2 * np.outer(labels, np.eye(6)[0]) + np.eye(6)[1]
+    np.savez(tmp_path / "rare.npz", features=features, labels=labels)
+    words = (
+        "--name",
+        "rare",
+        "--extractor",
+        "0" * 64,
+        "--dim",
+        6,
+        "--class",
+        "class-0",
+        "--class",
+        "class-1",
+    )
+    cli.json("admin", "study", "new", tmp_path / "study.toml", *words, "--members", 3)
+    draft = (tmp_path / "study.toml").read_text("utf-8").replace('purpose = ""', 'purpose = "to try it"')
+    (tmp_path / "study.toml").write_text(draft.replace('"mean+sum+16-gradients"', '"sum"'), "utf-8")
+    pilot_words = ("pilot", tmp_path / "rare.npz", "--members", 3, "--study", tmp_path / "study.toml")
+    found = cli.json(*pilot_words, "--output", tmp_path / "pilot")
+    assert [*found["heads"]] == [NOISY, EXACT_RIDGE]
+    assert found["heads"][NOISY]["accuracy"] == pytest.approx(found["consortium_accuracy"])
+    assert found["heads"][NOISY]["balanced_accuracy"] < 0.6
+    [rare] = found["rare"]
+    assert rare["label"] == 1
+    assert rare["threshold_recall"] > rare["recall"] + 0.3
 
 
 @pytest.mark.parametrize("labels", [np.arange(60) % 2 - 2, np.full(60, np.nan), np.full(60, "")])

@@ -14,6 +14,7 @@ from veilsum.cli.features import Features, Labels
 from veilsum.cli.judged_report import RARE_POSITIVES
 
 RIDGE, BALANCED_LDA = "ridge", "LDA, equal priors"
+NOISY, EXACT_RIDGE = "the noisy head", "ridge, without noise"
 TABLE_NAMES = {"random-features": "random features", "ccvr": "CCVR", "ncm": "nearest class mean"}
 """Names of heads that stand in the table only if a study or a command asks for them."""
 _RECALLS_SHOWN_MAX = 6
@@ -45,11 +46,13 @@ class HeadTable:
     Attributes:
         names: of the classes.
         judged: the figures of each head, by name.
-        rare: how the ridge head finds each class that it never answers, and a positive class below a tenth of the records.
+        first: the head that a study gives, by name: the ridge head, or the noisy one.
+        rare: how the first head finds each class that it never answers, and a positive class below a tenth of the records.
     """
 
     names: Sequence[str]
     judged: Mapping[str, Judgement]
+    first: str
     rare: tuple[Detection, ...]
 
     @classmethod
@@ -60,13 +63,14 @@ class HeadTable:
         labels: Labels,
         names: Sequence[str],
         positive: int | None,
+        first: str = RIDGE,
     ) -> Self | None:
-        """Judge heads, the ridge head among them, on records of classes that have records in the sums; None without such records.
+        """Judge heads, `first` among them, on records of classes that have records in the sums; None without such records.
 
         `names` are the classes', and `positive` is the class whose detection is judged, or None.
         """
-        ridge = heads[RIDGE]
-        answered = ~np.isin(labels, ridge.empty_classes)
+        head = heads[first]
+        answered = ~np.isin(labels, head.empty_classes)
         if not answered.any():
             return None
         rows, truth = features[answered], labels[answered].astype(np.int64)
@@ -75,18 +79,18 @@ class HeadTable:
             name: Judgement.of_head(head, rows, truth, None, unanswered=unanswered, positive=positive)
             for name, head in heads.items()
         }
-        scores = answer_scores(ridge, rows)
-        detected, predicted = {0, 1} if ridge.classes == 2 else {positive}, {*scores.argmax(axis=1).tolist()}
+        scores = answer_scores(head, rows)
+        detected, predicted = {0, 1} if head.classes == 2 else {positive}, {*scores.argmax(axis=1).tolist()}
         found = [
             detect_class(scores, None, truth, each.label)
-            for each in judged[RIDGE].recalls
+            for each in judged[first].recalls
             if each.label not in predicted
             or (each.label in detected and each.records < RARE_POSITIVES * len(truth))
         ]
-        return cls(names, judged, tuple(each for each in found if each is not None))
+        return cls(names, judged, first, tuple(each for each in found if each is not None))
 
     def to_json(self) -> dict[str, Any]:
-        """Return all figures: `heads` by name, and the `rare` classes as the ridge head finds them."""
+        """Return all figures: `heads` by name, and the `rare` classes as the first head finds them."""
         return {
             "heads": {
                 name: each.model_dump(mode="json", exclude_none=True, exclude={"worse"})
@@ -97,7 +101,7 @@ class HeadTable:
 
     def print_table(self, how_to_balance: str) -> None:
         """Print the table, and what to use if classes are rare. `how_to_balance` says how to get LDA with equal priors."""
-        records = self.judged[RIDGE].records
+        records = self.judged[self.first].records
         print_table(f"Heads side by side, on {records:,} hold-out records", [*self._rows()])
         for sentence in self._advice(how_to_balance):
             print_note(sentence)
@@ -123,23 +127,23 @@ class HeadTable:
     def _advice(self, how_to_balance: str) -> Iterator[str]:
         if not self.rare:
             return
-        ridge, lda = self.judged[RIDGE], self.judged.get(BALANCED_LDA)
+        first, lda = self.judged[self.first], self.judged.get(BALANCED_LDA)
         for each in self.rare[:_RARE_SHOWN_MAX]:
             name = self.names[each.label]
-            found = f"ridge finds {_count(each.recall, each.positives)}"
+            found = f"{self.first} finds {_count(each.recall, each.positives)}"
             if lda is not None:
                 recall = next(one.recall for one in lda.recalls if one.label == each.label)
                 found += f", LDA with equal priors {_count(recall, each.positives)}"
             yield (
-                f"{name}: {each.positives:,} of {ridge.records:,} records. Taking the class with the highest score, {found}. "
-                f"With a threshold of {each.threshold:+.3g} on ridge's score minus the highest other score, "
+                f"{name}: {each.positives:,} of {first.records:,} records. Taking the class with the highest score, {found}. "
+                f"With a threshold of {each.threshold:+.3g} on {self.first}'s score minus the highest other score, "
                 f"{_count(each.threshold_recall, each.positives)} are found, with {_percent(each.false_alarms)} false alarms among the other records."
             )
         if (more := len(self.rare) - _RARE_SHOWN_MAX) > 0:
-            yield f"{more:,} more classes that ridge never answers: see --json."
-        if lda is not None and lda.balanced_accuracy > ridge.balanced_accuracy:
+            yield f"{more:,} more classes that {self.first} never answers: see --json."
+        if lda is not None and lda.balanced_accuracy > first.balanced_accuracy:
             yield (
-                f"Use LDA with equal priors (balanced accuracy {_percent(lda.balanced_accuracy)}, ridge {_percent(ridge.balanced_accuracy)}), or a "
+                f"Use LDA with equal priors (balanced accuracy {_percent(lda.balanced_accuracy)}, {self.first} {_percent(first.balanced_accuracy)}), or a "
                 f"threshold chosen on hold-out records. {how_to_balance}"
             )
         else:

@@ -300,10 +300,9 @@ def _run_pilot(
         results = [federation.member_result(member) for member in members]  # each verified
         result = results[0]
         values = _accuracy_values(results)
-        if result.spec.question.noise is not None:
-            return replace(result, transcript_file=transcript), values, None
         plain, held_out = _read_rows(folder, members, result)
-        values |= _largest_difference(plain, result)
+        if result.spec.question.noise is None:
+            values |= _largest_difference(plain, result)
         return replace(result, transcript_file=transcript), values, _compare_heads(plain, held_out, result)
 
 
@@ -398,13 +397,24 @@ def _compare_heads(
     import numpy as np
 
     from veilsum.calibration import solve_ffc
-    from veilsum.cli.head_table import TABLE_NAMES, HeadTable, derive_heads
+    from veilsum.cli.head_table import EXACT_RIDGE, NOISY, RIDGE, TABLE_NAMES, HeadTable, derive_heads
 
     question, head = result.spec.question, result.head
-    assert head is not None  # of an exact sum
+    assert head is not None  # of the last step
     first = question.statistics[0].kind
-    heads = derive_heads(plain, head if first == "ffc" else solve_ffc(plain))
-    of_study = {first: head, **{name: each.head for name, each in result.heads.items()}}
-    heads |= {TABLE_NAMES[name]: each for name, each in of_study.items() if name in TABLE_NAMES}
+    if question.noise is None:
+        heads = derive_heads(plain, head if first == "ffc" else solve_ffc(plain))
+        of_study = {first: head, **{name: each.head for name, each in result.heads.items()}}
+        heads |= {TABLE_NAMES[name]: each for name, each in of_study.items() if name in TABLE_NAMES}
+    else:
+        heads = {NOISY: head, **{f"noisy {name}": each.head for name, each in result.heads.items()}}
+        heads |= {EXACT_RIDGE: solve_ffc(plain)}
     features, labels = (np.concatenate(parts) for parts in zip(*held_out, strict=True))
-    return HeadTable.of_heads(heads, features, labels, result.content.class_names, question.positive_class)
+    return HeadTable.of_heads(
+        heads,
+        features,
+        labels,
+        result.content.class_names,
+        question.positive_class,
+        RIDGE if question.noise is None else NOISY,
+    )
