@@ -67,6 +67,7 @@ DOCTORED: tuple[tuple[str, str, str, int, Callable[[Json], Json]], ...] = (
     ("of rows that are too few", "RESULT-6", "count", 2, changed(reached=[0] * 8)),
     ("that leaves out an earlier count of the question", "RESULT-6", "count", 2, changed(counts=[])),
     ("of an exact sum of a noisy study", "RESULT-7", "complete", 0, changed(noise=None)),
+    ("that names another transcript", "RESULT-9", "complete", 0, changed(transcript=OTHER)),
     ("of more rows than the study admits", "RESULT-7", "evicted", 0, changed(rows=10**12)),
 )  # fmt: skip
 

@@ -135,7 +135,7 @@ def told() -> dict[str, Json]:
         "transcripts": {
             **shared,
             "sections": ["analysis: Transcripts"],
-            "rules": [f"AUDIT-{number}" for number in range(1, 28)],
+            "rules": [f"AUDIT-{number}" for number in range(1, 29)],
             "cases": solved(transcripts.cases()),
         },
         "results": {**shared, "sections": ["analysis: Results"], "cases": solved(results.cases())},

@@ -475,6 +475,7 @@ def result(case: Case) -> Case:
     demand(wire.is_signature(roster.coordinator, signature, digest), "bad-signature")
     study: Any = decode(bytes.fromhex(document["study"]), "Study")
     content, opened = Study(study.content), decode(bytes.fromhex(attempt["opening"]), "Opening")
+    demand("survivors" in attempt and opened.terms.step not in {"count", "rows"}, "result-mismatch")
     shared: Json = {
         "format": "veilsum-result/5",
         "round": attempt["context"][:16],

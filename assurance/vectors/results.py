@@ -108,6 +108,9 @@ def cases() -> Iterator[Json]:
     """Yield the honest cases."""
     for round_, attempt in (("complete", 0), ("complete", 1), ("evicted", 0), ("count", 2)):
         yield case(f"the attempt {attempt} of {round_}", round_, attempt, honest(round_, attempt))
+    yield {"rule": "RESULT-1", **case("a record of a count", "count", 0, honest("count", 0))}
+    sum_ = honest("complete", 0)
+    yield {"rule": "RESULT-1", **case("a record of an attempt that is VOID", "voided", 0, sum_)}
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,9 @@ def _verify(round_: str, attempt: int, record: ResultRecord) -> None:
     from client_sdk.evidence import Evidence  # noqa: PLC0415 - as above
     from client_sdk.result import Result  # noqa: PLC0415 - as above
 
-    found, header = attempt_of(round_, attempt), said(round_, attempt, Upload, "member-0").header
+    found, upload = attempt_of(round_, attempt), said(round_, attempt, Upload, "member-0")
+    own = () if upload is None else (upload.header,)
     history = found.roster, found.study, found.manifest, found.opening, said(round_, attempt, Certificate)
-    evidence = Evidence("member-0", *history, (Survivor.from_header(header),), (header,))
-    Result(evidence, record, None, said(round_, attempt, Evictions)).verify()
+    evidence = Evidence("member-0", *history, tuple(map(Survivor.from_header, own)), own)
+    transcript = json.dumps(document_of(round_)["attempts"][attempt]["transcript"]).encode()
+    Result(evidence, record, None, said(round_, attempt, Evictions), transcript).verify()

@@ -17,14 +17,18 @@ from veilsum.protocol.messages import (
     Certificate,
     Erased,
     Evictions,
+    Freeze,
+    Manifest,
     Message,
     Receipt,
     Refusal,
     Reveal,
     RevealSummary,
+    SurvivorSet,
     Upload,
     UploadSummary,
     Vote,
+    cohort_id,
     deliveries_hash,
     parse_message,
 )
@@ -94,6 +98,11 @@ def cases() -> Iterator[Case]:
     for name, (index, change, _) in BEGINNINGS.items():
         yield case(name, "nominated", 0, beginning(index, change))
     yield case("an ML-KEM key beside a card", "nominated", 0, beginning(2, with_mlkem_key))
+    for name, changes in (
+        ("a rehearsal of a study without a pack", {"period": "rehearsal-1"}),
+        ("a judgement of a study without `judge`", {"period": "judge-1"}),
+    ):
+        yield case(name, "nominated", 0, beginning(2, in_other_cohort(**changes))) | {"rule": "CARDS-2"}
     for name, (doctor, _) in DOCTORED.items():
         yield case(name, "complete", 0, alone(doctor))
     for name, round_, edit in (
@@ -116,6 +125,7 @@ def cases() -> Iterator[Case]:
         ("a report that denies a reveal", "complete", denying),
         ("a complaint", "complete", complaining),
         ("an edge whose ends differ", "complete", other_edge),
+        ("a proposal that rests on a set too many", "complete", resting_on_too_much),
     ):
         yield case(name, round_, 0, edit)
 
@@ -129,6 +139,17 @@ def with_mlkem_key(federation: Recorder, cards: Cards) -> Cards:
     seed = bytes.fromhex(federation.drawn_cards["member-0"]["mlkem_seed"])
     first = replace(cards.shown[0], mlkem_key=DecapsulationKey(seed).public)
     return replace(cards, shown=(first, *cards.shown[1:]))
+
+
+def in_other_cohort(**changes: Any) -> Callable[[Recorder, Cards], Cards]:
+    """Show the cards of a manifest with other fields, and with the cohort that follows from them."""
+
+    def change(_federation: Recorder, cards: Cards) -> Cards:
+        other: Manifest = replace(cards.manifest, **changes)
+        cohort = cohort_id(other.roster_hash, other.counter, other.study, other.period, other.repeats)
+        return replace(cards, manifest=replace(other, cohort=cohort))
+
+    return change
 
 
 def beginning(index: int, change: Callable[[Any, Any], Message]) -> Edit:
@@ -168,6 +189,13 @@ def refusing(cause: str) -> Edit:
         entries.insert(at, refusal.to_bytes())
 
     return edit
+
+
+def resting_on_too_much(entries: Entries, _federation: Recorder) -> None:
+    """Let the proposal name its own set as one that the attempt rests on."""
+    at, certificate = find(entries, Freeze), find(entries, Certificate)
+    own = SurvivorSet(Certificate.from_bytes(entries[certificate]).survivors)
+    entries[at] = replace(Freeze.from_bytes(entries[at]), earlier=(own,)).to_bytes()
 
 
 def unasked(entries: Entries, federation: Recorder) -> None:

@@ -11,7 +11,7 @@ import { Member } from './member.mjs'
 import * as m from './messages.mjs'
 import { Policy } from './policy.mjs'
 import { Coordinator } from './rest.mjs'
-import { checkRecord } from './result.mjs'
+import { checkRecord, checkTranscript } from './result.mjs'
 import { createFolder, openFolder, writeDurably } from './store.mjs'
 import { isReserved } from './study.mjs'
 import { audit } from './transcript.mjs'
@@ -275,8 +275,7 @@ export class Client {
     const { record, head } = counts ? { record: null, head: null } : await this.record(path, context, cohort)
     const { json: transcript } = await this.coordinator.get(`${path}/transcript`)
     const report = audit(transcript.entries.map(unhex), unhex(transcript.signature), this.federation)
-    const agrees = same(report.context, context) && report.signed && (!record || hex(report.head) === record.transcript)
-    require_(agrees, 'result-mismatch', COORDINATOR)
+    checkTranscript(report, this.member.evidence(context), record)
     this.member.change((state) => (state.attempts.get(hex(context)).recorded = true)) // stands for the closing (SELECT-7)
     return {
       step,

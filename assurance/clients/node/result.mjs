@@ -1,4 +1,4 @@
-/** What a member holds a result's record against (RESULT-1 to RESULT-7). */
+/** What a member holds a result's record against (analysis: Results). */
 import { cover } from './disputes.mjs'
 import { COORDINATOR, H, ZERO, canonical, hex, require_, same, unhex } from './encoding.mjs'
 import { verify } from './keys.mjs'
@@ -6,11 +6,12 @@ import * as m from './messages.mjs'
 import { muOf } from './noise.mjs'
 import { RECIPES } from './study.mjs'
 
-/** Check a record. `held`: facts, opening, certificate, evicted (proofs that the member was shown), holders, reached (or null). */
+/** Check a record (RESULT-1 to RESULT-7). `held`: facts, opening, certificate, evicted (proofs that the member was shown), holders, reached (or null). */
 export function checkRecord(record, held) {
   const { facts, opening, certificate, evicted } = held
   const { study, manifest } = facts
   const need = (holds) => require_(holds, 'result-mismatch', COORDINATOR)
+  need(certificate.reason === 'none' && !['count', 'rows'].includes(opening.terms.step))
   const { signature, ...body } = record
   const signed = verify(facts.roster.coordinator, H('result', Buffer.from(canonical(body))), unhex(signature))
   require_(signed, 'bad-signature', COORDINATOR)
@@ -56,4 +57,12 @@ export function checkRecord(record, held) {
         record.noise.study_epsilon <= epsilon * (1 + 1e-9),
     )
   }
+}
+
+/** Check what an audit of a round's transcript found (RESULT-9). `record`: null of a count. */
+export function checkTranscript({ context, head, signed, findings }, held, record) {
+  const own = same(context, held.certificate.context) && (!record || hex(head) === record.transcript)
+  require_(own && signed, 'result-mismatch', COORDINATOR)
+  const broken = findings.find(({ parties }) => parties.join() === COORDINATOR)
+  require_(!broken, broken?.cause, COORDINATOR)
 }

@@ -313,8 +313,8 @@ export const FUNCTIONS = {
     equal({ findings, refusals, signed, evicted, counted }, o)
   },
   result: (i, o) => {
-    assert.ok(o.holds)
     showRecord(i.round, i.attempt, i.record)
+    assert.ok(o.holds)
   },
   record: (i, o) => {
     equal(canonical(i.record), o.body)

@@ -4,7 +4,8 @@ import { deserialize, serialize } from 'node:v8'
 import { ZERO, hex, unhex } from '../encoding.mjs'
 import * as messages from '../messages.mjs'
 import { Member } from '../member.mjs'
-import { checkRecord } from '../result.mjs'
+import { checkRecord, checkTranscript } from '../result.mjs'
+import { audit } from '../transcript.mjs'
 
 const FOLDER = new URL('../../../vectors/', import.meta.url)
 export const load = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER)))
@@ -118,6 +119,9 @@ export const roundOf = (name) => rounds.get(name) ?? rounds.set(name, new Round(
 export function showRecord(name, attempt, record) {
   const round = roundOf(name)
   const one = round.replay('member-0', attempt, Infinity)
-  checkRecord(record, one.evidence(unhex(round.data.attempts[attempt].context)))
+  const { context, transcript } = round.data.attempts[attempt]
+  const held = one.evidence(unhex(context))
+  checkRecord(record, held)
+  checkTranscript(audit(transcript.entries.map(unhex), unhex(transcript.signature), held.facts.federation), held, record)
   return []
 }
