@@ -1,6 +1,7 @@
 """Attacks with more than one message, on shares, chunks and random draws."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -11,10 +12,20 @@ from assurance.attacks.plays import freezing, raised, refused, tell
 from tests.protocol.counting import count_rows, indicated
 from tests.support.forging import Edit, again, other_secrets, redeal, resign, unsigned
 from tests.support.simulator import After, Federation, SeededRandom, of
-from veilsum.protocol import round_spec
+from veilsum.protocol import attempt as attempts
+from veilsum.protocol import round_spec, sizing
 from veilsum.protocol.attempt import Attempt, check_manifest
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Checking, Collecting, Enrolling, Freezing, Recovered
+from veilsum.protocol.coordinator import (
+    Checking,
+    Collecting,
+    CoordinatorPhase,
+    Enrolling,
+    Erasing,
+    Freezing,
+    Recovered,
+    Voiding,
+)
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
 from veilsum.protocol.identity import SigningKey
@@ -125,6 +136,52 @@ def recovered(change: Any) -> Any:
     return play
 
 
+# An attempt that ends by VOID or erasure, whatever its members do
+
+
+def cancelled() -> object:
+    """The operator cancels while boxes are opened."""
+    federation = Federation(3)
+    raise of(Voiding, federation.reach(Checking).cancel(federation.now_s)).fault
+
+
+def damaged() -> object:
+    """A chunk is found changed in the coordinator's storage after all uploads were whole."""
+    raise of(Voiding, Federation(3).reach(Checking).chunk_damaged("member-1", 0)).fault
+
+
+def overdue() -> object:
+    """Nobody opens boxes before the latest end."""
+    phase = Federation(3).reach(Checking)
+    raise of(Erasing, phase.pass_deadline(phase.attempt.terms.latest_end_s)).fault
+
+
+def refused_by_policy() -> object:
+    """So many decryptors refuse for reasons of their own that no set can be certified."""
+    federation, phase = freezing(3)
+    after: CoordinatorPhase = phase
+    for member in ("member-0", "member-1"):
+        said = Refusal.make_signed(federation.keys[member], context=phase.attempt.context, member=member, cause="mondays")
+        after = after.receive(said, federation.now_s)
+    raise of(Voiding, after).fault
+
+
+def lost_in_one_window() -> object:
+    """Two neighbours on a ring of twelve, where one of two in a row may drop out, do not upload."""
+    sized = sizing.size_cohort
+
+    def ring(*args: Any, **kwargs: Any) -> sizing.Sizes:
+        return replace(sized(*args, **kwargs), degree=4, window_dropped_max=1)
+
+    with patch.object(attempts, "size_cohort", ring):
+        federation = Federation(12, decryptors=(0, 3, 6, 9), seed=1)
+        drawn = federation.manifest.decryptors
+        pair = next(each for each in pairwise(federation.manifest.graph.ring) if not {*each} & {*drawn})
+        federation.drop = {federation.ids.index(member): After.OPENING for member in pair}
+        federation.begin()
+        raise of(Voiding, federation.run_until(Voiding)).fault
+
+
 # Chunks
 
 
@@ -165,6 +222,16 @@ def beyond_the_margin() -> object:
     (refusal,) = tell(federation, VICTIM, replace(phase.proposal, headers=phase.proposal.headers[:-1]))
     assert isinstance(refusal, Refusal)
     raise PeerFault(Cause(refusal.cause))
+
+
+def counted_and_missing() -> object:
+    """A member that the count counted does not upload to the sum, although the margin is zero."""
+    federation = Federation(5, margin=0)
+    federation.run_round({member: np.ones(4, np.int64) for member in federation.ids})
+    federation.disclose()
+    federation.drop = {4: After.OPENING}
+    federation.begin()
+    raise of(Voiding, federation.run_until(Voiding)).fault
 
 
 def uncounted() -> object:
@@ -370,6 +437,13 @@ def attacks() -> list[Attack]:
     add("a chunk before the first", "UPLOAD-7", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(-1), VICTIM)
     add("a chunk that nobody announced", "UPLOAD-7", "partial upload counted", Cause.CHUNK_UNKNOWN, chunk(0, announced=False), VICTIM)
     add("too few uploads that are whole", "VOID-1", "partial upload counted", Cause.SURVIVORS_TOO_FEW, partial, "member-0", "member-1")
+    add("two neighbours on a ring lost, of which one may be", "VOID-5", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED,
+        lost_in_one_window, "member-02", "member-04")
+    add("a counted member that does not upload", "VOID-6", "count abuse", Cause.COUNT_MISMATCH, counted_and_missing, "member-4")
+    add("an attempt that its operator cancels", "VOID-7", "partial upload counted", Cause.CANCELLED, cancelled, "operator")
+    add("a stored chunk that was changed", "VOID-8", "digest mismatch", Cause.STORAGE_DAMAGED, damaged, "coordinator")
+    add("an attempt past its latest end", "VOID-9", "erasure abuse", Cause.TERMS_EXPIRED, overdue, "member-0", "member-1", "member-2")
+    add("refusals for reasons of the decryptors' own", "VOID-10", "equivocating decryptor", Cause.POLICY_REFUSED, refused_by_policy, "member-0")
     add("a packed chunk cut short", "UPLOAD-8", "truncated or extra chunk", Cause.CHUNK_MISMATCH, unpacked(lambda data: data[:-1]), VICTIM)
     add("a packed chunk with a byte more", "UPLOAD-8", "left-over bytes", Cause.CHUNK_MISMATCH, unpacked(lambda data: data + b"\0"), VICTIM)
     add("more holders of a class than members", "COUNT-6", "count abuse", Cause.DISCLOSURE_INVALID, miscounted)

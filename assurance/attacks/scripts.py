@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from assurance.attacks.base import Attack, Played
 from assurance.vectors.rounds import encapsulate_drawn
-from veilsum.protocol.coordinator import Checking, Collecting, Voiding
+from veilsum.protocol.coordinator import Collecting, Erasing, Voiding
 from veilsum.protocol.coordinator.base import CoordinatorPhase
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
@@ -31,8 +31,13 @@ NAMES = {"take", "pairing", "roster", "study", "manifest", "opening", "earlier"}
 """Fields of a step that are messages."""
 CHARACTERS_MAX = 80_000
 """Limit of the messages that a script adds to the file."""
-STAGED = {"a victim whose neighbours are all named as dropped"}
-"""Plays that change the receiver's state directly."""
+ENDS = {Voiding: "void", Erasing: "erasure"}
+"""How a script ends with what the coordinator asks for."""
+STAGED = {
+    "a victim whose neighbours are all named as dropped",
+    "two neighbours on a ring lost, of which one may be",
+}
+"""Plays that change the receiver's state directly, or have a ring of fewer members than any that follows from sizes."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,8 @@ class Recorder:
                 "erase_expired": lambda _, now_s: {"wait": int(now_s)},
                 "pass_deadline": lambda _, now_s: {"wait": int(now_s)},
                 "chunk_stored": self._chunk,
+                "cancel": lambda _, now_s: {"cancel": int(now_s)},
+                "chunk_damaged": lambda _, member, index: {"damaged": index, "member": member},
             }
             for form in phases:
                 for name in told.keys() & vars(form).keys():
@@ -120,8 +127,8 @@ class Recorder:
             end: tuple[str, str, tuple[str, ...]] | None = None
             if said and isinstance(said[0], Refusal):
                 end = ("refusal", said[0].cause, ())
-            elif isinstance(after, Voiding) and isinstance(phase, Collecting | Checking):
-                end = ("void", after.fault.cause.value, after.fault.parties)
+            elif isinstance(after, Voiding | Erasing) and not isinstance(phase, Voiding | Erasing):
+                end = (ENDS[type(after)], after.fault.cause.value, after.fault.parties)
             if end or after is not phase:
                 self.steps.append(Step(phase, what, after, end))
             return result

@@ -36,6 +36,12 @@ from assurance.reference.wire import (
     tree,
 )
 
+OF_FREEZE = {"chain-broken", "outcome-missing", "already-summed", "malformed", "repeat-mismatch", "count-mismatch"} | {
+    "survivors-invalid",
+    "survivors-too-few",
+    "window-exceeded",
+    "own-upload-changed",
+}  # the causes of FREEZE
 WORK_MAX = 10**6  # branchings times disputed pairs
 
 
@@ -135,7 +141,7 @@ class Coordinator(Party):
         vars(self).update(
             uploads={}, chunks={}, receipts={}, votes={}, proofs={}, reports={}, evicted=(), survivors=(), over=False
         )
-        vars(self).update(asked=(), shares=defaultdict(dict))  # dealer and index → holder → share
+        vars(self).update(asked=(), refusals={}, shares=defaultdict(dict))  # dealer and index → holder → share
         certified = self.known.certified
         self.earlier = tuple(M.SurvivorSet(certified[at][1]) for at in self.rests if at in certified)
         return encode(self.opening)
@@ -181,6 +187,18 @@ class Coordinator(Party):
         demand(said.outcome in self.asked, "survivors-invalid", said.member)
         if not self.over:  # a late one is harmless
             self.votes.setdefault(said.member, said)
+
+    def on_refusal(self, said: Any) -> None:  # wire: Votes
+        demand(self.refusals.setdefault(said.member, said)[:-1] == said[:-1], "conflict", said.member)
+
+    def give_up(self, reason: str = "") -> bytes:
+        """Return what it asks for when the attempt can't go on: erasure after the latest end, before it VOID (wire: Survivors)."""
+        if self.now >= self.terms.latest_end:
+            return encode(M.ErasureRequest(self.context))
+        causes = [said.cause if said.cause in OF_FREEZE else "policy-refused" for said in self.refusals.values()]
+        if self.asked and not reason:
+            reason = (causes or ["quorum-lost"])[0]
+        return self.ask_void(reason) if reason else self.freeze()
 
     def on_erased(self, said: Any) -> None:  # wire: Ends
         demand(self.reports.setdefault(said.member, said)[:-1] == said[:-1], "conflict", said.member)

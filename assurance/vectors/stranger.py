@@ -12,9 +12,11 @@ from assurance.reference.wire import KINDS, Refused, decode
 
 Json = dict[str, Any]
 OPENING, REFUSAL, CARDS, PAIRING = 4, 11, 14, 27
+REASONS = {"cancel": "cancelled", "damaged": "storage-damaged"}
+"""Why an attempt ends, by the step that ends it."""
 LATE = {KINDS[name] for name in ("ErasureRequest", "Erased", "Erasure", "Lost")}
 """Kinds of messages that are sent after the latest end."""
-MESSAGES = {"roster", "study", "manifest", "opening"}
+MESSAGES = {"roster", "study", "manifest", "opening", "earlier"}
 """Messages with which a script begins."""
 
 
@@ -37,7 +39,14 @@ def heard(script: Json, messages: list[str]) -> str:
     assert bool(causes) == (script["ends"] == "refused"), causes or "the last step is taken"
     if script["ends"] == "refusal":
         return str(decode(answer, "Refusal").cause)
-    return causes[0] if causes else str(decode(party.freeze(), "VoidRequest").reason)
+    if causes:
+        return causes[0]
+    reason = next((REASONS[name] for name in REASONS.keys() & script["steps"][-1]), "")
+    asked = party.give_up(reason)
+    if script["ends"] == "erasure":
+        decode(asked, "ErasureRequest")
+        return "terms-expired"
+    return str(decode(asked, "VoidRequest").reason)
 
 
 def shown(attack: Json, document: Json) -> str | None:
@@ -145,6 +154,8 @@ def _coordinator(script: Json, said: dict[str, bytes]) -> Coordinator:
     vars(coordinator).update(next=opening[1:3], now=script["now_s"])
     coordinator.known.links = opening.links
     coordinator.open(opening.terms)
+    if "earlier" in said:
+        coordinator.earlier = decode(said["earlier"], "Freeze").earlier
     return coordinator
 
 
@@ -152,6 +163,8 @@ def _take(party: Any, step: Json, messages: list[str]) -> bytes:
     """Play one step. The coordinator makes its next request when the answers to it arrive."""
     if "wait" in step:
         party.now = step["wait"]
+    elif step.keys() & REASONS.keys():
+        pass  # the last step: the coordinator gives up
     elif "chunk" in step:
         party.store(step["member"], bytes.fromhex(step["chunk"]))
     elif "vector" in step:
@@ -181,8 +194,8 @@ def _certify(coordinator: Coordinator) -> None:
         coordinator.certify()
 
 
-ASKS: dict[int, Callable[[Coordinator], None]] = {10: _freeze, 13: _certify}
-"""By kind of answer, Vote and Reveal: the request that comes before the first answer."""
+ASKS: dict[int, Callable[[Coordinator], None]] = {10: _freeze, REFUSAL: _freeze, 13: _certify}
+"""By kind of answer, Vote, Refusal and Reveal: the request that comes before the first answer."""
 
 
 def _key(seed: str) -> Ed25519PrivateKey:

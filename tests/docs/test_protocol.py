@@ -173,7 +173,7 @@ def party_of(parties: list[str]) -> str:
     match parties:
         case []:
             return "none"
-        case ["coordinator"] | ["admin"]:
+        case ["coordinator"] | ["admin"] | ["operator"]:
             return parties[0]
         case [_]:
             return "sender"
