@@ -326,6 +326,15 @@ def lost_elsewhere() -> object:
     return victims(federation)
 
 
+def lost_elsewhere_since() -> object:
+    """A decryptor has opened its boxes. Before it is shown the set, an attempt at the same step of another cohort is lost."""
+    federation, phase = freezing(5)
+    history = of(Ready, lost().phases[VICTIM]).history
+    federation.phases[VICTIM] = federation.phases[VICTIM].with_history(history)
+    (refusal,) = tell(federation, VICTIM, phase.proposal)
+    raise PeerFault(Cause(of(Refusal, refusal).cause))
+
+
 def repeated_without(place: int) -> Any:
     """A cohort repeats a sum and leaves a member out."""
 
@@ -574,6 +583,7 @@ def attacks() -> list[Attack]:
     add("a period again after it was lost", "OPEN-19", "LOST abuse", Cause.ALREADY_SUMMED, after_lost, "coordinator")
     add("a lost attempt left out, and its step again", "OPEN-14", "LOST abuse", Cause.ALREADY_SUMMED, lost_and_left_out, "coordinator")
     add("an upload to a step that was lost in another cohort meanwhile", "OPEN-14", "LOST abuse", Cause.ALREADY_SUMMED, lost_elsewhere, "coordinator")
+    add("a set after its step was lost in another cohort meanwhile", "FREEZE-1", "LOST abuse", Cause.ALREADY_SUMMED, lost_elsewhere_since)
     repeat = "repeat abuse"
     add("a sum repeated without another member", "CARDS-5", repeat, Cause.REPEAT_MISMATCH, repeated_without(4), "coordinator")
     for change in ({"h_min": 4, "members_min": 5}, {"loss": 50}, {"ring_bits": 48}, {"constant": True}):

@@ -235,8 +235,17 @@ class Recorder:
         ends = [at for at in alike if (self.steps[at].end or ())[2:] == (parties,)] or alike
         if not ends:
             return None
-        found = [self.steps[ends[-1]]]
-        for step in reversed(self.steps[: ends[-1]]):
+        return self._lead_to(ends[-1])
+
+    def steps_to(self, phase: Any) -> list[Step]:
+        """Return all steps of a party from its start to this phase."""
+        found = self._lead_to(max(at for at, step in enumerate(self.steps) if step.after is phase))
+        assert found
+        return found
+
+    def _lead_to(self, last: int) -> list[Step] | None:
+        found = [self.steps[last]]
+        for step in reversed(self.steps[:last]):
             if step.after is found[0].before or step.after == found[0].before:
                 found.insert(0, step)
             if found[0].before is None:
@@ -269,13 +278,9 @@ def _taping(original: Callable[..., Any]) -> Callable[..., Any]:
     return seal
 
 
-def exported(attacks: tuple[Attack, ...]) -> Json:
-    """Export as scripts the plays that end with one party's messages. Each message is included once."""
-    said: dict[str, int] = {}
-    return {
-        "plays": [each for attack in attacks if (each := _exported(attack, said))],
-        "messages": list(said),
-    }
+def exported(attacks: tuple[Attack, ...], said: dict[str, int]) -> Iterator[Json]:
+    """Yield as scripts the plays that end with one party's messages. `said` numbers the messages."""
+    yield from filter(None, (_exported(attack, said) for attack in attacks))
 
 
 def _exported(attack: Attack, said: dict[str, int]) -> Json | None:
@@ -292,12 +297,17 @@ def _exported(attack: Attack, said: dict[str, int]) -> Json | None:
         return None
     ending = steps[-1].end
     assert ending
-    start, *rest = (_numbered(step.what, said) for step in steps)
-    start.setdefault("now_s", next((each["now_s"] for each in rest if "now_s" in each), 0))
     return {
         "name": attack.name, "rule": attack.rule, "cause": attack.cause.value, "parties": list(attack.parties),
-        "ends": ending[0], **start, "steps": rest,
+        "ends": ending[0], **script_of(steps, said),
     }  # fmt: skip
+
+
+def script_of(steps: list[Step], said: dict[str, int]) -> Json:
+    """Return where a party starts, and its steps."""
+    start, *rest = (_numbered(step.what, said) for step in steps)
+    start.setdefault("now_s", next((each["now_s"] for each in rest if "now_s" in each), 0))
+    return {**start, "steps": rest}
 
 
 def _numbered(what: Json, said: dict[str, int]) -> Json:

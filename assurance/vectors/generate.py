@@ -150,11 +150,13 @@ def attacks() -> Json:
 
 
 def plays() -> Json:
-    """Export the attacks with more than one message, as scripts of the attacked party."""
+    """Export the attacks with more than one message, as scripts of the attacked party, and what a member erases."""
+    from assurance.attacks import erasures, scripts  # noqa: PLC0415 - as above
     from assurance.attacks.catalogue import ATTACKS  # noqa: PLC0415 - as above
-    from assurance.attacks.scripts import exported  # noqa: PLC0415 - as above
 
-    return {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, **exported(ATTACKS)}
+    said: dict[str, int] = {}
+    made = [*scripts.exported(ATTACKS, said), *erasures.exported(said)]
+    return {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, "plays": made, "messages": list(said)}
 
 
 def main() -> None:

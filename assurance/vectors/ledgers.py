@@ -145,9 +145,11 @@ PLAYS: Mapping[str, tuple[tuple[str, list[Json]], ...]] = {
         ("a count without the member ends its run",
          [answer("withholding"), *upload("c", "withholding", step="count"), end("c", survivors=OTHERS)]),
     ),
-    "LEDGER-3": (
+    "OPEN-26": (
         ("an opening of a run without an answer", [begin("x")]),
         ("an opening of a run that was answered no", [answer("exact", data="few"), begin("x")]),
+    ),
+    "LEDGER-3": (
         ("an opening of a run that was given up", [answer("exact"), give_up(), begin("x")]),
         ("a repeat of a run that was given up", [*SUMMED, give_up(), begin("y", repeats="x")]),
         ("an announcement of a run that was given up since", [answer("exact"), begin("x"), give_up(), {"announce": "x"}]),

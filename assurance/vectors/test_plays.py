@@ -28,7 +28,7 @@ def test_the_committed_file_is_what_the_generator_writes() -> None:
     assert len(FILE.read_bytes()) < 900_000
 
 
-@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play["name"])
+@pytest.mark.parametrize("play", [each for each in PLAYS if "cause" in each], ids=lambda play: play["name"])
 def test_a_stranger_meets_the_same_cause(play: dict[str, Any]) -> None:
     assert stranger.heard(play, DOCUMENT["messages"]) == play["cause"]
 

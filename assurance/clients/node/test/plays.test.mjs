@@ -1,6 +1,7 @@
 /** Attacks of several messages, played to a member. */
 import assert from 'node:assert/strict'
 import test from 'node:test'
+import { serialize } from 'node:v8'
 import { ZERO, unhex } from '../encoding.mjs'
 import { decode } from '../messages.mjs'
 import { load, staged } from './stage.mjs'
@@ -56,6 +57,12 @@ for (const [place, play] of plays.entries()) {
     }
     const last = play.steps.at(-1)
     play.steps.slice(0, -1).forEach(act)
+    if (play.ends === 'erased') {
+      const holds = () => play.gone.map((secret) => serialize(one.state).includes(unhex(secret)))
+      assert.ok(holds().every(Boolean))
+      act(last)
+      return assert.ok(!holds().some(Boolean))
+    }
     if (play.ends === 'refusal') return assert.equal(decode(act(last)[0], 'Refusal').cause, play.cause)
     assert.throws(
       () => act(last),
