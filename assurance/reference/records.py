@@ -4,18 +4,24 @@ A second implementation, written from the protocol's page alone.
 """
 
 import hmac
+import io
+import json
 import math
 import re
+import struct
 import unicodedata
+import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
+from hashlib import sha256
 from operator import mul
 from typing import Any
 
 from assurance.reference.study import Study, unit
 from assurance.reference.wire import demand, info, u
 
+PACK_FIELDS = ("dim", "ids", "labels", "columns", "slips", "inputs")
 MEAN_ROW = (math.sqrt(0.5), math.sqrt(0.5), math.isqrt(4**12 // 2))
 ROW = (math.sqrt(0.9), math.sqrt(0.1), math.isqrt(4**12 // 10))
 """What z is multiplied by, the constant beside it, and the integer of that constant: of a mean, and of `ffc`."""
@@ -95,6 +101,54 @@ def select(
     most = study.per_id if ids is not None else len(labels)
     kept = sorted(pair for pairs in ranked.values() for pair in sorted(pairs)[:most])
     return sorted(place for _, place in (kept if study.noise is not None else kept[: study.most]))
+
+
+def check_canaries(study: Study, pack: bytes, rows: Any, labels: Sequence[int], ids: Sequence[bytes]) -> None:
+    """Compare a member's canaries with those of the study's pack (CANARY-2 to CANARY-5)."""
+    demand(sha256(pack).hexdigest() == study.pack, "malformed")
+    known = dict(read_pack(study, pack))
+    own = [
+        (each, row, label) for each, row, label in zip(ids, rows, labels, strict=True) if each.startswith(b"canary-")
+    ]
+    demand(sorted(each for each, *_ in own) == sorted(known), "canaries-differ")
+    for each, row, label in own:
+        demand(is_usable(study, row, 0), "canaries-differ")
+        reference, wanted = known[each]
+        demand(math.dist(unit(row), unit(reference)) <= study.tolerance, "canaries-differ")
+        demand(label == wanted, "canaries-differ")
+
+
+def read_pack(study: Study, pack: bytes) -> Iterator[tuple[bytes, tuple[list[float], int]]]:
+    """Yield the id, features and class of each canary. Refuses a pack of another form, or that does not fit the study."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(pack)) as archive:
+            stored = all(each.compress_type == zipfile.ZIP_STORED for each in archive.infolist())
+            demand(stored and len(pack) <= 2**26, "study-refused")
+            entries = {each: archive.read(each) for each in archive.namelist()}
+        head = json.loads(entries.pop("canaries.json"))
+        dim, names, labels, columns, slips, inputs = (head.pop(each) for each in PACK_FIELDS)
+        tables = {each: entries.pop(each) for each in ("features", *(f"slips/{name}" for name in slips))}
+        classes = [study.classes.index(each) for each in labels]
+    except (KeyError, ValueError, zipfile.BadZipFile):
+        demand(False, "study-refused")
+    right = head == {"format": "veilsum-canaries/1"} and dim == study.dim and len(labels) == len(names) == len({*names})
+    right &= all(re.fullmatch("canary-[0-9A-Za-z._-]{1,100}", each) for each in names) and 1 <= len(names) <= 10_000
+    right &= not columns or len({*columns}) == len(columns) == dim
+    right &= not (columns and study.question["columns"]) or {*columns} == {*study.question["columns"]}
+    right &= {*entries} == {f"inputs/{each}" for each in inputs}
+    right &= all(len(each) == 4 * dim * len(names) for each in tables.values())
+    demand(right, "study-refused")
+    order = (
+        [columns.index(each) for each in study.question["columns"]]
+        if columns and study.question["columns"]
+        else range(dim)
+    )
+    for table in tables.values():
+        rows = list(struct.iter_unpack(f"<{dim}f", table))
+        demand(all(is_usable(study, row, 0) for row in rows), "study-refused")
+    features = struct.iter_unpack(f"<{dim}f", tables["features"])
+    for name, row, label in zip(names, features, classes, strict=True):
+        yield name.encode(), ([row[place] for place in order], label)
 
 
 def canaries(study: Study, rows: Any, labels: Sequence[int], ids: Sequence[bytes]) -> list[int]:

@@ -114,8 +114,8 @@ class Study:
         self._after(self.after)
         self.rehearses = rehearsal is not None
         if rehearsal is not None:
-            pack, tolerance = fields(rehearsal, "pack", "tolerance")
-            holds(text(pack, DIGEST), real(tolerance, 1))
+            self.pack, self.tolerance = fields(rehearsal, "pack", "tolerance")
+            holds(text(self.pack, DIGEST), real(self.tolerance, 1))
         self._rules()
         self.name, self.version, self.expires = notes["name"], notes["version"], notes["expires"]
         self.digest = H("question", canonical(self.question))

@@ -9,7 +9,7 @@ HERE = Path(__file__).parent
 ALL = ("wire", "mlkem", "study", "records", "judging", "reference", "coordinator", "replay")
 LIBRARIES = {
     "collections", "contextlib", "cryptography", "fractions", "functools", "hashlib", "hmac", "io", "itertools", "json", "math",
-    "numpy", "operator", "pathlib", "re", "struct", "types", "typing", "unicodedata",
+    "numpy", "operator", "pathlib", "re", "struct", "types", "typing", "unicodedata", "zipfile",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from assurance.vectors import cases, invited, ledgers, periods, signatures, specification
+from assurance.vectors import cases, invited, ledgers, packs, periods, signatures, specification
 from assurance.vectors.produce import run
 from assurance.vectors.rounds import SCENARIOS, played
 from veilsum.protocol.tags import PROTOCOL_VERSION
@@ -81,6 +81,7 @@ def documents() -> dict[str, Json]:
     messages = [each for name in ("evicted", "voided") for each in solved(cases.messages(rounds[name]))]
     files: dict[str, Json] = {
         **{name: solved_again(name) for name in GIVEN},
+        "canaries": {"sections": ["member: Canaries"], "cases": solved(packs.cases())},
         "contexts": {
             "sections": ["wire: Encoding", "wire: Openings"],
             "cases": contexts + solved(cases.context_preimages(contexts)),

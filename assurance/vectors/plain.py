@@ -340,6 +340,13 @@ def rehearsed(case: Case) -> Case:
     return {"rows": [rows[place] for place in chosen], "labels": [labels[place] for place in chosen]}
 
 
+def canaries(case: Case) -> Case:
+    content = Study(case["content"].encode())
+    ids = [records.identifier(each.encode()) for each in case["ids"]]
+    records.check_canaries(content, bytes.fromhex(case["pack"]), case["rows"], case["labels"], ids)
+    return {}
+
+
 def judged(case: Case) -> Case:
     secret, federation, *taken = map(bytes.fromhex, (case["secret"], case["federation"], *case["taken"]))
     names = [records.identifier(each.encode()) for each in case["ids"]]
@@ -577,6 +584,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "record-id": record_id,
     "selection": selection,
     "rehearsed": rehearsed,
+    "canaries": canaries,
     "judged": judged,
     "judge-tables": judge_tables,
     "judge-material": judge_material,

@@ -68,6 +68,7 @@ from veilsum.protocol.shamir import ShareError, recover_secrets, share_secrets
 from veilsum.protocol.study import Content, read_content
 from veilsum.protocol.tags import Tag, hash_fields
 from veilsum.study import result_files, vectors
+from veilsum.study.canaries import fetched_pack
 from veilsum.study.judging import judge_mechanism, noiseless_tables, read_shown
 from veilsum.study.promise import check_noise, mechanism_of
 
@@ -447,6 +448,15 @@ def records_of(case: Case) -> Records:
     return Records(np.array(case["rows"], np.float64), np.array(case["labels"], np.int64), case["ids"])
 
 
+def canaries(case: Case) -> Case:
+    """Compare a member's canaries with the pack that a coordinator shows (CANARY-2 to CANARY-5)."""
+    content = read_content(case["content"].encode())
+    pack = fetched_pack(content, bytes.fromhex(case["pack"]))
+    if (found := records_of(case).check_canaries(content, pack)).findings:
+        raise PeerFault(Cause.CANARIES_DIFFER, found.describe())
+    return {}
+
+
 def judge_tables(case: Case) -> Case:
     """Return a judgement's tables before noise, and the variance of a member's noise (periods: Judgements)."""
     question = read_content(case["content"].encode()).question
@@ -643,6 +653,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "record-id": record_id,
     "selection": selection,
     "rehearsed": rehearsed,
+    "canaries": canaries,
     "judged": judged,
     "judge-tables": judge_tables,
     "judge-material": judge_material,

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { COORDINATOR, Fault, ZERO, hex, require_, same, sha256, unhex } from './encoding.mjs'
+import { checkCanaries, readPack } from './canaries.mjs'
 import { checkStudy } from './checks.mjs'
 import { Ledger } from './ledger.mjs'
 import { readMaterial } from './material.mjs'
@@ -18,7 +19,15 @@ import { audit } from './transcript.mjs'
 
 const WAIT_S = 25
 /** Causes after which asking again is of no use: the owner acts, or the cohort has ended. */
-const FINAL = new Set(['card-conflict', 'card-expired', 'state-restored', 'policy-refused', 'study-refused', 'cohort-too-small'])
+const FINAL = new Set([
+  'card-conflict',
+  'card-expired',
+  'state-restored',
+  'canaries-differ',
+  'policy-refused',
+  'study-refused',
+  'cohort-too-small',
+])
 
 export class Client {
   /** `home`: a folder that `openFolder` opened. `records`: features, labels, ids (or null). */
@@ -104,12 +113,19 @@ export class Client {
   async enrol(name) {
     const { json } = await this.coordinator.get(`/v1/cohorts/${name}/invitation`)
     await this.fetchClosings()
-    const yes = this.answerInvitation(json)
+    const invited = this.takeInvitation(json)
+    const { study } = invited
+    if (study.rehearses) {
+      const pack = `/v1/federations/${hex(this.federation)}/canaries/${study.content.rehearsal.pack}`
+      checkCanaries(study, readPack(study, (await this.coordinator.get(pack)).bytes), this.records, this.name)
+    }
+    const yes = this.answer(invited)
     this.log(`${json.cohort.name} ${json.cohort.period}: ${yes ? 'enrolling' : 'not enough free records'}`)
     return yes
   }
 
-  answerInvitation({ cohort, roster: rosterHex, study: studyHex, card }) {
+  /** Check an invitation, and take note of its roster and study (member: Approving). */
+  takeInvitation({ cohort, roster: rosterHex, study: studyHex, card }) {
     if (card) this.member.checkNewestCard(unhex(card))
     const roster = this.member.acceptRoster(unhex(rosterHex), this.federation)
     const study = checkStudy(unhex(studyHex), roster)
@@ -121,12 +137,18 @@ export class Client {
     const repeats = cohort.repeats ? unhex(cohort.repeats) : ZERO
     const named = m.cohortOf({ roster_hash: m.rosterHash(roster), counter, study: study.hash, period, repeats })
     require_(hex(named) === cohort.cohort, 'wrong-cohort', COORDINATOR)
+    return { study, run: { roster: unhex(rosterHex), study: unhex(studyHex), counter, period, repeats } }
+  }
+
+  /** Answer an invitation that was checked; after a yes make the card. */
+  answer({ study, run }) {
+    const { period, repeats } = run
     const yes = this.member.change((state) =>
-      cohort.repeats
-        ? this.ledger.answerAgain(state, study, period, repeats, this.records)
-        : this.ledger.answer(state, study, period, this.records, this.clock()),
+      same(repeats, ZERO)
+        ? this.ledger.answer(state, study, period, this.records, this.clock())
+        : this.ledger.answerAgain(state, study, period, repeats, this.records),
     )
-    if (yes) this.member.enrol({ roster: unhex(rosterHex), study: unhex(studyHex), counter, period, repeats })
+    if (yes) this.member.enrol(run)
     return yes
   }
 
@@ -199,7 +221,7 @@ export class Client {
         if (view.ended) this.member.receive(cohort, taken)
         else {
           if (answer.roster && BigInt(answer.roster) > this.member.state.newestRoster) await this.fetchRoster()
-          answer = (await this.answer(taken, path, cohort, query)) ?? { version: answer.version }
+          answer = (await this.takeAndSend(taken, path, cohort, query)) ?? { version: answer.version }
         }
         continue
       }
@@ -212,7 +234,7 @@ export class Client {
   }
 
   /** Take a message and send what it asks for. Returns the coordinator's next answer; null where nothing is to be sent. */
-  async answer(bytes, path, cohort, query) {
+  async takeAndSend(bytes, path, cohort, query) {
     const message = m.decode(bytes)
     const { type } = message
     if (type === 'Opening') await this.lookForForgotten(message)

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { H, canonical, hex, merkle, pathHolds, require_, u64, unhex } from '../encoding.mjs'
+import { checkCanaries, readPack } from '../canaries.mjs'
 import * as keys from '../keys.mjs'
 import * as messages from '../messages.mjs'
 import * as checks from '../checks.mjs'
@@ -205,6 +206,11 @@ export const FUNCTIONS = {
     }
     const selected = i.rows.map((_, row) => row).filter(isChosen)
     equal({ selected, keys: chosen.keys.map(hex).sort(), yes: chosen.yes }, o)
+  },
+  canaries: (i) => {
+    const study = parse(i.content)
+    const records = { features: i.rows, labels: i.labels.map((label) => study.q.classes[label]), ids: i.ids }
+    checkCanaries(study, readPack(study, unhex(i.pack)), records, 'm-0')
   },
   ledger: (i, o) => equal(playLedger(i), o),
   invitations: (i, o) => equal(playInvitations(i), o),

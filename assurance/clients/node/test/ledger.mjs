@@ -102,7 +102,8 @@ export function playInvitations({ member, identity, federation, policy, data, st
     const roster_hash = rosterHash(decode(unhex(step.roster)))
     const study = studyHash(decode(unhex(step.study)))
     const cohort = hex(cohortOf({ roster_hash, counter: BigInt(step.counter), study, period: step.period, repeats: ZERO }))
-    return { yes: client.answerInvitation({ ...step, cohort: { cohort, counter: step.counter, period: step.period, repeats: null } }) }
+    const shown = { ...step, cohort: { cohort, counter: step.counter, period: step.period, repeats: null } }
+    return { yes: client.answer(client.takeInvitation(shown)) }
   }
   return withLast(steps.map((step) => refusal(() => invite(step))))
 }

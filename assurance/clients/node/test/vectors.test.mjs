@@ -8,6 +8,7 @@ const FOLDER = new URL('../../../vectors/', import.meta.url)
 export const load = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER)))
 const FILES = [
   'boxes',
+  'canaries',
   'contexts',
   'covers',
   'graph',
