@@ -6,7 +6,7 @@ from pathlib import Path
 from assurance.vectors import stranger
 
 HERE = Path(__file__).parent
-ALL = ("wire", "mlkem", "study", "records", "judging", "reference", "coordinator", "replay")
+ALL = ("wire", "mlkem", "study", "records", "judging", "heads", "reference", "coordinator", "replay")
 LIBRARIES = {
     "collections", "contextlib", "cryptography", "fractions", "functools", "hashlib", "hmac", "io", "itertools", "json", "math",
     "numpy", "operator", "pathlib", "re", "struct", "types", "typing", "unicodedata", "zipfile",

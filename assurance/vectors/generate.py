@@ -129,7 +129,7 @@ def text_of(document: Json) -> str:
 
 def told() -> dict[str, Json]:
     """Return what is made from whole rounds: doctored transcripts, and records."""
-    from assurance.vectors import results, transcripts  # noqa: PLC0415 - they depend on the rounds
+    from assurance.vectors import heads, results, transcripts  # noqa: PLC0415 - they depend on the rounds
 
     shared = {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION}
     return {
@@ -138,6 +138,11 @@ def told() -> dict[str, Json]:
             "sections": ["analysis: Transcripts"],
             "rules": [f"AUDIT-{number}" for number in range(1, 29)],
             "cases": solved(transcripts.cases()),
+        },
+        "heads": {
+            **shared,
+            "sections": ["analysis: Results"],
+            "cases": solved([*heads.heads(), *heads.sums()]),
         },
         "results": {**shared, "sections": ["analysis: Results"], "cases": solved(results.cases())},
     }

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from assurance.reference import judging, mlkem, records, reference, study, wire
+from assurance.reference import heads, judging, mlkem, records, reference, study, wire
 from assurance.reference.reference import Party
 from assurance.reference.study import Study, canonical
 from assurance.reference.wire import (
@@ -547,6 +547,17 @@ def _head(attempt: Json) -> str:
     return head.hex()
 
 
+def head(case: Case) -> Case:
+    file = case["head"] and bytes.fromhex(case["head"])
+    heads.check_head(read(case), case, file)
+    return {}
+
+
+def solution(case: Case) -> Case:
+    heads.check_sum(read(case), case["sum"], case["members"], case, bytes.fromhex(case["head"]))
+    return {}
+
+
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "agree": agree,
     "root-key": root_key,
@@ -595,4 +606,6 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "outcomes": outcomes,
     "context": context,
     "result": result,
+    "head": head,
+    "solution": solution,
 }

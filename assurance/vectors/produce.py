@@ -616,6 +616,18 @@ def result(case: Case) -> Case:
     return results.read(case)
 
 
+def head(case: Case) -> Case:
+    from assurance.vectors import heads  # noqa: PLC0415 - as above
+
+    return heads.read_head(case)
+
+
+def solution(case: Case) -> Case:
+    from assurance.vectors import heads  # noqa: PLC0415 - as above
+
+    return heads.read_sum(case)
+
+
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "agree": agree,
     "root-key": root_key,
@@ -676,4 +688,6 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "record": record,
     "transcript": replayed,
     "result": result,
+    "head": head,
+    "solution": solution,
 }

@@ -6,6 +6,7 @@ import { parseArgs } from 'node:util'
 import { COORDINATOR, Fault, ZERO, hex, require_, same, sha256, unhex } from './encoding.mjs'
 import { checkCanaries, readPack } from './canaries.mjs'
 import { checkStudy } from './checks.mjs'
+import { checkHead, checkSum } from './heads.mjs'
 import { Ledger } from './ledger.mjs'
 import { readMaterial } from './material.mjs'
 import { Member } from './member.mjs'
@@ -13,11 +14,14 @@ import * as m from './messages.mjs'
 import { Policy } from './policy.mjs'
 import { Coordinator } from './rest.mjs'
 import { checkRecord, checkTranscript } from './result.mjs'
+import { readTensors } from './safetensors.mjs'
 import { createFolder, openFolder, writeDurably } from './store.mjs'
 import { isReserved } from './study.mjs'
 import { audit } from './transcript.mjs'
 
 const WAIT_S = 25
+/** What a study may publish only with its sums, which members read then (wire: Studies). */
+const SUMS = new Set(['pooled', 'posterior'])
 /** Causes after which asking again is of no use: the owner acts, or the cohort has ended. */
 const FINAL = new Set([
   'card-conflict',
@@ -279,12 +283,7 @@ export class Client {
     const { attempt } = this.member.state.cohorts.get(hex(cohort))
     const opening = m.decode(attempt.opening)
     const facts = this.member.factsOf(this.member.state.cohorts.get(hex(cohort)))
-    let material = {}
-    if (facts.study.takesMaterial(opening.terms.step)) {
-      const { bytes } = await this.coordinator.get(`${path}/material`)
-      require_(hex(sha256(bytes)) === hex(opening.terms.material), 'terms-refused', COORDINATOR)
-      material = readMaterial(facts.study, opening.terms.step, bytes)
-    }
+    const material = await this.material(path, facts.study, opening.terms)
     return this.member.change((state) => this.ledger.vector(state, opening, facts, material))
   }
 
@@ -315,11 +314,35 @@ export class Client {
     if (record.evicted.join() !== this.member.evidence(context).evicted.join()) {
       this.member.receive(cohort, (await this.coordinator.get(`${path}/result/evictions`)).bytes)
     }
-    checkRecord(record, this.member.evidence(context))
-    if (!record.head) return { record, head: null }
+    const held = this.member.evidence(context)
+    checkRecord(record, held)
+    return { record, head: record.step === 'mean' ? null : await this.head(path, record, held) }
+  }
+
+  /** The head that a record names, checked against the study, and by a reader of the sums against them (RESULT-8, RESULT-10). */
+  async head(path, record, { facts, opening, certificate }) {
+    const { study, roster } = facts
     const { bytes: head } = await this.coordinator.get(`${path}/result/weights`)
-    require_(hex(sha256(head)) === record.head, 'result-mismatch', COORDINATOR)
-    return { record, head }
+    const unanswered = [...new Set([...record.withheld, ...record.solution.empty_classes])]
+    const { centre } = await this.material(path, study, opening.terms)
+    checkHead(study, { digest: record.head, unanswered, withheld: record.withheld }, head, centre)
+    const isReader = roster.readers.includes(this.name) || study.content.after.publish.some((name) => SUMS.has(name))
+    if (isReader && !study.noisy && study.q.statistics.every(({ kind }) => kind === 'ffc')) {
+      const { bytes } = await this.coordinator.get(`${path}/result/sums`)
+      require_(hex(sha256(bytes)) === record.sums, 'result-mismatch', COORDINATOR)
+      const sum = readTensors(bytes).tensors.sum.values.map(Number)
+      const members = certificate.survivors.length - record.evicted.length
+      checkSum(study, sum, members, { rows: record.rows, ridge: record.solution.ridge }, head)
+    }
+    return head
+  }
+
+  /** The step's input, which the terms name (NOISE-3). */
+  async material(path, study, { step, material }) {
+    if (!study.takesMaterial(step)) return {}
+    const { bytes } = await this.coordinator.get(`${path}/material`)
+    require_(same(sha256(bytes), material), 'terms-refused', COORDINATOR)
+    return readMaterial(study, step, bytes)
   }
 }
 

@@ -10,6 +10,7 @@ import { linkOf, linkWith } from '../member.mjs'
 import { readMaterial } from '../material.mjs'
 import { plainNoisyVector, requireNoiseFits, variances } from '../noise.mjs'
 import { cover } from '../disputes.mjs'
+import { checkHead, checkSum } from '../heads.mjs'
 import { Ids, canonicalId, select } from '../records.mjs'
 import * as ring from '../ring.mjs'
 import * as sizes from '../sizes.mjs'
@@ -322,6 +323,8 @@ export const FUNCTIONS = {
     showRecord(i.round, i.attempt, i.record)
     assert.ok(o.holds)
   },
+  head: (i) => checkHead(parse(i.content), i, i.head && unhex(i.head)),
+  solution: (i) => checkSum(parse(i.content), i.sum, i.members, i, unhex(i.head)),
   record: (i, o) => {
     equal(canonical(i.record), o.body)
     equal(hex(H('result', Buffer.from(canonical(i.record)))), o.digest)

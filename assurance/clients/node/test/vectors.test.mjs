@@ -13,6 +13,7 @@ const FILES = [
   'covers',
   'graph',
   'hashes',
+  'heads',
   'ids',
   'invitations',
   'keys',
