@@ -7,6 +7,7 @@ import { COORDINATOR, Fault, ZERO, hex, require_, same, sha256, unhex } from './
 import { checkCanaries, readPack } from './canaries.mjs'
 import { checkStudy } from './checks.mjs'
 import { checkHead, checkSum } from './heads.mjs'
+import { unknownSums } from './history.mjs'
 import { Ledger } from './ledger.mjs'
 import { readMaterial } from './material.mjs'
 import { Member } from './member.mjs'
@@ -266,7 +267,7 @@ export class Client {
           return error.cause === 'unknown-member' ? undefined : null
         },
       )
-    for (const link of this.member.unknownSums(opening)) {
+    for (const link of unknownSums(opening, this.member.state)) {
       const [cohort, context, federation] = [link.cohort, link.context, this.federation].map(hex)
       const isFormed = this.member.state.cohorts.get(cohort).phase === 'ready'
       const cards = isFormed ? null : await shown(`/v1/cohorts/${cohort}/manifest/${this.name}`)

@@ -5,10 +5,12 @@
 import { randomBytes } from 'node:crypto'
 import { deserialize, serialize } from 'node:v8'
 import * as c from './checks.mjs'
-import { COORDINATOR, Fault, ZERO, hex, merkle, pathHolds, require_, same, sha256 } from './encoding.mjs'
+import { COORDINATOR, Fault, ZERO, hex, pathHolds, require_, same, sha256 } from './encoding.mjs'
+import { acceptEnds, checkCounts, checkHistory, checkRepeat, closeBy, endsLeftOut, linkOf, linkWith, sameLink } from './history.mjs'
 import * as k from './keys.mjs'
 import * as m from './messages.mjs'
-import { CHUNK_ELEMENTS, deal, drawCoefficients, masked, shareIsBelowP } from './ring.mjs'
+import { drawCoefficients } from './ring.mjs'
+import { openShares, runsOf, seal } from './sealing.mjs'
 import { isReserved } from './study.mjs'
 
 /** Where a member's fresh values come from; tests put published ones in its place. */
@@ -61,10 +63,8 @@ export class Member {
     }
   }
 
-  #sign(name, fields) {
-    const unsigned = { ...fields, signature: Buffer.alloc(64) }
-    return m.encode(name, { ...unsigned, signature: k.sign(this.identity, m.signedDigest(name, unsigned)) })
-  }
+  #signed = (name, fields) => ({ ...fields, signature: k.sign(this.identity, m.signedDigest(name, fields)) })
+  #sign = (name, fields) => m.encode(name, this.#signed(name, fields))
 
   /** Make the card of a cohort, and keep it with its keys (wire: Cohorts). `drawn` replaces fresh values in tests. */
   enrol({ roster, study, counter, period, repeats = ZERO, drawn = {} }) {
@@ -274,14 +274,12 @@ export class Member {
     require_(now < Number(terms.latest_end), 'terms-expired')
     require_(Number(terms.latest_end) <= now + c.MONTH_S, 'terms-refused', COORDINATOR)
     require_(!isBehind(opening, cohort.place), 'wrong-sequence')
-    this.acceptEnds(opening, state)
-    this.checkHistory(opening, state)
-    const linked = new Set(opening.links.map((link) => hex(link.context)))
-    const leftOut = [...state.attempts.values()].flatMap(({ end }) => (end && !linked.has(hex(end.context)) ? [end] : []))
+    acceptEnds(opening, state)
+    checkHistory(opening, state)
     c.checkLinks(opening)
-    c.checkTerms(opening, facts, leftOut)
-    if (facts.repeats) this.checkRepeat(facts, state)
-    this.checkCounts(opening, facts, state)
+    c.checkTerms(opening, facts, endsLeftOut(opening, state))
+    if (facts.repeats) checkRepeat(facts, state)
+    checkCounts(opening, facts, state, this.member)
     require_(facts.roster.number >= state.newestRoster, 'roster-rollback')
     this.allows(opening, facts, state)
     state.history = opening.links
@@ -347,13 +345,6 @@ export class Member {
     })
   }
 
-  /** Links of an opening that this folder should know if its card's cohort formed with it: it may have forgotten them (RESTORE-3). */
-  unknownSums = (opening) =>
-    opening.links.slice(this.state.history.length).filter((link) => {
-      const known = this.state.attempts.has(hex(link.context))
-      return link.reason === 'none' && !known && this.state.cohorts.has(hex(link.cohort))
-    })
-
   /** Refuse a folder whose member stands in the certified set of a link that it does not know (RESTORE-3, RESTORE-4). */
   checkForgotten(link, { cards, opening, closing }) {
     const cohort = this.state.cohorts.get(hex(link.cohort))
@@ -380,77 +371,6 @@ export class Member {
     return c.checkCards(cards, roster, c.checkStudy(cohort.study, roster), { card: m.decode(cohort.card) }, repeated)
   }
 
-  /** Take a link `none` as the end of an attempt whose certificate the member holds (wire: Ends). */
-  acceptEnds(opening, state) {
-    for (const attempt of state.attempts.values()) {
-      if (attempt.end || !attempt.certificate) continue
-      const wanted = linkWith(attempt, m.decode(attempt.certificate))
-      if (opening.links.some((link) => sameLink(link, wanted))) attempt.end = wanted
-    }
-  }
-
-  /** OPEN-8 to OPEN-11. */
-  checkHistory(opening, state) {
-    const linked = new Map(opening.links.map((link) => [hex(link.context), link]))
-    const attempts = [...state.attempts.values()]
-    const known = attempts.flatMap((attempt) => {
-      const settled = attempt.end ?? (attempt.certificate && linkWith(attempt, m.decode(attempt.certificate)))
-      require_(settled || !attempt.tookPart, 'outcome-missing', COORDINATOR)
-      return settled ? [[settled, linked.get(hex(settled.context))]] : []
-    })
-    state.history.forEach((link, i) => require_(opening.links[i] && sameLink(link, opening.links[i]), 'chain-broken'))
-    for (const [settled, link] of known)
-      if (settled.reason === 'none') require_(link && sameLink(link, settled), 'outcome-missing', COORDINATOR)
-    for (const [settled, link] of known)
-      if (settled.reason !== 'none') require_(!link || sameLink(link, settled), 'chain-broken', COORDINATOR)
-  }
-
-  /** OPEN-21: the repeated attempt's evidence, and two questions that differ in no more than they may. */
-  checkRepeat(facts, state) {
-    const repeated = state.attempts.get(hex(facts.manifest.repeats))
-    require_(repeated?.certificate, 'repeat-mismatch', COORDINATOR)
-    const may = ['extractor', 'dim', 'columns', 'statistics', 'ring_bits']
-    const [old, now] = [repeated.content.question, facts.study.q]
-    const kinds = (q) => ['ccvr', 'random-features'].map((kind) => q.statistics.some((one) => one.kind === kind)).join()
-    const free = old.extractor === now.extractor ? [] : may
-    const equal = Object.keys(now).every((name) => free.includes(name) || JSON.stringify(old[name]) === JSON.stringify(now[name]))
-    require_(equal && kinds(old) === kinds(now), 'repeat-mismatch', COORDINATOR)
-  }
-
-  /** OPEN-22 to OPEN-24. */
-  checkCounts(opening, facts, state) {
-    let { terms } = opening
-    const need = (holds) => require_(holds, 'count-mismatch', COORDINATOR)
-    if (facts.repeats) {
-      const repeated = state.attempts.get(hex(facts.manifest.repeats)).terms
-      const equal =
-        same(terms.count, repeated.count) &&
-        same(terms.rows, repeated.rows) &&
-        terms.withheld.join() === repeated.withheld.join() &&
-        terms.evicted.join() === repeated.evicted.join()
-      need(equal)
-      terms = repeated
-    }
-    if (same(terms.count, ZERO)) return
-    const rests = [terms.count, terms.rows].filter((context) => !same(context, ZERO))
-    const evicted = new Set()
-    for (const context of rests) {
-      const attempt = state.attempts.get(hex(context))
-      need(attempt?.certificate && state.sums.has(hex(context)))
-      attempt.evicted.forEach((member) => evicted.add(member))
-      need(
-        m.decode(attempt.certificate).survivors.some((one) => one.member === this.member) &&
-          !attempt.evicted.includes(this.member),
-      )
-    }
-    if (rests[1]) need(same(state.attempts.get(hex(rests[1])).terms.count, terms.count))
-    const holders = state.sums.get(hex(terms.count))
-    const { study } = facts
-    need(study.withheldBy(holders).join() === terms.withheld.join() && [...evicted].sort().join() === terms.evicted.join())
-    need(study.goesOn(holders, rests[1] ? state.sums.get(hex(terms.rows)) : null))
-    if (facts.repeats) need(holders.every((count, place) => terms.withheld.includes(place) || count >= study.leastHolders))
-  }
-
   /** Announce a vector for the opened attempt (wire: Uploads). Returns the Upload. `chunks()` then has what is to be put. */
   upload(cohortHash, vector) {
     this.tick(cohortHash)
@@ -463,60 +383,15 @@ export class Member {
       const facts = this.factsOf(cohort)
       const { step } = m.decode(attempt.opening).terms
       require_(vector.length === facts.study.lengthOf(step, facts.manifest.period), 'malformed')
-      this.checkHistoryOfOpen(attempt, state)
+      checkHistory(m.decode(attempt.opening), state, attempt)
       this.allows(m.decode(attempt.opening), facts, state)
-      const { context } = attempt
       const bits = facts.study.bitsOf(step)
-      const near = facts.neighbours(this.member)
-      const own = this.draw.bytes(32, 'b_u')
-      const salt = this.draw.bytes(32, 'salt')
-      const edges = near.map((peer) => k.maskSeed(cohort.masks.get(peer), context, ...[this.member, peer].sort()))
-      const added = [own, ...edges.filter((_, i) => near[i] > this.member)]
-      const chunks = []
-      for (let at = 0; at < vector.length; at += CHUNK_ELEMENTS)
-        chunks.push(
-          masked(
-            vector.slice(at, at + CHUNK_ELEMENTS),
-            bits,
-            at,
-            added,
-            edges.filter((_, i) => near[i] < this.member),
-          ),
-        )
-      const secrets = [own, ...edges]
-      const { t } = facts.manifest
-      const flat = this.draw.coefficients(9 * secrets.length * (t - 1))
-      const coefficients = Array.from({ length: t - 1 }, (_, degree) =>
-        flat.slice(9 * secrets.length * degree, 9 * secrets.length * (degree + 1)),
-      )
-      const shares = deal(secrets, facts.decryptors.length, coefficients)
-      const commitments = secrets.map((secret, i) => facts.commitment(context, this.member, i, secret))
-      const rows = facts.decryptors.map((decryptor, at) =>
-        Buffer.concat(shares[at].map((share, i) => k.commitShare(context, this.member, decryptor, i, share))),
-      )
-      const boxes = facts.decryptors.map((decryptor, at) => {
-        if (decryptor === this.member) return Buffer.alloc(0)
-        return k.sealBox(
-          k.boxKey(cohort.boxes.get(decryptor), context, salt, this.member, decryptor),
-          context,
-          Buffer.concat(shares[at]),
-        )
-      })
-      const digests = chunks.map(sha256)
-      const header = {
-        context,
-        member: this.member,
-        salt,
-        chunk_root: merkle(digests).root,
-        commitment_root: merkle([Buffer.concat(commitments), ...rows]).root,
-        box_root: merkle(boxes).root,
-      }
-      header.signature = k.sign(this.identity, m.signedDigest('Header', header))
-      const upload = m.encode('Upload', { header, chunk_digests: digests, commitments, rows, boxes })
-      const place = facts.position(this.member)
-      if (place >= 0) attempt.shares.set(this.member, Buffer.concat(shares[place]))
+      const { header: unsigned, chunks, shares, ...lists } = seal(facts, this.member, attempt.context, cohort, vector, bits, this.draw)
+      const header = this.#signed('Header', unsigned)
+      const upload = m.encode('Upload', { header, ...lists })
+      if (shares) attempt.shares.set(this.member, shares)
       Object.assign(attempt, { phase: 'uploaded', upload, chunks, header })
-      Object.assign(state.attempts.get(hex(context)), { tookPart: true, announced: true })
+      Object.assign(state.attempts.get(hex(attempt.context)), { tookPart: true, announced: true })
       return upload
     })
   }
@@ -538,16 +413,6 @@ export class Member {
   }
 
   chunks = (cohortHash) => this.state.cohorts.get(hex(cohortHash)).attempt.chunks
-
-  /** OPEN-8 to OPEN-11 once more, for an attempt that is open: another cohort's may have ended since. */
-  checkHistoryOfOpen(attempt, state) {
-    const others = {
-      ...state,
-      attempts: new Map([...state.attempts].filter(([context]) => context !== hex(attempt.context))),
-      history: [],
-    }
-    this.checkHistory(m.decode(attempt.opening), others)
-  }
 
   /** The cohort's attempt, if it is the one that a message names; `wrong-phase` where there is none. */
   attemptOf(cohort, message, expired = true) {
@@ -581,9 +446,10 @@ export class Member {
       require_(leads, 'chunk-mismatch', COORDINATOR)
     }
     const [dealers, complaints] = [[], []]
-    for (const { header, box, row } of message.deliveries) {
+    for (const delivery of message.deliveries) {
+      const { header } = delivery
       const dealer = header.member
-      const shares = this.openShares(cohort, facts, header, box, row)
+      const shares = openShares(facts, this.member, cohort, delivery)
       if (shares) attempt.shares.set(dealer, shares)
       ;(shares ? dealers : complaints).push(dealer)
       attempt.delivered.set(dealer, m.uploadDigest(header))
@@ -593,27 +459,6 @@ export class Member {
     Object.assign(attempt, { phase: 'checked', receipt })
     state.attempts.get(hex(context)).tookPart = true
     return [receipt]
-  }
-
-  /** The shares in a box; null if it does not open, or holds others than the dealer committed to. */
-  openShares(cohort, facts, header, box, row) {
-    const dealer = header.member
-    try {
-      const shares = k.openBox(
-        k.boxKey(cohort.boxes.get(dealer), header.context, header.salt, dealer, this.member),
-        header.context,
-        box,
-      )
-      if (shares.length !== 36 * (1 + facts.manifest.k) || !shareIsBelowP(shares)) return null
-      for (let i = 0; i <= facts.manifest.k; i++) {
-        const commitment = k.commitShare(header.context, dealer, this.member, i, shares.subarray(36 * i, 36 * i + 36))
-        if (!same(commitment, row.subarray(16 * i, 16 * i + 16))) return null
-      }
-      return shares
-    } catch (error) {
-      if (error instanceof Fault) return null
-      throw error
-    }
   }
 
   takeFreeze(cohort, message, state) {
@@ -638,7 +483,7 @@ export class Member {
   }
 
   checkProposal(attempt, facts, message, survivors, state) {
-    this.checkHistoryOfOpen(attempt, state)
+    checkHistory(m.decode(attempt.opening), state, attempt)
     const opening = m.decode(attempt.opening)
     const ids = survivors.map((one) => one.member)
     c.checkSurvivors(ids, facts, opening.terms.step)
@@ -692,16 +537,10 @@ export class Member {
     return attempt.receipt ? this.reveal(attempt, facts, outcome) : []
   }
 
-  /** One run for each dealer that stays: its share of b_u, and of its masks with members that do not (wire: Reveals). */
   reveal(attempt, facts, outcome) {
     const { survivors } = m.decode(attempt.certificate)
     const staying = survivors.map((one) => one.member).filter((member) => !attempt.evicted.includes(member))
-    const runs = staying
-      .filter((dealer) => attempt.shares.has(dealer))
-      .map((dealer) => {
-        const shares = attempt.shares.get(dealer)
-        return Buffer.concat(facts.due(dealer, staying).map((i) => shares.subarray(36 * i, 36 * i + 36)))
-      })
+    const runs = runsOf(facts, attempt.shares, staying)
     attempt.reveal = this.#sign('Reveal', {
       context: attempt.context,
       member: this.member,
@@ -756,28 +595,8 @@ export class Member {
   }
 }
 
-const closeBy = (reason, attempt) => (attempt.end ??= { ...attempt.link, reason, survivors: ZERO })
 const isBehind = (opening, [sequence, attempt]) =>
   opening.sequence < sequence || (opening.sequence === sequence && opening.attempt < attempt)
-
-/** An attempt's link, without its end. */
-export const linkOf = ({ study, manifest }, { sequence, attempt, terms }, context) => ({
-  cohort: manifest.cohort,
-  sequence,
-  attempt,
-  question: study.question,
-  period: manifest.period,
-  step: terms.step,
-  repeats: manifest.repeats,
-  context,
-})
-/** The link that a certificate gives an attempt. */
-export const linkWith = (attempt, certificate) => ({
-  ...attempt.link,
-  reason: certificate.reason,
-  survivors: certificate.reason === 'none' ? m.survivorsHash(attempt.link.context, certificate.survivors) : ZERO,
-})
-export const sameLink = (a, b) => same(m.fieldsOf('Link', a), m.fieldsOf('Link', b))
 
 /** By its name: what takes a message. */
 const HANDLERS = Object.fromEntries(
