@@ -38,8 +38,9 @@ export function checkStudy(bytes, roster) {
 
 /** What follows from roster, study and manifest, and is asked for in every check of an attempt. */
 export class Cohort {
-  constructor(roster, study, manifest) {
+  constructor(roster, study, manifest, shown = []) {
     Object.assign(this, { roster, study, manifest })
+    this.cards = new Map(shown.map(({ card }) => [card.member, card]))
     this.federation = roster.federation
     this.hash = m.manifestHash(manifest)
     this.beacon = m.beaconOf(manifest)
@@ -59,13 +60,8 @@ export class Cohort {
   }
   windowExceeded(survivors) {
     const { k, D_max } = this.manifest
-    return windowExceeded(
-      this.members,
-      this.beacon,
-      k,
-      D_max,
-      this.members.filter((member) => !survivors.includes(member)),
-    )
+    const lost = this.members.filter((member) => !survivors.includes(member))
+    return windowExceeded(this.members, this.beacon, k, D_max, lost)
   }
   leastOf = (step) => this.study.leastOf(step, this.manifest.n_min)
   signed = (name, value, member) => m.signatureHolds(name, value, this.keys.get(member))
@@ -76,6 +72,12 @@ export class Cohort {
   commitment(context, dealer, index, secret) {
     return index ? commitEdge(context, dealer, this.neighbours(dealer)[index - 1], secret) : commitSelf(context, dealer, secret)
   }
+  /** Whether a secret is the one that its dealer committed to. */
+  isCommitted = (context, dealer, index, secret, commitments) =>
+    same(this.commitment(context, dealer, index, secret), commitments.subarray(16 * index, 16 * index + 16))
+  /** Whether a decryptor's share is. */
+  isShareCommitted = (context, dealer, decryptor, index, share, row) =>
+    same(commitShare(context, dealer, decryptor, index, share), row.subarray(16 * index, 16 * index + 16))
   /** Whether a decryptor's row leads to a dealer's signed commitments. */
   rowLeads = (header, decryptor, row, path) =>
     row.length === 16 * (1 + this.manifest.k) &&
@@ -100,7 +102,7 @@ export function checkCards(cards, roster, study, own = null, repeated = null) {
     'wrong-cohort',
   )
   if (own) need(same(own.card.cohort, cohort), 'wrong-cohort')
-  const facts = new Cohort(roster, study, manifest)
+  const facts = new Cohort(roster, study, manifest, shown)
   study.requirePeriod(manifest.period, facts.repeats)
   for (const member of facts.members) need(facts.keys.has(member), 'unknown-member', member)
   const N = roster.members.length
@@ -116,7 +118,6 @@ export function checkCards(cards, roster, study, own = null, repeated = null) {
   for (const { card } of shown)
     for (const key of [canonicalX25519(card.x25519_key), `m${hex(card.mlkem_hash)}`])
       need(!seen.has(key) && seen.add(key), 'duplicate')
-  facts.cards = new Map(shown.map((one) => [one.card.member, one.card]))
   if (own) checkOwnCards(facts, shown, own)
   else {
     need(shown.length === facts.members.length && shown.every((one) => !one.mlkem_key.length), 'manifest-mismatch')
@@ -179,7 +180,7 @@ function checkOwnCards(facts, shown, own) {
 export function checkCiphertexts(message, facts, member) {
   const { from } = facts.pairs(member)
   require_(same(message.manifest, facts.hash), 'manifest-mismatch', COORDINATOR)
-  require_(message.shown.map((one) => one.member).join() === from.join(), 'manifest-mismatch', COORDINATOR)
+  require_(m.idsOf(message.shown).join() === from.join(), 'manifest-mismatch', COORDINATOR)
   for (const one of message.shown) {
     const { to } = facts.pairs(one.member)
     const root = rootOfPath(one.ciphertext, to.indexOf(member), to.length, one.path)
@@ -221,35 +222,18 @@ export function checkTerms(opening, facts, leftOut = []) {
     if (terms.step === 'rows') need(terms.withheld.length > 0)
     need(isSet(terms.rows) === (terms.step === 'sum' && terms.withheld.length > 0))
   } else need(!isSet(terms.count))
-  const certified = (context, step) => {
-    const link = linkOf(links, context)
-    need(
-      link &&
-        link.reason === 'none' &&
-        link.step === step &&
-        link.period === manifest.period &&
-        same(link.question, study.question) &&
-        !isSet(link.repeats),
-    )
-  }
+  const isCertified = (link, step) => link && ofRun(link) && link.reason === 'none' && link.step === step
   if (!repeats) {
-    if (isSet(terms.count)) certified(terms.count, 'count')
-    if (isSet(terms.rows)) certified(terms.rows, 'rows')
+    for (const step of ['count', 'rows']) if (isSet(terms[step])) need(isCertified(linkOf(links, terms[step]), step))
     if (study.noisy && terms.step !== 'judge') {
       const place = study.steps.findIndex(([step]) => step === terms.step)
-      if (place) need(links.some((link) => ofRun(link) && link.reason === 'none' && link.step === study.steps[place - 1][0]))
+      if (place) need(links.some((link) => isCertified(link, study.steps[place - 1][0])))
     }
     for (const link of links) need(!spends(link), 'already-summed')
   } else {
     const link = linkOf(links, manifest.repeats)
-    const fits =
-      terms.step === 'sum' &&
-      link &&
-      link.reason === 'none' &&
-      link.period === manifest.period &&
-      link.step === 'sum' &&
-      !isSet(link.repeats)
-    need(fits, 'repeat-mismatch')
+    const isSum = link?.reason === 'none' && link.step === 'sum' && link.period === manifest.period && !isSet(link.repeats)
+    need(terms.step === 'sum' && isSum, 'repeat-mismatch')
   }
 }
 
@@ -271,16 +255,33 @@ export function checkEarlier(earlier, survivors, opening, facts) {
     const holds = same(m.survivorsHash(context, sets[i]), linkOf(links, context).survivors)
     require_(holds, repeats ? 'repeat-mismatch' : 'count-mismatch')
   })
-  if (repeats) return require_(sets[0].map((one) => one.member).join() === survivors.join(), 'repeat-mismatch')
-  const staying = sets.map((set) => set.map((one) => one.member).filter((member) => !terms.evicted.includes(member)))
-  for (const set of staying)
-    require_(
-      survivors.every((member) => set.includes(member)),
-      'count-mismatch',
-    )
+  if (repeats) return require_(m.idsOf(sets[0]).join() === survivors.join(), 'repeat-mismatch')
+  const staying = sets.map((set) => m.idsOf(set).filter((member) => !terms.evicted.includes(member)))
+  const isPart = (set) => survivors.every((member) => set.includes(member))
+  require_(staying.every(isPart), 'count-mismatch')
   if (staying.length)
     require_(staying[0].filter((member) => !survivors.includes(member)).length <= study.margin, 'count-mismatch')
 }
+
+/** What a decryptor's answer must be before it is looked at (ANSWER-1 to ANSWER-3). */
+export function checkAnswer(name, message, context, facts) {
+  const { member } = message
+  require_(same(message.context, context), 'wrong-context', member)
+  require_(facts.position(member) >= 0, 'not-a-decryptor', member)
+  require_(facts.signed(name, message, member), 'bad-signature', member)
+}
+
+/** What an upload's header must be before it is looked at (UPLOAD-1 to UPLOAD-3, BOX-3 to BOX-5). */
+export function checkHeader(header, context, facts) {
+  const { member } = header
+  require_(same(header.context, context), 'wrong-context', member)
+  require_(facts.isMember(member), 'unknown-member', member)
+  require_(facts.signed('Header', header, member), 'bad-signature', member)
+}
+
+/** Whether a certificate has this upload. */
+export const certifies = ({ survivors }, header) =>
+  survivors.some(({ member, digest }) => member === header.member && same(digest, m.uploadDigest(header)))
 
 /** Votes, certificate and outcome (CERT-1 to CERT-5). Returns the outcome. */
 export function checkCertificate(certificate, context, facts, step) {
@@ -288,30 +289,17 @@ export function checkCertificate(certificate, context, facts, step) {
   const isSum = certificate.reason === 'none'
   const outcome = isSum ? m.survivorsHash(context, certificate.survivors) : m.voidHash(context, certificate.reason)
   for (const vote of certificate.votes) require_(same(vote.outcome, outcome), 'certificate-invalid')
-  for (const vote of certificate.votes) {
-    require_(same(vote.context, context), 'wrong-context', vote.member)
-    require_(facts.position(vote.member) >= 0, 'not-a-decryptor', vote.member)
-    require_(facts.signed('Vote', vote, vote.member), 'bad-signature', vote.member)
-  }
+  for (const vote of certificate.votes) checkAnswer('Vote', vote, context, facts)
   require_(certificate.votes.length >= facts.manifest.t, 'certificate-invalid')
-  if (isSum)
-    checkSurvivors(
-      certificate.survivors.map((one) => one.member),
-      facts,
-      step,
-    )
+  if (isSum) checkSurvivors(m.idsOf(certificate.survivors), facts, step)
   return outcome
 }
 
 export function checkErasure(erasure, context, facts) {
   require_(same(erasure.context, context), 'wrong-context', COORDINATOR)
   for (const report of erasure.reports) {
-    const fits =
-      same(report.context, context) &&
-      facts.position(report.member) >= 0 &&
-      !isSet(report.revealed) &&
-      facts.signed('Erased', report, report.member)
-    require_(fits, 'erasure-invalid')
+    require_(!isSet(report.revealed), 'erasure-invalid')
+    asAny(() => checkAnswer('Erased', report, context, facts), 'erasure-invalid')
   }
   require_(erasure.reports.length >= facts.q, 'erasure-invalid')
 }
@@ -326,37 +314,22 @@ export function checkEvictions(evictions, certificate, facts, before) {
   const { context } = certificate
   require_(same(evictions.context, context), 'wrong-context', COORDINATOR)
   const need = (holds) => require_(holds, 'eviction-invalid', COORDINATOR)
-  const digests = new Map(certificate.survivors.map((one) => [one.member, one.digest]))
   const evicted = evictions.proofs.map((proof) => {
     const { header, index, holders } = proof
     const dealer = header.member
-    need(
-      same(header.context, context) &&
-        digests.has(dealer) &&
-        same(digests.get(dealer), m.uploadDigest(header)) &&
-        facts.signed('Header', header, dealer),
-    )
+    need(certifies(certificate, header))
+    asAny(() => checkHeader(header, context, facts), 'eviction-invalid', COORDINATOR)
     need(index <= facts.manifest.k && facts.commitmentsLead(header, proof.commitments, proof.path))
     for (const { member, share, row, path } of holders) {
       need(facts.rowLeads(header, member, row, path))
-      need(same(commitShare(context, dealer, member, index, share), row.subarray(16 * index, 16 * index + 16)))
+      need(facts.isShareCommitted(context, dealer, member, index, share, row))
     }
     const { t } = facts.manifest
     need(holders.length >= t)
     const first = holders.slice(0, t)
-    let secret
-    asAny(
-      () =>
-        (secret = recover(
-          first.map((one) => facts.position(one.member)),
-          first.map((one) => one.share),
-        )),
-      'eviction-invalid',
-      COORDINATOR,
-    )
-    need(
-      !secret || !same(facts.commitment(context, dealer, index, secret), proof.commitments.subarray(16 * index, 16 * index + 16)),
-    )
+    const [places, shares] = [first.map((one) => facts.position(one.member)), first.map((one) => one.share)]
+    const secret = asAny(() => recover(places, shares), 'eviction-invalid', COORDINATOR)
+    need(!secret || !facts.isCommitted(context, dealer, index, secret, proof.commitments))
     return dealer
   })
   need(evicted.length > 0 && evicted.length <= facts.study.a && before.every((member) => evicted.includes(member)))
@@ -369,39 +342,31 @@ export function recount(disclosure, certificate, facts, step, evicted) {
   require_(same(disclosure.context, context), 'wrong-context', COORDINATOR)
   const need = (holds) => require_(holds, 'disclosure-invalid', COORDINATOR)
   const staying = certificate.survivors.filter((one) => !evicted.includes(one.member))
-  const ids = staying.map((one) => one.member)
-  need(disclosure.entries.map((entry) => entry.header.member).join() === ids.join())
+  const ids = m.idsOf(staying)
+  need(m.idsOf(disclosure.entries.map((entry) => entry.header)).join() === ids.join())
   const length = facts.study.lengthOf(step, facts.manifest.period)
   const sums = new BigUint64Array(length)
-  disclosure.entries.forEach((entry, i) => {
+  for (const entry of disclosure.entries) {
     const { header } = entry
-    need(same(header.context, context) && same(m.uploadDigest(header), staying[i].digest))
+    need(same(header.context, context) && certifies(certificate, header))
     need(facts.commitmentsLead(header, entry.commitments, entry.path))
     const due = facts.due(header.member, ids)
     need(entry.seeds.map((seed) => seed.index).join() === due.join())
     for (const { index, seed } of entry.seeds) {
-      need(same(facts.commitment(context, header.member, index, seed), entry.commitments.subarray(16 * index, 16 * index + 16)))
+      need(facts.isCommitted(context, header.member, index, seed, entry.commitments))
       const other = facts.neighbours(header.member)[index - 1]
       const added = index === 0 || other > header.member
       mask(seed, 32, 0, length).forEach((word, at) => (sums[at] += added ? -word : word))
     }
-    need(
-      same(merkle(entry.chunk_digests).root, header.chunk_root) &&
-        entry.chunk_digests.length === Math.ceil(length / CHUNK_ELEMENTS),
-    )
-    need(
-      entry.chunks.length === entry.chunk_digests.length &&
-        entry.chunks.every((chunk, at) => same(sha256(chunk), entry.chunk_digests[at])),
-    )
-    entry.chunks.forEach((chunk, at) => {
-      const words = asAny(
-        () => unpack(chunk, 32, Math.min(CHUNK_ELEMENTS, length - at * CHUNK_ELEMENTS)),
-        'disclosure-invalid',
-        COORDINATOR,
-      )
+    const { chunks, chunk_digests: digests } = entry
+    need(same(merkle(digests).root, header.chunk_root) && digests.length === Math.ceil(length / CHUNK_ELEMENTS))
+    need(chunks.length === digests.length && chunks.every((chunk, at) => same(sha256(chunk), digests[at])))
+    chunks.forEach((chunk, at) => {
+      const size = Math.min(CHUNK_ELEMENTS, length - at * CHUNK_ELEMENTS)
+      const words = asAny(() => unpack(chunk, 32, size), 'disclosure-invalid', COORDINATOR)
       words.forEach((word, place) => (sums[at * CHUNK_ELEMENTS + place] += word))
     })
-  })
+  }
   return [...sums].map((word) => {
     const sum = Number(centred(BigInt.asUintN(32, word), 32))
     require_(sum >= 0 && sum <= ids.length, 'disclosure-invalid')

@@ -54,7 +54,7 @@ export class Client {
     const federation = `/v1/federations/${hex(this.federation)}`
     await this.patiently('roster', () => this.fetchRoster())
     const [done, running] = [new Set(), new Map()]
-    for (let after = -1, news = null; ; ) {
+    for (let after = -1, news = null; ;) {
       news ??= this.coordinator
         .get(`${federation}/runs`, { after, wait_s: after < 0 ? 0 : WAIT_S })
         .then(({ json }) => ({ runs: json }))
@@ -178,7 +178,7 @@ export class Client {
 
   async rounds(name, cohort, results) {
     const done = new Set()
-    for (let after = -1; ; ) {
+    for (let after = -1; ;) {
       const { json: view } = await this.coordinator.get(`/v1/cohorts/${name}`, { after, wait_s: after < 0 ? 0 : WAIT_S })
       after = view.version
       for (const round of view.rounds) {
@@ -218,7 +218,7 @@ export class Client {
     const requests = `${path}/requests/${this.name}`
     let { json: view } = await this.coordinator.get(path)
     let answer = await this.coordinator.get(requests)
-    for (let taken = null; ; ) {
+    for (let taken = null; ;) {
       const query = { after: answer.version ?? -1, wait_s: WAIT_S }
       if (answer.bytes && !(taken && same(taken, answer.bytes))) {
         taken = answer.bytes

@@ -26,7 +26,9 @@ export function checkHead(study, { digest, unanswered, withheld }, file, centre)
   const [{ kind, bandwidth }] = statistics
   const C = classes.length
   const { weights, bias } = tensors
-  need(weights && weights.shape.length === 2 && weights.shape[1] === C && (kind === 'random-features' || weights.shape[0] === dim))
+  need(
+    weights && weights.shape.length === 2 && weights.shape[1] === C && (kind === 'random-features' || weights.shape[0] === dim),
+  )
   need(notes.form?.kind === FORMS[kind] && notes.form.bandwidth === bandwidth)
   need(kind !== 'ffc' || Boolean(bias) === constant)
   need(!bias || bias.shape.join() === String(C))
@@ -82,11 +84,16 @@ export function checkSum(study, sum, members, { rows, ridge }, file) {
     for (let j = 0; j < dim; j++) near(V[dim][j], own * U[j].reduce((total, value) => total + value, 0), 1 + C)
   }
   need(V.reduce((trace, row, i) => trace + row[i], 0) <= all + l * slack)
-  const bordered = [...V.map((row, i) => [...row, ...U[i]]), ...counts.map((count, c) => [...U.map((row) => row[c]), ...counts.map((_, d) => (c === d ? count : 0))])]
+  const bordered = [
+    ...V.map((row, i) => [...row, ...U[i]]),
+    ...counts.map((count, c) => [...U.map((row) => row[c]), ...counts.map((_, d) => (c === d ? count : 0))]),
+  ]
   need(isSemidefinite(bordered.map((row, i) => row.map((value, j) => (i === j ? value + (l + C) * slack : value)))))
   const { weights, bias } = tensorsIn(file).tensors
   const W = rowsOf(weights).map((row) => row.map((value) => (constant ? value / Math.sqrt(0.9) : value)))
   if (constant) W.push(bias.values.map((value) => value / Math.sqrt(0.1)))
-  const left = V.map((row, i) => U[i].map((_, c) => row.reduce((total, value, j) => total + value * W[j][c], ridge * W[i][c]) - U[i][c]))
+  const left = V.map((row, i) =>
+    U[i].map((_, c) => row.reduce((total, value, j) => total + value * W[j][c], ridge * W[i][c]) - U[i][c]),
+  )
   need(norm(left) <= RESIDUAL * ((norm(V) + ridge) * norm(W) + norm(U)))
 }

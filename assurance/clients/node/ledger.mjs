@@ -113,8 +113,7 @@ export class Ledger {
   /** SELECT-7: give up the question's run for another period, once each attempt is closed. */
   #leavePeriods(state, study) {
     const idle = [...state.ledger.runs.values()].filter(
-      (run) =>
-        run.question === hex(study.question) && !run.base && ['reserved', 'given up'].includes(this.stateOf(state, run)),
+      (run) => run.question === hex(study.question) && !run.base && ['reserved', 'given up'].includes(this.stateOf(state, run)),
     )
     for (const run of idle) {
       for (const { end, recorded } of this.#attempts(state, run)) require_(end || recorded, 'outcome-missing', COORDINATOR)
@@ -161,7 +160,8 @@ export class Ledger {
   }
   /** Whether a sum of this very question may come, or hold the records. */
   #mayHold = (state, run) =>
-    !run.given_up || this.#sums(state, run).some((one) => this.#runOfAttempt(state, one) === run && one.announced && !this.#isProof(one))
+    !run.given_up ||
+    this.#sums(state, run).some((one) => this.#runOfAttempt(state, one) === run && one.announced && !this.#isProof(one))
 
   #store(state, study, period, chosen, base) {
     const { rows_per_id } = study.q.records
@@ -198,7 +198,8 @@ export class Ledger {
     for (const key of keys) require_(summed || !state.ledger.marked.has(key), 'already-summed')
     for (const other of state.ledger.runs.values()) {
       const apart = this.#base(state, other) !== this.#base(state, run) && !other.noisy && !run.noisy
-      if (apart && this.stateOf(state, other) === 'spent') for (const key of keys) require_(!other.keys.has(key), 'already-summed')
+      if (apart && this.stateOf(state, other) === 'spent')
+        for (const key of keys) require_(!other.keys.has(key), 'already-summed')
     }
     if (run.noisy || opening.terms.step !== 'sum') return
     const first = summed && (summed.end?.reason ?? 'none') === 'none' ? summed.link.context : null
@@ -241,7 +242,11 @@ export class Ledger {
     const { name, version, expires } = study.content.notes
     require_(expires > now_s && expires <= now_s + MONTHS_S, 'study-refused', 'admin')
     const seen = state.ledger.studies.get(name)
-    require_(!seen || version > seen.version || (version === seen.version && same(seen.hash, study.hash)), 'study-refused', 'admin')
+    require_(
+      !seen || version > seen.version || (version === seen.version && same(seen.hash, study.hash)),
+      'study-refused',
+      'admin',
+    )
     state.ledger.studies.set(name, { version, hash: study.hash })
     for (const run of state.ledger.runs.values())
       if (run.question === hex(study.question)) run.expires = Math.max(run.expires, expires)

@@ -6,7 +6,17 @@ import { randomBytes } from 'node:crypto'
 import { deserialize, serialize } from 'node:v8'
 import * as c from './checks.mjs'
 import { COORDINATOR, Fault, ZERO, hex, pathHolds, require_, same, sha256 } from './encoding.mjs'
-import { acceptEnds, checkCounts, checkHistory, checkRepeat, closeBy, endsLeftOut, linkOf, linkWith, sameLink } from './history.mjs'
+import {
+  acceptEnds,
+  checkCounts,
+  checkHistory,
+  checkRepeat,
+  closeBy,
+  endsLeftOut,
+  linkOf,
+  linkWith,
+  sameLink,
+} from './history.mjs'
 import * as k from './keys.mjs'
 import * as m from './messages.mjs'
 import { drawCoefficients } from './ring.mjs'
@@ -36,15 +46,7 @@ export class Member {
    * `identity`: the Ed25519 seed. `clock()`: Unix seconds. `store(state)`: durable. `allows(opening, facts, state)`: policy and
    * ledger, which throw.
    */
-  constructor({
-    member,
-    identity,
-    state = newState(),
-    clock,
-    draw = DRAW,
-    store = () => {},
-    allows = () => {},
-  }) {
+  constructor({ member, identity, state = newState(), clock, draw = DRAW, store = () => {}, allows = () => {} }) {
     Object.assign(this, { member, identity, state, clock, draw, store, allows })
     this.facts = new Map()
   }
@@ -90,28 +92,20 @@ export class Member {
       })
       state.newestCard = card
       const enrolment = m.encode('Enrolment', { card: m.decode(card), mlkem_key: key })
-      const enrolled_s = this.clock()
-      state.newestRoster = parsedRoster.number > state.newestRoster ? parsedRoster.number : state.newestRoster
+      if (parsedRoster.number > state.newestRoster) state.newestRoster = parsedRoster.number
       state.cohorts.set(hex(cohort), {
         cohort,
         roster,
         study,
         card,
         enrolment,
-        enrolled_s,
+        enrolled_s: this.clock(),
         phase: 'enrolled',
         secret,
         seed,
         manifests: 0,
-        cards: null,
-        pairing: null,
-        made: null,
-        shared: null,
         sequence: 0n,
-        masks: null,
-        boxes: null,
         place: [0n, 0],
-        attempt: null,
       })
       return enrolment
     })
@@ -149,7 +143,8 @@ export class Member {
     const name = hex(cohort.cohort) + hex(sha256(cohort.cards))
     if (!this.facts.has(name)) {
       const roster = m.decode(cohort.roster, 'Roster')
-      this.facts.set(name, new c.Cohort(roster, c.checkStudy(cohort.study, roster), m.decode(cohort.cards, 'Cards').manifest))
+      const { manifest, shown } = m.decode(cohort.cards, 'Cards')
+      this.facts.set(name, new c.Cohort(roster, c.checkStudy(cohort.study, roster), manifest, shown))
     }
     return this.facts.get(name)
   }
@@ -204,14 +199,10 @@ export class Member {
     const { manifest } = cards
     if (cohort.cards) {
       if (same(m.manifestHash(manifest), this.factsOf(cohort).hash)) return [cohort.pairing]
-      const before = m.decode(cohort.cards, 'Cards')
-      const known = new Map(before.shown.map(({ card }) => [card.member, m.cardBytes(card)]))
-      const fewer =
-        manifest.members.length < before.manifest.members.length &&
-        manifest.members.every((member) => before.manifest.members.includes(member))
-      const unchanged = cards.shown.every(
-        ({ card }) => !known.has(card.member) || same(known.get(card.member), m.cardBytes(card)),
-      )
+      const before = this.factsOf(cohort)
+      const fewer = manifest.members.length < before.members.length && manifest.members.every(before.isMember)
+      const isSame = (card, known) => !known || same(m.cardBytes(known), m.cardBytes(card))
+      const unchanged = cards.shown.every(({ card }) => isSame(card, before.cards.get(card.member)))
       require_(fewer && unchanged && cohort.manifests < 3, 'manifest-mismatch', COORDINATOR)
     }
     const facts = this.factsShown(cohort, cards)
@@ -230,14 +221,13 @@ export class Member {
 
   survivorsOf(context) {
     const attempt = this.state.attempts.get(hex(context))
-    return attempt?.certificate ? m.decode(attempt.certificate).survivors.map((one) => one.member) : null
+    return attempt?.certificate ? m.idsOf(m.decode(attempt.certificate).survivors) : null
   }
 
   takeCiphertexts(cohort, message) {
     require_(cohort.phase === 'paired', 'wrong-phase')
     const facts = this.factsOf(cohort)
     const taken = c.checkCiphertexts(message, facts, this.member)
-    const cards = new Map(m.decode(cohort.cards, 'Cards').shown.map(({ card }) => [card.member, card]))
     const near = facts.neighbours(this.member)
     const decrypts = facts.position(this.member) >= 0
     const [masks, boxes] = [new Map(), new Map()]
@@ -246,7 +236,7 @@ export class Member {
       const [from, to] = made ? [this.member, peer] : [peer, this.member]
       const ciphertext = made?.ciphertext ?? taken.get(peer)
       const secret = made?.secret ?? k.decapsulate(cohort.seed, ciphertext)
-      const hash = made ? cards.get(peer).mlkem_hash : m.decode(cohort.card).mlkem_hash
+      const hash = made ? facts.cards.get(peer).mlkem_hash : m.decode(cohort.card).mlkem_hash
       const root = (purpose) => k.rootKey(purpose, shared, { from, to, hash, ciphertext, secret }, cohort.cohort, facts.hash)
       if (near.includes(peer)) masks.set(peer, root('pair-mask'))
       if (decrypts || facts.position(peer) >= 0) boxes.set(peer, root('pair-box'))
@@ -269,7 +259,7 @@ export class Member {
     const { terms } = opening
     require_(same(opening.cohort, cohort.cohort), 'wrong-cohort', COORDINATOR)
     require_(m.signatureHolds('Opening', opening, facts.roster.coordinator), 'bad-signature', COORDINATOR)
-    for (const { card } of m.decode(cohort.cards, 'Cards').shown) require_(now < Number(card.expires), 'card-expired')
+    for (const card of facts.cards.values()) require_(now < Number(card.expires), 'card-expired')
     require_(now < study.content.notes.expires && !state.revoked?.includes(hex(study.hash)), 'study-refused')
     require_(now < Number(terms.latest_end), 'terms-expired')
     require_(Number(terms.latest_end) <= now + c.MONTH_S, 'terms-refused', COORDINATOR)
@@ -298,31 +288,16 @@ export class Member {
       opening: opening.bytes,
       sequence: opening.sequence,
       latest_end: opening.terms.latest_end,
-      upload: null,
-      chunks: null,
-      header: null,
       shares: new Map(),
       delivered: new Map(),
-      receipt: null,
-      vote: null,
-      outcome: null,
-      refusals: new Map(),
-      certificate: null,
-      reveal: null,
-      revealed: null,
       evicted: [],
-      report: null,
     }
     state.attempts.set(hex(context), {
       link: linkOf(facts, opening, context),
       opening: opening.bytes,
       terms: opening.terms,
       content: facts.study.content,
-      tookPart: false,
-      announced: false,
-      certificate: null,
       evicted: [],
-      end: null,
     })
   }
 
@@ -386,7 +361,12 @@ export class Member {
       checkHistory(m.decode(attempt.opening), state, attempt)
       this.allows(m.decode(attempt.opening), facts, state)
       const bits = facts.study.bitsOf(step)
-      const { header: unsigned, chunks, shares, ...lists } = seal(facts, this.member, attempt.context, cohort, vector, bits, this.draw)
+      const {
+        header: unsigned,
+        chunks,
+        shares,
+        ...lists
+      } = seal(facts, this.member, attempt.context, cohort, vector, bits, this.draw)
       const header = this.#signed('Header', unsigned)
       const upload = m.encode('Upload', { header, ...lists })
       if (shares) attempt.shares.set(this.member, shares)
@@ -433,9 +413,7 @@ export class Member {
     require_(['opened', 'uploaded'].includes(attempt.phase), 'wrong-phase')
     const { context } = attempt
     for (const { header } of message.deliveries) {
-      require_(same(header.context, context), 'wrong-context', header.member)
-      require_(facts.isMember(header.member), 'unknown-member', header.member)
-      require_(facts.signed('Header', header, header.member), 'bad-signature', header.member)
+      c.checkHeader(header, context, facts)
       require_(header.member !== this.member, 'malformed', COORDINATOR)
     }
     const place = facts.position(this.member)
@@ -475,9 +453,7 @@ export class Member {
       this.checkProposal(attempt, facts, message, survivors, state)
     } catch (error) {
       if (!(error instanceof Fault)) throw error
-      const refusal = this.#sign('Refusal', { context: attempt.context, member: this.member, cause: error.cause })
-      attempt.refusals.set(hex(outcome), refusal)
-      return [refusal]
+      return [this.#sign('Refusal', { context: attempt.context, member: this.member, cause: error.cause })]
     }
     return this.vote(attempt, outcome, state)
   }
@@ -485,7 +461,7 @@ export class Member {
   checkProposal(attempt, facts, message, survivors, state) {
     checkHistory(m.decode(attempt.opening), state, attempt)
     const opening = m.decode(attempt.opening)
-    const ids = survivors.map((one) => one.member)
+    const ids = m.idsOf(survivors)
     c.checkSurvivors(ids, facts, opening.terms.step)
     require_(!facts.windowExceeded(ids), 'window-exceeded')
     c.checkEarlier(message.earlier, ids, opening, facts)
@@ -539,7 +515,7 @@ export class Member {
 
   reveal(attempt, facts, outcome) {
     const { survivors } = m.decode(attempt.certificate)
-    const staying = survivors.map((one) => one.member).filter((member) => !attempt.evicted.includes(member))
+    const staying = m.idsOf(survivors).filter((member) => !attempt.evicted.includes(member))
     const runs = runsOf(facts, attempt.shares, staying)
     attempt.reveal = this.#sign('Reveal', {
       context: attempt.context,

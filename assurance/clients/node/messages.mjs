@@ -250,6 +250,8 @@ export function signedDigest(name, value) {
 
 export const signatureHolds = (name, value, key) => verify(key, signedDigest(name, value), value.signature)
 
+export const idsOf = (items) => items.map(({ member }) => member)
+
 /** Hashes by name: each is over a whole message's bytes. */
 export const rosterHash = (roster) => H('roster', encode('Roster', roster))
 export const studyHash = (study) => signedDigest('Study', study)

@@ -8,7 +8,7 @@ const ENDS =
   /^[\t-\r\x20\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\t-\r\x20\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\0]+$/gu
 
 function normalText(text) {
-  for (let before = null; before !== text; ) {
+  for (let before = null; before !== text;) {
     before = text
     text = text
       .normalize('NFKC')

@@ -35,7 +35,7 @@ export function checkRecord(record, held) {
     canonical(record.survivors) ===
       canonical(certificate.survivors.map((one) => ({ member: one.member, digest: hex(one.digest) }))),
   )
-  const survivors = new Set(certificate.survivors.map((one) => one.member))
+  const survivors = new Set(m.idsOf(certificate.survivors))
   need(record.dropped.join() === cover(context, record.disputes, study.a).join())
   need(!record.dropped.some((member) => survivors.has(member)))
   need(record.evicted.join() === evicted.join())

@@ -9,7 +9,14 @@ export function readTensors(bytes) {
   const length = Number(bytes.readBigUInt64LE())
   const body = bytes.subarray(8 + length)
   const { __metadata__: metadata = {}, ...header } = JSON.parse(bytes.subarray(8, 8 + length))
-  const read = ([name, { dtype, shape, data_offsets: [start, end] }]) => {
+  const read = ([
+    name,
+    {
+      dtype,
+      shape,
+      data_offsets: [start, end],
+    },
+  ]) => {
     const size = 8 * shape.reduce((a, b) => a * b, 1)
     if (!(dtype in READERS) || end - start !== size) throw new RangeError(name)
     return [name, { dtype, shape, values: Array.from({ length: size / 8 }, (_, i) => READERS[dtype](body, start + 8 * i)) }]

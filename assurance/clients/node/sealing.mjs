@@ -1,10 +1,9 @@
 /** An upload's making, and what a decryptor does with boxes and shares (wire: Uploads, Boxes, Reveals). No state. */
-import { Fault, merkle, same, sha256 } from './encoding.mjs'
+import { Fault, merkle, sha256 } from './encoding.mjs'
 import * as k from './keys.mjs'
 import { CHUNK_ELEMENTS, deal, masked, shareIsBelowP } from './ring.mjs'
 
 const SHARE = 36
-const COMMITMENT = 16
 const piece = (bytes, size, index) => bytes.subarray(size * index, size * (index + 1))
 
 /**
@@ -57,8 +56,7 @@ export function openShares(facts, member, keys, { header, box, row }) {
     const shares = k.openBox(k.boxKey(keys.boxes.get(dealer), context, salt, dealer, member), context, box)
     const count = 1 + facts.manifest.k
     if (shares.length !== SHARE * count || !shareIsBelowP(shares)) return null
-    const isCommitted = (_, i) =>
-      same(k.commitShare(context, dealer, member, i, piece(shares, SHARE, i)), piece(row, COMMITMENT, i))
+    const isCommitted = (_, i) => facts.isShareCommitted(context, dealer, member, i, piece(shares, SHARE, i), row)
     return Array.from({ length: count }).every(isCommitted) ? shares : null
   } catch (error) {
     if (error instanceof Fault) return null

@@ -2,7 +2,7 @@
 import * as c from './checks.mjs'
 import { cover } from './disputes.mjs'
 import { COORDINATOR, Fault, H, ZERO, hex, pathHolds, require_, same } from './encoding.mjs'
-import { commitShare, verify } from './keys.mjs'
+import { verify } from './keys.mjs'
 import * as m from './messages.mjs'
 
 const UNCERTIFIED = ['collecting', 'checking', 'freezing', 'voiding']
@@ -79,7 +79,7 @@ class Replay {
     try {
       const message = this.decoded(bytes)
       require_(!this.seen.has(hex(bytes)), 'duplicate')
-      this.in(...STAGES[message.type])
+      this.requireStage(...STAGES[message.type])
       this.seen.add(hex(bytes))
       this[`on${message.type}`](message, entry)
     } catch (error) {
@@ -98,20 +98,13 @@ class Replay {
     throw new Fault('unknown-message')
   }
 
-  /** What each answer must be before it is looked at: of this context, by a decryptor, signed. */
-  requireAnswer(name, message) {
-    require_(same(message.context, this.context), 'wrong-context')
-    require_(this.facts.position(message.member) >= 0, 'not-a-decryptor')
-    require_(this.facts.signed(name, message, message.member), 'bad-signature')
-  }
+  requireAnswer = (name, message) => c.checkAnswer(name, message, this.context, this.facts)
 
-  in = (...stages) => require_(stages.includes(this.stage), 'wrong-phase')
+  requireStage = (...stages) => require_(stages.includes(this.stage), 'wrong-phase')
 
   onUploadSummary({ header, commitments, path }, entry) {
     const { member } = header
-    require_(same(header.context, this.context), 'wrong-context')
-    require_(this.facts.isMember(member), 'unknown-member')
-    require_(this.facts.signed('Header', header, member), 'bad-signature')
+    c.checkHeader(header, this.context, this.facts)
     const before = this.uploads.get(member)
     if (before) {
       require_(!same(before.digest, m.uploadDigest(header)), 'duplicate')
@@ -133,9 +126,12 @@ class Replay {
     this.requireAnswer('Receipt', receipt)
     const statement = (one) => [hex(one.uploads), one.dealers, one.complaints].join(' ')
     if (this.contradicts(this.receipts, receipt, statement, entry, 'conflict')) return
-    this.in('collecting', 'checking', 'freezing', 'revealing')
+    this.requireStage('collecting', 'checking', 'freezing', 'revealing')
     const named = [...receipt.dealers, ...receipt.complaints]
-    require_(new Set(named).size === named.length && named.every((one) => this.uploads.has(one) && one !== receipt.member), 'malformed')
+    require_(
+      new Set(named).size === named.length && named.every((one) => this.uploads.has(one) && one !== receipt.member),
+      'malformed',
+    )
     const whole = this.whole()
     if (!this.receipts.has(receipt.member)) this.receipts.set(receipt.member, receipt)
     if (['collecting', 'checking'].includes(this.stage)) return (this.stage = 'checking')
@@ -187,7 +183,9 @@ class Replay {
       [...this.receipts.values()].filter(({ member, dealers }) => member === dealer || dealers.includes(dealer)).length
     const counted = (member) =>
       !evicted.includes(member) && earlier.every(({ survivors }) => survivors.some((one) => one.member === member))
-    const staying = this.whole().filter((member) => clean(member) >= t && (this.facts.repeats || !earlier.length || counted(member)))
+    const staying = this.whole().filter(
+      (member) => clean(member) >= t && (this.facts.repeats || !earlier.length || counted(member)),
+    )
     const contested = disputes.filter(({ cause, parties }) => cause !== 'box-refused' || clean(parties[0]) < t + a_D)
     const without = (some) => {
       const dropped = cover(this.context, some, this.facts.study.a)
@@ -219,7 +217,7 @@ class Replay {
     this.stage = 'freezing'
     require_(same(context, this.context), 'wrong-context')
     const survivors = headers.map((header) => ({ member: header.member, digest: m.uploadDigest(header) }))
-    const ids = survivors.map((one) => one.member)
+    const ids = m.idsOf(survivors)
     this.proposal = { survivors, ids, earlier }
     this.asked.add(hex(m.survivorsHash(this.context, survivors)))
     const wanted = this.survivors(this.findDisputes(), earlier)
@@ -306,7 +304,7 @@ class Replay {
 
   onRevealSummary(reveal, entry) {
     if (!this.isDue(reveal, entry)) return
-    this.in('revealing')
+    this.requireStage('revealing')
     require_(
       reveal.evicted.every((member) => this.shown.has(member)),
       'eviction-invalid',
@@ -319,13 +317,8 @@ class Replay {
     const { member } = reveal
     const dealer = header.member
     require_(this.isDue(reveal, entry) && this.receipts.has(member), 'share-invalid')
-    const { survivors } = this.certificate
-    const certified =
-      same(header.context, this.context) &&
-      this.facts.isMember(dealer) &&
-      this.facts.signed('Header', header, dealer) &&
-      survivors.some((one) => one.member === dealer && same(one.digest, m.uploadDigest(header)))
-    const staying = survivors.map((one) => one.member).filter((id) => !reveal.evicted.includes(id))
+    c.asAny(() => c.checkHeader(header, this.context, this.facts), 'share-invalid')
+    const staying = m.idsOf(this.certificate.survivors).filter((id) => !reveal.evicted.includes(id))
     const runs = staying.filter((id) => id === member || this.receipts.get(member).dealers.includes(id))
     const due = this.facts.due(dealer, staying)
     const leads =
@@ -333,20 +326,16 @@ class Replay {
       runs[bad.place] === dealer &&
       pathHolds(reveal.runs_root, run, bad.place, bad.count, bad.run_path) &&
       this.facts.rowLeads(header, member, row, bad.row_path)
-    require_(certified && leads && run.length === 36 * due.length, 'share-invalid')
-    const holds = due.every((index, i) =>
-      same(
-        commitShare(this.context, dealer, member, index, run.subarray(36 * i, 36 * i + 36)),
-        row.subarray(16 * index, 16 * index + 16),
-      ),
-    )
+    require_(c.certifies(this.certificate, header) && leads && run.length === 36 * due.length, 'share-invalid')
+    const shareOf = (i) => run.subarray(36 * i, 36 * i + 36)
+    const holds = due.every((index, i) => this.facts.isShareCommitted(this.context, dealer, member, index, shareOf(i), row))
     require_(!holds, 'share-invalid')
     this.find(entry, 'share-invalid', member)
   }
 
   onEvictions(evictions, entry) {
     require_(same(evictions.context, this.context), 'wrong-context')
-    const named = evictions.proofs.map((proof) => proof.header.member)
+    const named = m.idsOf(evictions.proofs.map((proof) => proof.header))
     for (const member of named) this.shown.add(member)
     require_(named.length > this.evicted.length && this.certificate, 'eviction-invalid')
     const evicted = c.checkEvictions(evictions, this.certificate, this.facts, this.evicted)
@@ -357,7 +346,7 @@ class Replay {
   onErased(report, entry) {
     this.requireAnswer('Erased', report)
     if (this.contradicts(this.reports, report, (one) => hex(one.revealed), entry, 'conflict')) return
-    this.in(...UNCERTIFIED, 'revealing', 'erasing')
+    this.requireStage(...UNCERTIFIED, 'revealing', 'erasing')
     this.stage = 'erasing'
     if (!this.reports.has(report.member)) this.reports.set(report.member, { entry, ...report })
   }
@@ -412,7 +401,7 @@ class Replay {
     const covers = (decryptor, dealer) =>
       this.receipts.has(decryptor) && (decryptor === dealer || this.receipts.get(decryptor).dealers.includes(dealer))
     const enough = ({ member: dealer }) =>
-      new Set(reveals.filter((one) => covers(one.member, dealer)).map((one) => one.member)).size >= this.facts.manifest.t
-    return staying.every(enough) ? staying.filter(this.announced).map((one) => one.member) : []
+      new Set(m.idsOf(reveals.filter((one) => covers(one.member, dealer)))).size >= this.facts.manifest.t
+    return staying.every(enough) ? m.idsOf(staying.filter(this.announced)) : []
   }
 }

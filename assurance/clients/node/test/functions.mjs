@@ -185,7 +185,9 @@ export const FUNCTIONS = {
     const round = roundOf(i.round)
     const one = i.has === 'keys' ? round.replay(i.member, 0, 0) : round.member(i.member)
     const [link] = messages.decode(unhex(i.chain), 'Chain').links
-    const [cards, opening, closing] = [i.cards, i.opening, i.closing].map((index) => (index === null ? null : round.messages[index]))
+    const [cards, opening, closing] = [i.cards, i.opening, i.closing].map((index) =>
+      index === null ? null : round.messages[index],
+    )
     one.checkForgotten(link, { cards, opening, closing })
   },
   'record-id': (i, o) => {

@@ -41,7 +41,15 @@ export function playLedger({ mu_budget, watch, studies, data, steps }) {
       const { question, content } = facts.study
       const context = contextOf(step.open)
       const link = { cohort: ZERO, sequence: 0n, attempt: 0, question, step: step.step, context, ...facts.manifest }
-      state.attempts.set(hex(context), { link, content, terms: opening.terms, evicted: [], announced: false, certificate: null, end: null })
+      state.attempts.set(hex(context), {
+        link,
+        content,
+        terms: opening.terms,
+        evicted: [],
+        announced: false,
+        certificate: null,
+        end: null,
+      })
       attempts.set(step.open, { opening, facts })
       return {}
     },
