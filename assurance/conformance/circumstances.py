@@ -4,10 +4,11 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from assurance.conformance.federation import SHAPES, Shape
+from assurance.conformance.federation import SHAPES, Shape, make_party
 from assurance.conformance.play import Doctoring, Finding, Part, Play, Verdict
 from assurance.conformance.tap import Answer, Asked
 from tests.support.forging import again
@@ -135,8 +136,15 @@ class Remembered(Doctoring):
 
 
 class NextPeriod(Play):
-    """After a whole run the next period is opened, with the same records."""
+    """After a whole run the next period is opened, with the same records.
 
+    Attributes:
+        rule: what keeps the client away.
+        question: fields in which the study of that period differs from the first one.
+    """
+
+    rule: ClassVar = "LEDGER-1"
+    question: ClassVar[Mapping[str, Any]] = {}
     over_s: float | None = None
     opened_s: float | None = None
     invited = False
@@ -151,7 +159,7 @@ class NextPeriod(Play):
     def _take(self, asked: Asked, message: Message) -> Answer | None:
         if self.opened_s is not None and isinstance(message, Enrolment):
             self._break(
-                "LEDGER-1", self.part.name, "a card for the next period", "no card: its records are spent"
+                self.rule, self.part.name, "a card for the next period", "no card: its records are taken"
             )
             return Answer(503, {}, b"")
         return super()._take(asked, message)
@@ -163,21 +171,44 @@ class NextPeriod(Play):
         ended = self.over_s is not None and time.monotonic() > self.over_s + self.limits.quiet_s
         if self.opened_s is None and (ended or (self.over_s is not None and not self.client.is_running)):
             federation.halted, self.opened_s = True, time.monotonic()
+            if self.question:
+                federation.party.question = {**federation.party.question, **self.question}
+                await federation.party.publish_study(federation.server, name="other")
             await federation.party.open_cohort(federation.server, period="period-1")
             await self._start()
         elif self.opened_s is not None and time.monotonic() > self.opened_s + 2 * self.limits.quiet_s:
             verdict = Verdict.KEPT if self.invited else Verdict.NOT_TRIED
             seen = "it sent no card" if self.invited else "it never looked at the next period"
-            self.findings.append(Finding("LEDGER-1", self.part.name, verdict, seen, "no card"))
+            self.findings.append(Finding(self.rule, self.part.name, verdict, seen, "no card"))
             self.is_over = True
         elif self.opened_s is None:
             await super()._look()
 
     def _give_up(self) -> None:
         self.findings.append(
-            Finding("LEDGER-1", self.part.name, Verdict.NOT_TRIED, "the first run had no end")
+            Finding(self.rule, self.part.name, Verdict.NOT_TRIED, "the first run had no end")
         )
         self.is_over = True
+
+
+class OtherQuestion(NextPeriod):
+    """After a whole exact run another question's is opened, with the same records."""
+
+    question: ClassVar = {"constant": True}
+
+
+class ExactStudy(NextPeriod):
+    """After a whole noisy run an exact study's is opened, with the same records."""
+
+    rule = "LEDGER-7"
+    question: ClassVar = {"noise": None}
+
+
+def following(name: str, play: type[NextPeriod], shape: Shape = SHAPES["plain"]) -> Part:
+    """Return a part of two runs over the same records."""
+    later = make_party(replace(shape, question={**shape.question, **play.question}))
+    approval = later.make_content(time.time(), name="other").approval.hex()
+    return Part(name, shape, "member-0", (), play=play, approves=(approval,))
 
 
 def circumstances() -> Iterator[Part]:
@@ -193,4 +224,7 @@ def circumstances() -> Iterator[Part]:
     yield Part("a newer roster", SHAPES["plain"], "member-0", [NewerRoster()], is_lively=False)
     enrolling = replace(SHAPES["plain"], latecomer="member-3")
     yield Part("a restored folder", enrolling, "member-0", [Remembered()], is_lively=False, play=Restored)
-    yield Part("the next period with the same records", SHAPES["plain"], "member-0", (), play=NextPeriod)
+    yield following("the next period with the same records", NextPeriod)
+    yield following("another question with the same records", OtherQuestion)
+    noisy = replace(SHAPES["complete"], drop={})
+    yield following("an exact study with the records of a noisy sum", ExactStudy, noisy)

@@ -153,11 +153,13 @@ class Others(Party):
         return super().vector(member, spec, material)
 
 
+CANARY = "canary-0"
 TRAPS = {
     "SELECT-1": ("a row of zeros", "exam-zeros"),
     "SELECT-2": ("a second row of an id", "exam-0"),
     "ID-2": ("a second row of an id that looks the same", "\N{ZERO WIDTH SPACE}exam-1\N{NO-BREAK SPACE}"),
     "ID-3": ("a second row of a whole number", "07.0"),
+    "CANARY-1": ("a canary's row", CANARY),
 }
 """Rows of the client's data that add nothing to an honest vector, by the rule that leaves them out."""
 
@@ -168,8 +170,8 @@ def data_of(party: Party, member: str) -> tuple[npt.NDArray[np.float64], list[st
     ids = [f"exam-{place}" for place in range(len(labels))]
     ids[2] = "7"
     # Whichever of two rows of an id the client draws, the kit knows it: they are the same row.
-    rows = [np.zeros(party.dim), features[0], features[1], features[2]]
-    traps = [labels[0], labels[0], labels[1], labels[2]]
+    rows = [np.zeros(party.dim), *features[:4]]
+    traps = [labels[0], *labels[:4]]
     keys = [party.question["classes"][label] for label in (*labels, *traps)]
     return np.vstack([features, *rows]), keys, [*ids, *(each for _, each in TRAPS.values())]
 

@@ -14,6 +14,7 @@ from assurance.conformance.circumstances import circumstances
 from assurance.conformance.federation import SHAPES
 from assurance.conformance.honest import HonestRun
 from assurance.conformance.invitations import invitations
+from assurance.conformance.packs import packs
 from assurance.conformance.play import Doctoring, Part, Play
 from assurance.conformance.tap import Answer, Asked
 from veilsum.protocol.causes import Cause
@@ -141,5 +142,6 @@ def all_parts() -> Iterator[Part]:
     """Return every part, the honest runs first."""
     yield from honest()
     yield from invitations()
+    yield from packs()
     yield from circumstances()
     yield from catalogue()
