@@ -57,7 +57,7 @@ MEMBERS = tuple(f"m-{index}" for index in range(5))
 ME = MEMBERS[0]
 OTHERS = {member: SigningKey(member.encode() * 8 + bytes(8)) for member in MEMBERS[1:]}
 NOW_S, LIFETIME_S = 1_000_000, 1_000
-ERASED_REASON = "erased"
+ERASED_REASON, REHEARSAL = "erased", "rehearsal-"
 DIGEST = b"\x0d" * 32
 """In the place of an upload's."""
 
@@ -290,6 +290,8 @@ class LedgerPlayer:
 
 
 def _state_of(run: Run) -> str:
+    if run.period.startswith(REHEARSAL):
+        return "open" if run.state is State.RESERVED and not run.given_up else "over"
     if run.given_up and run.state is State.RESERVED:
         return "given up"
     return {State.DECLINED: "no"}.get(run.state, run.state.value)
