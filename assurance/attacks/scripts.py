@@ -170,20 +170,29 @@ class Recorder:
                 member, roster, study, key, **given, random_bytes=lambda n: _kept(drawn, draw(n))
             )
             names = ("x25519_private", "mlkem_seed", "nonce")
-            what: Json = {"to": member, "identity": key.seed.hex(), "roster": roster.to_bytes().hex()}
-            what |= {
+            what: Json = {
+                "roster": roster.to_bytes().hex(),
                 "study": study.to_bytes().hex(),
                 "counter": str(given["counter"]),
                 "period": given["period"],
+                "repeats": given.get("repeats", NO_CONTEXT).hex(),
+                "serial": str(given["serial"]),
+                **{n: d.hex() for n, d in zip(names, drawn, strict=True)},
+                "now_s": int(given["now_s"]),
             }
-            what |= {"repeats": given.get("repeats", NO_CONTEXT).hex(), "serial": str(given["serial"])}
-            what |= {n: d.hex() for n, d in zip(names, drawn, strict=True)}
-            what |= {"now_s": int(given["now_s"])}
-            if given.get("history", History()) == History():
-                self.steps.append(Step(None, what, result[0]))
+            if (history := given.get("history", History())) == History():
+                first = {"to": member, "identity": key.seed.hex(), **what}
+                self.steps.append(Step(None, first, result[0]))
+            elif before := self._phase_with(member, history):
+                self.steps.append(Step(before, {"enrol": True, **what}, result[0]))
             return result
 
         return start
+
+    def _phase_with(self, member: str, history: History) -> Any:
+        """Return the newest phase of a member that knows this history."""
+        phases = (step.after for step in reversed(self.steps) if getattr(step.after, "member", "") == member)
+        return next((phase for phase in phases if phase.history == history), None)
 
     def _coordinator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def begin(attempt: Any, now_s: float, earlier: Any = (), *rest: Any) -> Any:

@@ -31,6 +31,9 @@ def heard(script: Json, messages: list[str]) -> str:
     answer, causes = b"", list[str]()
     for step in script["steps"]:
         assert not causes, f"an earlier step is refused: {causes}"
+        if "enrol" in step:
+            party = _enrol_again(party, step, messages)
+            continue
         party.now = step.get("now_s", party.now)
         try:
             answer = _take(party, step, messages)
@@ -142,6 +145,19 @@ def _member(script: Json, said: dict[str, bytes]) -> Member:
     member = Member(script["to"], _key(script["identity"]), *run, now=script["now_s"])
     drawn = _drawing(script["x25519_private"], script["mlkem_seed"], script["nonce"])
     member.enrol(member.study.expires, drawn, int(script["serial"]))
+    return member
+
+
+def _enrol_again(before: Member, step: Json, messages: list[str]) -> Member:
+    """Enrol in a further cohort, with what the member knows."""
+    roster, study, repeats = (
+        bytes.fromhex(each) for each in (messages[step["roster"]], messages[step["study"]], step["repeats"])
+    )
+    run = (roster, study, int(step["counter"]), step["period"], repeats)
+    before.known.studies.clear()  # a play's studies have one name and version
+    member = Member(before.name, before.key, *run, now=step["now_s"], known=before.known)
+    drawn = _drawing(step["x25519_private"], step["mlkem_seed"], step["nonce"])
+    member.enrol(member.study.expires, drawn, int(step["serial"]))
     return member
 
 

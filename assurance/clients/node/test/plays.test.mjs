@@ -4,10 +4,20 @@ import test from 'node:test'
 import { serialize } from 'node:v8'
 import { ZERO, unhex } from '../encoding.mjs'
 import { decode } from '../messages.mjs'
-import { load, staged } from './stage.mjs'
+import { enrolIn, load, staged } from './stage.mjs'
 
 const { plays, messages } = load('plays')
 const bytesOf = (index) => unhex(messages[index])
+
+/** The run that a play starts with or a step enrols in, and the card's keys. */
+const runOf = (step) => ({
+  roster: bytesOf(step.roster),
+  study: bytesOf(step.study),
+  counter: BigInt(step.counter),
+  period: step.period,
+  repeats: unhex(step.repeats),
+  keys: step,
+})
 
 function memberOf(play) {
   let step = null
@@ -19,18 +29,7 @@ function memberOf(play) {
       secret: step.secrets?.[to] ? unhex(step.secrets[to]) : ZERO,
     }
   }
-  const one = staged({
-    member: play.to,
-    identity: play.identity,
-    roster: bytesOf(play.roster),
-    study: bytesOf(play.study),
-    counter: BigInt(play.counter),
-    period: play.period,
-    repeats: unhex(play.repeats),
-    keys: play,
-    now_s: play.now_s,
-    encapsulate,
-  })
+  const one = staged({ member: play.to, identity: play.identity, ...runOf(play), now_s: play.now_s, encapsulate })
   return [one, (next) => (step = next)]
 }
 
@@ -53,6 +52,7 @@ for (const [place, play] of plays.entries()) {
         return one.upload(one.cohort, step.vector)
       }
       one.now_s = step.now_s
+      if (step.enrol) return enrolIn(one, runOf(step))
       return one.receive(one.cohort, bytesOf(step.take))
     }
     const last = play.steps.at(-1)

@@ -21,21 +21,20 @@ export function staged({ member, identity, roster, study, counter, period, repea
   const one = new Member({ member, identity: unhex(identity), clock: () => one.now_s, draw })
   one.now_s = now_s
   one.drawn = drawn
-  one.enrolment = one.enrol({
-    roster,
-    study,
-    counter,
-    period,
-    repeats,
-    drawn: {
-      x25519: unhex(keys.x25519_private),
-      mlkem_seed: unhex(keys.mlkem_seed),
-      nonce: unhex(keys.nonce),
-      serial: BigInt(keys.serial),
-    },
-  })
-  one.cohort = [...one.state.cohorts.values()][0].cohort
+  enrolIn(one, { roster, study, counter, period, repeats, keys })
   return one
+}
+
+/** Let a member send the published card for a cohort, which is its own from then on. */
+export function enrolIn(one, { keys, ...run }) {
+  const drawn = {
+    x25519: unhex(keys.x25519_private),
+    mlkem_seed: unhex(keys.mlkem_seed),
+    nonce: unhex(keys.nonce),
+    serial: BigInt(keys.serial),
+  }
+  one.enrolment = one.enrol({ ...run, drawn })
+  one.cohort = [...one.state.cohorts.values()].at(-1).cohort
 }
 
 export class Round {
