@@ -27,7 +27,7 @@ from veilsum.protocol.sealing import Sealing
 from veilsum.protocol.shamir import LIMB_PRIME
 
 Json = dict[str, Any]
-NAMES = {"take", "pairing", "roster", "study", "manifest", "opening", "earlier"}
+NAMES = {"take", "unopened", "pairing", "roster", "study", "manifest", "opening", "earlier"}
 """Fields of a step that are messages."""
 CHARACTERS_MAX = 80_000
 """Limit of the messages that a script adds to the file."""
@@ -91,6 +91,11 @@ class Recorder:
                 "store_upload": lambda _, upload, __: self.drawn[upload.to_bytes()],
                 "erase_expired": lambda _, now_s: {"wait": int(now_s)},
                 "pass_deadline": lambda _, now_s: {"wait": int(now_s)},
+                "erase_unopened": lambda _, opening, request, __, now_s: {
+                    "unopened": opening.to_bytes().hex(),
+                    "take": request.to_bytes().hex(),
+                    "now_s": int(now_s),
+                },
                 "chunk_stored": self._chunk,
                 "cancel": lambda _, now_s: {"cancel": int(now_s)},
                 "chunk_damaged": lambda _, member, index: {"damaged": index, "member": member},
@@ -255,11 +260,15 @@ class Recorder:
     def _lead_to(self, last: int) -> list[Step] | None:
         found = [self.steps[last]]
         for step in reversed(self.steps[:last]):
-            if step.after is found[0].before or step.after == found[0].before:
-                found.insert(0, step)
             if found[0].before is None:
-                return found
-        return None
+                break
+            reached = (
+                step.after,
+                getattr(step.after, "ready", None),
+            )  # a closed attempt's keys are ready for the next
+            if any(each is found[0].before or each == found[0].before for each in reached):
+                found.insert(0, step)
+        return found if found[0].before is None else None
 
 
 @cache

@@ -189,6 +189,8 @@ def _take(party: Any, step: Json, messages: list[str]) -> bytes:
         message = bytes.fromhex(messages[step["take"]])
         if "pairing" in step:
             will_encapsulate(party, step["secrets"], bytes.fromhex(messages[step["pairing"]]))
+        if "unopened" in step:
+            return bytes(party.erase_unopened(bytes.fromhex(messages[step["unopened"]]), message))
         if isinstance(party, Coordinator) and message[1] in ASKS:
             ASKS[message[1]](party)
         return bytes(party.receive(message) or b"")

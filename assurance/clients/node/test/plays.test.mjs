@@ -53,7 +53,9 @@ for (const [place, play] of plays.entries()) {
       }
       one.now_s = step.now_s
       if (step.enrol) return enrolIn(one, runOf(step))
-      return one.receive(one.cohort, bytesOf(step.take))
+      const message = bytesOf(step.take)
+      if (step.unopened !== undefined) one.openToErase(one.cohort, bytesOf(step.unopened), decode(message).context)
+      return one.receive(one.cohort, message)
     }
     const last = play.steps.at(-1)
     play.steps.slice(0, -1).forEach(act)
