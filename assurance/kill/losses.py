@@ -26,7 +26,7 @@ from sqlalchemy import Column, Connection, Table, and_, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
 from assurance.reports import report
-from service.coordination.checking import repair_database
+from service.coordination.repairing import repair_database
 from service.settings import Settings
 from service.storage.tables import metadata
 from service.telemetry import logs

@@ -45,7 +45,7 @@ EXCEPTIONS = {
     "commit of access.tokens.Tokens.create_first_token": "only where no token is configured; one that was shown and not kept opens nothing",
     "commit of coordination.federations.Federations.put_lost": "a single row, stored once and answered afterwards; no game has an attempt that "
     "its coordinator does not know",
-    "commit of coordination.checking.repair_database": "one transaction for each repair; the command is run again",
+    "commit of coordination.repairing.repair_database": "one transaction for each repair; the command is run again",
     "commit of coordination.journal.Journal.rewind": "a single event; without it the round still stalls, and is cancelled again",
     "commit of storage.audit.prune_entries": "only where old entries are pruned; each transaction moves the log's signed beginning with them",
     "put of heads": "stored before the round that names them by their digest, and answered afterwards",

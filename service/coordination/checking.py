@@ -1,22 +1,20 @@
 """Check everything in a database: the work behind `veilsum operator db check`."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from itertools import starmap, zip_longest
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, delete, insert, select
+from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.exc import DatabaseError
 
 from service.coordination.journal import EVENTS_PER_READ
 from service.coordination.scrubbing import find_damaged_blobs
 from service.coordination.standing import RoundEnd, read_closing
 from service.settings import Settings
-from service.storage import keys, migrating, stores
-from service.storage.audit import COORDINATOR_ACTOR, Deed, append_deeds
+from service.storage import migrating, stores
+from service.storage.audit import END_ID, START_ID
 from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.faults import check_named, reword_errors
@@ -136,18 +134,20 @@ async def find_damage(settings: Settings) -> dict[str, list[str]]:
         Misuse: a coordinator works on the data folder's SQLite, the database can't be reached, or has another format.
     """
     async with stores.connect_database(settings) as database:
-        await _check_format(database)
+        await check_format(database)
         with reword_errors():
             damaged = [f"file: {words}" for words in await database.find_damage()]
         for table, read, name in _ROW_CHECKS:
             damaged += await _check_rows(database, table, read, name)
+        damaged += await _check_ids(database)
         damaged += await _check_chains(database)
         damaged += await _check_log(database)
         damaged += await _check_blobs(database, stores.blobs_of(settings))
     return {"damaged": damaged}
 
 
-async def _check_format(database: Database) -> None:
+async def check_format(database: Database) -> None:
+    """Refuse a database of another release's format (Misuse)."""
     with reword_errors(), suppress(DatabaseError):
         found = await database.read(migrating.current_format)
         if found != migrating.newest_format():
@@ -187,105 +187,61 @@ async def _check_blobs(database: Database, blobs: Blobs) -> list[str]:
         return [f"blobs: not all can be checked ({type(error).__name__})"]
 
 
-async def _check_chains(database: Database) -> list[str]:
-    """Check that each federation's links agree with the rows of its ended rounds."""
-    ended = select(rounds).where(rounds.c.final.is_not(None)).order_by(rounds.c.number)
+async def _check_ids(database: Database) -> list[str]:
     try:
-        rows = await database.read_rows(ended)
-        chain = await database.read_rows(select(links).order_by(links.c.position))
+        misnamed = await database.read(find_misnamed_rounds)
+    except Exception as error:  # noqa: BLE001 - as above
+        return [f"table rounds: not all ids can be checked ({type(error).__name__})"]
+    return [f"round {stored}: it was opened as {name}" for stored, name in misnamed.items()]
+
+
+def find_misnamed_rounds(connection: Connection) -> dict[str, str]:
+    """Return what the rounds that are stored under another id were opened as. Those that can't be read are left out."""
+    found = dict[str, str]()
+    for row in connection.execute(select(rounds), execution_options={"yield_per": EVENTS_PER_READ}):
+        with suppress(Exception):
+            name = round_name(read_attempt(connection, row).context)
+            if name != row.id:
+                found[row.id] = name
+    return found
+
+
+def read_attempt(connection: Connection, row: Row[Any]) -> Attempt:
+    """Read a round's attempt. Raises any error if a part of it is damaged."""
+    cohort = connection.execute(select(cohorts).where(cohorts.c.id == row.cohort)).one()
+    own = rosters.c.federation == row.federation, rosters.c.number == cohort.roster_number
+    roster = connection.execute(select(rosters.c.body).where(*own)).scalar_one()
+    own = studies.c.federation == row.federation, studies.c.hash == cohort.study
+    study = connection.execute(select(studies.c.body).where(*own)).scalar_one()
+    return Attempt(
+        Roster.from_bytes(roster),
+        Study.from_bytes(study),
+        Manifest.from_bytes(cohort.manifest),
+        Opening.from_bytes(row.opening),
+    )
+
+
+async def _check_chains(database: Database) -> list[str]:
+    try:
+        return [f"chain of federation {federation}" for federation in await find_broken_chains(database)]
     except Exception as error:  # noqa: BLE001 - as above
         return [f"table links: not all rows can be read ({type(error).__name__})"]
-    damaged = list[str]()
+
+
+async def find_broken_chains(database: Database) -> list[str]:
+    """Return the federations whose links don't agree with the rows of their ended rounds."""
+    ended = select(rounds).where(rounds.c.final.is_not(None)).order_by(rounds.c.number)
+    rows = await database.read_rows(ended)
+    chain = await database.read_rows(select(links).order_by(links.c.position))
+    broken = list[str]()
     for federation in sorted({row.federation for row in (*rows, *chain)}):
         pairs = zip_longest(
             *([row for row in each if row.federation == federation] for each in (rows, chain))
         )
         places = [row.position for row in chain if row.federation == federation]
         if places != list(range(len(places))) or not all(starmap(_link_fits, pairs)):
-            damaged.append(f"chain of federation {federation}")
-    return damaged
-
-
-async def repair_database(settings: Settings) -> dict[str, list[str]]:
-    """Make again what follows from other rows, and return what was repaired, and what is still damaged. Raises as `find_damage`.
-
-    That is the chains, from the rounds that they link; the audit log's end, from its entries; and the coordinator's public key.
-    """
-    repaired, public = list[str](), keys.key_of(settings).public
-    async with stores.connect_database(settings) as database:
-        await _check_format(database)
-        repairs = [("coordinator's public key", partial(_rebind_key, public))]
-        repairs += [("audit log's end", partial(_rebuild_end, database))]
-        repairs += [
-            (name, partial(_rebuild_chain, database, name.rpartition(" ")[2]))
-            for name in await _check_chains(database)
-        ]
-        for name, repair in repairs:
-            with suppress(Exception):  # what it follows from is damaged too; what is left is listed below
-                if await database.write(repair):
-                    repaired.append(name)
-    return {"repaired": repaired, **await find_damage(settings)}
-
-
-def _rebind_key(public: bytes, connection: Connection) -> bool:
-    """Bind the database to the coordinator's key again, if a roster names it."""
-    known = connection.execute(select(coordinator.c.public_key)).scalar_one_or_none()
-    bodies = connection.execute(select(rosters.c.body).order_by(rosters.c.number.desc())).scalars().all()
-    if known == public.hex() or not any(_names_coordinator(body, public) for body in bodies):
-        return False
-    connection.execute(delete(coordinator))
-    connection.execute(insert(coordinator).values(number=0, public_key=public.hex()))
-    return True
-
-
-def _names_coordinator(body: bytes, public: bytes) -> bool:
-    with suppress(PeerFault):
-        roster = Roster.from_bytes(body)
-        roster.verify_admin(roster.federation)
-        return roster.coordinator == public
-    return False
-
-
-def _rebuild_end(database: Database, connection: Connection) -> bool:
-    """Let the audit log end with its last entry again. Raises PeerFault if its entries don't follow each other."""
-    end, head = _read_ends(connection)
-    if head == end:
-        return False
-    database.put_row(connection, audit_head, {"id": 0, "number": end.number, "head": end.head})
-    deed = Deed(time.time(), COORDINATOR_ACTOR, "audit log's end repaired", f"last={end.number}")
-    append_deeds(connection, database, [deed])
-    return True
-
-
-def _rebuild_chain(database: Database, federation: str, connection: Connection) -> bool:
-    ended = select(rounds).where(rounds.c.federation == federation, rounds.c.final.is_not(None))
-    bodies = [
-        _read_attempt(connection, row).make_link(read_closing(row.closing)).encode()
-        for row in connection.execute(ended.order_by(rounds.c.number)).all()
-    ]
-    connection.execute(delete(links).where(links.c.federation == federation))
-    for position, body in enumerate(bodies):
-        connection.execute(insert(links).values(federation=federation, position=position, body=body))
-    deed = Deed(time.time(), COORDINATOR_ACTOR, "chain repaired", f"federation={federation}")
-    append_deeds(connection, database, [deed])
-    return True
-
-
-def _read_attempt(connection: Connection, row: Row[Any]) -> Attempt:
-    """Read an ended round's attempt. Raises any error if a part of it is damaged."""
-    cohort = connection.execute(select(cohorts).where(cohorts.c.id == row.cohort)).one()
-    own = rosters.c.federation == row.federation, rosters.c.number == cohort.roster_number
-    roster = connection.execute(select(rosters.c.body).where(*own)).scalar_one()
-    own = studies.c.federation == row.federation, studies.c.hash == cohort.study
-    study = connection.execute(select(studies.c.body).where(*own)).scalar_one()
-    attempt = Attempt(
-        Roster.from_bytes(roster),
-        Study.from_bytes(study),
-        Manifest.from_bytes(cohort.manifest),
-        Opening.from_bytes(row.opening),
-    )
-    check_named(row.id, round_name(attempt.context))
-    return attempt
+            broken.append(federation)
+    return broken
 
 
 def _link_fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
@@ -303,21 +259,26 @@ def _link_fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
 async def _check_log(database: Database) -> list[str]:
     """Check the audit log's chain."""
     try:
-        end, head = await database.read(_read_ends)
+        end, head = await database.read(read_log_ends)
     except Exception as error:  # noqa: BLE001 - as above
         return [f"audit log: {error.detail if isinstance(error, PeerFault) else type(error).__name__}"]
     return [] if head == end else ["audit log: it does not end where its head says"]
 
 
-def _read_ends(connection: Connection) -> tuple[End, End]:
+def read_log_ends(connection: Connection) -> tuple[End, End]:
     """Return where the audit log's entries end, and where its head says. Raises PeerFault if the entries don't follow each other."""
-    kept = {row.id: row for row in connection.execute(select(audit_head))}
-    start = EMPTY_LOG_END
-    if 1 in kept:
-        signed = AuditHead.model_validate(kept[1], from_attributes=True)
-        public = connection.execute(select(coordinator.c.public_key)).scalar_one()
-        signed.verify(bytes.fromhex(public))
-        start = signed.end
+    head = connection.execute(select(audit_head).where(audit_head.c.id == END_ID)).one_or_none()
     rows = connection.execute(select(audit).order_by(audit.c.number)).mappings()
-    end = follow_entries((AuditEntry.model_validate(dict(row)) for row in rows), start)
-    return end, End(kept[0].number, kept[0].head) if 0 in kept else EMPTY_LOG_END
+    end = follow_entries((AuditEntry.model_validate(dict(row)) for row in rows), read_log_start(connection))
+    return end, End(head.number, head.head) if head else EMPTY_LOG_END
+
+
+def read_log_start(connection: Connection) -> End:
+    """Return the position that the first entry kept follows. Raises PeerFault if the coordinator did not sign it."""
+    pruned = connection.execute(select(audit_head).where(audit_head.c.id == START_ID)).one_or_none()
+    if pruned is None:
+        return EMPTY_LOG_END
+    signed = AuditHead.model_validate(pruned, from_attributes=True)
+    public = connection.execute(select(coordinator.c.public_key)).scalar_one()
+    signed.verify(bytes.fromhex(public))
+    return signed.end

@@ -14,6 +14,7 @@ from service.storage import audit, migrating
 from service.storage.blobs import in_blob_thread
 from service.storage.clock import CLOCK_DIFFERENCE_MAX_S, CLOCK_STEP_STANDS_S, Clock
 from service.storage.database import Database
+from service.storage.faults import DamagedRowError
 from service.storage.tables import tokens
 from service.telemetry.logs import LOGGER_NAME, describe_error
 from service.telemetry.metrics import READY_GAUGE
@@ -70,6 +71,8 @@ class Readiness:
                 await self._checks[name]()
         except NotReady as reason:
             return str(reason)
+        except DamagedRowError as damaged:
+            return damaged.detail
         except TimeoutError:
             return f"no answer within {self._patience_s:g} s"
         except Exception as error:  # noqa: BLE001 - any error makes the process unready

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import ColumnElement, Connection, Executable, delete, func, insert, not_, or_, select
+from sqlalchemy.exc import IntegrityError
 
 from service.storage.database import Batches, Database
-from service.storage.faults import log_errors
+from service.storage.faults import DamagedRowError, log_errors
 from service.storage.tables import audit, audit_head
 from service.telemetry.metrics import AUDIT_ENTRIES
 from veilsum.protocol.audit import EMPTY_LOG_END, PAGE_MAX, AuditEntry, AuditHead, AuditPage, End, chain_entry
+from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.study import DAY_S
 
@@ -21,11 +23,15 @@ COORDINATOR_ACTOR = "coordinator"
 DONE_OUTCOME = "done"
 MAX_TEXT = 2000
 """The longest evidence of a chunk's conflict has less: its signer has no room to push the end out (service.access.gate)."""
-_END_ID, _START_ID = 0, 1
+END_ID, START_ID = 0, 1
 """The rows of `audit_head`."""
-_HEAD_SQL = select(audit_head.c.number, audit_head.c.head).where(audit_head.c.id == _END_ID)
-_START_SQL = select(audit_head).where(audit_head.c.id == _START_ID)
+_HEAD_SQL = select(audit_head.c.number, audit_head.c.head).where(audit_head.c.id == END_ID)
+_START_SQL = select(audit_head).where(audit_head.c.id == START_ID)
 _APPEND_SQL = insert(audit)
+_DAMAGED_LOG_DETAIL = (
+    "the audit log's end, or the number of one of its entries, is damaged: nothing is changed until the operator has stopped the "
+    "coordinator and run `veilsum operator db repair`. No member is at fault"
+)
 PRUNED_AT_ONCE = 5000
 """Entries that one transaction prunes."""
 REFUSAL_WINDOW_S, QUOTA_WINDOW_S = 60.0, 3600.0
@@ -51,7 +57,11 @@ class Deed:
 
 
 def append_deeds(connection: Connection, database: Database, deeds: Sequence[Deed]) -> None:
-    """Append to the log, with what else the transaction does or not at all. The log is locked until it ends: lock nothing afterwards."""
+    """Append to the log, with what else the transaction does or not at all. The log is locked until it ends: lock nothing afterwards.
+
+    Raises:
+        DamagedRowError: another entry has the number of the next one.
+    """
     database.lock_alone(connection, "audit")
     end = _read_end(connection)
     rows = []
@@ -60,8 +70,12 @@ def append_deeds(connection: Connection, database: Database, deeds: Sequence[Dee
         entry = chain_entry(end, int(deed.at_s * 1000), *texts)
         rows.append(entry.model_dump())
         end = End(entry.number, entry.head)
-    connection.execute(_APPEND_SQL, rows)
-    database.put_row(connection, audit_head, {"id": _END_ID, "number": end.number, "head": end.head})
+    try:
+        connection.execute(_APPEND_SQL, rows)
+    except IntegrityError as error:
+        database.quarantine.note_damage("audit log", error)
+        raise DamagedRowError(Cause.STORAGE_DAMAGED, _DAMAGED_LOG_DETAIL, ["coordinator"]) from error
+    database.put_row(connection, audit_head, {"id": END_ID, "number": end.number, "head": end.head})
 
 
 @dataclass(frozen=True)
@@ -226,7 +240,7 @@ async def prune_entries(database: Database, key: SigningKey, before_s: float, no
             return 0
         head = connection.execute(select(audit.c.head).where(audit.c.number == number)).scalar_one()
         signed = AuditHead.sign_end(key, End(number, head))
-        database.put_row(connection, audit_head, {"id": _START_ID, **signed.model_dump()})
+        database.put_row(connection, audit_head, {"id": START_ID, **signed.model_dump()})
         connection.execute(delete(audit).where(audit.c.number <= number))
         return number
 

@@ -11,9 +11,9 @@ from typing import Any, get_args
 import pytest
 from sqlalchemy import text
 
-from service.coordination.checking import repair_database
 from service.coordination.jobs import Jobs
 from service.coordination.readiness import Readiness, checks_of
+from service.coordination.repairing import repair_database
 from service.settings import Settings
 from service.storage.dialects import Sqlite
 from tests.cli.test_help import PATHS
@@ -244,13 +244,26 @@ async def _federation(folder: Path, party: Party, _patch: pytest.MonkeyPatch, st
         await party.done(server)
 
 
-@leaves("process", "the audit log's end, or its public key, lost")
+@leaves("round", "its id changed")
+async def _rename(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
+    def change_id(round_id: str) -> None:
+        with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+            file.execute(f"UPDATE rounds SET id = '{'0' * 16}' WHERE id = ?", (round_id,))
+
+    round_id = await damaged(folder, party, lambda *_: None, change_id)
+    assert (await repair_database(Settings(data_dir=folder)))["damaged"] == []
+    async with running(folder) as server:
+        assert (await server.view(round_id))["state"] == "checking"
+
+
+@leaves("process", "the audit log's end, an entry's number, or the public key lost")
 async def _repair(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
     async with running(folder) as server:
         await party.found(server)
-    for table in ("audit_head", "coordinator"):
-        with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
-            file.execute(f"DELETE FROM {table}")
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        file.execute("UPDATE audit SET number = 3 WHERE number = 1")
+        file.execute("DELETE FROM audit_head")
+        file.execute("DELETE FROM coordinator")
     assert len((await repair_database(Settings(data_dir=folder)))["repaired"]) == 2
     async with running(folder) as server:
         await party.open_cohort(server)

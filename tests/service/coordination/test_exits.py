@@ -4,18 +4,19 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from service.coordination.checking import repair_database
+from service.coordination.repairing import repair_database
 from service.settings import Settings
 from tests.service.conftest import Past
 from tests.service.storage.kept import flip
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server, running
 from veilsum.cli.commands.audit import check_log
-from veilsum.protocol.messages import Lost
+from veilsum.protocol.messages import Lost, Manifest, Opening
 
 Exit = Callable[[Server, Party, bytes], Awaitable[None]]
 
@@ -153,13 +154,100 @@ async def test_what_holds_a_whole_process_up_is_made_again(
             )
         file.execute(damage_it)
     found = await repair_database(settings)
-    named = "coordinator's public key" if "coordinator" in damage_it else "audit log's end"
+    named = "coordinator's public key" if "coordinator" in damage_it else "audit log"
     assert found == {"repaired": [named], "damaged": []}
     assert await repair_database(settings) == {"repaired": [], "damaged": []}
     async with running(folder) as server:
         await party.done(server)
         page = await server.audited()
         assert check_log(page, key) == page.head.end
+
+
+@pytest.mark.parametrize("entry", ["an early", "the last"])
+async def test_an_entry_of_the_audit_log_gets_its_number_back(
+    stopped: Callable[[str], Past], entry: str
+) -> None:
+    past = stopped("formed")
+    folder, party = past.folder, past.party
+    async with running(folder) as server:
+        key, before = server.coordinator.key.public, await server.audited()
+    last = before.head.number
+    number = 3 if entry == "an early" else last
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        file.execute("UPDATE audit SET number = ? WHERE number = ?", (last + 2, number))
+    async with running(folder) as server:
+        assert (await party.try_cohort(server, period="later")).status_code == 201
+        refused = await party.try_cohort(server, period="still-later")
+        assert (refused.status_code, refused.json()["cause"]) == (500, "storage-damaged")
+        ready = await server.anonymous().get("/readyz")
+        assert (ready.status_code, "audit log" in ready.json()["detail"]) == (503, True)
+    found = await repair_database(Settings(data_dir=folder))
+    assert found == {"repaired": ["audit log"], "damaged": []}
+    async with running(folder) as server:
+        assert (await party.try_cohort(server, period="still-later")).status_code == 201
+        page = await server.audited()
+        assert check_log(page, key, (before.head.end,)) == page.head.end
+        assert page.entries[:last] == before.entries
+
+
+async def test_a_changed_entry_of_the_audit_log_is_not_written_anew(stopped: Callable[[str], Past]) -> None:
+    folder = stopped("formed").folder
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        file.execute("UPDATE audit SET number = number + 1000, who = who || 'x' WHERE number = 3")
+        entries = file.execute("SELECT * FROM audit").fetchall()
+    found = await repair_database(Settings(data_dir=folder))
+    assert (found["repaired"], len(found["damaged"])) == ([], 1)
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file:
+        assert file.execute("SELECT * FROM audit").fetchall() == entries
+
+
+ANOTHER_ID = "UPDATE rounds SET id = CASE substr(id, 1, 1) WHEN 'f' THEN 'e' ELSE 'f' END || substr(id, 2) WHERE id = ?"
+
+
+async def test_a_live_round_gets_its_id_back_and_goes_on(stopped: Callable[[str], Past]) -> None:
+    past = stopped("formed")
+    folder, party = past.folder, past.party
+    async with running(folder) as server:
+        round_id = await party.open_round(server)
+        await party.play_until(server, round_id, "checking")
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        file.execute(ANOTHER_ID, (round_id,))
+        [(other,)] = file.execute("SELECT id FROM rounds").fetchall()
+    async with running(folder) as server:
+        refused = await server.client.get(f"/v1/rounds/{other}")
+        assert (refused.status_code, refused.json()["cause"]) == (500, "storage-damaged")
+        assert f"round {other}" in (await server.anonymous().get("/readyz")).json()["damaged"]
+        assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
+    found = await repair_database(Settings(data_dir=folder))
+    assert found == {"repaired": [f"id of round {round_id}"], "damaged": []}
+    async with running(folder) as server:
+        assert (await party.play(server, round_id))["state"] == "done"
+        await party.check_result(server, round_id)
+
+
+@pytest.mark.parametrize("column", ["opening", "manifest"])
+async def test_a_round_whose_terms_are_damaged_keeps_its_id(
+    stopped: Callable[[str], Past], column: str
+) -> None:
+    """What was opened then has another context, which nobody signed for."""
+    past = stopped("formed")
+    folder, party = past.folder, past.party
+    async with running(folder) as server:
+        round_id = await party.open_round(server)
+        attempt = server.live(round_id).attempt
+    damaged: Opening | Manifest
+    if column == "opening":
+        damaged = replace(attempt.opening, sequence=attempt.opening.sequence + 1)
+    else:
+        damaged = replace(attempt.manifest, cards_root=bytes(32))
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        table = "rounds" if column == "opening" else "cohorts"
+        file.execute(f"UPDATE {table} SET {column} = ?", (damaged.to_bytes(),))
+    found = await repair_database(Settings(data_dir=folder))
+    assert found["repaired"] == []
+    assert [each for each in found["damaged"] if each.startswith(f"round {round_id}: ")]
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file:
+        assert file.execute("SELECT id FROM rounds").fetchall() == [(round_id,)]
 
 
 async def test_a_round_that_has_lost_its_name_is_left_out(stopped: Callable[[str], Past]) -> None:

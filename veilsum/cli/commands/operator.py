@@ -292,14 +292,14 @@ def check() -> None:
 @database.command()
 @report_errors
 def repair() -> None:
-    """Make damaged chains, the audit log's end and the coordinator's public key again from other rows, and check the database; exits with 1 if there is still damage."""
+    """Make damaged chains, rounds' ids, the audit log's numbers and end, and the coordinator's public key again from other rows, and check the database; exits with 1 if there is still damage."""
     require_extras("the coordinator", "service")
     import asyncio
 
-    from service.coordination import checking
+    from service.coordination import repairing
     from service.settings import Settings
 
-    found = asyncio.run(checking.repair_database(Settings()))
+    found = asyncio.run(repairing.repair_database(Settings()))
     print_values(found, "Database")
     if found["damaged"]:
         raise typer.Exit(1)
