@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.exc import DatabaseError
 
+from service.coordination.federations import check_lost
 from service.coordination.journal import EVENTS_PER_READ
 from service.coordination.scrubbing import find_damaged_blobs
 from service.coordination.standing import RoundEnd, read_closing
@@ -42,7 +43,6 @@ from veilsum.protocol.keys import hash_mlkem_key
 from veilsum.protocol.messages import (
     KeyCard,
     Link,
-    Lost,
     Manifest,
     Opening,
     Roster,
@@ -92,9 +92,7 @@ def _check_round(row: Row[Any]) -> None:
 
 
 def _check_lost(row: Row[Any]) -> None:
-    lost = Lost.from_bytes(row.body)
-    check_named(row.context, lost.context.hex())
-    lost.verify(bytes.fromhex(row.federation), "admin")
+    check_lost(row.body, row.federation, row.context)
 
 
 def _check_event(row: Row[Any]) -> None:

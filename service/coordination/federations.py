@@ -347,7 +347,7 @@ class Federations:
 
         A live round that is `unreadable` is deleted: from then on the coordinator does not know it either.
 
-        Storing it again changes nothing. Only members can check its latest end: they hold the opening.
+        Storing it again changes nothing but a damaged row. Only members can check its latest end: they hold the opening.
 
         Raises:
             PeerFault: not-found, bad-signature; conflict if this coordinator knows the attempt.
@@ -364,7 +364,7 @@ class Federations:
                 connection.execute(delete(rounds).where(*live))
             if connection.execute(select(rounds.c.id).where(rounds.c.id == name)).first() is not None:
                 raise PeerFault(Cause.CONFLICT, f"this coordinator knows round {name}: close it by that id")
-            self._database.add_row(connection, lost_contexts, row)
+            self._database.put_row(connection, lost_contexts, row)
             for table in (events, sums):
                 connection.execute(delete(table).where(table.c.round == name))
             self._database.announce_change(connection, federation)
@@ -376,7 +376,19 @@ class Federations:
         query = select(lost_contexts.c.body)
         query = query.where(lost_contexts.c.federation == federation, lost_contexts.c.context == context)
         found: bytes | None = await self._database.read_value(query)
+        if found is not None:
+            with self._database.quarantine.quarantine_errors(
+                f"Lost of context {context} in federation {federation}"
+            ):
+                await in_thread(check_lost, found, federation, context)
         return found
+
+
+def check_lost(body: bytes, federation: str, context: str) -> None:
+    """Refuse a stored Lost that is not the admin's, or of another context."""
+    lost = Lost.from_bytes(body)
+    check_named(context, lost.context.hex())
+    lost.verify(bytes.fromhex(federation), "admin")
 
 
 def _refuse_rollback(known: int, offered: int) -> None:

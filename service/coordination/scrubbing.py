@@ -15,11 +15,11 @@ from service.coordination.documents import Documents
 from service.coordination.journal import BLOB_EVENT_KIND, EVENTS_FOLDER
 from service.coordination.shown_heads import HEADS_FOLDER, heads_blob
 from service.coordination.standing import RoundEnd
-from service.coordination.summing import chunk_name, is_range
+from service.coordination.summing import Kept, chunk_name
 from service.storage.blobs import Blobs, DamagedBlobError, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import events, rounds, sums
-from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import Upload
 
 SCRUB_BYTES_PER_S = 4 << 20
@@ -80,7 +80,7 @@ def _run_check(blobs: Blobs, check: Check) -> tuple[int, bool]:
         return len(content), check.expected is None or check.expected(content)
     except FileNotFoundError:
         return 0, not check.needed
-    except DamagedBlobError:
+    except (DamagedBlobError, Misuse):  # or its name is damaged
         return 0, False
 
 
@@ -94,12 +94,12 @@ def _list_ended(blobs: Blobs, row: Any) -> Iterator[Check]:
 async def _list_live(database: Database, blobs: Blobs, row: Any) -> Iterator[Check]:
     own = select(events.c.kind, events.c.body).where(events.c.round == row.id)
     stored = own.where(events.c.kind.in_((BLOB_EVENT_KIND, "chunk"))).order_by(events.c.number)
-    ranges = select(sums.c.blob).where(sums.c.round == row.id)
-    return _list_uploads(blobs, row.id, await database.read_rows(stored), await database.read_values(ranges))
+    ranges = select(sums).where(sums.c.round == row.id)
+    return _list_uploads(blobs, row.id, await database.read_rows(stored), await database.read_rows(ranges))
 
 
 def _list_uploads(
-    blobs: Blobs, round_id: str, stored: Sequence[Any], ranges: Sequence[str]
+    blobs: Blobs, round_id: str, stored: Sequence[Any], ranges: Sequence[Any]
 ) -> Iterator[Check]:
     """Announcements must be there; chunks and ranges are deleted once no sum needs them."""
     digests = dict[str, tuple[bytes, ...]]()
@@ -114,8 +114,8 @@ def _list_uploads(
             with suppress(ValueError, TypeError, KeyError, IndexError):
                 member, index = json.loads(body)
                 yield Check(chunk_name(round_id, member, index), digests[member][index].hex(), needed=False)
-    for blob in ranges:
-        yield Check(f"sums/{round_id}/{blob}", partial(is_range, blob), needed=False)
+    for kept in map(Kept.from_row, ranges):
+        yield Check(f"sums/{round_id}/{kept.blob}", kept.has_range, needed=False)
 
 
 def _list_combined(blobs: Blobs, coordinator: bytes) -> Iterator[Check]:

@@ -16,8 +16,9 @@ import json
 import secrets
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ from service.telemetry.metrics import DAMAGED_COUNT
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered
-from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.packing import Buffer, PackingError, add_packed
 from veilsum.protocol.ring import Words
 from veilsum.protocol.shelf import Announced
@@ -132,6 +133,25 @@ class Kept:
     members: tuple[str, ...] = ()
     done: bool = False
 
+    @classmethod
+    def from_row(cls, row: Any) -> "Kept":
+        """Read a row. Its blob's checksum covers it, so that a damaged one is found with the numbers."""
+        members: tuple[str, ...] = ()
+        with suppress(ValueError, TypeError):
+            members = tuple(json.loads(row.members))
+        return cls(row.blob, members, row.done)
+
+    def has_range(self, content: Buffer) -> bool:
+        """Whether its blob holds the range of this row as it was stored."""
+        held = memoryview(content)
+        return self.compute_checksum(held[32:]) == held[:32]
+
+    def compute_checksum(self, numbers: Buffer) -> bytes:
+        """Return the checksum before the range's numbers in its blob. It covers the row, so that no other range's numbers pass."""
+        digest = hashlib.sha256(json.dumps([self.blob, self.members, self.done]).encode())
+        digest.update(numbers)
+        return digest.digest()
+
 
 class Summing:
     """One round's sum.
@@ -219,7 +239,7 @@ class Summing:
         note_damage("range", self._round, part=damaged.part)
         forgotten = delete(sums).where(*self._row_of(damaged.part, damaged.kept))
         await self._database.write(lambda connection: connection.execute(forgotten))
-        await in_blob_thread(self._blobs.delete, self._blob_name(damaged.kept.blob))
+        await in_blob_thread(self._delete_blob, damaged.kept.blob)
         self.unmasked.discard(damaged.part)
 
     def discard_running(self) -> None:
@@ -308,14 +328,18 @@ class Summing:
     # Storage
 
     def _read_range(self, part: int, kept: Kept) -> memoryview:
-        """Read a range's numbers. Raises DamagedRangeError if they are lost or damaged."""
+        """Read a range's numbers. Raises DamagedRangeError if they or their row are lost or damaged."""
         try:
             blob = memoryview(self._blobs.get(self._blob_name(kept.blob)))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, Misuse) as error:
             raise DamagedRangeError(part, kept) from error
-        if not is_range(kept.blob, blob):
+        if not kept.has_range(blob):
             raise DamagedRangeError(part, kept)
         return blob[32:]
+
+    def _delete_blob(self, blob: str) -> None:
+        with suppress(Misuse):  # a damaged row may name nothing that can be stored
+            self._blobs.delete(self._blob_name(blob))
 
     def _blob_name(self, blob: str) -> str:
         return f"sums/{self._round}/{blob}"
@@ -331,10 +355,7 @@ class Summing:
         [row] = await self._database.read_rows(query)
         if not row.live:
             return None
-        begun = row.blob is not None
-        return self._note_kept(
-            part, Kept(row.blob, tuple(json.loads(row.members)), row.done) if begun else Kept()
-        )
+        return self._note_kept(part, Kept() if row.blob is None else Kept.from_row(row))
 
     def _note_kept(self, part: int, kept: Kept) -> Kept:
         self._added[part] = frozenset(kept.members)
@@ -350,11 +371,11 @@ class Summing:
         """Replace a range's blob, unless another process has or the round has ended."""
         after = replace(after, blob=f"{part}-{secrets.token_hex(8)}")
         numbers = total.astype(total.dtype.newbyteorder("<"), copy=False).tobytes()
-        blob = _range_checksum(after.blob, numbers) + numbers
+        blob = after.compute_checksum(numbers) + numbers
         await in_blob_thread(self._blobs.put, self._blob_name(after.blob), blob)
         replaced = await self._exchange_row(part, before, after)
         if obsolete := before.blob if replaced else after.blob:
-            await in_blob_thread(self._blobs.delete, self._blob_name(obsolete))
+            await in_blob_thread(self._delete_blob, obsolete)
         if replaced:
             self._note_kept(part, after)
 
@@ -381,16 +402,3 @@ class Summing:
 def _digests_of(uploads: Mapping[str, Announced], part: int) -> dict[str, bytes]:
     """SHA-256 of the chunk that each member announced for a range."""
     return {member: upload.chunk_digest(part) for member, upload in uploads.items()}
-
-
-def is_range(blob: str, content: Buffer) -> bool:
-    """Whether a blob of this name holds a range as it was stored."""
-    held = memoryview(content)
-    return _range_checksum(blob, held[32:]) == held[:32]
-
-
-def _range_checksum(blob: str, numbers: Buffer) -> bytes:
-    """Return the checksum before a range's numbers in its blob. It covers the blob's name, so that no other range's numbers pass."""
-    digest = hashlib.sha256(blob.encode() + b"/")
-    digest.update(numbers)
-    return digest.digest()

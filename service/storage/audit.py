@@ -60,10 +60,12 @@ def append_deeds(connection: Connection, database: Database, deeds: Sequence[Dee
     """Append to the log, with what else the transaction does or not at all. The log is locked until it ends: lock nothing afterwards.
 
     Raises:
-        DamagedRowError: another entry has the number of the next one.
+        DamagedRowError: the log's end is lost, or another entry has the number of the next one.
     """
     database.lock_alone(connection, "audit")
     end = _read_end(connection)
+    if end == EMPTY_LOG_END and connection.execute(select(audit.c.number).limit(1)).first() is not None:
+        raise _note_damage(database, LookupError("the log's end"))
     rows = []
     for deed in deeds:
         texts = (_bound_text(text) for text in (deed.who, deed.action, deed.on, deed.outcome))
@@ -73,8 +75,7 @@ def append_deeds(connection: Connection, database: Database, deeds: Sequence[Dee
     try:
         connection.execute(_APPEND_SQL, rows)
     except IntegrityError as error:
-        database.quarantine.note_damage("audit log", error)
-        raise DamagedRowError(Cause.STORAGE_DAMAGED, _DAMAGED_LOG_DETAIL, ["coordinator"]) from error
+        raise _note_damage(database, error) from error
     database.put_row(connection, audit_head, {"id": END_ID, "number": end.number, "head": end.head})
 
 
@@ -250,6 +251,11 @@ async def prune_entries(database: Database, key: SigningKey, before_s: float, no
     if last:
         deed = Deed(now_s, COORDINATOR_ACTOR, "audit log pruned", f"last={last}")
         await database.write(lambda connection: append_deeds(connection, database, [deed]))
+
+
+def _note_damage(database: Database, error: Exception) -> DamagedRowError:
+    database.quarantine.note_damage("audit log", error)
+    return DamagedRowError(Cause.STORAGE_DAMAGED, _DAMAGED_LOG_DETAIL, ["coordinator"])
 
 
 def _read_end(connection: Connection) -> End:

@@ -20,7 +20,7 @@ from service.coordination.summing import Memory, Summing, chunk_name
 from service.storage import blobs as storage_blobs
 from service.storage.blobs import Blobs
 from service.telemetry.metrics import DAMAGED_COUNT
-from tests.service.conftest import withholding
+from tests.service.conftest import Past, withholding
 from tests.support.clients import refusal
 from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server, carry_out, running
@@ -166,6 +166,37 @@ async def test_a_damaged_range_is_made_again(
     round_id = await formed.done(server)
     await formed.check_result(server, round_id)
     assert count("range") == found + 2
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "done = 1",
+        "members = replace(members, 'm-0', 'm-5')",
+        "members = 'x' || members",
+        "blob = 'x' || blob",
+        "blob = '`' || blob",
+    ],
+)
+async def test_a_range_whose_row_is_damaged_is_made_again(
+    stopped: Callable[[str], Past], change: str
+) -> None:
+    past = stopped("formed")
+    party = past.party
+    async with running(past.folder) as server:
+        round_id = await party.open_round(server)
+        await party.play_until(server, round_id, "checking")
+        async with asyncio.timeout(20):
+            while not lying(server, "sums", round_id):  # noqa: ASYNC110 - no event to await
+                await asyncio.sleep(0.02)
+    with closing(sqlite3.connect(past.folder / "coordinator.sqlite3")) as file, file:
+        assert file.execute(f"UPDATE sums SET {change}").rowcount
+    found = count("range")
+    async with running(past.folder) as server:
+        assert (await party.play(server, round_id))["state"] == "done"
+        await party.check_result(server, round_id)
+    assert count("range") > found
 
 
 @pytest.mark.usefixtures("_small")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, update
 
 from service.coordination.checking import find_damage
 from service.coordination.journal import begin_round
 from service.settings import Settings
-from service.storage.tables import rounds
+from service.storage.tables import lost_contexts, rounds
 from tests.service.storage.kept import flip
 from tests.support.clients import client_of, refusal
 from tests.support.forging import again
@@ -60,6 +60,16 @@ async def test_an_unknown_context_is_closed_for_good_in_one_federation(server: S
     assert [(entry.who, entry.on, entry.outcome) for entry in deeds[:2]] == [
         ("admin", f"federation={formed.federation} context={UNKNOWN.hex()}", "done")
     ] * 2
+
+
+async def test_a_damaged_lost_is_refused_until_the_admin_closes_again(server: Server, formed: Party) -> None:
+    assert (await close(server, formed)).status_code == 204
+    before = (await closing(server, formed.federation)).content
+    damaged = update(lost_contexts).values(body=before[:-1] + bytes([before[-1] ^ 1]))
+    await carry_out(server.coordinator.database, damaged)
+    assert refusal(await closing(server, formed.federation)) == (500, "storage-damaged")
+    assert (await close(server, formed)).status_code == 204
+    assert (await closing(server, formed.federation)).content == before
 
 
 async def test_only_the_admin_of_the_federation_closes_and_only_what_is_unknown(

@@ -10,10 +10,11 @@ from sqlalchemy import delete, text, update
 from sqlalchemy.exc import OperationalError
 
 from service.coordination.checking import find_damage
+from service.coordination.repairing import repair_database
 from service.settings import Settings
 from service.storage import audit as audit_module
 from service.storage.audit import Audit, Deed
-from service.storage.tables import audit
+from service.storage.tables import audit, audit_head
 from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, TOKEN, Clock, Server, carry_out, running
@@ -244,4 +245,10 @@ async def test_a_log_is_pruned_to_a_signed_position(
             check_log(page.model_copy(update={"start": None}), key.public)
         await server.coordinator.jobs.sweep_storage()
         assert (await server.audited()).entries == page.entries
-    assert await find_damage(Settings(data_dir=tmp_path)) == {"damaged": []}
+        lost_end = delete(audit_head).where(audit_head.c.id == audit_module.END_ID)
+        await carry_out(server.coordinator.database, lost_end)
+        for period in ("a", "b"):  # entries that were pruned leave their numbers free
+            assert refusal(await party.try_cohort(server, period=period)) == (500, "storage-damaged")
+    settings = Settings(data_dir=tmp_path)
+    assert await repair_database(settings) == {"repaired": ["audit log"], "damaged": []}
+    assert await find_damage(settings) == {"damaged": []}
