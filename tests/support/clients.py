@@ -20,7 +20,7 @@ from veilsum.protocol.request_signature import Target, sign_request
 KEYS: dict[str, SigningKey] = {}
 """The parties' signing keys, by member."""
 _SENDER = re.compile(
-    r"/(?:cards|pairings|requests|uploads|disclosure|manifest)/([a-z0-9-]{1,64})(?![a-z0-9-])"
+    r"/(?:cards|pairings|requests|uploads|disclosure|manifest|sites)/([a-z0-9-]{1,64})(?![a-z0-9-])"
 )
 
 

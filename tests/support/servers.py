@@ -38,7 +38,7 @@ class Servers:
 
     async def settings(self, folder: Path) -> dict[str, Any]:
         """Return the settings of a replica with this data folder; the same folder gets the same stores."""
-        prefix = "veilsum_" + hashlib.sha256(f"{os.getpid()} {folder}".encode()).hexdigest()[:16]
+        prefix = _prefix_of(folder)
         if prefix not in self._names:
             reused = self._emptied.pop() if self._emptied and not self.options else None
             self._names[prefix] = reused or await self._create(prefix)
@@ -48,10 +48,21 @@ class Servers:
             "blobs_endpoint": self.endpoint,
         }
 
-    async def _create(self, name: str) -> str:
+    async def copy(self, folder: Path, into: Path) -> None:
+        """Give a data folder copies of the stores of another one, whose coordinator is stopped."""
+        source, target = _prefix_of(folder), _prefix_of(into)
+        self._names[target] = await self._create(target, f"TEMPLATE {self._names[source]}")
+        with bucket_client(self.endpoint) as client:
+            pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{source}/")
+            for page in pages:
+                for key in (each["Key"] for each in page.get("Contents", ())):
+                    copied = target + key.removeprefix(source)
+                    client.copy_object(Bucket=BUCKET, Key=copied, CopySource={"Bucket": BUCKET, "Key": key})
+
+    async def _create(self, name: str, options: str = "") -> str:
         await execute(
             f"DROP DATABASE IF EXISTS {name} (FORCE)",
-            f"CREATE DATABASE {name} {self.options}",
+            f"CREATE DATABASE {name} {options or self.options}",
             f"ALTER DATABASE {name} SET synchronous_commit = off",
         )
         return name
@@ -78,6 +89,10 @@ class Servers:
         self._emptied.clear()
 
 
+def _prefix_of(folder: Path) -> str:
+    return "veilsum_" + hashlib.sha256(f"{os.getpid()} {folder}".encode()).hexdigest()[:16]
+
+
 def _url_of(database: str) -> str:
     return ADMIN_URL.rpartition("/")[0] + "/" + database
 
@@ -92,6 +107,20 @@ async def execute(*statements: str, database: str | None = None) -> None:
 
 
 @contextlib.contextmanager
+def bucket_client(endpoint: str) -> Iterator[Any]:
+    """Yield a client of the buckets there."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        region_name=CREDENTIALS["AWS_REGION"],
+    )
+    with contextlib.closing(client):
+        yield client
+
+
+@contextlib.contextmanager
 def bucket_served() -> Iterator[str]:
     """Serve an empty bucket, and yield its endpoint."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -100,15 +129,8 @@ def bucket_served() -> Iterator[str]:
     try:
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
-        client = boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-            region_name=CREDENTIALS["AWS_REGION"],
-        )
-        client.create_bucket(Bucket=BUCKET)
-        client.close()
+        with bucket_client(endpoint) as client:
+            client.create_bucket(Bucket=BUCKET)
         yield endpoint
     finally:
         server.stop()
