@@ -282,7 +282,7 @@ class Catalogue:
         await cohort.refresh()
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(cohort.roster, cohort.enrolling.study, cohort.formed_manifest(), opening)
-        check_named(row.id, round_name(attempt.context))
+        _check_stored(row, attempt)
         round_ = await self._make_live(attempt, cohort, row.opened_s, not_before_s)
         await round_.apply_stored()
         return round_
@@ -307,7 +307,7 @@ class Catalogue:
         manifest = await asyncio.to_thread(Manifest.from_bytes, formed.manifest)
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(roster, study, manifest, opening)
-        check_named(row.id, round_name(attempt.context))
+        _check_stored(row, attempt)
         end = await asyncio.to_thread(RoundEnd.from_row, row)
         round_ = EndedRound(self._blobs, attempt, row.opened_s, end)
         self.rounds.put_object(round_)
@@ -317,3 +317,10 @@ class Catalogue:
 
 
 _FORMING_COHORTS = cohorts.c.formed.is_(False), cohorts.c.fault.is_(None)
+
+
+def _check_stored(row: Row[Any], attempt: Attempt) -> None:
+    """Refuse a round's row that is not of its name and cohort, or whose opening has changed."""
+    check_named(row.id, round_name(attempt.context))
+    check_named(row.cohort, attempt.opening.cohort.hex())
+    attempt.opening.verify(attempt.roster.coordinator, "coordinator")

@@ -1,7 +1,7 @@
 """Check everything in a database: the work behind `veilsum operator db check`."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import starmap, zip_longest
 from typing import Any
@@ -137,7 +137,7 @@ async def find_damage(settings: Settings) -> dict[str, list[str]]:
             damaged = [f"file: {words}" for words in await database.find_damage()]
         for table, read, name in _ROW_CHECKS:
             damaged += await _check_rows(database, table, read, name)
-        damaged += await _check_ids(database)
+        damaged += await _check_openings(database)
         damaged += await _check_chains(database)
         damaged += await _check_log(database)
         damaged += await _check_blobs(database, stores.blobs_of(settings))
@@ -185,23 +185,39 @@ async def _check_blobs(database: Database, blobs: Blobs) -> list[str]:
         return [f"blobs: not all can be checked ({type(error).__name__})"]
 
 
-async def _check_ids(database: Database) -> list[str]:
+async def _check_openings(database: Database) -> list[str]:
+    """Check rounds by their rosters: the opening's signature, and the id. Those of which a part can't be read have other names."""
+    damaged = list[str]()
+
+    def look(connection: Connection) -> None:
+        for row, attempt in _list_attempts(connection):
+            name = round_name(attempt.context)
+            if name != row.id:
+                damaged.append(f"round {row.id}: it was opened as {name}")
+            try:
+                attempt.opening.verify(attempt.roster.coordinator, "coordinator")
+            except PeerFault:
+                damaged.append(f"round {row.id}: its opening has changed")
+
     try:
-        misnamed = await database.read(find_misnamed_rounds)
+        await database.read(look)
     except Exception as error:  # noqa: BLE001 - as above
-        return [f"table rounds: not all ids can be checked ({type(error).__name__})"]
-    return [f"round {stored}: it was opened as {name}" for stored, name in misnamed.items()]
+        damaged.append(f"table rounds: not all openings can be checked ({type(error).__name__})")
+    return damaged
 
 
 def find_misnamed_rounds(connection: Connection) -> dict[str, str]:
-    """Return what the rounds that are stored under another id were opened as. Those that can't be read are left out."""
-    found = dict[str, str]()
+    """Return what the rounds that are stored under another id were opened as."""
+    names = {row.id: round_name(attempt.context) for row, attempt in _list_attempts(connection)}
+    return {stored: name for stored, name in names.items() if stored != name}
+
+
+def _list_attempts(connection: Connection) -> Iterator[tuple[Row[Any], Attempt]]:
+    """Yield the rounds that can be read."""
     for row in connection.execute(select(rounds), execution_options={"yield_per": EVENTS_PER_READ}):
         with suppress(Exception):
-            name = round_name(read_attempt(connection, row).context)
-            if name != row.id:
-                found[row.id] = name
-    return found
+            attempt = read_attempt(connection, row)
+            yield row, attempt
 
 
 def read_attempt(connection: Connection, row: Row[Any]) -> Attempt:

@@ -148,7 +148,7 @@ async def put_heads(cohort: Hex32Path, heads: Hex32Path, body: Octets, here: Her
 async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, made: Made) -> rest.RoundView:
     """Open the next step of a cohort's run, or the next attempt at one that ended VOID (operator)."""
     view = (await here.open_round(cohort, request)).current_view()
-    made.append(f"round_id={view.round}")
+    made.append(f"round_id={view.round} context={view.context}")
     return view
 
 

@@ -182,11 +182,12 @@ async def _cancel_lost(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -
 async def _close_context(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
     async with running(folder) as server:
         round_id = await party.open_round(server)
-        context = bytes.fromhex((await server.view(round_id))["context"])
     damage(folder, "rounds.opening", "flipped", party, round_id)
     async with running(folder) as server:
         assert (await server.client.get(f"/v1/rounds/{round_id}")).status_code == 500
-        await close_unread(server, party, context)
+        entries = " ".join(each.on for each in (await server.audited()).entries)
+        [context] = re.findall(f"round_id={round_id} context=([0-9a-f]{{64}})", entries)
+        await close_unread(server, party, bytes.fromhex(context))
         await party.next_period(server)
         await goes_on(server, party)
 

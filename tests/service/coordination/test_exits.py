@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from service.coordination.checking import find_damage
 from service.coordination.repairing import repair_database
 from service.settings import Settings
 from tests.service.conftest import Past
@@ -248,6 +249,25 @@ async def test_a_round_whose_terms_are_damaged_keeps_its_id(
     assert [each for each in found["damaged"] if each.startswith(f"round {round_id}: ")]
     with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file:
         assert file.execute("SELECT id FROM rounds").fetchall() == [(round_id,)]
+
+
+@pytest.mark.parametrize("state", ["formed", "finished"])
+async def test_an_opening_whose_signature_has_changed_is_refused(
+    stopped: Callable[[str], Past], state: str
+) -> None:
+    past = stopped(state)
+    folder, party, round_id = past.folder, past.party, past.round_id
+    if state == "formed":
+        async with running(folder) as server:
+            round_id = await party.open_round(server)
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        [(opening,)] = file.execute("SELECT opening FROM rounds").fetchall()
+        file.execute("UPDATE rounds SET opening = ?", (opening[:-1] + bytes([opening[-1] ^ 1]),))
+    found = await find_damage(Settings(data_dir=folder))
+    assert found["damaged"] == [f"round {round_id}: its opening has changed"]
+    async with running(folder) as server:
+        refused = await server.client.get(f"/v1/rounds/{round_id}/opening")
+        assert (refused.status_code, refused.json()["cause"]) == (500, "storage-damaged")
 
 
 async def test_a_round_that_has_lost_its_name_is_left_out(stopped: Callable[[str], Past]) -> None:

@@ -36,7 +36,8 @@ async def test_a_round_leaves_who_did_what(server: Server, formed: Party, finish
     assert ("coordinator", "round ended", "done") in deeds
     assert ("coordinator", "uploads deleted", "done") in deeds
     opened = next(each for each in page.entries if each.action == "POST /v1/cohorts/{cohort}/rounds")
-    assert opened.on == f"cohort={formed.cohort} round_id={finished}"
+    context = (await server.view(finished))["context"]
+    assert opened.on == f"cohort={formed.cohort} round_id={finished} context={context}"
     card = next(each for each in page.entries if each.who == "member m-3")
     assert card.on == f"federation={formed.federation} cohort={formed.cohort} member=m-3"
     assert TOKEN not in page.model_dump_json()
