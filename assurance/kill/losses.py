@@ -42,7 +42,7 @@ PUBLISHED_FOLDERS = {"results", "transcripts", "combined"}
 LASTING_TABLES = {"rounds", "cohorts"}
 """A damaged row of theirs takes the pages of its round or cohort with it, and nothing else."""
 CHUNK_ELEMENTS = 16
-PATIENCE_S, HANGS_S = 10.0, 300.0
+PATIENCE_S, PLAY_S, HANGS_S = 10.0, 60.0, 600.0
 
 
 class WrongAnswer(Exception):  # noqa: N818 - a finding
@@ -186,7 +186,8 @@ class Exits:
 
     async def _play(self, server: Server) -> bool:
         round_id = self._past.round_id
-        view = await self._party.play(server, round_id, within_s=PATIENCE_S)
+        async with asyncio.timeout(PLAY_S):
+            view = await self._party.play(server, round_id, within_s=PATIENCE_S)
         if view["state"] == "done":
             try:
                 await self._party.check_result(server, round_id)

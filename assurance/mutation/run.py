@@ -241,7 +241,10 @@ def tried(mutant: Mutant, tests: list[str], tree: ast.Module | None = None) -> i
     own = [test for test in tests if test.startswith(own_tests(mutant))]
     for some in (own, tests[len(own) :]):
         files = dict.fromkeys(test.partition("::")[0] for test in some)
-        status = int(pytest.main(["-x", *QUIET, *files], plugins=[Chosen(some)])) if some else 0
+        try:
+            status = int(pytest.main(["-x", *QUIET, *files], plugins=[Chosen(some)])) if some else 0
+        except BaseException:  # noqa: BLE001 - the mutant ended pytest itself
+            return int(pytest.ExitCode.INTERNAL_ERROR)
         if status:
             break
     return status
