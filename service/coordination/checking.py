@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.exc import DatabaseError
 
-from service.coordination.federations import check_lost
+from service.coordination.federations import check_lost, has_signed
 from service.coordination.journal import EVENTS_PER_READ
 from service.coordination.scrubbing import find_damaged_blobs
 from service.coordination.standing import RoundEnd, read_closing
@@ -137,7 +137,7 @@ async def find_damage(settings: Settings) -> dict[str, list[str]]:
             damaged = [f"file: {words}" for words in await database.find_damage()]
         for table, read, name in _ROW_CHECKS:
             damaged += await _check_rows(database, table, read, name)
-        damaged += await _check_openings(database)
+        damaged += await _check_signatures(database)
         damaged += await _check_chains(database)
         damaged += await _check_log(database)
         damaged += await _check_blobs(database, stores.blobs_of(settings))
@@ -185,11 +185,24 @@ async def _check_blobs(database: Database, blobs: Blobs) -> list[str]:
         return [f"blobs: not all can be checked ({type(error).__name__})"]
 
 
-async def _check_openings(database: Database) -> list[str]:
-    """Check rounds by their rosters: the opening's signature, and the id. Those of which a part can't be read have other names."""
+async def _check_signatures(database: Database) -> list[str]:
+    """Check studies and openings by the rosters' keys, and rounds' ids. What can't be read at all has another name."""
     damaged = list[str]()
 
     def look(connection: Connection) -> None:
+        keys = set[tuple[str, bytes]]()
+        for row in connection.execute(select(rosters)):
+            with suppress(PeerFault):
+                keys.add((row.federation, Roster.from_bytes(row.body).study_key))
+        for row in connection.execute(select(studies)):
+            with suppress(PeerFault):
+                study = Study.from_bytes(row.body)
+                if not any(
+                    has_signed(key, study) for federation, key in keys if federation == row.federation
+                ):
+                    damaged.append(
+                        f"study {row.hash} of federation {row.federation}: its signature has changed"
+                    )
         for row, attempt in _list_attempts(connection):
             name = round_name(attempt.context)
             if name != row.id:
@@ -202,7 +215,7 @@ async def _check_openings(database: Database) -> list[str]:
     try:
         await database.read(look)
     except Exception as error:  # noqa: BLE001 - as above
-        damaged.append(f"table rounds: not all openings can be checked ({type(error).__name__})")
+        damaged.append(f"table rounds: not all signatures can be checked ({type(error).__name__})")
     return damaged
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import suppress
 from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection, Select, String, bindparam, delete, func, select
@@ -11,7 +12,7 @@ from service.coordination.cache import Recent
 from service.http.metering import in_thread
 from service.http.problems import not_found
 from service.storage.database import Database
-from service.storage.faults import check_named
+from service.storage.faults import DamagedRowError, check_named
 from service.storage.tables import cohorts, events, links, lost_contexts, rosters, rounds, studies, sums
 from veilsum.protocol.attempt import check_study
 from veilsum.protocol.causes import Cause
@@ -20,6 +21,7 @@ from veilsum.protocol.forms import HEX32_PATTERN, ROUND_PATTERN
 from veilsum.protocol.messages import Chain, Link, Lost, Roster, Study
 from veilsum.protocol.rest import FederationView, StudyView, round_name
 from veilsum.protocol.study import DAY_S, ROUND_LIFETIME_MAX_S, Content, read_content, study_fault
+from veilsum.protocol.tags import Tag, hash_fields
 
 MAX_NUMBER = 1 << 48
 """Highest number of a roster: JSON readers keep integers up to 2⁵³."""
@@ -58,9 +60,11 @@ def _parse_roster(federation: str, number: int, body: bytes) -> Roster:
     return roster
 
 
-def _is_study(name: str, body: bytes) -> bool:
+def _is_study(name: str, body: bytes, keys: Collection[bytes]) -> bool:
+    """Whether these are the bytes of this study, signed with one of the keys."""
     try:
-        return Study.from_bytes(body).hash.hex() == name
+        study = Study.from_bytes(body)
+        return study.hash.hex() == name and any(has_signed(key, study) for key in keys)
     except PeerFault:
         return False
 
@@ -167,6 +171,16 @@ class Federations:
             raise not_found(UNKNOWN_FEDERATION)
         return body
 
+    async def published_roster(self, federation: str) -> bytes:
+        """Return the newest roster's bytes as the admin signed them. Raises PeerFault: not-found, storage-damaged."""
+        roster = await self.read_roster(federation)
+        body = await self.roster_body(federation, roster.number)
+        with self._database.quarantine.quarantine_errors(
+            f"roster {roster.number} of federation {federation}"
+        ):
+            check_named(roster.hash.hex(), (await in_thread(hash_fields, Tag.ROSTER, body)).hex())
+        return body
+
     async def read_version(self, federation: str) -> tuple[int, ...]:
         """Return a version that changes with each published document of a federation. Raises PeerFault(not-found)."""
         [version] = await self._database.read_rows(_VERSION_SQL, {"federation": federation})
@@ -229,11 +243,13 @@ class Federations:
             own, studies.c.name == notes.name, studies.c.version == notes.version
         )
 
+        keys = [key async for key in self._list_study_keys(federation)]
+
         def store(connection: Connection) -> bool:
             self._database.lock_alone(connection, "studies")
             body, name, version = connection.execute(known).one_or_none() or (None, "", 0)
             used = cohorts.c.federation == federation, cohorts.c.study == row["hash"]
-            if body is not None and not _is_study(study.hash.hex(), body):
+            if body is not None and not _is_study(study.hash.hex(), body, keys):
                 self._database.put_row(connection, studies, row)
                 return True
             if body is not None:
@@ -246,7 +262,7 @@ class Federations:
                     self._database.put_row(connection, studies, row)
                 return False
             for other in connection.execute(same_version).all():
-                if not _is_study(other.hash, other.body):  # it has lost its hash
+                if not _is_study(other.hash, other.body, keys):  # it has lost its hash
                     connection.execute(delete(studies).where(own, studies.c.hash == other.hash))
             newest = _newest_study(connection, federation, notes.name)
             lost = connection.execute(select(cohorts.c.id).where(*used).limit(1)).first() is not None
@@ -282,7 +298,18 @@ class Federations:
         with self._database.quarantine.quarantine_errors(f"study {study} of federation {federation}"):
             found = Study.from_bytes(body)
             check_named(study, found.hash.hex())
-        return found
+            async for key in self._list_study_keys(federation):
+                if has_signed(key, found):
+                    return found
+            raise PeerFault(Cause.STORAGE_DAMAGED, "no roster names the key of its signature")
+
+    async def _list_study_keys(self, federation: str) -> AsyncIterator[bytes]:
+        """Yield the study keys of the federation's rosters, the newest first, less those that can't be read."""
+        yield (await self.read_roster(federation)).study_key
+        numbers = select(rosters.c.number).where(rosters.c.federation == federation)
+        for number in await self._database.read_values(numbers.order_by(rosters.c.number.desc()).offset(1)):
+            with suppress(DamagedRowError):
+                yield (await self.read_roster(federation, number)).study_key
 
     async def check_current(self, roster: Roster, study: Study, now_s: float) -> Content:
         """Refuse a study that members would refuse: revoked, expired, signed by an earlier study key, or superseded by a published version."""
@@ -382,6 +409,14 @@ class Federations:
             ):
                 await in_thread(check_lost, found, federation, context)
         return found
+
+
+def has_signed(key: bytes, study: Study) -> bool:
+    """Whether a study's signature is by this key."""
+    with suppress(PeerFault):
+        study.verify(key, "admin")
+        return True
+    return False
 
 
 def check_lost(body: bytes, federation: str, context: str) -> None:

@@ -98,7 +98,7 @@ async def roster(federation: Hex32Path, here: Here, request: Request) -> Respons
     """The newest roster, as the admin signed it."""
     version = await here.federations.read_version(federation)
     return await answer_published(
-        request, version, lambda: here.federations.roster_body(federation), rest.OCTETS_TYPE
+        request, version, lambda: here.federations.published_roster(federation), rest.OCTETS_TYPE
     )
 
 
@@ -159,9 +159,11 @@ async def put_study(
 @serve.serve_published(rest.STUDY_PATH, Cause.NOT_FOUND, gives="the Study message")
 async def study(federation: Hex32Path, study: Hex32Path, here: Here, request: Request) -> Response:
     """A study, as the study key signed it."""
-    return await answer_published(
-        request, 0, lambda: here.federations.study_body(federation, study), rest.OCTETS_TYPE
-    )
+
+    async def read() -> bytes:
+        return (await here.federations.read_study(federation, study)).to_bytes()
+
+    return await answer_published(request, 0, read, rest.OCTETS_TYPE)
 
 
 @serve(
@@ -282,7 +284,7 @@ async def invitation(cohort: Hex32Path, here: Here, request: Request, caller: Th
     card = None if caller is ANONYMOUS_CALLER else await found.newest_card(caller.name)
 
     async def build_invitation() -> rest.InvitationView:
-        roster = await here.federations.roster_body(found.federation)
+        roster = await here.federations.published_roster(found.federation)
         return rest.InvitationView(
             cohort=await here.cohort_view(found),
             roster=roster.hex(),

@@ -251,6 +251,27 @@ async def test_a_round_whose_terms_are_damaged_keeps_its_id(
         assert file.execute("SELECT id FROM rounds").fetchall() == [(round_id,)]
 
 
+@pytest.mark.parametrize("place", ["rosters", "studies"])
+async def test_a_document_whose_signature_has_changed_is_refused_until_it_is_published_again(
+    stopped: Callable[[str], Past], place: str
+) -> None:
+    past = stopped("formed")
+    folder, party = past.folder, past.party
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        [(body,)] = file.execute(f"SELECT body FROM {place}").fetchall()
+        file.execute(f"UPDATE {place} SET body = ?", (body[:-1] + bytes([body[-1] ^ 1]),))
+    assert len((await find_damage(Settings(data_dir=folder)))["damaged"]) > 0
+    where = f"{party.where}/roster"
+    if place == "studies":
+        where = f"{party.where}/studies/{party.study.hash.hex()}"
+    async with running(folder) as server:
+        refused = await server.client.get(where)
+        assert (refused.status_code, refused.json()["cause"]) == (500, "storage-damaged")
+        await (publish_roster if place == "rosters" else publish_study)(server, party, b"")
+        assert (await server.client.get(where)).content == body
+        await party.done(server)
+
+
 @pytest.mark.parametrize("state", ["formed", "finished"])
 async def test_an_opening_whose_signature_has_changed_is_refused(
     stopped: Callable[[str], Past], state: str
