@@ -142,6 +142,7 @@ class Exits:
     async def _go_on(self) -> None:
         party, past = self._party, self._past
         async with running(self._folder, self._clock) as server:
+            await self._find_refused(server)
             await party.publish_roster(server, party.roster)
             assert (await party.try_study(server, party.study)).status_code in {200, 201}
             if past.round_id:
@@ -150,24 +151,30 @@ class Exits:
             await party.next_period(server)
             done = await party.done(server)
             await party.check_result(server, done)
-            await self._check_served(server)
+            await self._store_again(server)
 
-    async def _check_served(self, server: Server) -> None:
-        """Check that what was published is served as it was, if only after it was stored again. Rows of a round that are damaged may refuse it."""
+    async def _store_again(self, server: Server) -> None:
+        """Store again what is refused, and what isn't shown. Rows of a round that are damaged may keep it refused."""
+        refused = await self._find_refused(server)
         for renewal in self._past.renewals:
-            shown = await server.client.get(renewal.shown_at) if renewal.shown_at else None
-            if shown is None or shown.status_code != 200:
+            if not renewal.shown_at or renewal.shown_at in refused:
                 answer = await renewal.send(server)
                 assert answer.is_success or self._fault.kind.place in LASTING_TABLES, (
                     f"{renewal.path}: {answer.text}"
                 )
+        refused = await self._find_refused(server)
+        assert not refused or self._fault.kind.place in LASTING_TABLES, refused
+
+    async def _find_refused(self, server: Server) -> dict[str, str]:
+        """Return what of the published is refused, with the answer. Raises WrongAnswer for what is served changed."""
+        refused = dict[str, str]()
         for path, before in self._past.served.items():
             answer = await server.client.get(path)
-            if answer.status_code == 200 and answer.content != before:
+            if answer.status_code != 200:
+                refused[path] = answer.text
+            elif answer.content != before:
                 raise WrongAnswer(f"{path} is served changed")
-            assert answer.status_code == 200 or self._fault.kind.place in LASTING_TABLES, (
-                f"{path}: {answer.text}"
-            )
+        return refused
 
     async def _end_round(self, server: Server) -> None:
         ways = {
