@@ -62,9 +62,12 @@ def with_canaries(consortium: Consortium, member: str, rows: np.ndarray, order: 
 
 
 def hold(
-    consortium: Consortium, change: Callable[[str, Member], Records] | None = None, period: str = PERIOD
+    consortium: Consortium,
+    change: Callable[[str, Member], Records] | None = None,
+    period: str = PERIOD,
+    asleep: str = "",
 ) -> Rehearsed:
-    """Hold a rehearsal: whole members in threads, and the operator here."""
+    """Hold a rehearsal: whole members in threads, except the one that is asleep, and the operator here."""
 
     def take_part(member: str) -> None:
         ahead_s = 300.0 if (change is not None and member == "member-2") else 0.0
@@ -81,7 +84,7 @@ def hold(
 
     study = find_study(consortium.operator, consortium.name, "study")
     with ThreadPoolExecutor(len(consortium.ids)) as pool:
-        going = [pool.submit(take_part, member) for member in consortium.ids]
+        going = [pool.submit(take_part, member) for member in consortium.ids if member != asleep]
         done = rehearse(consortium.operator, lambda _: None, consortium.name, study, period)
         for each in going:
             if (error := each.exception(60)) is not None and not isinstance(error, PeerFault):
@@ -123,6 +126,16 @@ def test_each_site_s_verdict_says_what_is_wrong(
     assert "4 times the reference" in done.check
     monkeypatch.undo()
     assert hold(rehearsed, period="rehearsal-2").ok
+
+
+def test_a_site_that_neither_comes_nor_reports_is_not_waited_for_until_enrolment_ends(
+    rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veilsum.cli.rehearsing.compute_presence_s", lambda _: 3.0)
+    done = hold(rehearsed, asleep="member-5")
+    assert [each.member for each in done.rows if not each.ok] == ["member-5"]
+    assert "did not enrol" in done.rows[-1].verdict[0]
+    assert (done.ok, done.exact, done.failure) == (False, True, "")
 
 
 def test_a_sum_of_other_rows_is_found(rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,9 @@
 """Rehearse a study over canaries, for `veilsum operator rehearse`: follow the run, judge the sites, and check the sum."""
 
-from collections.abc import Callable
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TypeVar
 
 import numpy as np
 from safetensors.numpy import load
@@ -16,13 +15,12 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_S
-from veilsum.protocol.rest import CohortView, RoundView, StudyView
+from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
 from veilsum.protocol.study import DISCLOSED_STEPS, Content, read_content
 from veilsum.study.canaries import CanaryPack, fetched_pack
 from veilsum.study.sites import SiteRow, judge_sites, list_dropped
 from veilsum.study.vectors import compute_vector
-
-T = TypeVar("T")
+from veilsum.system.intervals import compute_presence_s
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,8 @@ def rehearse(
 ) -> Rehearsed:
     """Run every step of a study over canaries, once, and judge the sites. The other arguments are those of `Following`.
 
+    Enrolment waits for a site as long as a run counts one as present that was not heard from (`compute_presence_s`).
+
     Raises:
         Misuse: the study names no canary pack.
         PeerFault: the coordinator refuses.
@@ -74,16 +74,19 @@ def rehearse(
             f"study {study.name} names no canary pack: sign a version with `veilsum admin study new … --canaries PACK`"
         )
     pack = fetched_pack(content, client.canaries(federation, content.rehearsal.pack))
+    wait_s, began_s = compute_presence_s(content.question.windows.answer), time.monotonic()
 
-    def wait_for_answers(work: Callable[[], T], /) -> T:
-        found = wait(work)
-        if isinstance(found, CohortView) and found.state == "enrolling":
-            _close_when_all_answered(client, found)
-        return found
+    def ends_enrolment(view: CohortView) -> bool:
+        awaited = _list_awaited(client, view)
+        late = bool(awaited) and time.monotonic() - began_s >= wait_s
+        if late:
+            tell(f"No answer from {join_names(sorted(awaited))} within {wait_s:,.0f} s: rehearsing without.")
+        return late or not awaited
 
     failure, view = "", None
     try:
-        view = Following(client, tell, wait_for_answers, attempts_max=1).run_study(federation, study, period)
+        following = Following(client, tell, wait, attempts_max=1, ends_enrolment=ends_enrolment)
+        view = following.run_study(federation, study, period)
     except (Misuse, PeerFault) as error:
         if isinstance(error, PeerFault) and error.cause in {Cause.UNAUTHORISED, Cause.FORBIDDEN}:
             raise
@@ -120,15 +123,14 @@ def _explain_failure(cohort: CohortView, last: RoundView | None) -> str:
     return f"{where}: {fault.cause}: {fault.detail}. Nothing was spent: mend the sites, then rehearse again."
 
 
-def _close_when_all_answered(client: Operator, view: CohortView) -> None:
-    """End enrolment once each member has come, or has reported what keeps it away: canaries that differ, or its clock."""
+def _list_awaited(client: Operator, view: CohortView) -> set[str]:
+    """List the members that neither came nor reported what keeps them away: canaries that differ, or their clock."""
     kept_away = {
         each.member
         for each in client.sites(view.cohort).sites
         if each.report.slips or abs(each.clock_ahead_s) >= SIGNATURE_LIFETIME_S
     }
-    if kept_away and {*view.members} <= {*view.cards} | kept_away:
-        client.close_cohort(view.cohort)
+    return {*view.members} - {*view.cards} - kept_away
 
 
 def _rests_on_others(content: Content, view: RoundView) -> bool:

@@ -77,6 +77,7 @@ class Following:
         wait: calls its argument; the demo ends the wait early if a process fails.
         pause: sleeps for a number of seconds.
         attempts_max: consecutive enrolments and rounds without a result before the run is given up.
+        ends_enrolment: asked at each poll of an enrolment whether to close it; None to wait until all have come or its window ends.
         shown: the heads that a judgement shows (`encode_shown`); None for other runs.
     """
 
@@ -85,6 +86,7 @@ class Following:
     wait: Waiting = wait_forever
     pause: Callable[[float], None] = time.sleep
     attempts_max: int = field(default_factory=lambda: ATTEMPTS_MAX)
+    ends_enrolment: Callable[[CohortView], bool] | None = None
     shown: bytes | None = None
     _outdated: set[str] = field(default_factory=set)
     """Cohorts in which no further round can be opened."""
@@ -204,7 +206,7 @@ class Following:
         """Follow enrolment to its end. Returns whether the cohort formed."""
         if cohort.state == "formed":
             return True
-        views = watch_changes(lambda after: self.wait(partial(self.client.cohort, cohort.cohort, after)))
+        views = watch_changes(lambda after: self.wait(partial(self._fetch_enrolment, cohort.cohort, after)))
         while (view := next(views)).forming:
             self.tell(view)
         self.tell(view)
@@ -216,6 +218,15 @@ class Following:
                 f"The cohort {end.explain_end(f'{detail}; unreachable, or declined: {missing}', end.operator)}."
             )
         return view.state == "formed"
+
+    def _fetch_enrolment(self, cohort: str, after: int | None) -> CohortView:
+        """Fetch a cohort, and close its enrolment if it is time to. What decides that changes no cohort: then no poll is held."""
+        if self.ends_enrolment is None:
+            return self.client.cohort(cohort, after)
+        view = self.client.cohort(cohort)
+        if view.state == "enrolling" and self.ends_enrolment(view):
+            return self.client.close_cohort(cohort)
+        return view
 
     def _open_step(self, cohort: CohortView, step: str, presence_s: float) -> None:
         """Open the step if enough members were heard from within `presence_s`, or report why it can't be opened now."""
