@@ -296,11 +296,18 @@ def write_members(output: Path, classifier: Classifier, data: Dataset, partition
         )
 
 
-def write_features(path: Path, classifier: Classifier, data: Dataset) -> None:
-    """Write features (n, dim), float32 of length 1, and labels (n,)."""
+def write_features(
+    path: Path, classifier: Classifier, data: Dataset, ids: Sequence[str] | None = None
+) -> None:
+    """Write features (n, dim), float32 of length 1, labels (n,), and ids if there are any."""
     features = extract_features(classifier, data.x).numpy()
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    np.savez(path, features=features / np.maximum(lengths, 1e-12), labels=data.y.numpy())
+    arrays: dict[str, Any] = {
+        "features": features / np.maximum(lengths, 1e-12),
+        "labels": data.y.numpy(),
+        **({} if ids is None else {"ids": np.array(ids)}),
+    }
+    np.savez(path, **arrays)
 
 
 def list_experiments(available: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:

@@ -21,6 +21,8 @@ def make_facts() -> Callable[..., Facts]:
             seed=7,
             members=MEMBERS,
             label_counts=np.array([[5, 0], [0, 4], [3, 3], [1, 1]]),
+            mended="member-02",
+            canaries="0.9, transposed",
             survivors=MEMBERS[1:],
             lost=(KilledMember("member-01", "pairing"), KilledMember("member-03", "upload")),
             verified=("member-02", "member-04"),

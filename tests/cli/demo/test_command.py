@@ -55,6 +55,9 @@ def test_the_demo_end_to_end(tmp_path: Path) -> None:
     first, second = (lost["member"] for lost in summary["lost"])
     assert [lost["after"] for lost in summary["lost"]] == ["pairing", "upload"]
     assert summary["members"] == 6
+    assert summary["mended"]["canaries"].endswith(", transposed")
+    assert f"{summary['mended']['member']}: canaries differ by" in told
+    assert "6 of 6 members are ready" in told
     assert len(summary["survivors"]) == 5
     assert first not in summary["survivors"]
     assert second in summary["survivors"]
@@ -129,7 +132,7 @@ def test_a_digit_that_two_members_hold_is_kept_out_of_the_sum(
     result = Result.load(tmp_path / "result")
     holders, least = result.record.holders, result.spec.question.records.least_per_class
     held = [
-        np.bincount(read_table(path).labels, minlength=10)
+        np.bincount((table := read_table(path)).labels[~table.is_canary], minlength=10)
         for path in sorted(tmp_path.glob("members/*/features.*"))
     ]
     counted = dict(zip(result.evidence.manifest.members, held, strict=True))

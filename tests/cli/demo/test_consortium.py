@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.support.cli import EXTRACTOR
-from veilsum.cli.demo.consortium import KilledMember, choose_casualties, demo_study
+from veilsum.cli.demo.consortium import KilledMember, choose_casualties, choose_mistaken, demo_study
 from veilsum.cli.demo.plan import DemoPlan
 
 MEMBERS = ("member-01", "member-02", "member-03", "member-04")
@@ -19,6 +19,7 @@ def test_the_members_in_the_middle_by_records_are_killed() -> None:
         KilledMember("member-04", "pairing"),
         KilledMember("member-03", "upload"),
     )
+    assert choose_mistaken(learned) == "member-01"
 
 
 @pytest.mark.parametrize("withhold", [True, False])

@@ -31,7 +31,7 @@ def demo(
 ) -> None:
     """Train on unevenly spread digits, then calibrate the head by a secure sum between processes on this machine.
 
-    Starts a coordinator and twelve members, kills two members on the way, and compares the head with a fit in the clear.
+    Starts a coordinator and twelve members, rehearses over canaries, mends the member that the rehearsal names, kills two members during the run, and compares the head with a fit in the clear.
 
     Exits with 1 if they differ, or if the head is no better than FedAvg's.
     """

@@ -1,12 +1,16 @@
-"""The demo's run: real processes, two of them killed on the way."""
+"""The demo's run: real processes, one that a rehearsal finds mistaken, and two killed on the way."""
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 
+from veilsum.cli.demo.canaries import write_member_file
 from veilsum.cli.demo.coordinator import running_coordinator
 from veilsum.cli.demo.federation import Federation
 from veilsum.cli.demo.folder import Folder
@@ -24,10 +28,12 @@ from veilsum.protocol.study import (
     Notes,
     Question,
     RecordRules,
+    Rehearsal,
     Windows,
     Withhold,
     count_rows_needed,
 )
+from veilsum.study.canary_check import suggest_tolerance
 from veilsum.system.intervals import DEMO_FINISH_S
 
 MEMBERS_MAX = 1_000
@@ -47,13 +53,19 @@ class DemoRun:
     """A run that ended with a result.
 
     Attributes:
-        enrolment_s: from the members' start until the cohort was formed.
+        mended: the member whose images were transposed until a rehearsal named it.
+        canaries: how its canaries differed, for people.
+        rehearsal_s: from the members' start until all were ready.
+        enrolment_s: from then until the cohort was formed.
     """
 
     federation: Federation
     view: RoundView
+    mended: str
+    canaries: str
     lost: tuple[KilledMember, KilledMember]
     living: tuple[str, ...]
+    rehearsal_s: float
     enrolment_s: float
 
 
@@ -64,7 +76,14 @@ def choose_casualties(learned: Learned) -> tuple[KilledMember, KilledMember]:
     return KilledMember(learned.members[smaller], "pairing"), KilledMember(learned.members[larger], "upload")
 
 
-def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: int) -> Content:
+def choose_mistaken(learned: Learned) -> str:
+    """Which member reads its images transposed until it is mended: the one with most records."""
+    return learned.members[int(np.argmax(learned.partition.sizes))]
+
+
+def demo_study(
+    plan: DemoPlan, digest: bytes, dim: int, classes: int, members: int, rehearsal: Rehearsal | None = None
+) -> Content:
     """The demo's study: FFC of the digits, over all members."""
     colluders = members // 4
     honest = max(colluders + 3, (members + colluders) // 2 + 1) - colluders
@@ -103,29 +122,60 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
             windows=Windows(enrol=plan.enrol_s, upload=plan.upload_s, answer=plan.answer_s),
         ),
         after=After(ridge="gcv", publish=(), readers="members", ccvr=None),
-        rehearsal=None,
+        rehearsal=rehearsal,
     )
 
 
 def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, children: Children) -> DemoRun:
-    """Start coordinator and members, kill two of them, and follow the run to its result."""
+    """Start coordinator and members, rehearse, mend the member that a rehearsal names, and run the study; kill two members on the way."""
     first, second = choose_casualties(learned)
     dim, classes = learned.classifier.extractor.dim, learned.data.train.classes
-    content = demo_study(plan, learned.digest, dim, classes, len(learned.members))
+    pack = learned.pack
+    rehearsal = Rehearsal(pack=hashlib.sha256(pack.to_bytes()).hexdigest(), tolerance=suggest_tolerance(pack))
+    content = demo_study(plan, learned.digest, dim, classes, len(learned.members), rehearsal)
     with running_coordinator(children, folder, screen) as (operator, url):
         federation = Federation.publish_federation(
             folder.root, children, operator, url, learned.members, content, 0.0
         )
+        operator.publish_canaries(federation.admin_key.hex(), pack)
         began = time.perf_counter()
+        mistaken = choose_mistaken(learned)
+        transposed = folder.member_folder(mistaken) / "transposed.npz"
+        _write_transposed(learned, mistaken, transposed)
         for member in learned.members:
-            federation.start_member(member, folder.features_file(member))
+            if member == mistaken:
+                federation.start_member(member, transposed, once=False)
+            else:
+                federation.start_member(member, folder.features_file(member))
+        [row] = [each for each in federation.rehearse_study(screen, unready=[mistaken]).rows if not each.ok]
+        screen.print_event(f"{mistaken}: canaries differ by {row.canaries}. It reads its images anew")
+        children.kill_child(mistaken)
+        federation.start_member(mistaken, folder.features_file(mistaken))
+        federation.rehearse_study(screen)
+        ready = time.perf_counter()
         killing = _Killing(children, screen, first, second)
         view = federation.run_study(screen, killing)
         if len(killing.dead) < 2:
             raise DemoError(f"{second.member} was not killed in time: is this machine busy? Try again")
         living = tuple(each for each in learned.members if each not in killing.dead)
         children.join_children(living, DEMO_FINISH_S)
-    return DemoRun(federation, view, (first, second), living, killing.formed_s - began)
+    return DemoRun(
+        federation,
+        view,
+        mistaken,
+        row.canaries,
+        (first, second),
+        living,
+        ready - began,
+        killing.formed_s - ready,
+    )
+
+
+def _write_transposed(learned: Learned, member: str, path: Path) -> None:
+    """Write a member's features with the rows and columns of all its images exchanged."""
+    rows = learned.partition.members[learned.members.index(member)]
+    own = learned.data.train.subset(torch.from_numpy(rows))
+    write_member_file(path, learned.classifier, own, learned.canaries, transposed=True)
 
 
 class _Killing:

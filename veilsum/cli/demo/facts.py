@@ -24,6 +24,8 @@ class Facts:
 
     Attributes:
         label_counts: records of each class at each member, (K, C).
+        mended: the member whose images were transposed in the first of two rehearsals.
+        canaries: how its canaries differed then, for people.
         verified: the members with a result that was verified from disk.
         withheld: digits left out of the sum, because few members hold them.
         holders: for each digit, how many members hold it; empty if every digit is published.
@@ -39,6 +41,8 @@ class Facts:
     seed: int
     members: tuple[str, ...]
     label_counts: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    mended: str
+    canaries: str
     survivors: tuple[str, ...]
     lost: tuple[KilledMember, ...]
     verified: tuple[str, ...]
@@ -92,6 +96,7 @@ class Facts:
         """What `summary.json` holds: counts, accuracies in 0 to 1, bytes, and seconds of each stage."""
         return {
             "members": len(self.members),
+            "mended": {"member": self.mended, "canaries": self.canaries},
             "survivors": list(self.survivors),
             "withheld": list(self.withheld),
             "lost": [{"member": lost.member, "after": lost.after} for lost in self.lost],
@@ -118,6 +123,8 @@ def gather_facts(seed: int, learned: Learned, held: DemoRun, comparison: Compari
         seed=seed,
         members=learned.members,
         label_counts=learned.partition.label_counts,
+        mended=held.mended,
+        canaries=held.canaries,
         survivors=result.survivors,
         lost=held.lost,
         verified=comparison.verified,
@@ -141,6 +148,7 @@ def gather_facts(seed: int, learned: Learned, held: DemoRun, comparison: Compari
         bias=result.bias is not None,
         seconds={
             "training": learned.seconds,
+            "rehearsal": held.rehearsal_s,
             "enrolment": held.enrolment_s,
             **{name: view.phase_seconds[name] for name in ROUND_PHASES if name in view.phase_seconds},
             "total": total_s,
@@ -170,7 +178,8 @@ def gather_facts(seed: int, learned: Learned, held: DemoRun, comparison: Compari
 
 PHASE_NAMES = {
     "training": "training SphereFed and FedAvg",
-    "enrolment": "process starts, key cards and pairing",
+    "rehearsal": "process starts and two rehearsals",
+    "enrolment": "key cards and pairing",
     "collecting": "masked uploads",
     "checking": "receipts for sealed shares",
     "freezing": "votes on the survivors",

@@ -44,6 +44,7 @@ class Federation:
     content: Content
     published: StudyView
     period: str = field(default_factory=this_month)
+    _rehearsals: int = 0
 
     @classmethod
     def publish_federation(
@@ -70,12 +71,12 @@ class Federation:
         published = operator.publish_study(signed)
         return cls(folder, children, operator, url, admin.public, content, published)
 
-    def start_member(self, member: str, data: Path, *options: str) -> None:
-        """Start `veilsum member join` as a process that ends after one run."""
+    def start_member(self, member: str, data: Path, *, once: bool = True) -> None:
+        """Start `veilsum member join` as a process; with `once`, one that ends after one run, or if it can't take part."""
         home = self.folder / "members" / member
         words: list[str | Path] = ["member", "join", home, data]
         words += ["--admin-key", self.admin_key.hex(), "--url", self.url]
-        words += ["--approve", self.published.approval, "--once", *options]
+        words += ["--approve", self.published.approval, *(["--once"] if once else [])]
         self.children.start_child(
             member,
             "veilsum",
@@ -108,20 +109,23 @@ class Federation:
             )
         return view
 
-    def rehearse_study(self, screen: Screen) -> Rehearsed:
-        """Run every step over canaries first, as `veilsum operator rehearse` does. Raises DemoError unless every member is ready."""
+    def rehearse_study(self, screen: Screen, *, unready: Sequence[str] = ()) -> Rehearsed:
+        """Run every step over canaries, as `veilsum operator rehearse` does. Raises DemoError unless all but these members are ready."""
+        self._rehearsals += 1
         with screen.show_stage("Rehearsal") as stage:
             done = rehearse(
                 self.operator,
                 lambda _: None,
                 self.admin_key.hex(),
                 self.published,
-                "rehearsal-1",
+                f"rehearsal-{self._rehearsals}",
                 self.children.call_watching,
             )
-            stage.outcome = done.list_sentences()[-1]
-        if not done.ok:
-            raise DemoError(" ".join(done.list_sentences()))
+            found = [each.member for each in done.rows if not each.ok]
+            if found != [*unready] or (done.exact is not True and not unready):
+                raise DemoError(" ".join(done.list_sentences()))
+            ready = f"{len(done.rows) - len(found)} of {len(done.rows)} members are ready"
+            stage.outcome = f"{ready}, nothing spent" if found else f"{ready}: {done.check}, nothing spent"
         return done
 
     def member_result(self, member: str) -> Result:

@@ -11,15 +11,17 @@ import torch
 
 from training.checkpoint import save_checkpoint
 from training.data.catalogue import load_digits_dataset
-from training.data.dataset import Split
+from training.data.dataset import Dataset, Split
 from training.federated import Trained, train
 from training.heads import Classifier
 from training.partition import Partition
 from training.resume import RoundRecord
+from veilsum.cli.demo.canaries import choose_canaries, make_pack, write_member_file
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.plan import DemoPlan, demo_fedavg_recipe, demo_partition, rare_partition
 from veilsum.cli.demo.screen import Screen
-from veilsum.cli.training_run import DIGITS_PREPROCESSING, write_features
+from veilsum.cli.training_run import DIGITS_PREPROCESSING
+from veilsum.study.canaries import CanaryPack
 from veilsum.system.processes import end_with_parent
 
 EVEN_ROUNDS = 5
@@ -32,6 +34,8 @@ class Learned:
     Attributes:
         classifier: SphereFed's, under the fixed head that it was trained with.
         members: in the partition's order.
+        canaries: test records, which each member's file holds too.
+        pack: of the canaries.
         accuracies: SphereFed's on the test records after each round.
         seconds: of both runs side by side.
     """
@@ -41,13 +45,15 @@ class Learned:
     data: Split
     partition: Partition
     members: tuple[str, ...]
+    canaries: Dataset
+    pack: CanaryPack
     digest: bytes
     accuracies: tuple[float, ...]
     seconds: float
 
 
 def train_federation(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
-    """Train SphereFed, with FedAvg beside it, and write SphereFed's checkpoint and each member's features and labels."""
+    """Train SphereFed, with FedAvg beside it, and write SphereFed's checkpoint and each member's features."""
     data = load_digits_dataset(plan.seed)
     deal = rare_partition if plan.withhold else demo_partition
     partition = deal(data.train, plan.seed)
@@ -77,14 +83,22 @@ def train_federation(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
     seconds = time.perf_counter() - began
     digest = save_checkpoint(trained.classifier, folder.extractor, preprocessing=DIGITS_PREPROCESSING)
     members = tuple(f"member-{k + 1:02}" for k in range(len(partition)))
+    canaries = choose_canaries(data.test)
     for member, rows in zip(members, partition.members, strict=True):
         folder.member_folder(member).mkdir(mode=0o700, parents=True)
-        write_features(
-            folder.features_file(member), trained.classifier, data.train.subset(torch.from_numpy(rows))
-        )
-    accuracies = tuple(record.accuracy for record in trained.history)
+        own = data.train.subset(torch.from_numpy(rows))
+        write_member_file(folder.features_file(member), trained.classifier, own, canaries)
     return Learned(
-        trained.classifier, fedavg.classifier, data, partition, members, digest, accuracies, seconds
+        trained.classifier,
+        fedavg.classifier,
+        data,
+        partition,
+        members,
+        canaries,
+        make_pack(trained.classifier, canaries),
+        digest,
+        tuple(record.accuracy for record in trained.history),
+        seconds,
     )
 
 

@@ -90,5 +90,5 @@ class DemoPlan:
     withhold: bool = False
     constant: bool = True
     enrol_s: int = 600
-    upload_s: int = 5
-    answer_s: int = 6
+    upload_s: int = 4
+    answer_s: int = 4

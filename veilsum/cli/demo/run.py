@@ -106,6 +106,8 @@ def print_table(facts: Facts, folder: Folder, console: Console) -> None:
     difference = f"{format_power(facts.max_rel_diff)} of max|W|, both with λ = {facts.ridge:.4g}"
     table.add_row("masked − plain W", difference)
     table.add_section()
+    table.add_row("first rehearsal", f"{facts.mended} not ready: its canaries differ by {facts.canaries}")
+    table.add_row("second rehearsal", f"{members} of {members} ready. Rehearsals spent nothing")
     table.add_row("survivors", f"{whole} of {members}, certified by {facts.votes} votes")
     for lost in facts.lost:
         table.add_row(f"lost: {lost.member}", fate_of(facts, lost.member))
