@@ -12,7 +12,6 @@ terms' latest end erase. `Session.erase_expired` sees to the latter before any m
 What is uploaded comes from the reservation that was made before this member enrolled.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -49,7 +48,7 @@ from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
 from veilsum.protocol.study import ROWS_STEP
 from veilsum.study.judging import read_shown
 from veilsum.study.progress import RunEnd
-from veilsum.study.result_files import read_material
+from veilsum.study.result_files import check_material_digest, read_material
 from veilsum.study.vectors import Material
 from veilsum.system.files import write_durably
 
@@ -532,12 +531,7 @@ class Conversation:
         """Return the step's input: from earlier steps, or heads to judge. Raises PeerFault(terms-refused) if its terms name another file."""
         if self.material_file is None and attempt.terms.material != NO_CONTEXT:
             content = yield from self.session.coordinator.fetch_material(self.round_id)
-            if hashlib.sha256(content).digest() != attempt.terms.material:
-                raise PeerFault(
-                    Cause.TERMS_REFUSED,
-                    "the material does not match the SHA-256 in the signed terms",
-                    ["coordinator"],
-                )
+            check_material_digest(content, attempt.terms.material)
             self.material_file = content
         if self.material_file is not None and attempt.spec.judges:
             return read_shown(attempt.question, self.material_file)

@@ -4,6 +4,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from operator import mul
 from typing import Any
 
@@ -15,8 +16,9 @@ Material = dict[str, tuple[list[int], tuple[float, ...]]]
 """Tensors by name: shape, and values row by row."""
 
 
-def read(study: Study, file: bytes) -> dict[str, Any]:
-    """Read the material of a judgement, as lists (PERIOD-5)."""
+def read(study: Study, file: bytes, digest: bytes) -> dict[str, Any]:
+    """Read the material of a judgement, of this digest in its terms, as lists (PERIOD-5)."""
+    demand(sha256(file).digest() == digest, "terms-refused")
     shown, classes, judge = parsed(file), len(study.classes), study.question["judge"]
     demand(all(abs(value) <= 1e6 for _, values in shown.values() for value in values), "terms-refused")
     shape, temperature = shown.get("temperature", ([], ()))

@@ -201,23 +201,23 @@ def shown() -> Iterator[Json]:
         "single precision": whole | {"0.ffc.weights": weights.astype(np.float32)},
     }
     for name, tensors in true.items():
-        yield case(name, "judge-material", content=content, file=save(tensors).hex())
+        yield heads_file(name, "", content, save(tensors))
     for name, tensors in false.items():
-        yield case(name, "judge-material", "PERIOD-5", content=content, file=save(tensors).hex())
-    yield case(
-        "random features of a study without any",
-        "judge-material",
-        "PERIOD-5",
-        content=study(),
-        file=save(whole).hex(),
-    )
+        yield heads_file(name, "PERIOD-5", content, save(tensors))
+    yield heads_file("random features of a study without any", "PERIOD-5", study(), save(whole))
     three = study(classes=THREE)
     linear = material(("ffc", head([1.0, 0.0, 0.5], [0.0, 1.0, 0.5])))
     file = save({name: np.array(values) for name, values in linear.items()})
-    yield case("edges without a table by score", "judge-material", "PERIOD-5", content=three, file=file.hex())
-    yield case(
-        "no safetensors file", "judge-material", "PERIOD-5", content=content, file=save(whole)[:-8].hex()
-    )
+    yield heads_file("edges without a table by score", "PERIOD-5", three, file)
+    yield heads_file("no safetensors file", "PERIOD-5", content, save(whole)[:-8])
+    other = save(true["one head"])
+    yield heads_file("other heads than the terms name", "PERIOD-5", content, save(whole), of_terms=other)
+
+
+def heads_file(name: str, rule: str, content: str, file: bytes, *, of_terms: bytes | None = None) -> Json:
+    """Return a case of a file of heads, which the terms name unless they name another."""
+    digest = hashlib.sha256(of_terms or file).hexdigest()
+    return case(name, "judge-material", rule, content=content, file=file.hex(), digest=digest)
 
 
 BOTH = {name: [*data("a")[name], *more] for name, more in {

@@ -374,7 +374,7 @@ def judge_tables(case: Case) -> Case:
 
 
 def judge_material(case: Case) -> Case:
-    material = judging.read(read(case), bytes.fromhex(case["file"]))
+    material = judging.read(read(case), bytes.fromhex(case["file"]), bytes.fromhex(case["digest"]))
     return {"material": {name: material[name] for name in sorted(material)}}
 
 

@@ -472,6 +472,7 @@ def judge_tables(case: Case) -> Case:
 def judge_material(case: Case) -> Case:
     """Read the heads that a judgement shows (PERIOD-5)."""
     content, file = read_content(case["content"].encode()), bytes.fromhex(case["file"])
+    result_files.check_material_digest(file, bytes.fromhex(case["digest"]))
     read_shown(content.question, file)
     return {"material": {name: array.tolist() for name, array in sorted(load(file).items())}}
 

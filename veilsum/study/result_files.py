@@ -262,6 +262,13 @@ def read_material(spec: RoundSpec, content: bytes | None) -> dict[str, Floats]:
     return arrays
 
 
+def check_material_digest(content: bytes, digest: bytes) -> None:
+    """Check a step's material against the signed terms (NOISE-3, PERIOD-5). Raises PeerFault(terms-refused) for another file."""
+    if hashlib.sha256(content).digest() != digest:
+        detail = "the material does not match the SHA-256 in the signed terms"
+        raise PeerFault(Cause.TERMS_REFUSED, detail, ["coordinator"])
+
+
 def material_file(arrays: Mapping[str, Floats]) -> bytes:
     """Encode arrays as a safetensors file. The same arrays give the same bytes."""
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
