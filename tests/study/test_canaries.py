@@ -80,8 +80,10 @@ def found(outcome: CanaryCheck) -> list[str]:
     return [each.slip for each in outcome.findings]
 
 
-def changed(change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    return extract([np.ascontiguousarray(change(each)) for each in photographs()])
+def changed(
+    change: Callable[[np.ndarray], np.ndarray], pipeline: Callable[..., np.ndarray] = extract, **choices: Any
+) -> np.ndarray:
+    return pipeline([np.ascontiguousarray(change(each)) for each in photographs()], **choices)
 
 
 def test_a_pipeline_of_the_same_kind_agrees() -> None:
@@ -120,6 +122,53 @@ def test_the_likely_cause_is_named(slip: str, features: Callable[[], np.ndarray]
     assert outcome.canary in outcome.describe()
     assert outcome.largest is not None
     assert outcome.largest > TOLERANCE
+
+
+def bgr(image: np.ndarray) -> np.ndarray:
+    return image[:, :, ::-1]
+
+
+def transposed(image: np.ndarray) -> np.ndarray:
+    return image.swapaxes(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("slips", "features"),
+    [
+        (["bgr", "bicubic"], lambda: changed(bgr, resize=Pictures.Resampling.BICUBIC)),
+        (["transposed", "nearest"], lambda: changed(transposed, resize=Pictures.Resampling.NEAREST)),
+        (["transposed", "bgr"], lambda: changed(lambda image: bgr(transposed(image)))),
+        (["not-normalised", "bgr"], lambda: changed(bgr, unnormalised)),
+        (
+            ["not-normalised", "nearest"],
+            lambda: unnormalised(photographs(), resize=Pictures.Resampling.NEAREST),
+        ),
+        (["bgr", "columns"], lambda: changed(bgr)[:, ::-1]),
+        (["flipped", "columns"], lambda: changed(lambda image: image[:, ::-1])[:, [1, 0, *range(2, 64)]]),
+        (["not-normalised", "rows"], lambda: np.roll(unnormalised(photographs()), 1, axis=0)),
+        (["columns", "rows"], lambda: np.roll(extract(photographs())[:, ::-1], 1, axis=0)),
+        (["columns", "own-moments"], lambda: own_moments(extract(photographs())[:, ::-1])),
+        (["bgr", "own-moments"], lambda: own_moments(changed(bgr))),
+        (["other"], lambda: own_moments(np.roll(changed(bgr)[:, ::-1], 1, axis=0))),
+    ],
+)
+def test_two_causes_at_once_are_both_named(slips: list[str], features: Callable[[], np.ndarray]) -> None:
+    """Three at once have an unknown cause."""
+    outcome = check(features())
+    assert found(outcome) == slips
+    assert outcome.canary in outcome.findings[-1].detail
+
+
+def test_features_and_labels_are_compared_each_by_themselves() -> None:
+    assert found(check(extract(photographs())[:, ::-1], (np.arange(COUNT) + 1) % 3)) == ["columns", "labels"]
+
+
+def test_pairs_are_as_many_as_a_pack_holds() -> None:
+    variants = {f"variant-{place}": unnormalised for place in range(20)}
+    _, slips = image_slips(extract, photographs()[:2], size=SIZE, variants=variants)
+    assert len(slips) == 64
+    assert {"bgr--bicubic", "transposed--bgr"} < {*slips}
+    CanaryPack(IDS[:2], CLASSES[:2], np.ones((2, 64)), slips=slips)
 
 
 def own_moments(features: np.ndarray) -> np.ndarray:

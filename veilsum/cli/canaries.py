@@ -19,7 +19,7 @@ from veilsum.cli.tables import Table, TableFormat
 from veilsum.protocol.errors import Misuse
 from veilsum.study.canaries import CANARY_PREFIX, CanaryPack
 from veilsum.study.canary_check import measure_slips, suggest_tolerance
-from veilsum.study.canary_slips import image_slips
+from veilsum.study.canary_slips import PAIR_MARK, image_slips
 from veilsum.system.files import write_durably
 
 LIST_FILE, TABLE_FILE = "labels.csv", "canaries.csv"
@@ -126,12 +126,14 @@ def write_inputs(pack: CanaryPack, folder: Path) -> None:
 
 def describe_pack(pack: CanaryPack) -> dict[str, Any]:
     """Describe a pack's content, with the slip that differs least: a study's tolerance is below it."""
+    single = sorted(name for name in pack.slips if PAIR_MARK not in name)
     least = min(measure_slips(pack).items(), key=lambda each: each[1], default=None)
     return {
         "canaries": len(pack.ids),
         "classes": sorted({*pack.labels}),
         "inputs": len(pack.inputs),
-        "slips": sorted(pack.slips),
+        "slips": single,
+        "pairs_of_slips": len(pack.slips) - len(single),
         "smallest_slip": None if least is None else f"{least[0]}, {least[1]:.2g}",
     }
 

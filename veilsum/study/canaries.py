@@ -4,7 +4,7 @@ A pack is a ZIP archive of one form, so that equal contents have equal bytes: en
 
     canaries.json   ids, class keys and column names; the names of slips and inputs
     features        (n, dim) float32, little-endian, row by row
-    slips/NAME      the features under a known slip, in the same form
+    slips/NAME      the features under a known slip, or under two (`bgr--bicubic`), in the same form
     inputs/FILE     the public inputs; any unzip program takes them out
 
 A study names the pack's SHA-256 and a tolerance (wire: Studies). Members run the inputs through their own pipeline, and compare.
@@ -25,6 +25,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.forms import CLASS_PATTERN, COLUMN_PATTERN, first_fault
 from veilsum.protocol.study import DIM_MAX, Content, Question, canonical_json, study_fault
+from veilsum.study.canary_slips import SLIP_NAME_LENGTH_MAX, SLIPS_MAX
 
 PACK_BYTES_MAX = 64 << 20
 CANARIES_MAX = 10_000
@@ -35,7 +36,7 @@ _ENTRY_DATE = (1980, 1, 1, 0, 0, 0)
 _ITEM_BYTES = 4
 
 CanaryId = Annotated[str, Field(pattern=r"^canary-[0-9A-Za-z._-]{1,100}$")]
-SlipName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+SlipName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=SLIP_NAME_LENGTH_MAX)]
 FileName = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$")]
 
 
@@ -47,7 +48,7 @@ class _Header(BaseModel):
     ids: Annotated[tuple[CanaryId, ...], Field(min_length=1, max_length=CANARIES_MAX)]
     labels: tuple[Annotated[str, Field(pattern=CLASS_PATTERN)], ...]
     columns: tuple[Annotated[str, Field(max_length=64, pattern=COLUMN_PATTERN)], ...]
-    slips: Annotated[tuple[SlipName, ...], Field(max_length=64)]
+    slips: Annotated[tuple[SlipName, ...], Field(max_length=SLIPS_MAX)]
     inputs: Annotated[tuple[FileName, ...], Field(max_length=CANARIES_MAX)]
 
 

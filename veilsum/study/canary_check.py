@@ -1,14 +1,15 @@
 """Compare a member's canaries with a pack, and name the likely cause of a difference.
 
 Features are scaled to length 1, as sums take them, and compared row by row. A cause is likely if undoing it leaves at most the tolerance, or a
-quarter of the largest difference. Everything shown is of public inputs.
+quarter of the largest difference. Two causes are named if undoing both leaves at most the tolerance, or a quarter of what the likeliest one
+leaves. Everything shown is of public inputs.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from veilsum.calibration.rows import unit_rows, usable_rows
 from veilsum.protocol.study import Question
 from veilsum.study.canaries import CanaryPack
+from veilsum.study.canary_slips import PAIR_MARK
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -157,7 +159,7 @@ def check_canaries(
         worst = int(distances.argmax())
         largest, canary = float(distances[worst]), compared.ids[worst]
         if largest > tolerance:
-            findings.append(compared.explain_difference(tolerance, largest, canary))
+            findings += compared.explain_difference(tolerance, largest, canary)
     classes = {key: place for place, key in enumerate(question.classes)}
     expected = np.array([classes[pack.labels[place]] for place in order], np.int64)
     findings += _check_labels(question.classes, [pack.ids[place] for place in order], expected, own)
@@ -172,6 +174,21 @@ def measure_slips(pack: CanaryPack) -> dict[str, float]:
 def suggest_tolerance(pack: CanaryPack) -> float:
     """Return a tolerance for a pack: half of its smallest slip, to one digit, and at most `TOLERANCE_MOST`."""
     return float(f"{min([TOLERANCE_MOST, *(change / 2 for change in measure_slips(pack).values())]):.1g}")
+
+
+_Explanation: TypeAlias = tuple[float, tuple[CanaryFinding, ...]]
+"""What undoing a cause or two leaves of the largest difference, and the causes."""
+_REVERSED_COLUMNS = "the columns stand in reverse order"
+
+
+def _choose_likeliest(found: Iterable[_Explanation]) -> _Explanation:
+    """Return the explanation that leaves least; one that leaves everything if there is none."""
+    return min(found, key=lambda each: round(each[0], _SAME_DIGITS), default=(np.inf, ()))
+
+
+def _describe_slip(name: str) -> CanaryFinding:
+    said = SLIP_WORDS.get(name, f"the pipeline has the slip that the pack calls {name!r}")
+    return CanaryFinding(name, f"{said}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,24 +213,50 @@ class _Rows:
         ids = tuple(pack.ids[place] for place in order)
         return cls(ids, question.columns or tuple(pack.columns), take(pack.features), own, slips)
 
-    def explain_difference(self, tolerance: float, largest: float, canary: str) -> CanaryFinding:
-        """Return the likeliest cause: the slip that leaves least; columns stretched and shifted only if no other fits."""
-        bound = max(tolerance, _LEFT_SHARE_MAX * largest)
+    def explain_difference(self, tolerance: float, largest: float, canary: str) -> list[CanaryFinding]:
+        """Return the likeliest cause, or two. A second cause must explain what the first leaves; a mean and scale fit much, and come last."""
         where = f"The largest difference of rows of length 1 is {largest:.2g}, at {canary}; the study allows {tolerance:g}."
-        found = [*self._try_slips(), *filter(None, (self._try_columns(bound), self._try_rows()))]
-        left, finding = min(found, key=lambda each: round(each[0], _SAME_DIGITS), default=(np.inf, None))
+        bound = max(tolerance, _LEFT_SHARE_MAX * largest)
+        left, found = _choose_likeliest(self._try_causes(bound))
+        if left > tolerance:
+            bound_of_two = max(tolerance, _LEFT_SHARE_MAX * min(left, largest))
+            left_by_two, two = _choose_likeliest(self._try_pairs(bound_of_two))
+            if left_by_two <= bound_of_two:
+                left, found = left_by_two, two
         if left > bound:
-            left, finding = self._try_moments() or (np.inf, None)
-        if finding is None or left > bound:
-            return CanaryFinding(Slip.OTHER, f"Features differ for an unknown reason. {where}")
-        return CanaryFinding(finding.slip, f"{finding.detail} {where}")
+            left, found = _choose_likeliest(self.try_moments(bound))
+        if left > bound:
+            left, found = _choose_likeliest(self._try_moments_with_another(tolerance))
+        if left > bound:
+            return [CanaryFinding(Slip.OTHER, f"Features differ for an unknown reason. {where}")]
+        begins = ["Likely cause:"] if len(found) == 1 else ["Two likely causes. One:", "The other:"]
+        said = [
+            replace(each, detail=f"{begin} {each.detail}") for begin, each in zip(begins, found, strict=True)
+        ]
+        return [*said[:-1], replace(said[-1], detail=f"{said[-1].detail} {where}")]
 
-    def _try_slips(self) -> Iterator[tuple[float, CanaryFinding]]:
+    def _try_causes(self, bound: float) -> Iterator[_Explanation]:
+        """Undo one cause: a slip of the pack, or permuted columns or rows."""
         for name, features in self.slips.items():
-            said = SLIP_WORDS.get(name, f"the pipeline has the slip that the pack calls {name!r}")
-            yield _largest_distance(features, self.own), CanaryFinding(name, f"Likely cause: {said}.")
+            if PAIR_MARK not in name:
+                yield _largest_distance(features, self.own), (_describe_slip(name),)
+        yield from self.try_columns(bound)
+        yield from self.try_rows()
 
-    def _try_columns(self, bound: float) -> tuple[float, CanaryFinding] | None:
+    def _try_pairs(self, bound: float) -> Iterator[_Explanation]:
+        """Undo two causes: two slips of the pack, or one under permuted columns or rows; or reversed columns under permuted rows."""
+        for name, features in self.slips.items():
+            if PAIR_MARK in name:
+                both = tuple(map(_describe_slip, name.split(PAIR_MARK)))
+                yield _largest_distance(features, self.own), both
+                continue
+            under = replace(self, reference=features)
+            for left, found in (*under.try_columns(bound), *under.try_rows()):
+                yield left, (_describe_slip(name), *found)
+        for left, found in replace(self, reference=self.reference[:, ::-1]).try_rows():
+            yield left, (CanaryFinding(Slip.COLUMNS, f"{_REVERSED_COLUMNS}."), *found)
+
+    def try_columns(self, bound: float) -> Iterator[_Explanation]:
         """Undo a permutation of columns: pair each column with the nearest one of the reference."""
         own, reference = unit_rows(self.own)[0], unit_rows(self.reference)[0]
         nearest = _nearest_columns(own, reference)
@@ -221,47 +264,44 @@ class _Rows:
             _largest_distance(reference[:, nearest], own) > bound
             or _largest_distance(own[:, _nearest_columns(reference, own)], reference) > bound
         ):
-            return None
-        moved = np.flatnonzero(
-            np.abs(own - reference).max(axis=0) > np.abs(own - reference[:, nearest]).max(axis=0)
-        )
-        if not moved.size:
-            return None
-        dim = own.shape[1]
-        if (np.abs(own - reference[:, ::-1]).max(axis=1) <= bound).all():
-            how = "the columns stand in reverse order"
-        else:
-            pairs = [
-                f"{self._name_column(int(nearest[place]))} stands in place of {self._name_column(place)}"
-                for place in moved.tolist()
-            ]
-            more = (
-                f", and {len(pairs) - _CANARIES_SHOWN_MAX:,} more" if len(pairs) > _CANARIES_SHOWN_MAX else ""
-            )
-            how = f"{moved.size:,} of {dim:,} columns are permuted: {', '.join(pairs[:_CANARIES_SHOWN_MAX])}{more}"
-        finding = CanaryFinding(Slip.COLUMNS, f"Likely cause: {how}.")
-        return _largest_distance(reference[:, nearest], own), finding
+            return
+        moved = np.abs(own - reference).max(axis=0) > np.abs(own - reference[:, nearest]).max(axis=0)
+        if moved.any():
+            is_reversed = bool((np.abs(own - reference[:, ::-1]).max(axis=1) <= bound).all())
+            finding = self._describe_columns(nearest, np.flatnonzero(moved), is_reversed=is_reversed)
+            yield _largest_distance(reference[:, nearest], own), (finding,)
 
-    def _try_rows(self) -> tuple[float, CanaryFinding] | None:
+    def _describe_columns(self, nearest: Integers, moved: Integers, *, is_reversed: bool) -> CanaryFinding:
+        if is_reversed:
+            return CanaryFinding(Slip.COLUMNS, f"{_REVERSED_COLUMNS}.")
+        pairs = [
+            f"{self._name_column(int(nearest[place]))} stands in place of {self._name_column(place)}"
+            for place in moved.tolist()
+        ]
+        more = f", and {len(pairs) - _CANARIES_SHOWN_MAX:,} more" if len(pairs) > _CANARIES_SHOWN_MAX else ""
+        said = f"{', '.join(pairs[:_CANARIES_SHOWN_MAX])}{more}"
+        return CanaryFinding(
+            Slip.COLUMNS, f"{moved.size:,} of {len(nearest):,} columns are permuted: {said}."
+        )
+
+    def try_rows(self) -> Iterator[_Explanation]:
         """Undo a permutation of rows: features that stand at another canary's id."""
         own, reference = unit_rows(self.own)[0], unit_rows(self.reference)[0]
         nearest = (own @ reference.T).argmax(axis=1)
         moved = np.flatnonzero(nearest != np.arange(len(own)))
         if not moved.size or len({*nearest.tolist()}) < len(own):
-            return None
+            return
         pairs = [
             f"{self.ids[row]} has those of {self.ids[nearest[row]]}"
             for row in moved[:_CANARIES_SHOWN_MAX].tolist()
         ]
-        detail = (
-            f"Likely cause: the features of {moved.size} canaries are under another id: {', '.join(pairs)}."
-        )
-        return _largest_distance(self.reference[nearest], self.own), CanaryFinding(Slip.ROWS, detail)
+        detail = f"the features of {moved.size} canaries are under another id: {', '.join(pairs)}."
+        yield (_largest_distance(self.reference[nearest], self.own), (CanaryFinding(Slip.ROWS, detail),))
 
-    def _try_moments(self) -> tuple[float, CanaryFinding] | None:
+    def try_moments(self, bound: float) -> Iterator[_Explanation]:
         """Undo a stretch and shift of each column, as a mean and scale of the site's own give it."""
         if len(self.own) < _MOMENTS_CANARIES_MIN:
-            return None
+            return
         centred = self.reference - self.reference.mean(axis=0)
         spread = (centred**2).sum(axis=0)
         slope = np.divide(
@@ -269,16 +309,27 @@ class _Rows:
         )
         shift = self.own.mean(axis=0) - slope * self.reference.mean(axis=0)
         fitted = slope * self.reference + shift
-        if not fitted.any(axis=1).all():
-            return None
+        if not fitted.any(axis=1).all() or (left := _largest_distance(fitted, self.own)) > bound:
+            return
         scale = np.abs(self.reference).max()
         changed = np.flatnonzero((np.abs(slope - np.median(slope)) > 1e-3) | (np.abs(shift) > 1e-3 * scale))
         names = _list_names([self._name_column(place) for place in changed.tolist()])
-        detail = (
-            f"Likely cause: columns are stretched and shifted ({names}): the mean and scale are this site's own, or missing, instead of the "
-            "study's."
-        )
-        return _largest_distance(fitted, self.own), CanaryFinding(Slip.MOMENTS, detail)
+        detail = f"columns are stretched and shifted ({names}): the mean and scale are this site's own, or missing, instead of the study's."
+        yield left, (CanaryFinding(Slip.MOMENTS, detail),)
+
+    def _try_moments_with_another(self, tolerance: float) -> Iterator[_Explanation]:
+        """Undo a mean and scale of the site's own under a slip of the pack or permuted columns, if they leave no more than the tolerance."""
+        for name, features in self.slips.items():
+            if PAIR_MARK not in name:
+                for left, found in replace(self, reference=features).try_moments(tolerance):
+                    yield left, (_describe_slip(name), *found)
+        likest = _likest_columns(self.own, self.reference)
+        moved = np.flatnonzero(likest != np.arange(len(likest)))
+        if moved.size:
+            is_reversed = bool((likest[moved] == len(likest) - 1 - moved).all())
+            columns = self._describe_columns(likest, moved, is_reversed=is_reversed)
+            for left, found in replace(self, reference=self.reference[:, likest]).try_moments(tolerance):
+                yield left, (columns, *found)
 
     def _name_column(self, place: int) -> str:
         return self.columns[place] if self.columns else f"column {place + 1}"
@@ -304,6 +355,28 @@ def _nearest_columns(wanted: Floats, among: Floats) -> Integers:
         places = np.arange(start, start + block.shape[1])
         distances[places - start, places] -= 1e-9  # among equal columns its own
         found[places] = distances.argmin(axis=1)
+    return found
+
+
+def _likest_columns(own: Floats, reference: Floats) -> Integers:
+    """Return for each column of `own` the place of the reference's column that it follows most closely, stretched and shifted; its own place if none is closer."""
+    place = np.arange(own.shape[1])
+    first, second = (_centre_columns(each) for each in (own, reference))
+    found = place.copy()
+    step = max(1, _COLUMN_BLOCK_ELEMENTS // own.shape[1])
+    for start in range(0, own.shape[1], step):
+        block = place[start : start + step]
+        alike = np.abs(first[:, block].T @ second)
+        alike[block - start, block] += 1e-9  # among equal columns its own
+        found[block] = alike.argmax(axis=1)
+    return found
+
+
+def _centre_columns(rows: Floats) -> Floats:
+    """Return columns of mean 0 and length 1, and zeros for a constant column."""
+    centred = rows - rows.mean(axis=0)
+    lengths = np.linalg.norm(centred, axis=0)
+    found: Floats = np.divide(centred, lengths, out=np.zeros_like(centred), where=lengths > 0)
     return found
 
 

@@ -1,6 +1,8 @@
 """Compute a pack's features under slips that pipelines for images are known to make."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,13 @@ Image = npt.NDArray[Any]
 """(height, width) or (height, width, channels), values as in the file."""
 Extract = Callable[[Sequence[Image]], Any]
 """Returns the features of images, (n, dim): the whole pipeline, with resize and normalisation."""
+Change = Callable[[Image], Image]
+"""Makes a slip of one image."""
 Floats = npt.NDArray[np.float64]
 
+PAIR_MARK = "--"
+"""Joins the names of two slips made at once."""
+SLIP_NAME_LENGTH_MAX, SLIPS_MAX = 32, 64
 _SAME_MAX = 1e-6
 """A slip that changes no row of length 1 by more is left out."""
 
@@ -37,45 +44,67 @@ def image_slips(
             `{"not-normalised": partial(extract, mean=0, std=1)}`.
 
     Returns:
-        (n, dim) reference features; and those under each slip that changes them, by name.
+        (n, dim) reference features; and those under each slip that changes them, by name. Another library often brings two slips at once:
+        pairs of transposed images, another order of colour channels, another resize and a variant are named as `bgr--bicubic`.
     """
     shown = [np.asarray(each) for each in images]
     if not shown or any(each.ndim not in {2, 3} for each in shown):
         raise Misuse("images: expected at least one, each (height, width) or (height, width, channels)")
-    reference = _run(extract, shown)
-    found = {name: _run(extract, changed) for name, changed in _change_images(shown, size)}
-    found |= {name: _run(changed, shown) for name, changed in (variants or {}).items()}
-    unit = unit_rows(reference)[0]
-    changes = {name: float(np.abs(unit_rows(each)[0] - unit).max()) for name, each in found.items()}
-    if tried := [name for name in _RESIZES if name in changes]:
-        del changes[min(tried, key=changes.__getitem__)]  # the extractor's own, up to rounding
-    return reference, {name: found[name] for name, change in changes.items() if change > _SAME_MAX}
+    reference, changes = _run(extract, shown), _list_changes(shown, size)
+    unit, runs = unit_rows(reference)[0], dict(variants or {})
+
+    def measure(features: Floats) -> float:
+        return float(np.abs(unit_rows(features)[0] - unit).max())
+
+    found = {name: _run(extract, map(change, shown)) for name, change in changes.items()}
+    found |= {name: _run(run, shown) for name, run in runs.items()}
+    if tried := [name for name in _RESIZES if name in found]:
+        del found[min(tried, key=lambda name: measure(found[name]))]  # the extractor's own, up to rounding
+    found = {name: each for name, each in found.items() if measure(each) > _SAME_MAX}
+    for first, second in _list_pairs(found, runs):
+        changed = [changes[second](each) for each in shown]
+        name = f"{first}{PAIR_MARK}{second}"
+        found[name] = (
+            _run(runs[first], changed) if first in runs else _run(extract, map(changes[first], changed))
+        )
+    return reference, {name: each for name, each in found.items() if measure(each) > _SAME_MAX}
 
 
-def _run(extract: Extract, images: Sequence[Image]) -> Floats:
-    features: Floats = as_array(extract(images)).astype(np.float64)
-    if features.ndim != 2 or len(features) != len(images):
+def _list_pairs(found: Collection[str], runs: Collection[str]) -> list[tuple[str, str]]:
+    """List the slips that are tried two at a time, as many as a pack holds."""
+    resizes = [name for name in _RESIZES if name in found]
+    images = [name for name in ("transposed", "bgr") if name in found]
+    pairs = [*product(images, resizes), *combinations(images, 2)]
+    pairs += product([each for each in runs if each in found], [*images, *resizes])
+    short = [pair for pair in pairs if len(PAIR_MARK.join(pair)) <= SLIP_NAME_LENGTH_MAX]
+    return short[: max(0, SLIPS_MAX - len(found))]
+
+
+def _run(extract: Extract, images: Iterable[Image]) -> Floats:
+    shown = [np.ascontiguousarray(each) for each in images]
+    features: Floats = as_array(extract(shown)).astype(np.float64)
+    if features.ndim != 2 or len(features) != len(shown):
         raise Misuse(
-            f"the extractor returned features of shape {features.shape} for {len(images)} images: expected (n, dim)"
+            f"the extractor returned features of shape {features.shape} for {len(shown)} images: expected (n, dim)"
         )
     return features
 
 
-def _change_images(
-    images: Sequence[Image], size: tuple[int, int] | None
-) -> Iterator[tuple[str, list[Image]]]:
-    """Yield the images under each slip that can be made of them."""
+def _list_changes(images: Sequence[Image], size: tuple[int, int] | None) -> dict[str, Change]:
+    """Return the slips that can be made of these images alone: what each does to one."""
+    found: dict[str, Change] = {}
     if size is not None or all(each.shape[0] == each.shape[1] for each in images):
-        yield "transposed", [np.swapaxes(each, 0, 1).copy() for each in images]
-        yield "rotated", [np.rot90(each).copy() for each in images]
-    yield "flipped", [each[:, ::-1].copy() for each in images]
-    yield "upside-down", [each[::-1].copy() for each in images]
-    yield "inverted", [_invert(each) for each in images]
+        found |= {"transposed": lambda image: np.swapaxes(image, 0, 1), "rotated": np.rot90}
+    found |= {
+        "flipped": lambda image: image[:, ::-1],
+        "upside-down": lambda image: image[::-1],
+        "inverted": _invert,
+    }
     if all(each.ndim == 3 and each.shape[2] == 3 for each in images):
-        yield "bgr", [each[:, :, ::-1].copy() for each in images]
+        found["bgr"] = lambda image: image[:, :, ::-1]
     if size is not None and any(each.shape[:2] != size for each in images):
-        for name in _RESIZES:
-            yield name, [resize_image(each, size, name) for each in images]
+        found |= {name: partial(resize_image, size=size, how=name) for name in _RESIZES}
+    return found
 
 
 def _invert(image: Image) -> Image:
