@@ -17,10 +17,12 @@ from client_sdk.errors import PeerFault
 from client_sdk.identity import Identity
 from client_sdk.member import Member
 from client_sdk.records import Records, select_canaries
+from client_sdk.store import Store
 from client_sdk.transport import BlockingDriver
 from tests.client_sdk.conftest import closed, stage
 from tests.support.consortium import CLASSES, DIM, NOISY, WITHHOLDING, Consortium, Tap
 from tests.support.stage import Stage
+from veilsum.cli.commands.member import _load_unexported
 from veilsum.cli.rehearsing import Rehearsed, rehearse
 from veilsum.cli.running import find_study
 from veilsum.study.canaries import CanaryPack
@@ -104,6 +106,7 @@ def test_a_rehearsal_of_sites_that_agree_is_checked_against_the_reference(
     assert "6 times the reference" in done.check
     for member in rehearsed.ids:
         assert rehearsed.ledger(member) == ()
+        assert _load_unexported(Store(rehearsed.folder / member)) == []  # a restarted agent has no result
 
 
 def test_each_site_s_verdict_says_what_is_wrong(

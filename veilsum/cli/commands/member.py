@@ -405,11 +405,12 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
 
 
 def _load_unexported(store: "Store") -> "list[Result]":
-    """Load results that were verified but not saved, because this command was killed."""
+    """Load results that were verified but not saved, because this command was killed. A rehearsal's is for nobody."""
     from client_sdk import Result
+    from veilsum.protocol.periods import PeriodKind
 
     found = [Result.load(path) for path in store.unexported_folders() if Result.saved_in(path)]
-    return [result for result in found if result.last]
+    return [result for result in found if result.last and result.spec.kind is not PeriodKind.REHEARSAL]
 
 
 def _result_folder(result: "Result", folder: Path) -> Path:
