@@ -25,7 +25,9 @@ from tests.support.stage import Stage
 from veilsum.cli.commands.member import _load_unexported
 from veilsum.cli.rehearsing import Rehearsed, rehearse
 from veilsum.cli.running import find_study
+from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.canaries import CanaryPack
+from veilsum.study.vectors import compute_vector
 
 __all__ = ["closed", "stage"]
 
@@ -37,6 +39,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module if module.endswith("_S") else f"{module}.POLL_MIN_S", 0.05)
 
 
+GRADIENTS: dict[str, Any] = {**NOISY, "noise": {**NOISY["noise"], "recipe": "mean+sum+gradients"}}
 PERIOD, COUNT = "rehearsal-1", 8
 ROWS = np.random.default_rng(5).standard_normal((COUNT, DIM))
 KEYS = [CLASSES[place % 2] for place in range(COUNT)]
@@ -94,7 +97,9 @@ def hold(
     return done
 
 
-@pytest.mark.parametrize("question", [WITHHOLDING, NOISY], ids=["withholding", "noisy"])
+@pytest.mark.parametrize(
+    "question", [WITHHOLDING, NOISY, GRADIENTS], ids=["withholding", "noisy", "gradients"]
+)
 def test_a_rehearsal_of_sites_that_agree_is_checked_against_the_reference(
     rehearsed: Consortium, question: dict[str, Any]
 ) -> None:
@@ -104,6 +109,7 @@ def test_a_rehearsal_of_sites_that_agree_is_checked_against_the_reference(
     assert [each.verdict for each in done.rows] == [()] * 6
     assert all(each.upload and each.decryptor for each in done.rows)
     assert "6 times the reference" in done.check
+    assert "not compared" not in done.check
     for member in rehearsed.ids:
         assert rehearsed.ledger(member) == ()
         assert _load_unexported(Store(rehearsed.folder / member)) == []  # a restarted agent has no result
@@ -149,3 +155,18 @@ def test_a_sum_of_other_rows_is_found(rehearsed: Consortium, monkeypatch: pytest
     )
     done = hold(rehearsed)
     assert (done.ok, done.exact) == (False, False)
+
+
+@pytest.mark.parametrize("step", ["mean", "sum", "gradient-2"])
+def test_each_step_with_noise_is_compared(
+    rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    rehearsed.revise(members_min=4, **GRADIENTS)
+    honest = compute_vector
+
+    def compute(spec: RoundSpec, features: Any, labels: Any, *material: Any) -> Any:
+        return honest(spec, features[:, ::-1] if spec.step == step else features, labels, *material)
+
+    monkeypatch.setattr("veilsum.cli.rehearsing.compute_vector", compute)
+    done = hold(rehearsed)
+    assert (done.exact, f"step {step} " in done.check) == (False, True)

@@ -1,6 +1,8 @@
 """Rehearse a study over canaries, for `veilsum operator rehearse`: follow the run, judge the sites, and check the sum."""
 
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -10,16 +12,20 @@ from safetensors.numpy import load
 
 from client_sdk.operator import Operator
 from client_sdk.records import Records, select_canaries
+from veilsum.calibration.rows import Floats, unit_directions, with_constant
 from veilsum.cli.running import Following, Told, Waiting, wait_forever
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_S
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
-from veilsum.protocol.study import DISCLOSED_STEPS, Content, read_content
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import DISCLOSED_STEPS, MEAN_STEP, Content, read_content
 from veilsum.study.canaries import CanaryPack, fetched_pack
+from veilsum.study.promise import mechanism_of
+from veilsum.study.result_files import check_material_digest, read_material
 from veilsum.study.sites import SiteRow, judge_sites, list_dropped
-from veilsum.study.vectors import compute_vector
+from veilsum.study.vectors import Material, compute_vector, random_features
 from veilsum.system.intervals import compute_presence_s
 
 
@@ -108,9 +114,9 @@ def rehearse(
     )
     if view is None or view.state != "done":
         return Rehearsed(rows, last, _explain_failure(cohort, last) or failure, "", None)
-    sums = [each for name in cohort.rounds if (each := client.round(name)).state == "done"]
-    plain = [each for each in sums if not _rests_on_others(content, each)]
-    return Rehearsed(rows, view, "", *_check_sum(client, content, pack, plain[-1]))
+    done = [each for name in cohort.rounds if (each := client.round(name)).state == "done"]
+    sums = [each for each in done if each.spec.step not in DISCLOSED_STEPS]
+    return Rehearsed(rows, view, "", *_check_sums(client, content, pack, sums))
 
 
 def _explain_failure(cohort: CohortView, last: RoundView | None) -> str:
@@ -133,35 +139,97 @@ def _list_awaited(client: Operator, view: CohortView) -> set[str]:
     return {*view.members} - {*view.cards} - kept_away
 
 
-def _rests_on_others(content: Content, view: RoundView) -> bool:
-    """Whether a step adds up counts, or what operators may not read goes into it."""
-    return view.spec.step in DISCLOSED_STEPS or content.question.takes_material(view.spec.step)
+def _check_sums(
+    client: Operator, content: Content, pack: CanaryPack, views: Sequence[RoundView]
+) -> tuple[str, bool]:
+    """Compare each step's sum with the members' number times the reference's vector. Returns the outcome for people, and whether they agree.
 
-
-def _check_sum(client: Operator, content: Content, pack: CanaryPack, view: RoundView) -> tuple[str, bool]:
-    """Compare the sum with the members' number times the reference's vector. Returns the outcome for people, and whether they agree."""
+    No noise is added, so a step's input is the same for all members, and its sum follows from the canaries alone.
+    """
     assert content.rehearsal is not None
-    federation = view.federation
-    attempt = Attempt(
-        client.roster(federation),
-        client.study(federation, view.spec.study),
-        client.manifest(view.cohort),
-        client.opening(view.round),
-    )
-    spec = attempt.spec
     reference = Records(pack.features, list(pack.labels), list(pack.ids), pack.columns or None)
-    found = select_canaries(reference, spec.question)
-    vector = compute_vector(spec, found.features, found.labels).astype(np.float64)
-    members = len({*view.survivors} - {*view.evicted})
-    total = load(client.sums(view.round))["sum"].astype(np.float64)
-    # Each number of a row of length 1, and each product of two, changes by at most twice the tolerance; the largest of the vector is at least
-    # the rows of a class.
-    difference = float(np.abs(total / members - vector).max() / np.abs(vector).max())
-    allowed = 2 * content.rehearsal.tolerance * len(spec.question.classes)
-    if difference <= allowed:
-        close = f"{difference:.1g} of its largest number"
-        return f"the sum of {members} members is {members} times the reference, up to {close}", True
-    return (
-        f"the sum differs from {members} times the reference by {difference:.2g} of its largest number, above {allowed:.1g}: "
-        "some member did not sum the canaries that it compared"
-    ), False
+    found = select_canaries(reference, content.question)
+    differences = {each.member: each.report.difference for each in client.sites(views[-1].cohort).sites}
+    largest, unclear = 0.0, list[str]()
+    for view in views:
+        attempt = Attempt(
+            client.roster(view.federation),
+            client.study(view.federation, view.spec.study),
+            client.manifest(view.cohort),
+            client.opening(view.round),
+        )
+        spec, file = attempt.spec, client.material(view.round) if attempt.spec.takes_material else None
+        if file is not None:
+            check_material_digest(file, attempt.terms.material)
+        material = read_material(spec, file)
+        vector = compute_vector(spec, found.features, found.labels, material).astype(np.float64)
+        summed = {*view.survivors} - {*view.evicted}
+        members = len(summed)
+        mean = load(client.sums(view.round))["sum"].astype(np.float64) / members
+        if spec.noisy:
+            known = [each for member in summed if (each := differences.get(member)) is not None]
+            moved = max(known) if len(known) == members else content.rehearsal.tolerance
+            units = _list_units(spec) * len(found.labels)
+            allowed = _bound_change(spec, found.features, material, moved)
+            if allowed * members >= _CLEAR_SHARE_MAX:
+                unclear.append(spec.step)
+                continue
+        else:
+            # Each number of a row of length 1, and each product of two, changes by at most twice the tolerance; the largest of the vector is
+            # at least the rows of a class.
+            units = np.abs(vector).max()
+            allowed = 2 * content.rehearsal.tolerance * len(content.question.classes)
+        difference = float((np.abs(mean - vector) / units).max())
+        if difference > allowed:
+            return (
+                f"the sum of step {spec.step} differs from {members} times the reference by {difference:.2g} of its size, above {allowed:.1g}: "
+                "some member did not sum the canaries that it compared"
+            ), False
+        largest = max(largest, difference)
+    said = f"the sum of {members} members is {members} times the reference, up to {largest:.1g} of its size"
+    if unclear:
+        said += f" (not compared: {', '.join(unclear)}, which these canaries' differences move too far)"
+    return said, True
+
+
+_CLEAR_SHARE_MAX = 0.5
+"""Most of one member's part in a sum by which honest differences may move it: below, a member that summed something else is seen."""
+
+
+def _list_units(spec: RoundSpec) -> Floats:
+    """Return what one row of length 1 may add to each number of a noisy vector."""
+    mechanism = mechanism_of(spec)
+    units, layout = np.empty(spec.elements), mechanism.release.layout
+    for part, place in zip(mechanism.release.parts, layout.slices.values(), strict=True):
+        units[place] = mechanism.lattice.unit(part.degree)
+    return units
+
+
+def _bound_change(spec: RoundSpec, features: Floats, material: Material, moved: float) -> float:
+    """Bound how far a number of a noisy step moves for each row, in its unit, if rows of length 1 move by `moved`.
+
+    To scale a row to length 1 moves it by at most twice as much, in shares of its length.
+    """
+    question = spec.question
+    rows, centre = unit_directions(features), material.get("centre")
+    if centre is not None:
+        moved *= 2 / _shortest(rows - centre)
+        rows = unit_directions(features, centre, total=True)
+    if spec.step != MEAN_STEP and (phi := random_features(question)) is not None:
+        moved *= math.sqrt(2 / phi.size) * _stretch(phi.directions)
+        rows = phi.of_units(rows)
+    if (whitening := material.get("whitening")) is not None:
+        rows = with_constant(rows) if question.constant else rows
+        moved *= 2 * _stretch(whitening) / _shortest(rows @ whitening.T)
+    weights = _stretch(material["weights"]) if "weights" in material else 0.0
+    # Two rows in a product; a row and its residual, which moves by half the scores' change, and is divided by a quarter at least. Rounding.
+    return (2 + 2 * weights) * moved + 2 / mechanism_of(spec).lattice.unit(1)
+
+
+def _stretch(matrix: Floats) -> float:
+    """Return the most by which a matrix lengthens a vector."""
+    return float(np.linalg.norm(matrix, 2))
+
+
+def _shortest(rows: Floats) -> float:
+    return float(np.linalg.norm(rows, axis=1).min())
