@@ -130,7 +130,7 @@ def test_each_site_s_verdict_says_what_is_wrong(
     assert "reverse" in said.pop("member-1")
     assert "300 s ahead" in said.pop("member-2")
     assert "sent no report" in said.pop("member-3")
-    assert "1 bytes left" in said.pop("member-4")
+    assert "1 byte left" in said.pop("member-4")
     assert (done.ok, done.exact) == (False, True)
     assert "4 times the reference" in done.check
     monkeypatch.undo()

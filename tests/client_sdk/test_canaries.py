@@ -102,7 +102,7 @@ def test_a_run_with_canaries_sums_what_one_without_them_sums(
         ({"rows": ROWS[:, [1, 0, 2]]}, "permuted"),
         ({"keys": KEYS[::-1]}, "shifted by 1"),
         ({"ids": [*IDS[:-1], "canary-x"]}, "no canary-x"),
-        (None, "8 of 8 canaries are missing"),
+        (None, "Missing 8 of 8 canaries"),
     ],
 )
 @pytest.mark.usefixtures("pack")

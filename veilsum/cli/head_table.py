@@ -12,6 +12,7 @@ from veilsum.calibration.rows import Floats
 from veilsum.cli.console import print_note, print_table
 from veilsum.cli.features import Features, Labels
 from veilsum.cli.judged_report import RARE_POSITIVES
+from veilsum.protocol.forms import count_noun
 
 RIDGE, BALANCED_LDA = "ridge", "LDA, equal priors"
 NOISY, EXACT_RIDGE = "the noisy head", "ridge, without noise"
@@ -140,7 +141,7 @@ class HeadTable:
                 f"{_count(each.threshold_recall, each.positives)} are found, with {_percent(each.false_alarms)} false alarms among the other records."
             )
         if (more := len(self.rare) - _RARE_SHOWN_MAX) > 0:
-            yield f"{more:,} more classes that {self.first} never answers: see --json."
+            yield f"{count_noun(more, 'more class', 'more classes')} that {self.first} never predicts: see --json."
         if lda is not None and lda.balanced_accuracy > first.balanced_accuracy:
             yield (
                 f"Use LDA with equal priors (balanced accuracy {_percent(lda.balanced_accuracy)}, {self.first} {_percent(first.balanced_accuracy)}), or a "

@@ -15,6 +15,7 @@ from client_sdk.records import normalise_text
 from veilsum.cli.console import JSON_OUTPUT, print_note
 from veilsum.cli.features import FileRecords
 from veilsum.cli.tables import SEVERAL_LABELS_HELP
+from veilsum.protocol.forms import count_noun
 
 _LISTED_MAX = 20
 """Columns or classes that a line for people lists."""
@@ -86,10 +87,12 @@ class ReadReport:
     def render_lines(self) -> Iterator[str]:
         """Yield the report for people."""
         names = f" ({_list_some(self.columns)})" if self.columns else ""
-        ids = "" if self.ids is None else f", {self.ids:,} ids"
-        said = [f"{self.source}: {self.rows:,} rows of {self.features:,} features{names}{ids}"]
+        ids = "" if self.ids is None else f", {count_noun(self.ids, 'id')}"
+        said = [
+            f"{self.source}: {count_noun(self.rows, 'row')} of {count_noun(self.features, 'feature')}{names}{ids}"
+        ]
         if self.canaries:
-            said.append(f"{self.canaries:,} canaries, which don't count as records")
+            said.append(f"{count_noun(self.canaries, 'canary', 'canaries')}, not counted as records")
         if self.classes:
             said.append(self.list_classes())
         if self.skipped:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Digest, Struct
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import count_noun
 from veilsum.protocol.keys import canonical_public, hash_mlkem_key
 from veilsum.protocol.merkle import verify_path
 from veilsum.protocol.messages import (
@@ -359,7 +360,7 @@ class Attempt(Struct):
         if len({vote.member for vote in certificate.votes}) < self.quorum.threshold:
             raise PeerFault(
                 Cause.CERTIFICATE_INVALID,
-                f"{len(certificate.votes)} votes, the threshold is {self.quorum.threshold}",
+                f"{count_noun(len(certificate.votes), 'vote')}, the threshold is {self.quorum.threshold}",
             )
         if not certificate.is_void:
             self.check_survivors(certificate.survivors)

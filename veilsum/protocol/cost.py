@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.forms import count_noun
 from veilsum.protocol.messages import BOX_TAG_BYTES, COMMITMENT_BYTES, SHARE_BYTES
 from veilsum.protocol.messages.cohort import CIPHERTEXT_BYTES, MLKEM_KEY_BYTES
 from veilsum.protocol.ring import Ring
@@ -153,7 +154,7 @@ def in_bytes(number_bytes: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if number_bytes >= size:
             return f"{number_bytes / size:,.1f} {unit}"
-    return f"{number_bytes} bytes"
+    return count_noun(number_bytes, "byte")
 
 
 def _format_seconds(cpu_ns: int) -> str:

@@ -26,6 +26,11 @@ Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
 U64_PATTERN = "^(0|[1-9][0-9]{0,19})$"
 
 
+def count_noun(count: int, noun: str, plural: str = "") -> str:
+    """Write a number and its noun, such as "1 member" or "2,000 members"."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def _read_u64(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
         if re.match(U64_PATTERN, value) is None:

@@ -8,6 +8,7 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import count_noun
 from veilsum.protocol.messages import Receipt, Survivor, SurvivorSet, deliveries_hash, survivors_hash
 from veilsum.protocol.opening_rules import earlier_contexts, link_of
 from veilsum.protocol.shelf import Announced
@@ -177,6 +178,6 @@ def _check_counted(attempt: Attempt, members: set[str], counted: Sequence[set[st
     if len(missing := counted[0] - members) > withhold.margin:
         raise PeerFault(
             Cause.COUNT_MISMATCH,
-            f"{len(missing)} counted members are missing, at most {withhold.margin} may be",
+            f"{count_noun(len(missing), 'counted member')} missing, at most {withhold.margin} may be",
             sorted(missing),
         )

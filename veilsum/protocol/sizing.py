@@ -21,6 +21,7 @@ from math import comb
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.forms import count_noun
 from veilsum.protocol.graph import draw_committee
 from veilsum.protocol.messages.base import MAX_DECRYPTORS
 
@@ -100,7 +101,9 @@ class Quorum:
         """
         a = members // 4 if colluders is None else colluders
         if members < 3:
-            raise PeerFault(Cause.COHORT_TOO_SMALL, f"{members} members: a sum needs at least 3")
+            raise PeerFault(
+                Cause.COHORT_TOO_SMALL, f"{count_noun(members, 'member')}: a sum needs at least 3"
+            )
         if a < 0 or honest_min < HONEST_MIN or decryptors > members:
             raise Misuse(f"no quorum for n={members}, L={decryptors}, a={a}, h_min={honest_min}")
         a_d = min(a, decryptors) if decryptor_colluders is None else decryptor_colluders

@@ -135,7 +135,7 @@ def check_canaries(
         findings.append(
             CanaryFinding(
                 Slip.MISSING,
-                f"{len(missing)} of {len(pack.ids)} canaries are missing: {_list_names(missing)}. Run the pack's inputs through your pipeline "
+                f"Missing {len(missing)} of {len(pack.ids)} canaries: {_list_names(missing)}. Run the pack's inputs through your pipeline "
                 "together with your data, and keep their ids: `veilsum member canaries` writes them.",
             )
         )

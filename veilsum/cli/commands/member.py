@@ -335,7 +335,7 @@ def _say_usable(content: "Content", records: "FileRecords") -> None:
         print_note(f"{content.notes.name}: your records can't be used: {error}")
         return
     report = ReadReport.of_records("", records, content.question.classes)
-    why = "".join(f"; {count:,} are skipped: {reason}" for reason, count in report.skipped.items())
+    why = "".join(f"; skipped {count:,}: {reason}" for reason, count in report.skipped.items())
     usable = report.rows - sum(report.skipped.values())
     print_note(f"{content.notes.name}: of your {report.rows:,} rows {usable:,} can be used{why}")
     if report.classes:
@@ -353,7 +353,7 @@ def _warn_of_table(content: "Content", records: "FileRecords") -> None:
     question = content.question
     if question.noise is None and (coarse := records.count_coarse_columns(question)):
         print_note(
-            f"WARNING: {coarse:,} of your {question.dim:,} features have fewer than {COARSE_VALUES} distinct values. If every input that a patient could have fits "
+            f"WARNING: {coarse:,} of your {question.dim:,} features {'has' if coarse == 1 else 'have'} fewer than {COARSE_VALUES} distinct values. If every input that a patient could have fits "
             f"into a list of 10^12 rows, the exact sum of {content.notes.name} gives your patients' records back. "
             "The study's author says why no such list is possible. If you doubt it, don't take part: ask the admin for a study with noise."
         )

@@ -9,6 +9,7 @@ from veilsum.protocol.coordinator.base import CoordinatorPhase, Delivering, Void
 from veilsum.protocol.coordinator.revealing import Revealing
 from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import count_noun
 from veilsum.protocol.messages import (
     NO_REASON,
     Certificate,
@@ -105,7 +106,7 @@ class Freezing(Delivering):
                 _cause_named(refusal.cause), f"{refusal.member} refused to sign", [refusal.member]
             )
             return Voiding.begin(self.setting, fault)
-        missing = f"{len(self.votes)} votes, the threshold is {self.attempt.quorum.threshold}"
+        missing = f"{count_noun(len(self.votes), 'vote')}, the threshold is {self.attempt.quorum.threshold}"
         return Voiding.begin(self.setting, PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for()))
 
     handlers: ClassVar = {Receipt: Delivering.take_receipt, Vote: _on_vote, Refusal: _on_refusal}

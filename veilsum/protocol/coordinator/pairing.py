@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator.enrolling import Enrolling
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import count_noun
 from veilsum.protocol.messages import NO_CONTEXT, Manifest, Pairing
 from veilsum.protocol.pairing import MAX_MANIFESTS, check_pairing
 
@@ -82,7 +83,5 @@ class PairingWindow:
 
     def _too_small_fault(self, why: str) -> PeerFault:
         missing = self.missing_members
-        said = "1 member" if len(missing) == 1 else f"{len(missing)} members"
-        return PeerFault(
-            Cause.COHORT_TOO_SMALL, f"{said} enrolled and did not pair in time, and {why}", missing
-        )
+        said = f"{count_noun(len(missing), 'member')} enrolled and did not pair in time, and {why}"
+        return PeerFault(Cause.COHORT_TOO_SMALL, said, missing)
