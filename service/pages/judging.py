@@ -13,14 +13,7 @@ from service.coordination.documents import document_name
 from service.coordination.rounds import Round
 from service.storage.blobs import in_blob_thread
 from service.storage.tables import cohorts, rounds
-from veilsum.calibration.judge import (
-    FINE_LIMIT,
-    INTERVAL_ERRORS,
-    NOT_SHARES,
-    Figure,
-    JudgeFigures,
-    list_figures,
-)
+from veilsum.calibration.judge import NOT_SHARES, Figure, JudgeFigures, list_figures
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.periods import PeriodKind
 from veilsum.study.judgement import TABLES_DOCUMENT, judge_tables, read_tables
@@ -194,18 +187,10 @@ def _place_recalls(figures: JudgeFigures, names: Sequence[str]) -> tuple[Mark, .
 
 
 def _place_bins(figures: JudgeFigures) -> tuple[Mark, ...]:
-    """Place the bins whose accuracy is known to five points; none if the calibration can't be stated."""
-    found = figures.calibration
-    if not found.excess.is_stated:
-        return ()
-    bins = zip(found.confidence.tolist(), found.accuracy.tolist(), found.accuracy_error.tolist(), strict=True)
-    marks = list[Mark]()
-    for confidence, accuracy, error in bins:
-        if error <= FINE_LIMIT:
-            low, high = (accuracy + sign * INTERVAL_ERRORS * error for sign in (-1, 1))
-            figure = Figure(accuracy, max(0.0, low), min(1.0, high), error, FINE_LIMIT, 0)
-            marks.append(_place_upright(f"{100 * confidence:.0f} % sure", place_x(confidence), figure))
-    return tuple(marks)
+    return tuple(
+        _place_upright(f"{100 * confidence:.0f} % sure", place_x(confidence), accuracy)
+        for confidence, accuracy in figures.calibration.list_stated_bins()
+    )
 
 
 def _place_curve(figures: JudgeFigures) -> tuple[Mark, ...]:

@@ -1,7 +1,9 @@
 """`veilsum operator judge`: a head over all members' held-out records."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,8 +11,13 @@ import numpy as np
 import pytest
 
 from client_sdk import Identity, Member, Policy, Result
+from client_sdk.comparison import Judgement
+from tests.client_sdk.test_comparison import rare
 from tests.support.cli import CLASSES, PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, later, records, threaded
 from veilsum.cli.features import read_records
+from veilsum.cli.judged_report import print_comparison
+
+__all__ = ["rare"]
 
 JUDGE_EDITS = {
     "# [question.judge]": "[question.judge]",
@@ -68,6 +75,8 @@ def test_an_operator_judges_the_newest_head_and_later_another(judged: Consortium
     assert {f"accuracy of {name}" for name in names} <= said["figures"].keys()
     assert accuracy["low"] <= truth <= accuracy["high"]
     assert accuracy["high"] - accuracy["low"] < 0.2
+    assert said["bins"]
+    assert all(0 <= each["accuracy"]["low"] < each["accuracy"]["high"] <= 1 for each in said["bins"])
     for result in results:
         result.verify(c.admin)
         assert result.judge_figures.accuracy.value == pytest.approx(accuracy["value"])
@@ -83,6 +92,18 @@ def test_an_operator_judges_the_newest_head_and_later_another(judged: Consortium
     page = httpx.get(f"{c.cli.url}/rounds/{results[0].record.round}/result")
     assert page.status_code == 200
     assert page.text.count('<svg class="plot"') == 4
+
+
+def test_join_and_card_show_what_finds_rare_positives(
+    held: Consortium, rare: Judgement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = Result.load(held.result("m0"))
+    replace(result, judged=rare).save(tmp_path / "judged")
+    print_comparison(rare, result.content.class_names)
+    assert rare.detection is not None
+    for text in ((tmp_path / "judged" / "model-card.md").read_text(), capsys.readouterr().err):
+        assert f"{rare.detection.auroc:.3f}" in text
+        assert f"{rare.detection.threshold:+.4g}" in text
 
 
 def _accuracies(c: Consortium, head: Result) -> Iterator[float]:

@@ -118,6 +118,22 @@ class CalibrationFigures:
     accuracy_error: Floats
     records: Floats
 
+    def list_stated_bins(self) -> list[tuple[float, Figure]]:
+        """List the confidence and the accuracy of each bin that is known well enough; none if the calibration can't be stated."""
+        if not self.excess.is_stated:
+            return []
+        found = list[tuple[float, Figure]]()
+        bins = zip(
+            self.confidence.tolist(), self.accuracy.tolist(), self.accuracy_error.tolist(), strict=True
+        )
+        for confidence, accuracy, error in bins:
+            if error <= FINE_LIMIT:
+                low, high = accuracy - INTERVAL_ERRORS * error, accuracy + INTERVAL_ERRORS * error
+                found.append(
+                    (confidence, Figure(accuracy, max(0.0, low), min(1.0, high), error, FINE_LIMIT, 0))
+                )
+        return found
+
 
 @dataclass(frozen=True)
 class JudgeFigures:

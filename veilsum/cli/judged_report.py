@@ -6,6 +6,7 @@ from typing import Any
 from client_sdk.comparison import Judgement
 from veilsum.calibration.judge import NOT_SHARES, Figure, JudgeFigures, ScoreFigures, list_figures
 from veilsum.cli.console import JSON_OUTPUT, print_note, print_table, print_values
+from veilsum.protocol.forms import count_noun
 
 _CLASSES_SHOWN_MAX = 20
 RARE_POSITIVES = 0.1
@@ -37,7 +38,7 @@ def _recall_rows(judged: Judgement, names: Sequence[str]) -> Iterator[dict[str, 
 
 
 def _accuracy_sentence(judged: Judgement) -> str:
-    count = f"{judged.records:,} record{'' if judged.records == 1 else 's'}"
+    count = count_noun(judged.records, "record")
     own, own_balanced = judged.own_accuracy, judged.own_balanced_accuracy
     if own is None or own_balanced is None:
         return (
@@ -53,7 +54,7 @@ def _accuracy_sentence(judged: Judgement) -> str:
 def _comparison_sentences(judged: Judgement, names: Sequence[str]) -> Iterator[str]:
     own, own_balanced = judged.own_accuracy, judged.own_balanced_accuracy
     if (more := len(judged.recalls) - _CLASSES_SHOWN_MAX) > 0:
-        yield f"{more:,} more classes: see judged.json."
+        yield f"{count_noun(more, 'more class', 'more classes')}: see judged.json."
     if judged.worse:
         yield (
             "WARNING: the consortium's head is worse than your own on your records, at equal class shares too. Don't use it before you know why. "
@@ -121,6 +122,11 @@ def describe_figures(
         "figures": {name: _describe_figure(each) for name, each in list_figures(figures, names, heads)},
         "chosen": heads[figures.chosen] if heads else f"head {figures.chosen + 1}",
     }
+    if bins := figures.calibration.list_stated_bins():
+        found["bins"] = [
+            {"confidence": confidence, "accuracy": _describe_figure(accuracy)}
+            for confidence, accuracy in bins
+        ]
     if figures.score is not None:
         found["thresholds"] = [
             {
