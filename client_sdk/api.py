@@ -1,7 +1,8 @@
 """The coordinator's paths as flows: one method each, bytes and models in, checked models out (protocol.rest)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 from pydantic import RootModel, ValidationError
 
@@ -189,11 +190,9 @@ class Reads:
         return self._call_api(Request("GET", path, limit_bytes=limit_bytes), after)
 
     def _send_body(
-        self, method: str, path: str, body: bytes, after: int | None = None, digest: bytes = b""
+        self, method: str, path: str, body: bytes, after: int | None = None, **more: Any
     ) -> Flow[Response]:
-        return self._call_api(
-            Request(method, path, body, {"content-type": rest.OCTETS_TYPE}, digest=digest), after
-        )
+        return self._call_api(Request(method, path, body, {"content-type": rest.OCTETS_TYPE}, **more), after)
 
     def _call_api(self, request: Request, after: int | None) -> Flow[Response]:
         if after is not None:
@@ -293,11 +292,19 @@ class CoordinatorApi(Reads):
         return model_of(rest.UploadView, (yield from self._call_api(request, None)))
 
     def send_chunk(
-        self, round_id: str, upload: Upload, index: int, packed: bytes, after: int | None = None
+        self,
+        round_id: str,
+        upload: Upload,
+        index: int,
+        packed: bytes,
+        after: int | None = None,
+        on_too_large: Callable[[int, str], Flow[None]] | None = None,
     ) -> Flow[Asked]:
-        """Send one masked chunk of an announced upload. Returns the next request, as `fetch_request`."""
+        """Send one masked chunk of an announced upload. Returns the next request, as `fetch_request`; `on_too_large` is that of `Request`."""
         path = rest.CHUNK_PATH.format(round_id=round_id, member=upload.header.member, index=index)
-        sent = self._send_body("PUT", path, packed, after, upload.chunk_digests[index])
+        sent = self._send_body(
+            "PUT", path, packed, after, digest=upload.chunk_digests[index], on_too_large=on_too_large
+        )
         return Asked.in_response((yield from sent))
 
     def send_answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:

@@ -28,6 +28,7 @@ class Request:
         signer: authenticates the request when it is sent; None for public resources.
         digest: SHA-256 of the body; b"" if it is not known.
         shown_in: for a request that creates something at each call, where to look for it; "" if it may be repeated.
+        on_too_large: called once, with the body's size and an explanation, if a proxy refuses it for that; the request is tried again.
     """
 
     method: str
@@ -41,6 +42,7 @@ class Request:
     signer: Signer | Token | None = None
     digest: bytes = b""
     shown_in: str = ""
+    on_too_large: "Callable[[int, str], Flow[None]] | None" = None
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path} {len(self.body)} B>"

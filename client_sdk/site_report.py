@@ -30,13 +30,23 @@ def report_upload(session: Session, cohort: bytes, upload_bytes: int, upload_s: 
     """Report how long an upload took, if this process has reported before and the upload was the largest so far."""
     before = session.site_reports.get(cohort)
     if before is not None and upload_bytes > (before.upload_bytes or 0):
-        timed = {"upload_bytes": upload_bytes, "upload_s": upload_s, "sent_s": session.environment.now_s()}
+        timed = {"upload_bytes": upload_bytes, "upload_s": upload_s}
         yield from _send_report(session, cohort, before.model_copy(update=timed))
+
+
+def report_refused_upload(session: Session, cohort: bytes, body_bytes: int, why: str) -> Flow[None]:
+    """Report that something on the way refuses a body of this size, if this process has reported before."""
+    before = session.site_reports.get(cohort)
+    if before is not None:
+        refused = {"upload_bytes": body_bytes, "upload_s": None, "detail": why}
+        yield from _send_report(session, cohort, before.model_copy(update=refused))
+        session.site_reports[cohort] = before  # the next report says how an upload went
 
 
 def _send_report(session: Session, cohort: bytes, report: SiteReport) -> Flow[None]:
     """Send a report. It is not needed: a coordinator that refuses it changes nothing."""
     if session.policy.reports_site:
+        report = report.model_copy(update={"sent_s": session.environment.now_s()})
         session.site_reports[cohort] = report
         with suppress(PeerFault):
             yield from session.coordinator.send_site_report(cohort, session.member, report)

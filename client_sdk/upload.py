@@ -17,7 +17,7 @@ from client_sdk.errors import StateError
 from client_sdk.progress import Counter, Progress, Step
 from client_sdk.reservations import Run
 from client_sdk.session import Session
-from client_sdk.site_report import report_upload
+from client_sdk.site_report import report_refused_upload, report_upload
 from veilsum.calibration.judge_tables import ShownHeads
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.member import MemberPhase, Opened
@@ -169,19 +169,22 @@ def send_upload(
     missing = sorted({index for index in view.missing if 0 <= index < total})
     counter = Counter(session.report, Step.UPLOADING, total - len(missing), total)
 
+    attempt, rehearses = phase.attempt, phase.attempt.spec.kind is PeriodKind.REHEARSAL
+    too_large = partial(report_refused_upload, session, attempt.manifest.cohort) if rehearses else None
+
     def chunk(index: int, after: int | None = None) -> Flow[Asked]:
         packed = memory.pop(index, None)
         if packed is None:
             packed = yield from compute(partial(chunks.mask_again, index))
-        asked = yield from session.coordinator.send_chunk(round_id, upload, index, packed, after)
+        asked = yield from session.coordinator.send_chunk(round_id, upload, index, packed, after, too_large)
         counter()
         return asked
 
     if not missing:
         return None
-    began_s, attempt = session.environment.monotonic_s(), phase.attempt
+    began_s = session.environment.monotonic_s()
     yield from together([partial(chunk, index) for index in missing[:-1]], session.lanes)
-    if attempt.spec.kind is not PeriodKind.REHEARSAL:
+    if not rehearses:
         return (yield from chunk(missing[-1], after))
     asked = yield from chunk(missing[-1])  # no long poll: the upload is timed
     sent_bytes = attempt.ring.packed_bytes(attempt.spec.elements) * len(missing) // total

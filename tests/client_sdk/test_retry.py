@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
 import pytest
 
-from client_sdk.effects import Pause, Request, Response, Unreached
+from client_sdk.effects import Flow, Pause, Request, Response, Unreached
 from client_sdk.environment import Environment
 from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable, fault_of
 from client_sdk.progress import Progress, Reporter, Step
@@ -85,6 +86,20 @@ def test_a_request_that_a_proxy_sent_twice_is_signed_anew() -> None:
     assert (answer, pauses) == (OK, [0.5])
     with pytest.raises(PeerFault, match="conflict"):
         exchange([other, OK])
+
+
+def test_a_body_that_a_proxy_finds_too_large_is_reported_once() -> None:
+    told = list[tuple[int, str]]()
+
+    def report(size: int, why: str) -> Flow[None]:
+        told.append((size, why))
+        yield Pause(0.0)
+
+    request = replace(REQUEST, on_too_large=report)
+    answer, _, _ = exchange([Response(413, {}, b""), Response(413, {}, b""), OK], request=request)
+    assert answer == OK
+    [(size, why)] = told
+    assert (size, "413" in why) == (len(REQUEST.body), True)
 
 
 @pytest.mark.parametrize(

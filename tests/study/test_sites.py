@@ -45,6 +45,7 @@ def test_a_site_that_is_ready_has_no_verdict() -> None:
         ({"release": "2"}, "release 2"),
         ({"upload_s": 6.0}, "6 s of the 10 s"),
         ({"dropped": ("a",)}, "dropped out"),
+        ({"dropped": ("a",), "upload_s": None, "detail": "HTTP 413"}, "refused on the way. HTTP 413."),
         ({"came": False}, "did not enrol"),
     ],
 )

@@ -377,7 +377,8 @@ class SiteReport(View):
         slips: what is wrong with its canaries; empty if they agree.
         difference: the largest between two rows of length 1; None if no row could be compared.
         detail: the outcome in words.
-        upload_bytes, upload_s: size and duration of its largest upload in this rehearsal; None before it has uploaded.
+        upload_bytes, upload_s: size and duration of its largest upload in this rehearsal; None before it has uploaded. A size alone is that
+            of a body that was refused on the way, and `detail` says why.
     """
 
     release: Annotated[str, Field(max_length=64)]

@@ -78,9 +78,9 @@ def judge_sites(
                 "It did not enrol. Is its agent running, the study approved, and its clock right? `veilsum member doctor` says."
             ]
         elif member in dropped:
-            verdict.append(
-                "It enrolled and dropped out: see its log for a proxy's limit on bodies, or a window that is too short."
-            )
+            verdict = verdict or [
+                "It enrolled and dropped out: is windows.upload too short for its line, or did its agent end? Its log says."
+            ]
         elif view is None:
             verdict.append("It sent no report: its policy doesn't allow one.")
         holds = None if decryptors is None else member in decryptors
@@ -102,13 +102,15 @@ def _judge_report(view: SiteView, window_s: float, release: str) -> Iterator[str
         yield f"Its disk has {in_bytes(report.free_bytes)} left: make room."
     if report.release != release:
         yield f"It has release {report.release}, and this command {release}: install the same."
+    if report.upload_bytes is not None and report.upload_s is None:
+        yield f"Its upload was refused on the way. {report.detail}."
     if report.upload_s is not None and report.upload_s > UPLOAD_SHARE_MAX * window_s:
         yield f"Its upload took {report.upload_s:,.0f} s of the {window_s:,.0f} s of windows.upload: have the admin raise it."
 
 
 def _make_row(view: SiteView, verdict: tuple[str, ...], decryptor: bool | None) -> SiteRow:  # noqa: FBT001 - a field
     report = view.report
-    upload = ""
+    upload = "" if report.upload_bytes is None else f"{in_bytes(report.upload_bytes)} refused"
     if report.upload_bytes is not None and report.upload_s is not None:
         upload = f"{in_bytes(report.upload_bytes)} in {report.upload_s:.1f} s"
         if report.upload_bytes >= _RATED_BYTES_MIN:
