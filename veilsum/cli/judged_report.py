@@ -17,7 +17,7 @@ def print_comparison(judged: Judgement | None, names: Sequence[str]) -> None:
     """Report how the head does on this member's hold-out records, beside the member's own head."""
     if judged is None:
         print_note(
-            "None of your hold-out records has a class that the head predicts. Its accuracy on your data is unknown, and its scores are not probabilities."
+            "You have no hold-out record of a class that the head predicts. Its accuracy on your data is unknown, and its scores are not probabilities."
         )
         return
     print_table("Recall by class, on your own hold-out set", [*_recall_rows(judged, names)])
