@@ -16,7 +16,7 @@ import structlog
 
 from client_sdk.result import Result
 from service.coordination.journal import Journal
-from tests.support.consortium import founded
+from tests.support.lying_members import founded
 from tests.support.party import Party
 from tests.support.serving import running
 from tests.support.stage import coordinator

@@ -38,11 +38,11 @@ from tests.support.consortium import (
     WITHHOLDING,
     Consortium,
     Stopped,
-    founded,
     hostile,
     nothing,
     unchanged,
 )
+from tests.support.lying_members import founded
 from tests.support.stage import Sent, Stage, coordinator
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault

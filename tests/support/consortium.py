@@ -24,7 +24,6 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load
 
-from client_sdk import upload
 from client_sdk.agent import Agent
 from client_sdk.database import STATE_FILE
 from client_sdk.effects import Effect, Flow, Request, Together
@@ -36,9 +35,8 @@ from client_sdk.operator import Operator
 from client_sdk.policy import Policy
 from client_sdk.progress import Progress
 from client_sdk.records import Records
-from client_sdk.reservations import Reservations, Run
+from client_sdk.reservations import Run
 from client_sdk.result import Result
-from client_sdk.session import Session
 from client_sdk.transport import BlockingDriver
 from service.coordination.coordinator import Coordinator as Service
 from service.coordination.federations import Federations
@@ -632,31 +630,6 @@ class Tap(httpx.BaseTransport):
             raise Stopped
         made.on_request(member, sent, "after")
         return made.on_answer(member, sent, answer)
-
-
-@contextmanager
-def founded(stage: Stage, folder: Path, members: int = 5, **question: Any) -> Iterator[Consortium]:
-    """Found a federation. The vectors that its members mask are recorded, and colluders may change theirs."""
-    made, lies = Consortium(stage, folder, members, question=question), list[Any]()
-    honest, keep = upload.own_vector, Reservations.keep_vector
-
-    def own_vector(session: Session, run: Run, spec: RoundSpec, material: Any) -> Any:
-        own = honest(session, run, spec, material)
-        if session.policy.federation == made.admin.public:
-            told = made.lie(session.member, spec, own)
-            lies.extend([told] if told is not own else [])
-            made.vectors.setdefault((session.member, spec.period, spec.step), []).append(told)
-            return told
-        return own
-
-    def keep_vector(ledger: Reservations, run: Run, name: str | None, vector: Any) -> bytes:
-        """Store a liar's vector without its name, so that the liar may send another one the next time."""
-        return keep(ledger, run, None if any(vector is each for each in lies) else name, vector)
-
-    with pytest.MonkeyPatch.context() as patched, made.operator:
-        patched.setattr(upload, "own_vector", own_vector)
-        patched.setattr(Reservations, "keep_vector", keep_vector)
-        yield made
 
 
 @contextmanager
