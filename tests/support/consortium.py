@@ -126,7 +126,8 @@ class Consortium:
         self.folder = folder
         self.admin = SigningKey(hashlib.sha256(str(folder).encode()).digest())
         self.coordinator_key = stage.server.coordinator.key
-        self.ids = tuple(f"member-{index}" for index in range(members))
+        width = len(str(members - 1))
+        self.ids = tuple(f"member-{index:0{width}}" for index in range(members))
         self.question, self.after, self.rehearsal = dict(question or {}), dict(after or {}), rehearsal
         for member in self.ids:
             Identity.create(folder / member, member, held_out=held_out)
