@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refused
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Certificate, Manifest, Survivor, Vote
 from veilsum.protocol.messages.outcome import survivors_hash, void_hash
 
@@ -72,11 +72,8 @@ def test_two_lost_next_to_each_other_are_too_many_for_a_window(sparse: Attempt) 
     sparse.check_windows(everyone - {ring[0], ring[2], ring[4], ring[6], ring[8], ring[10]})
     for place in range(12):
         pair = {ring[place], ring[(place + 1) % 12]}
-        with pytest.raises(
-            PeerFault, match=r"^window-exceeded: 2 lost members in one window, D_max is 1"
-        ) as it:
+        with refused("window-exceeded", *sorted(pair)):
             sparse.check_windows(everyone - pair)
-        assert set(it.value.parties) == pair
 
 
 def test_a_round_is_named_by_its_study_and_period(attempt: Attempt) -> None:
@@ -107,13 +104,13 @@ def certificate(
 
 def test_void_dressed_as_survivors_is_refused(federation: Federation, attempt: Attempt) -> None:
     void = certificate(federation, attempt, outcome=void_hash(attempt.context, "cancelled"))
-    with pytest.raises(PeerFault, match=r"^certificate-invalid:"):
+    with refused("certificate-invalid"):
         attempt.check_certificate(void)
 
 
 def test_survivors_dressed_as_void_are_refused(federation: Federation, attempt: Attempt) -> None:
     dressed = replace(certificate(federation, attempt), survivors=(), reason="cancelled")
-    with pytest.raises(PeerFault, match=r"^certificate-invalid:"):
+    with refused("certificate-invalid"):
         attempt.check_certificate(dressed)
 
 
@@ -132,7 +129,7 @@ def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
         certificate(federation, attempt, voters=(0, 1, 2), survivors=survivors_of(n_min))
     )
     for count in range(t, n_min):
-        with pytest.raises(PeerFault, match=rf"^survivors-too-few: {count} survivors, {n_min} are needed"):
+        with refused("survivors-too-few"):
             attempt.check_certificate(
                 certificate(federation, attempt, voters=(0, 1, 2), survivors=survivors_of(count))
             )

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.refusals import refused
 from veilsum.protocol.codec import (
     U8,
     U32,
@@ -74,14 +75,14 @@ def test_on_the_wire() -> None:
 
 
 def test_another_version_is_refused_before_another_kind() -> None:
-    with pytest.raises(PeerFault, match=r"^unknown-version: version 4, this side speaks 3"):
+    with refused("unknown-version"):
         Drawing.from_bytes(b"\x04\x0a")
-    with pytest.raises(PeerFault, match=r"^unknown-message: kind 10 where a Drawing belongs"):
+    with refused("unknown-message"):
         Drawing.from_bytes(b"\x03\x0a")
 
 
-def test_left_over_bytes_are_counted() -> None:
-    with pytest.raises(PeerFault, match=r"^left-over-bytes: 3 bytes"):
+def test_left_over_bytes_are_refused() -> None:
+    with refused("left-over-bytes"):
         Drawing.from_bytes(DRAWING.to_bytes() + bytes(3))
 
 
@@ -101,20 +102,20 @@ def test_integers_are_little_endian_and_of_their_width(size: int) -> None:
 )
 def test_other_names_are_refused_both_ways(value: str) -> None:
     raw = value.encode()
-    with pytest.raises(PeerFault, match=r"^malformed: a name is not"):
+    with refused("malformed"):
         decode(Name(), bytes((len(raw),)) + raw)
     with pytest.raises(Misuse, match="is not a name"):
         Name().encode(value)
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    with pytest.raises(PeerFault, match=r"^malformed: a name is not"):
+    with refused("malformed"):
         decode(Name(), b"\x02\xff\xfe")
 
 
 def test_bytes_of_a_fixed_length() -> None:
     assert decode(Fixed(3), b"abc") == b"abc"
-    with pytest.raises(PeerFault, match=r"^truncated: 3 bytes wanted at 0, 2 in all"):
+    with refused("truncated"):
         decode(Fixed(3), b"ab")
     for wrong in (b"ab", b"abcd"):
         with pytest.raises(Misuse, match="3 belong"):
@@ -128,14 +129,14 @@ def test_bytes_up_to_a_limit() -> None:
         assert decode(codec, codec.encode(value)) == value
     with pytest.raises(Misuse, match="at most 3 belong"):
         codec.encode(b"abcd")
-    with pytest.raises(PeerFault, match=r"^oversized: a field of 4 bytes, at most 3"):
+    with refused("oversized"):
         decode(codec, b"\x04\0\0\0abcd")
 
 
 def test_a_text_beyond_its_limit_is_refused_both_ways() -> None:
     with pytest.raises(Misuse, match="4 bytes where at most 3 belong"):
         Text(3).encode("éé")
-    with pytest.raises(PeerFault, match=r"^oversized: a field of 4 bytes, at most 3"):
+    with refused("oversized"):
         decode(Text(3), b"\x04\0\0\0" + "éé".encode())
 
 
@@ -144,7 +145,7 @@ def test_a_text_beyond_its_limit_is_refused_both_ways() -> None:
 )
 def test_control_characters_are_refused_both_ways(value: str) -> None:
     raw = value.encode()
-    with pytest.raises(PeerFault, match=r"^malformed: a text has control characters"):
+    with refused("malformed"):
         decode(Text(9), len(raw).to_bytes(4, "little") + raw)
     with pytest.raises(Misuse, match="control characters"):
         Text(9).encode(value)
@@ -152,7 +153,7 @@ def test_control_characters_are_refused_both_ways(value: str) -> None:
 
 @pytest.mark.parametrize("raw", [b"\xff", b"\xc3", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"])
 def test_a_text_that_is_no_utf_8_is_refused(raw: bytes) -> None:
-    with pytest.raises(PeerFault, match=r"^malformed: a text is not UTF-8"):
+    with refused("malformed"):
         decode(Text(9), len(raw).to_bytes(4, "little") + raw)
 
 
@@ -177,14 +178,14 @@ def test_lists_up_to_a_limit() -> None:
     assert decode(codec, codec.encode(())) == ()
     with pytest.raises(Misuse, match="at most 2 belong"):
         codec.encode((1, 2, 3))
-    with pytest.raises(PeerFault, match=r"^oversized: a list of 3 items, at most 2"):
+    with refused("oversized"):
         decode(codec, b"\x03\0\0\0\1\2\3")
 
 
 @pytest.mark.parametrize("items", [(2, 1), (1, 1), (1, 3, 2)])
 def test_an_ascending_list_refuses_disorder_and_repeats_both_ways(items: tuple[int, ...]) -> None:
     wire = Many(UInt(1), 3).encode(items)
-    with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
+    with refused("malformed"):
         decode(Many(UInt(1), 3, ascending=True), wire)
     with pytest.raises(Misuse, match="ascending order"):
         Many(UInt(1), 3, ascending=True).encode(items)

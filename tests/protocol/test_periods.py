@@ -2,9 +2,8 @@
 
 import pytest
 
+from tests.support.refusals import refused
 from tests.support.simulator import simulated_content, simulated_question
-from veilsum.protocol.causes import Cause
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.periods import PeriodKind
 from veilsum.protocol.study import Content
 
@@ -43,9 +42,8 @@ def test_the_prefix_of_a_period_says_what_it_adds_up(
 def test_a_kind_that_the_study_lacks_or_that_repeats_is_refused(
     content: Content, period: str, *, repeats: bool
 ) -> None:
-    with pytest.raises(PeerFault) as refused:
+    with refused("terms-refused", "coordinator"):
         content.check_period(period, repeats=repeats)
-    assert (refused.value.cause, refused.value.parties) == (Cause.TERMS_REFUSED, ("coordinator",))
 
 
 def test_only_data_are_repeated() -> None:

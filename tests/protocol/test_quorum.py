@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.refusals import refused
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.sizing import Quorum, colluding_nominees
@@ -38,7 +39,7 @@ def test_what_every_quorum_promises(data: st.DataObject, n: int, h: int) -> None
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_fewer_than_three_members_are_refused(n: int) -> None:
-    with pytest.raises(PeerFault, match=rf"^cohort-too-small: {n} members: a sum needs at least 3"):
+    with refused("cohort-too-small"):
         Quorum.derive_quorum(n, n)
 
 
@@ -46,12 +47,8 @@ def test_fewer_than_three_members_are_refused(n: int) -> None:
     ("members", "decryptors", "colluders"),
     [(4, 4, 2), (8, 8, 6), (4, 4, 4), (4, 4, 400), (12, 3, 3), (5, 1, 0), (5, 0, 0)],
 )
-def test_a_quorum_that_cannot_be_met_is_refused_with_its_numbers(
-    members: int, decryptors: int, colluders: int
-) -> None:
-    with pytest.raises(
-        PeerFault, match=rf"^cohort-too-small: with n={members} members, L={decryptors} .* a={colluders}"
-    ):
+def test_a_quorum_that_cannot_be_met_is_refused(members: int, decryptors: int, colluders: int) -> None:
+    with refused("cohort-too-small"):
         Quorum.derive_quorum(members, decryptors, colluders=colluders)
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.protocol.counting import CLASSES, QUESTION, closed, counted, counts, disclosure, indicated
 from tests.support.forging import false_dealers, other_secrets, swallowing
+from tests.support.refusals import refused
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered, Voided
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
 from veilsum.protocol.messages import Disclosure, Upload
 from veilsum.protocol.recount import recount_disclosure
@@ -42,7 +42,7 @@ def test_without_the_proof_nobody_may_be_left_out_of_the_count() -> None:
     assert counted(federation, "member-5") == (6, 4, 5, 2, 0, 0)
     assert closed(federation, "member-5").reveals == ()
     federation.phases["member-5"] = before
-    with pytest.raises(PeerFault, match=r"^disclosure-invalid: the entries are not the certified survivors'"):
+    with refused("disclosure-invalid", "coordinator"):
         federation.ask("member-5", disclosure(federation))
 
 
@@ -65,7 +65,7 @@ def test_only_a_sum_is_recounted() -> None:
     federation.tamper = swallowing(Upload, "member-3", "member-4")
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Voided)
-    with pytest.raises(PeerFault, match=r"^wrong-phase: only a certified count is recounted"):
+    with refused("wrong-phase"):
         federation.ask("member-0", Disclosure(outcome.phase.attempt.context, ()))
 
 
@@ -103,7 +103,7 @@ def test_chunks_of_another_number_or_length_are_refused_before_they_are_hashed(
     phase = closed(federation)
     monkeypatch.setattr("veilsum.protocol.recount.sha256", None)
     first, *others = shown.entries
-    with pytest.raises(PeerFault, match=r"^disclosure-invalid: member-0: the chunks are not those"):
+    with refused("disclosure-invalid", "coordinator"):
         recount_disclosure(
             phase.attempt,
             phase.staying_survivors,
@@ -120,7 +120,7 @@ def test_other_chunks_under_their_own_digests_are_not_what_was_signed(
     chunks = tuple(bytes(len(chunk)) for chunk in first.chunks)
     digests = tuple(sha256(chunk).digest() for chunk in chunks)
     false = replace(first, chunks=chunks, chunk_digests=digests)
-    with pytest.raises(PeerFault, match=r"^disclosure-invalid: member-0: the chunks are not those"):
+    with refused("disclosure-invalid", "coordinator"):
         recount_disclosure(phase.attempt, phase.staying_survivors, replace(shown, entries=(false, *others)))
 
 

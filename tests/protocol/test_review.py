@@ -8,10 +8,9 @@ import pytest
 
 from tests.protocol.transcripts import Chatty, find, kinds, named, verdict
 from tests.support.forging import again, false_dealers, other_secrets, signed_otherwise
+from tests.support.refusals import refused
 from tests.support.simulator import After, Federation
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Freezing, Recovered, Revealing
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Evictions, Message, Refusal, Reveal, Vote
 from veilsum.protocol.replay import UploadStanding, replay_transcript
 from veilsum.protocol.transcript import Accusation, Transcript
@@ -61,7 +60,7 @@ def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
     federation.begin()
     phase = federation.run_until(Freezing).receive(refusal(federation, "member-1"), federation.now_s)
     other = refusal(federation, "member-1", cause="chain-broken")
-    with pytest.raises(PeerFault, match=r"^conflict: .*\[member-1\]$") as caught:
+    with refused("conflict", "member-1") as caught:
         phase.receive(other, federation.now_s)
     assert Accusation.from_refusal(other, caught.value) is None
 
@@ -81,11 +80,11 @@ def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
         evicted=many,
         runs=(),
     )
-    with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-1\]$") as caught:
+    with refused("reveal-misshapen", "member-1") as caught:
         phase.receive(said, federation.now_s)
     assert Accusation.from_refusal(said, caught.value) is None
     less = again(said, federation.keys["member-1"], evicted=many[:1])
-    with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-1\]$") as caught:
+    with refused("reveal-misshapen", "member-1") as caught:
         phase.receive(less, federation.now_s)
     assert Accusation.from_refusal(less, caught.value) is not None
 
@@ -139,9 +138,9 @@ def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
 
 
 def test_what_a_file_says_in_the_versions_place_reaches_no_terminal() -> None:
-    with pytest.raises(PeerFault, match=r"^unknown-version: another version than 4$") as caught:
+    with refused("unknown-version") as caught:
         Transcript.from_json('{"veilsum-transcript": "\\u001bccounted", "entries": [], "signature": ""}')
-    assert caught.value.cause is Cause.UNKNOWN_VERSION
+    assert "counted" not in caught.value.detail
 
 
 @pytest.mark.parametrize("many", ["{},", "[],", '"a":0,', "0,"], ids=["objects", "lists", "names", "numbers"])
@@ -152,7 +151,7 @@ def test_a_small_file_takes_little_memory(many: str) -> None:
     )
     tracemalloc.start()
     try:
-        with pytest.raises(PeerFault, match=r"^malformed: .*too many lists"):
+        with refused("malformed"):
             Transcript.from_json(text)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:

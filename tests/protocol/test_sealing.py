@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from service.coordination.shelf import FileShelf
+from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, SeededRandom, of
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Checking, Recovered
-from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.member import Opened, Uploaded
 from veilsum.protocol.merkle import verify_path
 from veilsum.protocol.messages import Delivery, Upload
@@ -139,7 +140,7 @@ def test_a_chunk_that_is_not_packed_as_it_should_be_names_its_member(
     recovered: tuple[Federation, Recovered], bad: bytes
 ) -> None:
     _, phase = recovered
-    with pytest.raises(PeerFault, match=r"^chunk-mismatch: member-3's chunk 1: .*\[member-3\]$"):
+    with refused("chunk-mismatch", "member-3"):
         phase.prepare_unmasking().sum_chunk(1, [("member-3", bad)])
 
 

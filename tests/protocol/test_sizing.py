@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilsum.protocol.causes import Cause
+from tests.support.refusals import refused
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.sizing import Committee, Quorum, Sizes, count_dropouts, size_cohort
 
@@ -37,11 +37,9 @@ def test_nominees_that_stay_away_take_no_colluder_with_them() -> None:
     assert sizes.choose_decryptors(ids(100), nominees, BEACON) == ids(100)[:25]
 
 
-@pytest.mark.parametrize(("came", "threshold"), [(10, 11), (1, 2), (0, 1)])
-def test_nominees_too_few_for_their_threshold_are_refused(came: int, threshold: int) -> None:
-    with pytest.raises(
-        PeerFault, match=rf"^cohort-too-small: with n=100 .* L={came} dec.* t={threshold} dec"
-    ):
+@pytest.mark.parametrize("came", [10, 1, 0])
+def test_nominees_too_few_for_their_threshold_are_refused(came: int) -> None:
+    with refused("cohort-too-small"):
         sized(100, 31, present=came)
 
 
@@ -69,7 +67,7 @@ def test_what_every_size_promises(n: int, colluding: int, loss: int, nominated: 
     try:
         sizes = sized(n, nominated, colluders=n * colluding // 1000, loss=loss)
     except PeerFault:
-        with pytest.raises(PeerFault, match=r"would decrypt, at most 1000 can: nominate some in the roster"):
+        with refused("cohort-too-small", ...):
             sized(n, colluders=n * colluding // 1000, loss=loss)
         return
     q = sizes.quorum
@@ -83,18 +81,14 @@ def test_what_every_size_promises(n: int, colluding: int, loss: int, nominated: 
 
 
 def test_a_committee_that_is_too_large_is_refused() -> None:
-    with pytest.raises(
-        PeerFault, match=r"1181 of n=10000 members would decrypt, at most 1000 can: nominate"
-    ) as refused:
+    with refused("cohort-too-small"):
         sized(10_000, colluders=3_300, loss=200)
-    assert refused.value.cause is Cause.COHORT_TOO_SMALL
 
 
 @pytest.mark.parametrize(("members", "colluders"), [(2, 0), (0, 0), (60, 58), (2_000, 1_998), (2_000, 3_000)])
 def test_too_few_for_a_sum_are_refused(members: int, colluders: int) -> None:
-    with pytest.raises(PeerFault, match=rf"^cohort-too-small: .*{members} members") as refused:
+    with refused("cohort-too-small"):
         sized(members, colluders=colluders)
-    assert refused.value.cause is Cause.COHORT_TOO_SMALL
 
 
 @pytest.mark.parametrize(
@@ -128,6 +122,5 @@ def test_members_other_than_those_sized_for_are_a_misuse() -> None:
 def test_a_sum_is_sized_for_the_whole_roster() -> None:
     sizes = sized(8, colluders=2, roster=10)
     assert (sizes.quorum.survivors_min, sizes.quorum.threshold) == (7, 6)
-    with pytest.raises(PeerFault, match=r"n=5 members, L=5 decryptors and a=2 .* n_min=7") as refused:
+    with refused("cohort-too-small"):
         sized(5, colluders=2, roster=11)
-    assert refused.value.cause is Cause.COHORT_TOO_SMALL

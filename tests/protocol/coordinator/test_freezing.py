@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refused
 from tests.support.simulator import Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Revealing, Voiding
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Deliveries, Freeze, Refusal, Vote, survivors_hash
 
@@ -101,7 +101,7 @@ def test_a_reason_of_the_members_own_policy_is_called_so(federation: Federation)
 def test_the_same_refusal_again_changes_nothing_and_another_is_a_conflict(federation: Federation) -> None:
     phase = received(federation, refusal(federation, "member-3"))
     assert phase.receive(refusal(federation, "member-3"), federation.now_s) is phase
-    with pytest.raises(PeerFault, match=r"^conflict: .*\[member-3\]$"):
+    with refused("conflict", "member-3"):
         phase.receive(refusal(federation, "member-3", cause="box-refused"), federation.now_s)
 
 

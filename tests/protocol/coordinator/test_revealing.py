@@ -9,11 +9,12 @@ import pytest
 
 from tests.protocol.questions import GRADIENTS
 from tests.support.forging import Edit, again, false_dealers, other_secrets, signed_otherwise, swallowing
+from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing, disclose_vectors
-from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions, Reveal
 from veilsum.protocol.shamir import LIMB_PRIME, recover_secrets
@@ -183,7 +184,7 @@ def test_a_reveal_without_the_evictions_is_heard_and_not_counted(
     assert set(counted.reveals) == {"member-6"}
     # and the first again changes nothing that counts
     assert counted.receive(first, federation.now_s) is counted
-    with pytest.raises(PeerFault, match=r"^reveal-misshapen:"):
+    with refused("reveal-misshapen", "member-6"):
         phase.receive(again(second, federation.keys["member-6"], evicted=("member-4",)), federation.now_s)
 
 
@@ -196,7 +197,7 @@ def test_reveals_without_the_evictions_fill_no_disk(evicting: tuple[Federation, 
     )
     assert isinstance(first, Reveal)
     for runs in ((bytes(360_000),) * 8, first.runs[1:], ()):
-        with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-6\]$"):
+        with refused("reveal-misshapen", "member-6"):
             phase.receive(again(first, key, runs=runs), federation.now_s)
     after = phase.receive(first, federation.now_s)
     other = again(first, key, runs=tuple(bytes(len(run)) for run in first.runs))

@@ -4,9 +4,10 @@ from typing import Any
 import pytest
 
 from tests.support.forging import again
+from tests.support.refusals import refused
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import Checking, Freezing
-from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.member import MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Message
@@ -51,9 +52,9 @@ def test_a_phase_is_stored_and_loaded_as_it_is(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(LIVES))
 def test_a_stored_phase_that_is_cut_or_longer_is_refused(name: str) -> None:
     stored = LIVES[name].to_bytes()
-    with pytest.raises(PeerFault, match=r"^truncated:"):
+    with refused("truncated"):
         load_phase(stored[:-1])
-    with pytest.raises(PeerFault, match=r"^left-over-bytes:"):
+    with refused("left-over-bytes"):
         load_phase(stored + b"\0")
 
 
@@ -84,7 +85,7 @@ def test_a_phase_takes_what_it_names_and_refuses_the_rest(name: str) -> None:
     for form in Message.forms.values():
         if form.__name__ not in TAKES[name]:
             message: Any = object.__new__(form)
-            with pytest.raises(PeerFault, match=rf"^wrong-phase: a member that is {name} takes no"):
+            with refused("wrong-phase"):
                 phase.receive(message, Federation(3).keys["member-0"], 1e6)
 
 
@@ -95,7 +96,7 @@ def test_inside_an_attempt_no_other_is_opened(name: str) -> None:
     key, opening = federation.keys["member-0"], phase.opening
     assert phase.receive(opening, key, 1e6) == (phase, phase.messages_to_resend())
     following = again(opening, federation.coordinator, sequence=opening.sequence + 1)
-    with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open.*\[coordinator\]$"):
+    with refused("wrong-sequence", "coordinator"):
         phase.receive(following, key, 1e6)
 
 

@@ -1,8 +1,8 @@
 import pytest
 
+from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.coordinator import Freezing
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Checked, Voted, load_phase
 from veilsum.protocol.messages import Deliveries, Freeze, Message, Receipt, Vote
 
@@ -26,7 +26,7 @@ def test_deliveries_again_are_answered_by_the_same_receipt(federation: Federatio
     assert again is phase
     assert replies == (phase.receipt,)
     assert isinstance(replies[0], Receipt)
-    with pytest.raises(PeerFault, match=r"^wrong-context:"):
+    with refused("wrong-context", "coordinator"):
         federation.ask("member-0", Deliveries(bytes(32), ()))
 
 

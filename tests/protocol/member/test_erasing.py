@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.support.forging import again, erasure, lost
+from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import MemberPhase, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting, Closed
 from veilsum.protocol.messages import (
@@ -103,25 +103,25 @@ def test_who_hears_of_the_certificate_after_the_latest_end_has_revealed_nothing(
 
 def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows() -> None:
     federation = at(Freezing, Federation(5, decryptors=(1, 2, 3, 4)))
-    with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
+    with refused("not-a-decryptor", "member-0"):
         federation.ask("member-0", request(federation))
     pass_end(federation)
     for lapsed in (False, True):
         if lapsed:
             federation.phases = {m: p.erase_expired(federation.now_s) for m, p in federation.phases.items()}
-        with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
+        with refused("not-a-decryptor", "member-0"):
             federation.ask("member-0", request(federation))
-        with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
+        with refused("wrong-context", "coordinator"):
             federation.ask("member-1", ErasureRequest(bytes(32)))
 
 
 def test_who_has_closed_reports_on_its_own_attempt_alone_and_after_its_end() -> None:
     federation = Federation(5)
     federation.run_round()
-    with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased"):
+    with refused("wrong-phase", "coordinator"):
         federation.ask("member-0", request(federation))
     pass_end(federation)
-    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
+    with refused("wrong-context", "coordinator"):
         federation.ask("member-0", ErasureRequest(bytes(32)))
     assert report(federation).revealed != NOTHING_REVEALED
 
@@ -134,7 +134,7 @@ def test_the_end_of_another_attempt_ends_nothing() -> None:
         lost(federation, context=other),
         replace(erasure(federation, *federation.ids), context=other),
     ):
-        with pytest.raises(PeerFault, match=r"^wrong-context:"):
+        with refused("wrong-context", ...):
             federation.ask("member-0", end)
 
 
@@ -145,7 +145,7 @@ def test_an_expired_opening_is_refused_and_changes_nothing() -> None:
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
     pass_end(federation)
     before = federation.phases["member-4"].to_bytes()
-    with pytest.raises(PeerFault, match=r"^terms-expired:"):
+    with refused("terms-expired"):
         federation.ask("member-4", federation.phase.attempt.opening)
     assert federation.phases["member-4"].to_bytes() == before
 
@@ -160,7 +160,7 @@ def erase_unopened(federation: Federation, opening: Opening, asked: ErasureReque
 def test_an_attempt_that_was_never_opened_is_erased_on_request_after_its_latest_end() -> None:
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
     opening, asked = federation.phase.attempt.opening, request(federation)
-    with pytest.raises(PeerFault, match=r"^wrong-phase: .*\[coordinator\]$"):
+    with refused("wrong-phase", "coordinator"):
         erase_unopened(federation, opening, asked)
     pass_end(federation)
     for false, cause in (
@@ -168,11 +168,11 @@ def test_an_attempt_that_was_never_opened_is_erased_on_request_after_its_latest_
         (again(opening, federation.coordinator, cohort=bytes(32)), Cause.WRONG_COHORT),
         (again(opening, federation.coordinator, attempt=1), Cause.WRONG_CONTEXT),
     ):
-        with pytest.raises(PeerFault, match=rf"^{cause}:"):
+        with refused(cause, "coordinator"):
             erase_unopened(federation, false, asked)
     skipping = again(opening, federation.coordinator, sequence=2**64 - 1)
     other = Attempt(federation.roster, federation.study, federation.phase.attempt.manifest, skipping)
-    with pytest.raises(PeerFault, match=r"^chain-broken:"):
+    with refused("chain-broken", "coordinator"):
         erase_unopened(federation, skipping, ErasureRequest(other.context))
     assert erase_unopened(federation, opening, asked).revealed == NOTHING_REVEALED
 
@@ -180,7 +180,7 @@ def test_an_attempt_that_was_never_opened_is_erased_on_request_after_its_latest_
 def test_who_holds_no_shares_does_not_open_what_has_expired() -> None:
     federation = at(Checking, Federation(5, decryptors=(1, 2, 3, 4), drop={0: After.CARD}))
     pass_end(federation)
-    with pytest.raises(PeerFault, match=r"^terms-expired:"):
+    with refused("terms-expired"):
         federation.ask("member-0", federation.phase.attempt.opening)
 
 
@@ -224,7 +224,7 @@ def test_who_revealed_in_an_attempt_does_not_enter_it_again_to_report_nothing() 
     pass_end(federation)
     closed = of(Closed, federation.phases["member-0"])
     key, opening = federation.keys["member-0"], federation.phase.attempt.opening
-    with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
+    with refused("wrong-sequence"):
         closed.ready.erase_unopened(opening, request(federation), key, federation.now_s)
 
 
@@ -263,9 +263,9 @@ def test_a_certificate_closes_an_attempt_whose_keys_are_erased() -> None:
 
 def test_a_certificate_of_another_upload_or_attempt_closes_nothing() -> None:
     federation, ready, certificate, own = certified_and_erased()
-    with pytest.raises(PeerFault, match=r"^own-upload-changed:"):
+    with refused("own-upload-changed"):
         Closed.after_erasure(ready, certificate, (replace(own[0], digest=bytes(32)),), federation.now_s)
-    with pytest.raises(PeerFault, match=r"^wrong-context:"):
+    with refused("wrong-context", "coordinator"):
         Closed.after_erasure(ready, replace(certificate, context=bytes(32)), own, federation.now_s)
 
 
