@@ -76,13 +76,6 @@ def test_an_honest_manifest_passes(federation: Federation) -> None:
     assert (quorum.survivors_min, quorum.threshold) == (4, 4)
 
 
-def test_2_a_roster_larger_than_the_study_allows_is_refused_over_fresh_records() -> None:
-    federation = Federation(6)
-    federation.use(federation.study_of(members_max=5))
-    with refused("weak-parameters", "admin"):
-        check(federation, _of_study(federation))
-
-
 def _of_study(federation: Federation, repeats: bytes = NO_CONTEXT, **changes: Any) -> Manifest:
     """Return the manifest that the coordinator makes for the federation's current study."""
     named = (federation.roster.hash, 0, federation.study.hash, "period-0", repeats)

@@ -287,16 +287,6 @@ def test_an_honest_dealers_own_shares_prove_nothing(case: Case, index: int) -> N
         case.refuses(case.proof(HONEST, index, holders))
 
 
-def test_a_secret_that_a_dealer_does_not_have_frames_nobody(case: Case) -> None:
-    case.refuses(replace(case.proof(HONEST), index=6))
-
-
-def test_a_header_that_its_dealer_did_not_sign_frames_nobody(case: Case) -> None:
-    true = case.proof(FALSE)
-    forged = replace(true.header, signature=bytes(64))
-    case.refuses(replace(true, header=forged))
-
-
 def test_true_shares_of_too_low_a_place_frame_nobody(case: Case) -> None:
     """5. Shares are read at their decryptors' places: another place's shares under a wrong name recover nothing."""
     proof = case.proof(HONEST, 0, case.federation.ids[1:5])

@@ -50,20 +50,6 @@ def test_strangers_are_a_misuse(graph: Graph) -> None:
         graph.window_excess(["eve"], 9)
 
 
-@given(graph=sparse_graphs())
-def test_strangers_are_neither_a_member_nor_its_neighbours(graph: Graph) -> None:
-    for member in graph.members:
-        near = {member, *graph.neighbours_of(member)}
-        assert graph.strangers_of(member, graph.members) == [
-            each for each in graph.members if each not in near
-        ]
-
-
-def test_on_the_complete_graph_nobody_is_a_stranger() -> None:
-    graph = Graph(ids(5), 4)
-    assert graph.strangers_of("m-00002", graph.members) == []
-
-
 @pytest.mark.parametrize("degree", [-2, 0, 1, 3, 7])
 def test_a_degree_that_no_ring_has_is_a_misuse(degree: int) -> None:
     with pytest.raises(Misuse, match=f"of 9 members has an even degree, not {degree}$"):

@@ -1,7 +1,5 @@
-import hmac
 import re
 from collections.abc import Callable
-from hashlib import sha256
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -118,30 +116,6 @@ def test_every_secret_is_for_one_purpose() -> None:
         ann.ratchet_to(COHORT, 1).key,
     ]
     assert len(set(derived)) == len(derived)
-
-
-def hkdf(secret: bytes, salt: bytes, tag: bytes, *parts: bytes) -> bytes:
-    """Derive 32 bytes by hand (RFC 5869; wire: Keys)."""
-    info = b"veilsum/4/" + tag + b"\0" + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
-    extracted = hmac.digest(salt or bytes(32), secret, "sha256")
-    return hmac.digest(extracted, info + b"\x01", "sha256")
-
-
-def test_every_key_is_made_of_what_the_page_says() -> None:
-    hashed = sha256(b"veilsum/4/ciphertext\0" + len(CIPHERTEXT).to_bytes(8, "little") + CIPHERTEXT).digest()
-    parts = (COHORT, b"ann", b"bob", PAIR.mlkem_key_hash, hashed)
-    for tag, name in ((Tag.PAIR_MASK, b"pair-mask"), (Tag.PAIR_BOX, b"pair-box")):
-        assert root(tag) == hkdf(PAIR.x25519 + PAIR.mlkem, MANIFEST, name, *parts)
-    pair = PairKey("bob", SecretBytes(root()))
-    assert pair.ratchet_to(COHORT, 7) == PairKey(
-        "bob", SecretBytes(hkdf(pair.key, b"", b"ratchet", COHORT, (7).to_bytes(8, "little")))
-    )
-    for me, peer in (("ann", "bob"), ("cat", "bob")):
-        ends = (name.encode() for name in sorted((me, peer)))
-        assert pair.mask_seed(me, CONTEXT) == hkdf(pair.key, CONTEXT, b"mask-seed", *ends)
-    assert pair.box_key("ann", "bob", CONTEXT, SALT) == hkdf(
-        pair.key, CONTEXT + SALT, b"box-key", b"ann", b"bob"
-    )
 
 
 def test_a_wrong_ciphertext_leads_to_another_secret_and_to_no_error() -> None:

@@ -161,7 +161,7 @@ def test_another_extractor_sums_the_same_records_as_often_as_there_are_extractor
         assert len(outcome.total) == federation.content.question.elements
 
 
-def refused(federation: Federation, outcome: Outcome, cause: Cause) -> None:
+def assert_all_refused(federation: Federation, outcome: Outcome, cause: Cause) -> None:
     assert outcome.total is None
     assert {who for who, fault in outcome.faults if fault.cause is cause} >= set(federation.manifest.members)
     assert federation.spool == {}
@@ -171,7 +171,7 @@ def test_only_a_sum_over_fresh_records_is_repeated() -> None:
     federation = Federation(4)
     first = federation.run_round().phase.attempt.context
     second = repeat(federation, first).phase.attempt.context
-    refused(federation, repeat(federation, second), Cause.REPEAT_MISMATCH)
+    assert_all_refused(federation, repeat(federation, second), Cause.REPEAT_MISMATCH)
 
 
 # Decryptors whose boxes reach them after the proposal (wire: Survivors): they sign and reveal like the others

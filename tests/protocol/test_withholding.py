@@ -114,33 +114,6 @@ def all_refuse(federation: Federation, why: str, **terms: Any) -> None:
     assert federation.spool == {}
 
 
-@pytest.mark.parametrize("step", ["rows", "sum"])
-@pytest.mark.parametrize("withheld", [(3,), (4, 5), (3, 4), (1, 3, 4, 5), (2, 4, 5)], ids=str)
-def test_any_other_list_is_refused_by_everybody(withheld: tuple[int, ...], step: str) -> None:
-    federation = indicated()
-    if step == "rows":
-        federation.disclose()
-    else:
-        count_rows(federation)
-    all_refuse(federation, "by the counts it is [3, 4, 5]", withheld=withheld)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"step": "rows", "withheld": (), "rows": bytes(32)},
-        {"withheld": ()},
-        {"rows": bytes(32)},
-        {"rows": bytes([9] * 32)},
-    ],
-    ids=["rows for nothing", "rows beside nothing", "no rows", "unknown rows"],
-)
-def test_a_sum_rests_on_rows_exactly_if_a_class_is_withheld(change: dict[str, Any]) -> None:
-    federation = indicated()
-    count_rows(federation)
-    all_refuse(federation, "terms-refused", **change)
-
-
 def test_a_sum_without_counted_rows_is_refused_by_everybody() -> None:
     federation = indicated()
     few = {member: np.zeros(8, np.int64) for member in federation.ids}

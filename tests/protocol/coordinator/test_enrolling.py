@@ -83,20 +83,6 @@ def test_no_card_is_admitted_once_the_study_has_expired(enrolling: Enrolling) ->
         enrolling.receive(ENROLMENTS[1], expires_s)
 
 
-def test_neither_key_of_another_card_is_taken_again(enrolling: Enrolling) -> None:
-    first = ENROLMENTS[0]
-    top_bit = first.card.x25519_key[:31] + bytes([first.card.x25519_key[31] | 0x80])
-    copied = {"mlkem_key": first.mlkem_key, "mlkem_key_hash": first.card.mlkem_key_hash}
-    keys: tuple[dict[str, Any], ...] = (
-        {"x25519_key": first.card.x25519_key},
-        {"x25519_key": top_bit},
-        copied,
-    )
-    for changes in keys:
-        with refused("duplicate", "member-1"):
-            enrolling.receive(signed(1, **changes), FEDERATION.now_s)
-
-
 def test_another_card_of_one_member_is_a_conflict_whatever_its_keys(enrolling: Enrolling) -> None:
     other = signed(0, x25519_key=LOW_ORDER, mlkem_key=bytes(1184))
     with refused("card-conflict", "member-0"):

@@ -10,9 +10,9 @@ from tests.support.refusals import refused
 from tests.support.simulator import Federation, of
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.keys import Encapsulated, hash_mlkem_key
-from veilsum.protocol.member import Enrolled, History, Lapsed, Paired, Ready, load_phase
-from veilsum.protocol.member.enrolled import Pairable, PrivateKeys
-from veilsum.protocol.messages import Cards, Ciphertexts, cards_tree
+from veilsum.protocol.member import Enrolled, History, Lapsed, Paired, Ready
+from veilsum.protocol.member.enrolled import Pairable
+from veilsum.protocol.messages import Cards, cards_tree
 from veilsum.protocol.pairing import recipients_of
 
 VICTIM = "member-0"
@@ -109,26 +109,6 @@ def test_both_ends_of_each_pair_hold_one_key_and_no_two_pairs_do(
     assert len(keys) == 56
 
 
-def test_a_member_that_has_its_keys_takes_no_manifest_and_no_ciphertexts(
-    federation: Federation, enrolling: Enrolling
-) -> None:
-    let_pair(federation, enrolling)
-    ciphertexts = ciphertexts_for(federation, VICTIM)
-    federation.phases[VICTIM], _ = federation.ask(VICTIM, ciphertexts, Ready)
-    fewer = enrolling.of_members(federation.ids[:7])
-    for message in (cards_of(enrolling), cards_of(fewer), ciphertexts):
-        with refused("wrong-phase"):
-            federation.ask(VICTIM, message)
-
-
-def test_a_member_that_has_not_paired_takes_no_ciphertexts(
-    federation: Federation, enrolling: Enrolling
-) -> None:
-    let_pair(federation, enrolling, *federation.ids[1:])
-    with refused("wrong-phase"):
-        federation.ask(VICTIM, Ciphertexts(enrolling.make_manifest().hash, ()))
-
-
 def test_what_is_learned_while_a_cohort_forms_is_kept(federation: Federation, enrolling: Enrolling) -> None:
     known = replace(of(Enrolled, federation.phases[VICTIM]).history, length=7)
     federation.phases[VICTIM] = federation.phases[VICTIM].with_history(known)
@@ -206,14 +186,6 @@ def test_cards_are_checked_in_this_order(federation: Federation, enrolling: Enro
     federation.ask(VICTIM, forge_cards(federation, enrolling), Paired)
 
 
-def test_cards_of_another_cohort_are_refused_however_true(
-    federation: Federation, enrolling: Enrolling
-) -> None:
-    federation.collect_cards("other-2")
-    with refused("wrong-cohort"):
-        federation.ask(VICTIM, cards_of(enrolling))
-
-
 def test_a_bad_key_of_a_member_that_encapsulates_to_this_one_is_not_shown(
     federation: Federation, enrolling: Enrolling
 ) -> None:
@@ -231,20 +203,6 @@ def test_a_bad_key_of_a_member_that_encapsulates_to_this_one_is_not_shown(
         else:
             with refused(cause, sender):
                 federation.ask(VICTIM, cards)
-
-
-def test_a_member_does_not_enrol_under_a_key_that_the_roster_does_not_list(federation: Federation) -> None:
-    with refused("unknown-member", "member-0"):
-        Enrolled.begin_enrolment(
-            VICTIM,
-            federation.roster,
-            federation.study,
-            federation.keys["member-1"],
-            counter=1,
-            period="other-1",
-            serial=2,
-            now_s=federation.now_s,
-        )
 
 
 # Other manifests of the cohort
@@ -329,21 +287,6 @@ def test_no_other_manifest_is_taken(
     assert federation.phases[VICTIM].to_bytes() == before
 
 
-def test_a_member_that_is_left_out_does_not_follow(federation: Federation, enrolling: Enrolling) -> None:
-    let_pair(federation, enrolling)
-    fewer = enrolling.of_members(federation.ids[1:])
-    with refused("manifest-mismatch"):
-        federation.ask(VICTIM, cards_of(fewer, "member-1"))
-
-
-def test_ciphertexts_of_the_manifest_before_are_refused(federation: Federation, enrolling: Enrolling) -> None:
-    let_pair(federation, enrolling)
-    before = ciphertexts_for(federation, VICTIM)
-    let_pair(federation, enrolling.of_members(federation.ids[:7]))
-    with refused("manifest-mismatch", "coordinator"):
-        federation.ask(VICTIM, before)
-
-
 # The clock
 
 
@@ -368,25 +311,6 @@ def test_private_keys_lapse_after_the_window_to_enrol_and_four_to_answer(
     assert lapsed.with_history(known) == replace(lapsed, history=known)
 
 
-def test_a_member_whose_keys_have_lapsed_takes_no_cards_and_no_ciphertexts(
-    federation: Federation, enrolling: Enrolling
-) -> None:
-    let_pair(federation, enrolling, *federation.ids[1:])
-    cards, enrolled = cards_of(enrolling), of(Enrolled, federation.phases[VICTIM])
-    federation.now_s = enrolled.lapses_s - 1
-    federation.phases[VICTIM], _ = federation.ask(VICTIM, cards, Paired)
-    ciphertexts = ciphertexts_for(federation, VICTIM)
-    federation.ask(VICTIM, ciphertexts, Ready)
-    federation.now_s = enrolled.lapses_s
-    # by the phases themselves, whether or not their driver erased them
-    paired = federation.phases[VICTIM]
-    for phase in (enrolled, paired, enrolled.erase_expired(federation.now_s)):
-        federation.phases[VICTIM] = phase
-        for message in (cards, cards_of(enrolling.of_members(federation.ids[:7])), ciphertexts):
-            with refused("wrong-phase"):
-                federation.ask(VICTIM, message)
-
-
 def test_time_is_counted_from_when_the_card_was_made(federation: Federation) -> None:
     federation.now_s += 7.9
     federation.collect_cards("other-1")
@@ -396,20 +320,6 @@ def test_time_is_counted_from_when_the_card_was_made(federation: Federation) -> 
 
 
 # What is shown of secrets
-
-
-def test_no_phase_shows_its_secrets(federation: Federation, enrolling: Enrolling) -> None:
-    enrolled = of(Enrolled, federation.phases[VICTIM])
-    let_pair(federation, enrolling)
-    paired = of(Paired, federation.phases[VICTIM])
-    shown = f"{enrolled!r}{enrolled}{paired!r}{paired}{enrolled.keys!r}{enrolled.erase_expired(1e12)!r}"
-    assert isinstance(enrolled.keys, PrivateKeys)
-    for secret in secrets_of(paired):
-        for spelling in (secret[:4].hex(), secret[-4:].hex(), repr(secret[:4])[2:-1]):
-            assert spelling not in shown
-    assert "<SecretBytes 64 B>" in repr(enrolled)
-    for phase in (paired, load_phase(paired.to_bytes())):
-        assert f"secrets=<SecretBytes {32 * 4} B>" in repr(phase)
 
 
 # Large cohorts: some cards, each with its path
@@ -492,31 +402,3 @@ def test_no_other_manifest_of_the_same_members_is_taken_where_the_changed_card_i
         assert cards.manifest != many.make_manifest()
         with refused("manifest-mismatch", "coordinator"):
             large.ask("member-01", cards)
-
-
-def test_an_mlkem_key_is_shown_exactly_beside_the_cards_of_recipients(
-    federation: Federation, enrolling: Enrolling
-) -> None:
-    cards = cards_of(enrolling)
-    recipients = recipients_of(cards.manifest, VICTIM)
-    keys = enrolling.mlkem_keys
-
-    def beside(member: str, mlkem_key: bytes) -> Cards:
-        return replace(
-            cards,
-            shown=tuple(
-                replace(shown, mlkem_key=mlkem_key) if shown.member == member else shown
-                for shown in cards.shown
-            ),
-        )
-
-    sender = next(m for m in federation.ids[1:] if m not in recipients)
-    for changed in (
-        beside(recipients[0], b""),
-        beside(recipients[0], keys[recipients[1]]),
-        beside(recipients[0], keys[recipients[0]][:-1]),
-        beside(sender, keys[sender]),
-        beside(VICTIM, keys[VICTIM]),
-    ):
-        with refused("manifest-mismatch", "coordinator"):
-            federation.ask(VICTIM, changed)
