@@ -13,7 +13,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Roster, Study, parse_message
-from veilsum.protocol.study import DAY_S, RECIPES, Content, read_content
+from veilsum.protocol.study import DAY_S, RECIPES, Content
 from veilsum.study import draft, signed
 from veilsum.study.explain import explain_study
 
@@ -31,136 +31,19 @@ def refusal(values: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("question", "said"),
+    ("question", "least"),
     [
-        ({"records": {"least": 9, "most": 20, "least_per_class": 5, "rows_per_id": 1}}, "take at least 10"),
+        ({"records": {"least": 9, "most": 20, "least_per_class": 5, "rows_per_id": 1}}, 10),
         # dim 16, 128 features, 2 classes: 8,514 numbers; 2 · 8,514 / 15 = 1,136 rows of five honest members
-        ({"statistics": [{"kind": "random-features", "size": 128, "bandwidth": 1.0}]}, "take at least 228"),
-        (
-            {
-                "dim": 2,
-                "statistics": [{"kind": "random-features", "size": 10, "bandwidth": 1.0}],
-                "records": {"least": 10, "most": 20, "least_per_class": 10, "rows_per_id": 1},
-            },
-            "this study needs 154",
-        ),
-        (
-            {
-                "dim": 8,
-                "classes": [f"c{label}" for label in range(9)],
-                "statistics": [{"kind": "random-features", "size": 16, "bandwidth": 1.0}, {"kind": "ccvr"}],
-            },
-            "ccvr is summed alone",
-        ),
-        ({"dim": 1}, "question.dim"),
-        ({"listable": True}, "gives records back; add noise"),
-        ({"columns": ["age", "weight"]}, "2 names for 16 features"),
-        ({"columns": ["age"] * 16}, "a name appears twice"),
-        ({"columns": ["age "] * 16}, "question.columns.0"),
-        ({"columns": [""] * 16}, "question.columns.0"),
-        ({"columns": ["x" * 65] * 16}, "question.columns.0"),
-        (
-            {"constant": True, "statistics": [{"kind": "random-features", "size": 4, "bandwidth": 1.0}]},
-            "question.constant goes with the statistic ffc",
-        ),
-        ({"judge": {**JUDGE, "positive": "unknown"}}, "positive is unknown, which is no class"),
-        ({"judge": {**JUDGE, "delta": 9e-6}}, "question.judge.delta is 9e-06: it must be at most"),
-        ({"judge": {**JUDGE, "epsilon": 11.0}}, "less than or equal to 10"),
-        ({"judge": {**JUDGE, "heads": 0}}, "question.judge.heads"),
-        ({"judge": {**JUDGE, "heads": 4}}, "question.judge.heads"),
-        ({"judge": {**JUDGE, "bins": {"confidence": 1, "score": 8}}}, "question.judge.bins.confidence"),
-        ({"judge": {**JUDGE, "bins": {"confidence": 21, "score": 8}}}, "question.judge.bins.confidence"),
-        ({"judge": {**JUDGE, "bins": {"confidence": 5, "score": 1}}}, "question.judge.bins.score"),
-        ({"judge": {**JUDGE, "bins": {"confidence": 5, "score": 33}}}, "question.judge.bins.score"),
-        ({"a": 2}, "at least 3, a quarter rounded down"),
-        ({"members_min": 5}, "n_min=6"),
-        ({"members_min": 13}, "above members_max"),
-        ({"withhold": {"margin": 4}}, "at most 3 may be missing"),
-        ({"noise": NOISE}, "exclude each other"),
-        ({"noise": {**NOISE, "delta": 1.1e-5}, "withhold": None}, "less than or equal to 0.00001"),
-        ({"noise": {**NOISE, "delta": 9e-6}, "withhold": None}, "at most 1 / (most · members_max) = 4e-06"),
-        ({"noise": {**NOISE, "epsilon": 11.0}, "withhold": None}, "less than or equal to 10"),
-        ({"noise": NOISE, "withhold": None, "ring_bits": 32}, "needs ring_bits = 48"),
-        (
-            {
-                "noise": NOISE,
-                "withhold": None,
-                "statistics": [{"kind": "ffc"}, {"kind": "random-features", "size": 16, "bandwidth": 1.0}],
-            },
-            "sums one statistic",
-        ),
-        ({"windows": {"enrol": 1, "upload": 2_591_999, "answer": 1}}, "above 30 days"),
-        (
-            {"dim": 65_536, "statistics": [{"kind": "random-features", "size": 4096, "bandwidth": 1.0}]},
-            "dim · size",
-        ),
-        ({"classes": ["a", "b "]}, "question.classes"),
-        ({"statistics": [{"kind": "ccvr"}], "withhold": None}, "after.ccvr goes with the statistic ccvr"),
-        ({"classes": ["a", "a"]}, "appears twice"),
-        ({"statistics": [{"kind": "ccvr"}, {"kind": "ffc"}]}, "in the order ffc, random-features, ccvr"),
-        (
-            {
-                "ring_bits": 32,
-                "records": {"least": 50, "most": 2**30, "least_per_class": 5, "rows_per_id": 1},
-            },
-            "do not fit a ring of 32 bits",
-        ),
-        (
-            {"records": {"least": 50, "most": 60, "least_per_class": 61, "rows_per_id": 1}},
-            "least_per_class is 61",
-        ),
-        (
-            {"records": {"least": 50, "most": 60, "least_per_class": 5, "rows_per_id": 61}},
-            "rows_per_id is 61",
-        ),
-        (
-            {"records": {"least": 9, "most": 8, "least_per_class": 5, "rows_per_id": 1}},
-            "least is 9, above most",
-        ),
-        ({"folds": 5}, "question.folds"),
-        ({"dim": True}, "question.dim"),
-        ({"dim": 16.5}, "question.dim"),
-        ({"normalise": True}, "question.normalise"),
+        ({"statistics": [{"kind": "random-features", "size": 128, "bandwidth": 1.0}]}, 228),
     ],
 )
-def test_a_study_that_breaks_a_rule_is_refused(question: dict[str, Any], said: str) -> None:
-    assert said in refusal(whole(**question))
+def test_a_study_of_too_few_rows_is_told_how_many_would_do(question: dict[str, Any], least: int) -> None:
+    assert f"take at least {least}" in refusal(whole(**question))
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        {"columns": [f"feature {place}" for place in range(16)]},
-        {"constant": True},
-        {"listable": True, "noise": NOISE, "withhold": None},
-        {"noise": NOISE, "withhold": None},
-        {"judge": JUDGE},
-        {"judge": {**JUDGE, "positive": "malignant", "heads": 3, "bins": {"confidence": 2, "score": 32}}},
-        {"judge": None},
-    ],
-    ids="+".join,
-)
-def test_each_field_of_the_question_changes_its_digest(question: dict[str, Any]) -> None:
-    content = content_of(whole(**question))
-    assert read_content(content.to_bytes()) == Content.from_bytes(content.to_bytes()) == content
-    same = content.question.model_dump(mode="json") == content_of(whole()).question.model_dump(mode="json")
-    assert (content.question.digest == content_of(whole()).question.digest) == same
-
-
-@pytest.mark.parametrize("field", ["why_not_listable", "why_not_withheld"])
-def test_a_reason_is_given_exactly_where_it_is_needed(field: str) -> None:
-    needed = {"why_not_listable": {}, "why_not_withheld": {"withhold": None}}[field]
-    idle = {"why_not_listable": {"listable": True, "noise": NOISE, "withhold": None}, "why_not_withheld": {}}[
-        field
-    ]
-    values = whole(**needed)
-    assert content_of(values).notes.model_dump()[field]
-    values["notes"][field] = ""
-    assert f"notes.{field}" in refusal(values)
-    values = whole(**idle)
-    assert not content_of(values).notes.model_dump()[field]
-    values["notes"][field] = "because"
-    assert f"notes.{field} goes with" in refusal(values)
+def test_noise_of_too_much_delta_is_told_how_much_would_do() -> None:
+    assert "4e-06" in refusal(whole(noise={**NOISE, "delta": 9e-6}, withhold=None))
 
 
 def test_rewording_a_reason_asks_no_other_question_but_for_another_approval() -> None:
@@ -180,16 +63,6 @@ def test_the_approval_binds_a_rehearsal() -> None:
     values["rehearsal"] = {"pack": "cd" * 32, "tolerance": 0.01}
     after = content_of(values)
     assert (after.question.digest, after.approval == before.approval) == (before.question.digest, False)
-    wrong: dict[str, Any]
-    for wrong in ({"pack": "cd" * 31}, {"tolerance": 0}, {"tolerance": 1.01}, {"inputs": []}):
-        values["rehearsal"] = {"pack": "cd" * 32, "tolerance": 0.01, **wrong}
-        assert "rehearsal" in refusal(values)
-
-
-def test_a_study_of_ccvr_withholds_rare_classes() -> None:
-    values = whole(statistics=[{"kind": "ccvr"}], withhold=None)
-    values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
-    assert "withholds rare classes" in refusal(values)
 
 
 @pytest.mark.parametrize(
@@ -227,24 +100,6 @@ def test_an_author_s_reasons_are_quoted_beside_what_they_cost() -> None:
     noisy = whole(withhold=None, noise=NOISE)
     words = " ".join(s for section in explain_study(content_of(noisy)) for s in section.sentences)
     assert "gives patients' records back" not in words
-
-
-def test_ccvr_under_noise_takes_one_sum() -> None:
-    values = whole(statistics=[{"kind": "ccvr"}], withhold=None, noise=NOISE)
-    values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
-    assert content_of(values).question.steps == ("mean", "sum")
-    for recipe in ("mean+sum+6-gradients", "mean+sum+16-gradients"):
-        values["question"]["noise"] = {**NOISE, "recipe": recipe}
-        assert "CCVR takes sum or mean+sum" in refusal(values)
-
-
-def test_more_rules_outside_the_question() -> None:
-    values = whole()
-    values["notes"]["display"] = ["Benign"]
-    assert "1 names for 2 classes" in refusal(values)
-    values = whole()
-    values["after"]["publish"] = ["ncm", "lda"]
-    assert "alphabetical" in refusal(values)
 
 
 def test_steps() -> None:
