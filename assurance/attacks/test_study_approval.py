@@ -188,18 +188,6 @@ def test_the_rows_that_are_promised_are_those_that_are_enforced() -> None:
     )
 
 
-def test_a_noisy_study_promises_no_floor_of_rows() -> None:
-    content = read(whole(noise=NOISE, ring_bits=48))
-    assert "takes part with any number of rows" in said(content)
-    assert "takes part with at least" not in said(content)
-
-
-def test_who_reads_the_sums_and_who_can_break_them_is_said() -> None:
-    words = said(read(whole()))
-    assert "readers that the roster names learn the sums" in words
-    assert "If the roster names decryptors, a third of them (rounded up) and the coordinator" in words
-
-
 # A careless author
 
 

@@ -124,30 +124,19 @@ def test_a_noisy_step_is_never_repeated() -> None:
     )
 
 
-def test_a_run_that_is_over_names_the_attempt_that_ended_it() -> None:
-    question, chain = links(("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, LOST_REASON))
-    assert B.hex()[:16] in run_over(question, "p", chain, read_counts, NO_CONTEXT).detail
-    question, chain = links(("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, NO_REASON))
-    assert B.hex()[:16] in run_over(question, "p", chain, read_counts, NO_CONTEXT).detail
-
-
 @pytest.mark.parametrize(
-    ("step", "reason", "spent"), [("count", LOST_REASON, False), ("sum", LOST_REASON, True)]
+    ("made", "cause"),
+    [
+        ((("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, LOST_REASON)), Cause.ALREADY_SUMMED),
+        ((("count", A, NO_CONTEXT, NO_REASON), ("sum", B, NO_CONTEXT, NO_REASON)), Cause.ALREADY_SUMMED),
+        ((("count", A, NO_CONTEXT, LOST_REASON),), Cause.ALREADY_SUMMED),
+        ((("count", B, NO_CONTEXT, NO_REASON), ("rows", D, NO_CONTEXT, NO_REASON)), Cause.COUNT_MISMATCH),
+        ((("count", D, NO_CONTEXT, NO_REASON),), Cause.COUNT_MISMATCH),
+    ],
 )
-def test_only_a_sum_says_that_its_records_are_spent(step: str, reason: str, *, spent: bool) -> None:
-    question, chain = links((step, A, NO_CONTEXT, reason))
-    fault = run_over(question, "p", chain, read_counts, NO_CONTEXT)
-    assert fault.cause is Cause.ALREADY_SUMMED
-    assert ("new records" in fault.detail, "the same records" in fault.detail) == (spent, not spent)
-
-
-@pytest.mark.parametrize("counts", [("B", "D"), ("D",)], ids=str)
-def test_counts_that_allow_no_sum_spend_nothing(counts: tuple[str, ...]) -> None:
-    named = zip(("count", "rows"), [{"B": B, "D": D}[name] for name in counts], strict=False)
-    question, chain = links(*((step, context, NO_CONTEXT, NO_REASON) for step, context in named))
-    fault = run_over(question, "p", chain, read_counts, NO_CONTEXT)
-    assert fault.cause is Cause.COUNT_MISMATCH
-    assert "Nothing was spent" in fault.detail
+def test_a_run_is_over_for_what_its_last_attempt_came_to(made: Any, cause: Cause) -> None:
+    question, chain = links(*made)
+    assert run_over(question, "p", chain, read_counts, NO_CONTEXT).cause is cause
 
 
 # Ends
@@ -219,29 +208,6 @@ def test_what_is_said_of_an_end_is_what_the_chain_allows(end: RunEnd, reason: st
     )
     assert end.ends_run == (action.step is None)
     assert end.repeatable == (action.repeats is not None)
-
-
-@pytest.mark.parametrize("state", ["voiding", "voided", "erasing", "erased", "failed", "lost"])
-@pytest.mark.parametrize("survivors", [(), ("m-0",)])
-def test_an_operator_is_told_what_to_run(state: str, survivors: tuple[str, ...]) -> None:
-    view = shown(state, survivors=survivors)
-    end = RunEnd.of_round(view)
-    assert end is not None
-    told = end.next_for_operator(view)
-    assert not {*"{}"} & {*told}
-    assert ("m-1, m-2" in told) == (state in {"voiding", "erasing"})
-    assert (view.round in told) == (state == "erasing")
-    assert end.explain_to_operator(view).endswith(told)
-    assert ("1 of 3 reports" in end.explain_to_operator(view)) == (state == "erasing")
-
-
-@pytest.mark.parametrize("end", RunEnd)
-def test_an_end_is_explained_with_its_reason_its_cost_and_the_next_step(end: RunEnd) -> None:
-    said = end.explain_end("a reason", end.member)
-    assert said.split(". ")[0] == f"{end.summary}: a reason"
-    assert end.cost in said
-    assert said.endswith(f"Next: {end.member}")
-    assert RunEnd(end.value) is end
 
 
 def test_the_reason_of_an_end_is_its_fault() -> None:

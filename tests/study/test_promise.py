@@ -10,7 +10,6 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.study import RECIPES, Noise
-from veilsum.study.explain import explain_study
 from veilsum.study.judging import check_cohort
 from veilsum.study.promise import mechanism_of, promise_noise, study_mu
 from veilsum.study.signed import sign_study
@@ -56,11 +55,3 @@ def test_noise_that_fits_no_cohort_is_not_signed() -> None:
     content = noisy("sum", "sum", FFC, noise={"unit": "member"}).content
     with pytest.raises(Misuse, match="more than can be drawn"):
         sign_study(content, bytes(32), SigningKey(bytes(32)), NOW_S)
-    said = [sentence for section in explain_study(content) for sentence in section.sentences]
-    assert any("No cohort can run this study" in sentence for sentence in said)
-
-
-def test_what_noise_keeps_from_being_published_is_said_before() -> None:
-    content = noisy("sum", "sum", FFC, after={"publish": ["lda", "pooled"]}).content
-    said = [sentence for section in explain_study(content) for sentence in section.sentences]
-    assert "Noisy sums of this kind give no lda and no pooled: these documents will say so." in said
