@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.study.specs import NOISE, content_of, whole
 from tests.support.cli import EXTRACTOR, Cli
 from veilsum.protocol.counting import CountOutcome
@@ -197,27 +199,22 @@ member join a rows.npz --url http://127.0.0.1:9 --admin-key {KEY} --approve {KEY
 member ledger b
 verify a --admin-key {KEY}
 calibrate rows.npz
-privacy --epsilon 1
 """.strip()
 DIGITS = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 def run_commands() -> Scene:
     """Yield each command, in a folder of its own without a coordinator, and what it says if it fails."""
-    before = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            cli = Cli(Path(folder))
-            for line in COMMANDS.splitlines():
-                outcome = cli(*line.split())
-                yield f"    $ veilsum {shorten(line)}"
-                if outcome.code:
-                    yield from (
-                        f"    {shorten(said.rstrip())}" for said in outcome.err.splitlines() if said.strip()
-                    )
-        finally:
-            os.chdir(before)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        for name in [name for name in os.environ if name.startswith("VEILSUM_")]:
+            patched.delenv(name)
+        cli = Cli(Path(folder))
+        for line in COMMANDS.splitlines():
+            outcome = cli(*line.split())
+            yield f"    $ veilsum {shorten(line)}"
+            if outcome.code:
+                yield f"    veilsum: {shorten(outcome.error)}"
 
 
 def shorten(text: str) -> str:
