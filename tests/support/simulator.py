@@ -409,6 +409,13 @@ class Federation(Chain):
         _, (reply,) = self.ask(member, message)
         return of(form, reply)
 
+    def after(self, *messages: Message) -> CoordinatorPhase:
+        """Return the coordinator's phase once it has these messages, without changing the federation."""
+        phase = self.phase
+        for message in messages:
+            phase = phase.receive(message, self.now_s)
+        return phase
+
     def next_step(self) -> str | None:
         """Return the step of the cohort's run to open next; None once the run is over."""
         return self.step_after(self.content.question, self.manifest.period, self.manifest.repeats)

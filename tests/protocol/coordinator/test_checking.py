@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Voiding
+from veilsum.protocol.coordinator import Checking, Freezing, Voiding
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Message, Receipt, deliveries_hash
 
@@ -46,15 +46,8 @@ def digest_of(federation: Federation, member: str) -> bytes:
     return federation.phase.uploads[member].header.digest
 
 
-def received(federation: Federation, *receipts: Receipt) -> CoordinatorPhase:
-    phase = federation.phase
-    for message in receipts:
-        phase = phase.receive(message, federation.now_s)
-    return phase
-
-
 def test_all_receipts_lead_to_the_proposal(federation: Federation) -> None:
-    phase = of(Checking, received(federation, *(receipt(federation, m) for m in federation.ids[:5])))
+    phase = of(Checking, federation.after(*(receipt(federation, m) for m in federation.ids[:5])))
     assert phase.waiting_for() == ("member-5",)
     assert phase.request_for("member-0") is None
     freezing = of(Freezing, phase.receive(receipt(federation, "member-5"), federation.now_s))
@@ -63,13 +56,13 @@ def test_all_receipts_lead_to_the_proposal(federation: Federation) -> None:
 
 
 def test_at_the_deadline_a_threshold_of_receipts_is_enough(federation: Federation) -> None:
-    phase = received(federation, *(receipt(federation, m) for m in federation.ids[:4]))
+    phase = federation.after(*(receipt(federation, m) for m in federation.ids[:4]))
     freezing = of(Freezing, phase.pass_deadline(federation.now_s))
     assert tuple(freezing.receipts) == federation.ids[:4]
 
 
 def test_at_the_deadline_fewer_void_the_attempt_and_name_the_missing(federation: Federation) -> None:
-    phase = received(federation, *(receipt(federation, m) for m in federation.ids[:3]))
+    phase = federation.after(*(receipt(federation, m) for m in federation.ids[:3]))
     voiding = of(Voiding, phase.pass_deadline(federation.now_s))
     assert voiding.fault.cause is Cause.QUORUM_LOST
     assert voiding.fault.parties == ("member-3", "member-4", "member-5")
@@ -91,7 +84,7 @@ def test_after_a_threshold_of_receipts_the_others_are_waited_for_a_little(federa
 
 
 def test_the_same_receipt_again_changes_nothing(federation: Federation) -> None:
-    phase = received(federation, receipt(federation, "member-0"))
+    phase = federation.after(receipt(federation, "member-0"))
     assert phase.receive(receipt(federation, "member-0"), federation.now_s) is phase
 
 

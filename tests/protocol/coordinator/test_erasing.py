@@ -21,7 +21,7 @@ from veilsum.protocol.coordinator import (
     Voiding,
 )
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.messages import Erased, ErasureRequest
+from veilsum.protocol.messages import ErasureRequest
 
 
 def overdue(stage: type[CoordinatorPhase], federation: Federation) -> Federation:
@@ -42,13 +42,6 @@ def federation() -> Federation:
 def erasing(federation: Federation) -> Erasing:
     assert isinstance(federation.phase, Erasing)
     return federation.phase
-
-
-def received(federation: Federation, *reports: Erased) -> CoordinatorPhase:
-    phase: CoordinatorPhase = federation.phase
-    for message in reports:
-        phase = phase.receive(message, federation.now_s)
-    return phase
 
 
 @pytest.mark.parametrize("stage", [Collecting, Checking, Freezing, Revealing])
@@ -83,7 +76,7 @@ def test_decryptors_are_asked_until_they_report(federation: Federation) -> None:
     phase = erasing(federation)
     assert phase.waiting_for() == federation.ids
     assert phase.request_for("member-0") == ErasureRequest(phase.attempt.context)
-    after = of(Erasing, received(federation, erased(federation, "member-0")))
+    after = of(Erasing, federation.after(erased(federation, "member-0")))
     assert after.request_for("member-0") is None
     assert after.waiting_for() == federation.ids[1:]
 
@@ -98,7 +91,7 @@ def test_enough_reports_of_nothing_end_the_attempt_as_void(federation: Federatio
     told = erased(federation, "member-5", revealed=b"\x01" * 32)
     three = of(
         Erasing,
-        received(federation, told, *(erased(federation, m) for m in ("member-2", "member-0", "member-4"))),
+        federation.after(told, *(erased(federation, m) for m in ("member-2", "member-0", "member-4"))),
     )
     assert three.silent_decryptors == ("member-0", "member-2", "member-4")
     phase = of(VoidedByErasure, three.receive(erased(federation, "member-1"), federation.now_s))
@@ -112,7 +105,7 @@ def test_enough_reports_of_nothing_end_the_attempt_as_void(federation: Federatio
 
 
 def test_the_same_report_again_changes_nothing_and_another_is_a_conflict(federation: Federation) -> None:
-    phase = received(federation, erased(federation, "member-0"))
+    phase = federation.after(erased(federation, "member-0"))
     assert phase.receive(erased(federation, "member-0"), federation.now_s) is phase
     other = erased(federation, "member-0", revealed=b"\x01" * 32)
     with refused("conflict", "member-0"):
@@ -123,7 +116,7 @@ def test_an_erasure_takes_the_place_of_a_certificate() -> None:
     federation = overdue(Revealing, Federation(5))
     assert erasing(federation).certificate is not None
     assert isinstance(
-        received(federation, *(erased(federation, member) for member in federation.ids[:3])), VoidedByErasure
+        federation.after(*(erased(federation, member) for member in federation.ids[:3])), VoidedByErasure
     )
 
 
@@ -195,4 +188,4 @@ def test_a_certified_attempt_is_closed_for_a_repeat_once_erasure_is_out_of_reach
     certificate = erasing(federation).certificate
     assert certificate is not None
     lie = erased(federation, "member-0", revealed=certificate.outcome)
-    assert isinstance(received(federation, lie), Failed)
+    assert isinstance(federation.after(lie), Failed)

@@ -45,13 +45,6 @@ def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
     return Refusal.make_signed(federation.keys[member], **{**values, **changes})
 
 
-def received(federation: Federation, *messages: Vote | Refusal) -> CoordinatorPhase:
-    phase: CoordinatorPhase = federation.phase
-    for message in messages:
-        phase = phase.receive(message, federation.now_s)
-    return phase
-
-
 def test_who_holds_shares_is_asked_and_who_does_not_yet_is_handed_its_boxes(federation: Federation) -> None:
     phase = freezing(federation)
     assert phase.waiting_for() == federation.ids
@@ -61,7 +54,7 @@ def test_who_holds_shares_is_asked_and_who_does_not_yet_is_handed_its_boxes(fede
 
 def test_a_threshold_of_votes_is_a_certificate(federation: Federation) -> None:
     three = of(
-        Freezing, received(federation, *(vote(federation, m) for m in ("member-4", "member-0", "member-2")))
+        Freezing, federation.after(*(vote(federation, m) for m in ("member-4", "member-0", "member-2")))
     )
     assert three.waiting_for() == ("member-1", "member-3", "member-5")
     assert three.request_for("member-4") is None
@@ -73,7 +66,7 @@ def test_a_threshold_of_votes_is_a_certificate(federation: Federation) -> None:
 
 
 def test_the_same_vote_again_counts_once(federation: Federation) -> None:
-    phase = received(federation, vote(federation, "member-0"))
+    phase = federation.after(vote(federation, "member-0"))
     assert phase.receive(vote(federation, "member-0"), federation.now_s) is phase
 
 
@@ -81,7 +74,7 @@ def test_refusals_that_leave_no_threshold_void_the_attempt_for_the_first_reason(
     federation: Federation,
 ) -> None:
     said = refusal(federation, "member-3", cause="own-upload-changed")
-    two = of(Freezing, received(federation, said, refusal(federation, "member-1")))
+    two = of(Freezing, federation.after(said, refusal(federation, "member-1")))
     assert two.waiting_for() == ("member-5",)  # it alone can still make a certificate possible
     phase = of(Voiding, two.receive(refusal(federation, "member-0"), federation.now_s))
     assert phase.fault.cause is Cause.OWN_UPLOAD_CHANGED
@@ -91,24 +84,22 @@ def test_refusals_that_leave_no_threshold_void_the_attempt_for_the_first_reason(
 def test_a_reason_of_the_members_own_policy_is_called_so(federation: Federation) -> None:
     phase = of(
         Voiding,
-        received(
-            federation, *(refusal(federation, member, cause="mondays") for member in federation.ids[:3])
-        ),
+        federation.after(*(refusal(federation, member, cause="mondays") for member in federation.ids[:3])),
     )
     assert phase.fault.cause is Cause.POLICY_REFUSED
 
 
 def test_the_same_refusal_again_changes_nothing_and_another_is_a_conflict(federation: Federation) -> None:
-    phase = received(federation, refusal(federation, "member-3"))
+    phase = federation.after(refusal(federation, "member-3"))
     assert phase.receive(refusal(federation, "member-3"), federation.now_s) is phase
     with refused("conflict", "member-3"):
         phase.receive(refusal(federation, "member-3", cause="box-refused"), federation.now_s)
 
 
 def test_who_refused_may_still_sign_and_who_signed_may_not_refuse(federation: Federation) -> None:
-    phase = of(Freezing, received(federation, refusal(federation, "member-3"), vote(federation, "member-3")))
+    phase = of(Freezing, federation.after(refusal(federation, "member-3"), vote(federation, "member-3")))
     assert set(phase.votes) == {"member-3"}
-    after = received(federation, vote(federation, "member-0"))
+    after = federation.after(vote(federation, "member-0"))
     assert after.receive(refusal(federation, "member-0"), federation.now_s) is after
 
 
@@ -118,13 +109,13 @@ def test_at_the_deadline_too_few_votes_void_the_attempt_and_name_the_missing(
 ) -> None:
     """Members that have not signed are asked for VOID, even if they are too few."""
     votes = [vote(federation, member) for member in federation.ids[:count]]
-    phase = of(Voiding, received(federation, *votes).pass_deadline(federation.now_s))
+    phase = of(Voiding, federation.after(*votes).pass_deadline(federation.now_s))
     assert phase.fault.cause is Cause.QUORUM_LOST
     assert phase.fault.parties == phase.waiting_for() == federation.ids[count:]
 
 
 def test_a_cancelled_proposal_asks_those_who_have_not_signed(federation: Federation) -> None:
-    phase = of(Voiding, received(federation, vote(federation, "member-2")).cancel(federation.now_s, "enough"))
+    phase = of(Voiding, federation.after(vote(federation, "member-2")).cancel(federation.now_s, "enough"))
     assert phase.fault.cause is Cause.CANCELLED
     assert phase.fault.detail == "enough"
     assert "member-2" not in phase.waiting_for()

@@ -13,7 +13,7 @@ from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing, disclose_vectors
+from veilsum.protocol.coordinator import Failed, Recovered, Revealing, disclose_vectors
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions, Reveal
@@ -40,22 +40,15 @@ def reveal(federation: Federation, member: str, key: SigningKey | None = None, /
     return again(answer, key or federation.keys[member], **changes)
 
 
-def received(federation: Federation, *reveals: Reveal) -> CoordinatorPhase:
-    phase: CoordinatorPhase = federation.phase
-    for message in reveals:
-        phase = phase.receive(message, federation.now_s)
-    return phase
-
-
 def test_the_same_reveal_again_counts_once(federation: Federation) -> None:
-    phase = received(federation, reveal(federation, "member-0"))
+    phase = federation.after(reveal(federation, "member-0"))
     assert phase.receive(reveal(federation, "member-0"), federation.now_s) is phase
 
 
 def test_the_same_reveal_signed_anew_changes_nothing(federation: Federation) -> None:
     # its shares can only be the same: they are what the dealers committed to
     said = reveal(federation, "member-0")
-    phase = received(federation, said)
+    phase = federation.after(said)
     assert phase.receive(signed_otherwise(said, federation.keys["member-0"]), federation.now_s) is phase
 
 
@@ -67,7 +60,7 @@ def test_a_reveal_without_a_receipt_is_not_read(federation: Federation) -> None:
 
 
 def test_too_few_reveals_by_the_latest_end_name_the_missing(federation: Federation) -> None:
-    phase = received(federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3")))
+    phase = federation.after(*(reveal(federation, m) for m in ("member-0", "member-2", "member-3")))
     lost = of(Failed, phase.pass_deadline(phase.attempt.terms.latest_end_s))
     assert lost.fault.cause is Cause.QUORUM_LOST
     assert lost.fault.detail == "3 reveals, the threshold is 4"
@@ -129,8 +122,8 @@ def test_a_false_dealer_is_evicted_and_the_sum_is_exact_without_it(how: str, res
 
 
 def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = received(
-        federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
+    whole = federation.after(
+        *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
     )
     sizes = []
 
@@ -142,8 +135,8 @@ def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch
     for limit, expected in ((1, [72] * 5), (2 * 4 * 72, [144, 144, 72])):
         sizes.clear()
         monkeypatch.setattr("veilsum.protocol.coordinator.revealing.SLICE_BYTES", limit)
-        again_ = received(
-            federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
+        again_ = federation.after(
+            *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
         )
         assert sizes == expected
         assert isinstance(again_, Recovered)

@@ -5,7 +5,7 @@ import pytest
 from tests.support.refusals import refused
 from tests.support.simulator import Federation, of
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import CoordinatorPhase, Freezing, Voiding
+from veilsum.protocol.coordinator import Freezing, Voiding
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import VoidRequest, Vote, void_hash
@@ -29,31 +29,24 @@ def vote(federation: Federation, member: str, key: SigningKey | None = None, **c
     return Vote.make_signed(key or federation.keys[member], **values)
 
 
-def received(federation: Federation, *votes: Vote) -> CoordinatorPhase:
-    phase: CoordinatorPhase = federation.phase
-    for message in votes:
-        phase = phase.receive(message, federation.now_s)
-    return phase
-
-
 def test_those_who_have_not_signed_are_asked_for_void_and_told_why(federation: Federation) -> None:
     assert federation.phase.waiting_for() == federation.ids[1:]
     request = VoidRequest(federation.phase.attempt.context, "box-refused")
     assert federation.phase.request_for("member-1") == request
     assert federation.phase.request_for("member-0") is None
-    assert received(federation, vote(federation, "member-1")).request_for("member-1") is None
+    assert federation.after(vote(federation, "member-1")).request_for("member-1") is None
 
 
 def test_the_same_vote_again_changes_nothing(federation: Federation) -> None:
     given = vote(federation, "member-1")
-    once = received(federation, given)
+    once = federation.after(given)
     assert once.receive(given, federation.now_s) is once
 
 
 def test_a_late_vote_on_the_survivors_is_harmless_and_spends_its_decryptor(federation: Federation) -> None:
     proposed = federation.phase.setting.statements.asked[0]
     late = vote(federation, "member-3", outcome=proposed)
-    phase = of(Voiding, received(federation, late))
+    phase = of(Voiding, federation.after(late))
     assert phase.waiting_for() == ("member-1", "member-2", "member-4", "member-5")
     assert phase.votes == {}
     # and again, as after a lost answer
@@ -62,13 +55,13 @@ def test_a_late_vote_on_the_survivors_is_harmless_and_spends_its_decryptor(feder
 
 def test_void_after_survivors_does_not_count(federation: Federation) -> None:
     with refused("already-voted", "member-0"):
-        received(federation, vote(federation, "member-0"))
+        federation.after(vote(federation, "member-0"))
 
 
 def test_a_vote_on_what_was_not_asked_is_refused(federation: Federation) -> None:
     for member, cause in (("member-0", "already-voted"), ("member-3", "survivors-invalid")):
         with refused(cause, member):
-            received(federation, vote(federation, member, outcome=bytes(32)))
+            federation.after(vote(federation, member, outcome=bytes(32)))
 
 
 def test_an_attempt_that_is_given_up_cannot_be_given_up_again(federation: Federation) -> None:
