@@ -98,9 +98,9 @@ def explain_ends() -> Scene:
         fault=None,
     )
     for end in RunEnd:
-        yield f"- {end.value}, to a member: The round {end.explain_end('quorum-lost: 2 votes [hospital-a]', end.member)}"
+        yield f"- {end.value} (to a member): The round {end.explain_end('quorum-lost: 2 votes [hospital-a]', end.member)}"
         if end.operator:
-            yield f"- {end.value}, to the operator: {end.next_for_operator(view)}"
+            yield f"- {end.value} (to the operator): {end.next_for_operator(view)}"
 
 
 def explain_over() -> Scene:
