@@ -1,13 +1,12 @@
 """Every attack, with the rule that stops it and the cause of its refusal."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from assurance.attacks import (
     plays,
     plays_of_pairing,
     plays_with_values,
+    to_auditors,
     to_coordinator,
     to_decoders,
     to_members,
@@ -16,81 +15,8 @@ from assurance.attacks import (
 from assurance.attacks.base import Attack, Decoded, Shown
 from assurance.attacks.to_readers import Recorded
 from assurance.vectors.rounds import played
-from tests.protocol.doctoring import BEGINNINGS, DOCTORED
-from tests.protocol.transcripts import Entries, doctored
-from tests.support.simulator import Federation
-from veilsum.protocol.causes import Cause
-from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import parse_message
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Doctored(Attack):
-    """A coordinator signs a transcript that it has changed."""
-
-    members: int
-    edit: Callable[[Federation, Entries], object]
-
-    def run(self) -> PeerFault:
-        """Show the transcript to an auditor, who must blame the coordinator alone."""
-        federation = Federation(self.members)
-        federation.run_round()
-        try:
-            found = doctored(federation, lambda entries: self.edit(federation, entries))
-        except PeerFault as fault:
-            return fault
-        assert {finding.parties for finding in found.findings} == {self.parties}, self.name
-        causes = [finding.cause for finding in found.findings]
-        return PeerFault(self.cause if self.cause in causes else causes[0], "", self.parties)
-
-
-AUDIT_RULES = {
-    Cause.UNKNOWN_MESSAGE: "AUDIT-2",
-    Cause.DUPLICATE: "AUDIT-3",
-    Cause.WRONG_PHASE: "AUDIT-4",
-    Cause.UPLOAD_MISSHAPEN: "AUDIT-6",
-    Cause.MALFORMED: "AUDIT-8",
-    Cause.SURVIVORS_INVALID: "AUDIT-11",
-    Cause.CERTIFICATE_INVALID: "AUDIT-14",
-    Cause.EVICTION_INVALID: "AUDIT-19",
-    Cause.OUTCOME_MISSING: "AUDIT-23",
-}
-"""The rule of each cause; any other cause is AUDIT-5's, which has those of the rules that it repeats."""
-
-
-def audit_rule(name: str, cause: Cause) -> str:
-    """Return the rule by which an auditor finds an entry that must not be there."""
-    return "AUDIT-9" if name.startswith("a receipt moved") else AUDIT_RULES.get(cause, "AUDIT-5")
-
-
-def transcripts() -> list[Attack]:
-    """Make an attack for each invalid beginning of a transcript, and for each entry that must not be there."""
-    coordinator, survives = ("coordinator",), "transcripts doctored"
-
-    def beginning(name: str) -> Callable[[Federation, Entries], object]:
-        index, change, _ = BEGINNINGS[name]
-
-        def edit(federation: Federation, entries: Entries) -> None:
-            entries[index] = change(federation, parse_message(entries[index])).to_bytes()
-
-        return edit
-
-    def later(name: str) -> Callable[[Federation, Entries], object]:
-        return lambda _, entries: DOCTORED[name][0](entries)
-
-    begun = [
-        Doctored(f"in a transcript, {name}", "AUDIT-1", survives, cause, coordinator, 4, beginning(name))
-        for name, (_, _, cause) in BEGINNINGS.items()
-    ]
-    after = [
-        Doctored(
-            f"in a transcript, {name}", audit_rule(name, cause), survives, cause, coordinator, 5, later(name)
-        )
-        for name, (_, cause) in DOCTORED.items()
-    ]
-    return [*begun, *after]
 
 
 ATTACKS: tuple[Attack, ...] = (
@@ -100,7 +26,7 @@ ATTACKS: tuple[Attack, ...] = (
     *plays.attacks(),
     *plays_of_pairing.attacks(),
     *plays_with_values.attacks(),
-    *transcripts(),
+    *to_auditors.attacks(),
     *to_readers.attacks(),
 )
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from assurance.attacks.to_auditors import BEGINNINGS, LATER
 from assurance.vectors.rounds import Recorder, played
-from tests.protocol.doctoring import BEGINNINGS, DOCTORED
 from tests.protocol.transcripts import Entries, find
 from tests.support.forging import again
 from veilsum.protocol.keys import DecapsulationKey
@@ -95,7 +95,7 @@ def cases() -> Iterator[Case]:
     yield case("nobody signed it", "complete", 0, lambda *_: None, signature=unsigned)
     other = played("evicted").federation.coordinator.public.hex()
     yield case("another admin is pinned", "complete", 0, lambda *_: None, federation=other)
-    for name, (index, change, _) in BEGINNINGS.items():
+    for name, index, change, _ in BEGINNINGS:
         yield case(name, "nominated", 0, beginning(index, change))
     yield case("an ML-KEM key beside a card", "nominated", 0, beginning(2, with_mlkem_key))
     for name, changes in (
@@ -103,7 +103,7 @@ def cases() -> Iterator[Case]:
         ("a judgement of a study without `judge`", {"period": "judge-1"}),
     ):
         yield case(name, "nominated", 0, beginning(2, in_other_cohort(**changes))) | {"rule": "CARDS-2"}
-    for name, (doctor, _) in DOCTORED.items():
+    for name, _, doctor, _ in LATER:
         yield case(name, "complete", 0, alone(doctor))
     for name, round_, edit in (
         ("two uploads", "complete", twice(UploadSummary, salted)),

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.doctoring import drop_entry
-from tests.protocol.transcripts import Entries, bad_share, doctored, evidence, find, named, refused_by_two
+from tests.protocol.transcripts import (
+    Entries,
+    bad_share,
+    doctored,
+    drop_entry,
+    evidence,
+    find,
+    named,
+    refused_by_two,
+)
 from tests.support.forging import Edit, again, false_dealers, other_secrets
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, of

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.protocol.doctoring import change
-from tests.protocol.transcripts import Entries, doctored, false_edge, find, named, verdict
+from tests.protocol.transcripts import Entries, change, doctored, false_edge, find, named, verdict
 from tests.support.forging import again, erased, false_dealers, lost, other_secrets
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, of

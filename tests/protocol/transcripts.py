@@ -132,6 +132,30 @@ def rewritten(entries: Entries, index: int, **changes: Any) -> None:
     entries[index] = replace(parse_message(entries[index]), **changes).to_bytes()
 
 
+def move(first: type[Message], behind: type[Message]) -> Callable[[Entries], None]:
+    def edit(entries: Entries) -> None:
+        entry = entries.pop(find(entries, first))
+        entries.insert(find(entries, behind) + 1, entry)
+
+    return edit
+
+
+def drop_entry(form: type[Message], member: str = "") -> Callable[[Entries], object]:
+    return lambda entries: entries.pop(find(entries, form, member))
+
+
+def repeat(form: type[Message]) -> Callable[[Entries], None]:
+    def edit(entries: Entries) -> None:
+        at = find(entries, form)
+        entries.insert(at, entries[at])
+
+    return edit
+
+
+def change(form: type[Message], **fields: Any) -> Callable[[Entries], None]:
+    return lambda entries: rewritten(entries, find(entries, form), **fields)
+
+
 def refused_by_two() -> Federation:
     """Show two decryptors another proposal than the recorded one."""
     federation = Federation(5)
