@@ -1,8 +1,6 @@
 import gzip
-import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +9,31 @@ import pyarrow as pa
 import pytest
 import torch
 from pyarrow import csv as arrow_csv
-from pyarrow import parquet
 from safetensors.numpy import save_file
 from sklearn.datasets import load_wine
 
 from client_sdk.records import Records
 from tests.support.cli import Cli
+from tests.texts.tables import BAD, Write, Y, Z, calibrate, columns, raw, tensors, write_parquet
 from veilsum.cli.features import class_keys, read_records, read_table
 from veilsum.cli.moments import Moments, moments_in
 from veilsum.cli.tables import Table, TableFormat
 from veilsum.protocol.errors import Misuse
 
-Z, Y = np.eye(3, dtype=np.float32), np.array([0, 2, 1])
-Write = Callable[[Path], None]
 
-
-def write_parquet(path: Path, columns: dict[str, Any]) -> None:
-    parquet.write_table(pa.table(columns), path)
-
-
-def columns(**more: Any) -> dict[str, Any]:
-    return {**{f"f{i}": Z[:, i] for i in range(3)}, **more}
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_told_in_one_line_without_its_records(
+    case: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says stands in tests/texts."""
+    monkeypatch.chdir(cli.folder)
+    Moments(np.zeros(2), np.ones(2)).save_moments(Path("moments.safetensors"))
+    refused = calibrate(cli, case, "--json")
+    error = refused.values["error"]
+    assert refused.values == {"error": error, "cause": None}
+    assert (refused.code, refused.err) == (1, "")
+    assert "Jane" not in error
+    assert not Path("head.safetensors").exists()
 
 
 def write_csv(path: Path) -> None:
@@ -59,13 +61,6 @@ def test_every_form(form: str, tmp_path: Path) -> None:
     assert found.ids is None
 
 
-def raw(content: bytes) -> Write:
-    def write(path: Path) -> None:
-        path.write_bytes(content)
-
-    return write
-
-
 IDS = np.array(["p1", "p2", "p1"])
 WITH_IDS: dict[str, tuple[Write, str | None]] = {
     "npz": (lambda p: np.savez(p, features=Z, labels=Y, ids=IDS), None),
@@ -84,8 +79,6 @@ def test_ids(form: str, tmp_path: Path) -> None:
     assert found.ids.tolist() == IDS.tolist()
     assert found.labels.tolist() == Y.tolist()
     assert found.features.shape[1] == (2 if form == "csv" else 3)
-    with pytest.raises(Misuse):
-        read_table(path, TableFormat(id_column="nowhere"))
 
 
 def test_labels_may_be_class_keys(tmp_path: Path) -> None:
@@ -103,9 +96,6 @@ def test_each_study_says_whether_a_whole_number_is_a_key_or_an_index(tmp_path: P
     assert records.indices(["a", "b"]).tolist() == [-1, 1, -1]
     np.savez(tmp_path / "x.npz", features=Z, labels=[-1, 1, 0])
     assert read_records(tmp_path / "x.npz").indices(["-1", "1"]).tolist() == [0, 1, -1]
-    np.savez(tmp_path / "x.npz", features=Z, labels=[[1, 2, 3]])
-    with pytest.raises(Misuse, match="labels have shape"):
-        read_records(tmp_path / "x.npz")
 
 
 KEYS = {
@@ -139,15 +129,11 @@ def test_a_label_is_the_same_class_however_its_file_writes_it(
 def test_a_category_that_is_missing_stays_missing(tmp_path: Path) -> None:
     """As pandas writes a categorical column."""
     path = tmp_path / "x.parquet"
-    columns = {"label": ["a", None, "b"], "id": ["p1", "p2", None], "age": [5, 6, None]}
-    arrays = {name: pa.array(values).dictionary_encode() for name, values in columns.items()}
-    write_parquet(path, {"label": arrays["label"], "age": arrays["age"]})
+    columns = {"label": ["a", None, "b"], "age": [5, 6, None]}
+    write_parquet(path, {name: pa.array(values).dictionary_encode() for name, values in columns.items()})
     records = read_records(path)
     assert records.indices(["a", "b"]).tolist() == [0, -1, 1]
     assert np.isnan(records.features[2, 0])
-    write_parquet(path, arrays)
-    with pytest.raises(Misuse, match=r"x\.parquet: the id in row 2 has 0 bytes"):
-        read_records(path)
 
 
 def test_an_empty_cell_is_a_missing_number(tmp_path: Path) -> None:
@@ -173,27 +159,6 @@ def test_parquet_with_a_list_of_numbers_for_each_record(tmp_path: Path) -> None:
         found = read_table(path)
         np.testing.assert_array_equal(found.features, Z)
         np.testing.assert_array_equal(found.labels, Y)
-    write_parquet(path, {"features": values})
-    with pytest.raises(Misuse):
-        read_table(path)
-
-
-def npz(**arrays: Any) -> Write:
-    return lambda path: np.savez(path, **arrays)
-
-
-def tensors(path: Path, **types: str) -> None:
-    """Make features of twos and labels of zeros as torch writes them, possibly in types that numpy lacks."""
-    header, content = {}, b""
-    for name, kind in types.items():
-        one = {"BF16": b"\x00\x40", "F8_E4M3": b"\x40", "I8": b"\0"}[kind]
-        shape = [3, 2] if name == "features" else [3]
-        data = one * int(np.prod(shape))
-        offsets = [len(content), len(content) + len(data)]
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": offsets}
-        content += data
-    packed = json.dumps(header).encode()
-    path.write_bytes(len(packed).to_bytes(8, "little") + packed + content)
 
 
 def test_bfloat16_is_widened(tmp_path: Path) -> None:
@@ -202,117 +167,6 @@ def test_bfloat16_is_widened(tmp_path: Path) -> None:
     assert records.features.dtype == np.float32
     np.testing.assert_array_equal(records.features, np.full((3, 2), 2.0))
     np.testing.assert_array_equal(records.labels, np.zeros(3))
-    tensors(tmp_path / "x.safetensors", labels="BF16", features="BF16")
-    with pytest.raises(Misuse, match="BF16 for features alone"):
-        read_table(tmp_path / "x.safetensors")
-
-
-def pandas(index: list[Any], **more: Any) -> Write:
-    """Make a table as pandas does, whose file records the index columns."""
-    about = json.dumps({"index_columns": index, "columns": [], "pandas_version": "2"})
-    table = pa.table(columns(label=Y, **more)).replace_schema_metadata({"pandas": about})
-    return lambda path: parquet.write_table(table, path)
-
-
-def truncated(path: Path) -> None:
-    np.savez_compressed(path, features=np.zeros((50, 3)), labels=np.zeros(50, int))
-    content = bytearray(path.read_bytes())
-    content[60:90] = bytes(30)
-    path.write_bytes(content)
-
-
-BAD: dict[str, tuple[str, Write]] = {
-    "no such form": ("txt", raw(b"1,2")),
-    "a folder": ("npz", Path.mkdir),
-    "a loop of links": ("npz", lambda p: p.symlink_to(p)),
-    "npz without labels": ("npz", npz(features=Z, y=Y)),
-    "npz without features": ("npz", npz(labels=Y)),
-    "npz of nothing": ("npz", npz()),
-    "npz with pickles": ("npz", npz(features=np.array([{}]), labels=Y)),
-    "npz that is empty": ("npz", raw(b"")),
-    "npz that is a pickle": ("npz", raw(b"\x80\x04.")),
-    "npz that is damaged": ("npz", truncated),
-    "safetensors that are none": ("safetensors", raw(b"junk")),
-    "safetensors of float8": ("safetensors", lambda p: tensors(p, features="F8_E4M3", labels="BF16")),
-    "safetensors with labels of bfloat16": (
-        "safetensors",
-        lambda p: tensors(p, features="BF16", labels="BF16"),
-    ),
-    "safetensors with other names": ("safetensors", lambda p: save_file({"x": Z}, p)),
-    "parquet that is none": ("parquet", raw(b"PAR1")),
-    "parquet without label": ("parquet", lambda p: write_parquet(p, columns())),
-    "parquet of a label": ("parquet", lambda p: write_parquet(p, {"label": Y})),
-    "parquet of text": ("parquet", lambda p: write_parquet(p, columns(label=Y, name=["a", "b", "c"]))),
-    "parquet of lists": ("parquet", lambda p: write_parquet(p, {"z": Z.tolist(), "label": Y})),
-    "parquet with an index": ("parquet", lambda p: write_parquet(p, columns(label=Y, __index_level_0__=Y))),
-    "parquet with a named index": ("parquet", pandas(["row"], row=Y)),
-    "parquet with a name twice": (
-        "parquet",
-        lambda p: parquet.write_table(
-            pa.Table.from_arrays([*map(pa.array, (Z[0], Z[1], Y))], ["a", "a", "label"]), p
-        ),
-    ),
-    "parquet of lists with more beside": (
-        "parquet",
-        lambda p: write_parquet(p, {"id": Y, "features": Z.tolist(), "age": Y, "label": Y}),
-    ),
-    "parquet of lists of several lengths": (
-        "parquet",
-        lambda p: write_parquet(p, {"features": [[1.0], [1.0, 2.0], [1.0]], "label": Y}),
-    ),
-    "csv of nothing": ("csv", raw(b"")),
-    "csv of a header": ("csv", raw(b"a,label\n")),
-    "csv with a name twice": ("csv", raw(b"a,a,label\n1.0,2.0,0\n")),
-    "csv with an index": ("csv", raw(b",a,label\n0,1.0,0\n")),
-    "csv with an index twice written": ("csv", raw(b"Unnamed: 0,a,label\n0,1.0,0\n")),
-    "csv with a column index": ("csv", raw(b"index,a,label\n5,1.0,0\n7,2.0,1\n")),
-    "csv that numbers its rows": (
-        "csv",
-        raw(b"nr,a,label\n" + b"".join(b"%d,%d,%d\n" % (20 + row, row % 3, row % 2) for row in range(12))),
-    ),
-    "csv of labels alone": ("csv", raw(b"label\n1\n")),
-    "parquet with several labels": (
-        "parquet",
-        lambda p: write_parquet(p, columns(label=[["a"], ["a", "b"], []])),
-    ),
-    "csv with two columns of labels": ("csv", raw(b"a,Label,label\n1.0,1,1\n")),
-    "csv with ids of another name": ("csv", raw(b"ids,a,label\n7,1.0,1\n")),
-    "csv with an underscore in a number": ("csv", raw(b"a,label\n1_0,1\n")),
-    "csv in another encoding": ("csv", raw("größe,label\n1.0,1\n".encode("latin-1"))),
-    "csv that is ragged": ("csv", raw(b"a,label\n1.0,1\n1.0\n")),
-    "csv of text": ("csv", raw(b"a,label\n1.0,1\none,1\n")),
-    "csv with one class": ("csv", raw(b"a,label\n1.0,cat\n1.0,cat\n")),
-    "csv with labels that are not whole": ("csv", raw(b"a,label\n1.0,0.5\n1.0,1\n")),
-    "csv with a label beyond all": ("csv", raw(b"a,label\n1.0,99999999999999999999\n")),
-    "one row": ("npz", npz(features=Z[0], labels=Y)),
-    "a number": ("npz", npz(features=np.float32(1), labels=Y)),
-    "no columns": ("npz", npz(features=Z[:, :0], labels=Y)),
-    "no records": ("npz", npz(features=Z[:0], labels=Y[:0])),
-    "a label": ("npz", npz(features=Z, labels=1)),
-    "too few labels": ("npz", npz(features=Z, labels=Y[:2])),
-    "labels in a column": ("npz", npz(features=Z, labels=Y[:, None])),
-    "one-hot labels": ("npz", npz(features=Z, labels=np.eye(3, dtype=int))),
-    "labels that are missing": ("npz", npz(features=Z, labels=np.full(3, np.nan))),
-    "a negative label": ("npz", npz(features=Z, labels=Y - 1)),
-    "a huge label": ("npz", npz(features=Z, labels=Y + 10**9)),
-    "NaN": ("npz", npz(features=np.where(Z > 0, np.nan, 0.0), labels=Y)),
-    "zero": ("npz", npz(features=0 * Z, labels=Y)),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_files_are_told_in_one_line(case: str, cli: Cli) -> None:
-    suffix, write = BAD[case]
-    path = cli.folder / f"x.{suffix}"
-    write(path)
-    words = ("calibrate", path, "--output", cli.folder / "head.safetensors")
-    error = cli(*words).error
-    assert error.startswith(str(path)) or str(path) in error
-    assert not (cli.folder / "head.safetensors").exists()
-    refused = cli(*words, "--json")
-    assert refused.code == 1
-    assert refused.values == {"error": error, "cause": None}
-    assert refused.err == ""
 
 
 @pytest.mark.parametrize(
@@ -347,14 +201,6 @@ def test_blank_lines_are_no_records(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,label\n0.5,1\n\n0.25,0\n\n\n")
     assert read_table(path).features.tolist() == [[0.5], [0.25]]
-
-
-@pytest.mark.parametrize(("row", "why"), [("one,0", "column a"), ("1", "the 2 columns")])
-def test_an_error_names_the_line_of_the_file(tmp_path: Path, row: str, why: str) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(f'a,label\n0.5,"two\nlines"\n\n{row}\n')
-    with pytest.raises(Misuse, match=f"line 5.*{why}"):
-        read_table(path)
 
 
 @pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[ns]", "datetime64[D]", "timedelta64[s]"])
@@ -408,52 +254,20 @@ def test_labels_may_have_a_column_of_any_name(tmp_path: Path, form: str) -> None
         path.write_text("f0,diagnosis,patient\n0.5,yes,p1\n0.25,no,p2\n")
     else:
         write_parquet(path, {"f0": [0.5, 0.25], "diagnosis": ["yes", "no"], "patient": ["p1", "p2"]})
-    named = TableFormat("patient", "diagnosis")
-    table = read_table(path, named)
+    table = read_table(path, TableFormat("patient", "diagnosis"))
     assert (table.features.tolist(), table.labels.tolist()) == ([[0.5], [0.25]], ["yes", "no"])
-    with pytest.raises(Misuse, match="--label-column"):
-        read_table(path, TableFormat("patient"))
-    with pytest.raises(Misuse, match="both labels and ids"):
-        read_table(path, TableFormat("patient", "patient"))
-    np.savez(tmp_path / "x.npz", features=Z, labels=Y)
-    with pytest.raises(Misuse, match="for tables"):
-        read_table(tmp_path / "x.npz", named)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
-def test_a_file_of_an_older_spreadsheet_is_read_as_its_error_says(tmp_path: Path, name: str) -> None:
+def test_a_file_of_an_older_spreadsheet_is_read_with_its_options(tmp_path: Path, name: str) -> None:
     """With decimal commas, and in the encoding of Windows."""
     text = "größe;Übel;label\n1,5;-2,25e1;gutartig\n;3;bösartig\n".encode("cp1252")
     path = tmp_path / name
     path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    with pytest.raises(Misuse, match=r"line 1 isn't utf-8: .* --encoding cp1252"):
-        read_table(path)
-    with pytest.raises(Misuse, match="line 2, column größe does not hold a number: pass --decimal-comma"):
-        read_table(path, TableFormat(encoding="cp1252"))
     table = read_table(path, TableFormat(encoding="cp1252", decimal_comma=True))
     np.testing.assert_array_equal(table.features, [[1.5, -22.5], [np.nan, 3]])
     assert table.labels.tolist() == ["gutartig", "bösartig"]
     assert table.columns == ("größe", "Übel")
-    path.write_text("a;label\n1.5;0\n")
-    path = path.rename(tmp_path / "b.csv")
-    with pytest.raises(Misuse, match="leave out --decimal-comma"):
-        read_table(path, TableFormat(decimal_comma=True))
-    with pytest.raises(Misuse, match="--encoding no-such"):
-        TableFormat(encoding="no-such")
-    path = tmp_path / "x.npz"
-    np.savez(path, features=Z, labels=Y)
-    with pytest.raises(Misuse, match="for text"):
-        read_table(path, TableFormat(decimal_comma=True))
-
-
-def test_an_encoding_fault_after_the_first_line_is_named_by_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"a,label\n1,no\n2,b\xf6se\n")
-    with pytest.raises(Misuse, match="line 3 isn't utf-8"):
-        read_table(path)
-    path.write_bytes(b"a,label\n1,no\n2,\x81\n")
-    with pytest.raises(Misuse, match="line 3 isn't cp1252"):
-        read_table(path, TableFormat(encoding="cp1252"))
 
 
 @pytest.mark.parametrize(
@@ -486,30 +300,6 @@ def test_a_table_takes_little_more_memory_than_its_features(tmp_path: Path, form
     assert float(done.stdout) < 3
 
 
-def test_no_text_of_a_record_is_in_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("a,b,label\n0.5,Jane Doe,1\n")
-    with pytest.raises(Misuse, match=r"line 2, column b does not hold a number: .* --id-column") as refused:
-        read_table(path)
-    assert "Jane" not in str(refused.value)
-
-
-@pytest.mark.parametrize("options", [[], ["--standardise", "moments.safetensors"]])
-@pytest.mark.parametrize("form", ["npz", "parquet"])
-def test_features_that_are_text_are_in_no_error(cli: Cli, form: str, options: list[str]) -> None:
-    path, features = cli.folder / f"a.{form}", [["Jane", "1"], ["2", "3"]]
-    if form == "npz":
-        np.savez(path, features=features, labels=[0, 1])
-    else:
-        write_parquet(path, {"features": features, "label": [0, 1]})
-    words = [str(cli.folder / each) if "." in each else each for each in options]
-    if words:
-        Moments(np.zeros(2), np.ones(2)).save_moments(Path(words[1]))
-    refused = cli("calibrate", path, *words)
-    assert "expected numbers" in refused.error
-    assert "Jane" not in refused.err
-
-
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.safetensors", "a.parquet", "a.pt"])
 @pytest.mark.parametrize("line", ["Jane,0.25,-1", "0.25,0.25,1", "Jane,0.25,-1\nJohn,0.5,1"])
 def test_no_value_of_a_file_of_another_form_is_in_an_error(tmp_path: Path, name: str, line: str) -> None:
@@ -520,25 +310,10 @@ def test_no_value_of_a_file_of_another_form_is_in_an_error(tmp_path: Path, name:
     assert not [value for value in ("Ja", "0.2") if value in str(refused.value).replace(str(path), "")]
 
 
-def test_a_pt_file_may_hold_bfloat16_and_says_what_numpy_lacks(tmp_path: Path) -> None:
+def test_a_pt_file_may_hold_bfloat16(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save({"features": torch.tensor(Z, dtype=torch.bfloat16), "labels": torch.tensor(Y)}, path)
     np.testing.assert_array_equal(read_table(path).features, Z)
-    torch.save({"features": torch.tensor(Z), "labels": torch.tensor([0, 1, 257]).bfloat16()}, path)
-    with pytest.raises(Misuse, match="numpy can't hold this tensor"):
-        read_table(path)
-    torch.save({"features": torch.tensor(Z).to_sparse(), "labels": torch.tensor(Y)}, path)
-    with pytest.raises(Misuse, match="numpy can't hold this tensor"):
-        read_table(path)
-
-
-def test_a_pt_file_that_needs_unpickling_is_refused(tmp_path: Path) -> None:
-    torch.save({"features": Path("x"), "labels": torch.tensor(Y)}, tmp_path / "x.pt")
-    with pytest.raises(Misuse, match=r"can't read .*x.pt as .pt"):
-        read_table(tmp_path / "x.pt")
-    torch.save([1], tmp_path / "x.pt")
-    with pytest.raises(Misuse, match="holds a list, expected a dictionary"):
-        read_table(tmp_path / "x.pt")
 
 
 def made(features: np.ndarray, *names: str) -> Table:

@@ -9,13 +9,17 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.study.specs import NOISE, content_of, whole
 from tests.support.cli import EXTRACTOR, Cli
+from tests.texts.tables import explain_tables
+from veilsum.cli.moments import Moments
 from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import LOST_REASON
@@ -203,18 +207,30 @@ calibrate rows.npz
 DIGITS = re.compile(r"\b[0-9a-f]{64}\b")
 
 
-def run_commands() -> Scene:
-    """Yield each command, in a folder of its own without a coordinator, and what it says if it fails."""
+@contextmanager
+def shell() -> Iterator[Cli]:
+    """Yield the commands in a folder of their own, without a coordinator."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
         for name in [name for name in os.environ if name.startswith("VEILSUM_")]:
             patched.delenv(name)
-        cli = Cli(Path(folder))
+        yield Cli(Path(folder))
+
+
+def run_commands() -> Scene:
+    """Yield each command, and what it says if it fails."""
+    with shell() as cli:
         for line in COMMANDS.splitlines():
             outcome = cli(*line.split())
             yield f"    $ veilsum {shorten(line)}"
             if outcome.code:
                 yield f"    veilsum: {shorten(outcome.error)}"
+
+
+def read_tables() -> Scene:
+    with shell() as cli:
+        Moments(np.zeros(2), np.ones(2)).save_moments(Path("moments.safetensors"))
+        yield from explain_tables(cli)
 
 
 def shorten(text: str) -> str:
@@ -229,6 +245,7 @@ SCENES: Scenes = {
     "Why a run is over": explain_over,
     "Sites of a rehearsal": judge_each_site,
     "Commands that fail": run_commands,
+    "Tables that cannot be read": read_tables,
 }
 
 
