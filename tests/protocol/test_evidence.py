@@ -295,6 +295,11 @@ def test_an_honest_dealers_own_shares_prove_nothing(case: Case, index: int) -> N
         case.refuses(case.proof(HONEST, index, holders))
 
 
+def test_a_header_that_its_dealer_did_not_sign_frames_nobody(case: Case) -> None:
+    true = case.proof(FALSE)
+    case.refuses(replace(true, header=replace(true.header, signature=bytes(64))))
+
+
 def test_true_shares_of_too_low_a_place_frame_nobody(case: Case) -> None:
     """5. Shares are read at their decryptors' places: another place's shares under a wrong name recover nothing."""
     proof = case.proof(HONEST, 0, case.federation.ids[1:5])
