@@ -18,6 +18,7 @@ import pytest
 
 from tests.study.specs import NOISE, content_of, whole
 from tests.support.cli import EXTRACTOR, Cli
+from tests.texts.backups import explain_backups
 from tests.texts.tables import explain_tables
 from veilsum.cli.moments import Moments
 from veilsum.protocol.counting import CountOutcome
@@ -238,6 +239,11 @@ def shorten(text: str) -> str:
     return DIGITS.sub(lambda digits: f"{digits[0][:4]}…", text)
 
 
+def restore_backups() -> Scene:
+    with shell() as cli:
+        yield from map(shorten, explain_backups(cli))
+
+
 SCENES: Scenes = {
     "A study": explain_first,
     "What other studies say beside that": explain_others,
@@ -246,6 +252,7 @@ SCENES: Scenes = {
     "Sites of a rehearsal": judge_each_site,
     "Commands that fail": run_commands,
     "Tables that cannot be read": read_tables,
+    "Backups that are not restored": restore_backups,
 }
 
 
