@@ -311,8 +311,8 @@ class Result(PublishedHead):
         card = home / _CARD_FILE
         if card.exists() and card.read_bytes() != files[_CARD_FILE]:
             raise StateError(
-                f"{card} is not the model card of this result: it was changed, or another release of veilsum wrote it. "
-                "Remove it, and let `Result.load(folder).save(folder)` write it again"
+                f"{card} is not the card that this release writes for this result: someone edited it, or an earlier release wrote it in other "
+                "words. Record, head and evidence are fine. Remove the card and verify again; `Result.load(folder).save(folder)` writes a new one"
             )
         proved = {name for name, content in files.items() if content is not None} - {_JUDGEMENT_FILE}
         return tuple(sorted({path.name for path in home.iterdir()} - proved))
