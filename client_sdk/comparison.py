@@ -36,7 +36,7 @@ class Detection(_Facts):
     Attributes:
         label: the positive class.
         positives: its records.
-        recall, own_recall: shares of them that the heads answer with it.
+        recall, own_recall: shares of them for which the heads predict it.
         auroc, own_auroc: probability that a positive's score is above another record's.
         threshold: of the score less the highest other, with the largest recall less false alarms on these records.
         threshold_recall, false_alarms: shares of positives and of other records at or above the threshold.
@@ -91,7 +91,7 @@ class Judgement(_Facts):
         unanswered: int = 0,
         positive: int | None = None,
     ) -> Self:
-        """Judge the consortium's head, and a member's own that answers the same classes, on (n, dim) features and (n,) class indices, n ≥ 1."""
+        """Judge the consortium's head, and a member's own that predicts the same classes, on (n, dim) features and (n,) class indices, n ≥ 1."""
         scores, seen = (
             answer_scores(head, features),
             Reliability.of(head, features, labels, normalise=head.scales),
@@ -129,7 +129,7 @@ class Judgement(_Facts):
 
 
 def answer_scores(head: Head, features: Array) -> Floats:
-    """Return the (n, C) scores of (n, dim) features; −∞ for classes that the head never answers."""
+    """Return the (n, C) scores of (n, dim) features; −∞ for classes that the head never predicts."""
     scores = head.scores(features, normalise=head.scales)
     scores[:, list(head.empty_classes)] = -np.inf
     return scores

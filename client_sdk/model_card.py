@@ -86,7 +86,7 @@ def _card_lines(result: "Result") -> Iterator[str]:
     yield ""
     for index, key in enumerate(question.classes):
         display = _escape_markdown(notes.display[index] if notes.display else key)
-        silent = ": never answered, too few members or no rows" if index in result.unanswered else ""
+        silent = ": never predicted, too few members or no rows" if index in result.unanswered else ""
         yield f"{index}. {display}{f' ({_escape_markdown(key)})' if notes.display else ''}{silent}"
     yield ""
     yield "## How good it is"

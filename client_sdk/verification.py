@@ -173,7 +173,7 @@ def check_published(published: PublishedHead, spec: RoundSpec, material: Materia
     unanswered, classes = list(published.unanswered), len(spec.question.classes)
     if not {*unanswered} < {*range(classes)}:
         raise mismatch_fault(
-            f"the record names classes {unanswered} that the head cannot answer, of {classes}"
+            f"the record names classes {unanswered} that the head cannot predict, of {classes}"
         )
     head = calibrated.head
     # A class's Gaussian that is missing costs a logistic head its column's use, not its numbers.

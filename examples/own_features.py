@@ -20,4 +20,4 @@ with Member(args.url, Identity.load(args.folder), policy) as member:
         accuracy = result.evaluate(data["features"], data["labels"])
         print(f"{result.record.name}, {result.record.period}: a sum of {len(result.summed)} members")
         print(f"W {result.weights.shape}, accuracy on my own records {accuracy:.3f}")
-        print(f"Withheld classes, never answered: {list(result.record.withheld) or 'none'}")
+        print(f"Withheld classes, never predicted: {list(result.record.withheld) or 'none'}")

@@ -28,7 +28,7 @@ class Head:
     Attributes:
         weights: (dim, C).
         bias: (C,), or None.
-        empty_classes: classes that `predict` never answers, because they have no records.
+        empty_classes: classes that `predict` never predicts, because they have no records.
         centre: (dim,) m, subtracted from z before it is scaled to length 1 again; or None.
     """
 

@@ -154,7 +154,7 @@ class Calibrated:
         )
 
     def without(self, classes: tuple[int, ...]) -> Self:
-        """The same head, which never answers these classes either."""
+        """The same head, which never predicts these classes either."""
         empty = tuple(sorted({*self.head.empty_classes, *classes}))
         return replace(self, head=replace(self.head, empty_classes=empty))
 
@@ -171,7 +171,7 @@ class Calibrated:
         return self.head.predict(features, normalise=self.head.scales)
 
     def scores(self, features: Any) -> Floats:
-        """Scores of features of any length, (n, C); −∞ for classes that are never answered."""
+        """Scores of features of any length, (n, C); −∞ for classes that are never predicted."""
         scores = self.head.scores(features, normalise=self.head.scales)
         scores[:, list(self.head.empty_classes)] = -np.inf
         return scores

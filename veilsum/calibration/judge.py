@@ -142,9 +142,9 @@ class JudgeFigures:
     Attributes:
         records: estimated held-out records.
         accuracy: of the first head.
-        balanced_accuracy: of the first head: the mean recall over all classes, 0 for those that it never answers.
-        recalls: by class, of the first head; None for classes that it never answers.
-        unanswered: share of records of classes that the first head never answers.
+        balanced_accuracy: of the first head: the mean recall over all classes, 0 for those that it never predicts.
+        recalls: by class, of the first head; None for classes that it never predicts.
+        unanswered: share of records of classes that the first head never predicts.
         head_accuracies: of each head shown, from the joint table; the intervals hold for all at once, so for the chosen one too.
         chosen: the head to use, by its place: the one with most right answers if that is sure enough, else the first.
         calibration: of the first head.
@@ -225,7 +225,7 @@ class JudgedTables:
 
         Args:
             shown: number of heads that were shown.
-            empty_classes: classes that the first head never answers.
+            empty_classes: classes that the first head never predicts.
             temperature: τ of its confidences.
             edges: between the bins of its scores.
         """
@@ -485,7 +485,7 @@ class _Bins:
 
     @classmethod
     def of_table(cls, table: Floats, answered: int) -> Self:
-        """Read the (B, 3) table of a head that answers so many classes."""
+        """Read the (B, 3) table of a head that predicts so many classes."""
         least = 1 / max(answered, 1)
         width = (1 - least) / len(table)
         middles: Floats = least + width * (np.arange(len(table), dtype=np.float64) + 0.5)

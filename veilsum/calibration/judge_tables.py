@@ -34,7 +34,7 @@ class TableShapes:
 
     Attributes:
         heads: h, maximum heads; the joint table has 2^h cells, whatever number is shown.
-        classes: C. The table by class has one row more, for records of classes that the first head never answers.
+        classes: C. The table by class has one row more, for records of classes that the first head never predicts.
         confidence_bins, score_bins: bins of the first head's confidence and of its score of the positive class.
         positive: the class whose scores are counted; None without a table by score.
     """
@@ -91,7 +91,7 @@ class ShownHeads:
 
 
 def exact_scores(head: Head, features: Array) -> Floats:
-    """Scores of usable (n, dim) features, (n, C); −∞ for classes that the head never answers. Each row's bits follow from that row alone."""
+    """Scores of usable (n, dim) features, (n, C); −∞ for classes that the head never predicts. Each row's bits follow from that row alone."""
     rows = unit_directions(as_features(features, head.dim), head.centre, total=True)
     if isinstance(head, KernelHead):
         rows = head.map.of_units(rows, apart=True)
@@ -107,7 +107,7 @@ def exact_scores(head: Head, features: Array) -> Floats:
 def confidence_places(scores: Floats, temperature: float, bins: int) -> tuple[Integers, Integers]:
     """Return each row's bin of max softmax(scores/τ), (n,), and its place in the bin in steps of 2^−8 from the middle, (n,).
 
-    The bins part evenly what lies between 1/A and 1, A being the classes that the head answers.
+    The bins part evenly what lies between 1/A and 1, A being the classes that the head predicts.
     """
     answered = int(np.isfinite(scores[:1]).sum())
     sure = np.exp(log_softmax(scores / temperature).max(axis=1))
@@ -120,7 +120,7 @@ def confidence_places(scores: Floats, temperature: float, bins: int) -> tuple[In
 
 
 def positive_margins(scores: Floats, positive: int) -> Floats:
-    """Return the score of the positive class less the highest other, (n,); infinite if the head answers only one of the two."""
+    """Return the score of the positive class less the highest other, (n,); infinite if the head predicts only one of the two."""
     others = np.delete(scores, positive, axis=1).max(axis=1)
     own = scores[:, positive]
     return np.where(np.isfinite(own), own - others, -np.inf)

@@ -14,7 +14,7 @@ from veilsum.calibration.head import Head, log_softmax
 from veilsum.calibration.rows import Array, Floats, Integers, as_array, as_labels, row_blocks
 
 LOSS_MAX = 32.0
-"""The most nats that a record's loss counts: a class that the head calls e^−32 likely costs as much as one that it never answers."""
+"""The most nats that a record's loss counts: a class that the head calls e^−32 likely costs as much as one that it never predicts."""
 _LOSS_TIE = 1e-6
 """Losses this close, in nats, count as equal: a hold-out set without an error would make the head surer and surer."""
 CONFIDENCE_BINS = 15

@@ -48,7 +48,7 @@ class HeadTable:
         names: of the classes.
         judged: the figures of each head, by name.
         first: the head that a study gives, by name: the ridge head, or the noisy one.
-        rare: how the first head finds each class that it never answers, and a positive class below a tenth of the records.
+        rare: how the first head finds each class that it never predicts, and a positive class below a tenth of the records.
     """
 
     names: Sequence[str]

@@ -10,7 +10,7 @@ from veilsum.protocol.forms import count_noun
 
 _CLASSES_SHOWN_MAX = 20
 RARE_POSITIVES = 0.1
-"""Below this share of positives, heads that answer the likeliest class find few of them."""
+"""Below this share of positives, heads that predict the likeliest class find few of them."""
 
 
 def print_comparison(judged: Judgement | None, names: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         classes_: (C,) labels, sorted, as all of scikit-learn expects them; scores and probabilities are in their order.
         head_: the fitted head, its columns in the order of `classes`.
         coef_: (C, dim) weights of the scores, for features scaled to length 1; of two classes (1, dim), the second's above the first's.
-        intercept_: (C,), or (1,) of two classes; −∞ for classes that are never answered.
+        intercept_: (C,), or (1,) of two classes; −∞ for classes that are never predicted.
         result_: the verified result that the head is from; None after a local fit.
         n_features_in_: dim.
         feature_names_in_: names of X's columns, if it has any.
@@ -184,7 +184,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return clone
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """Scores (n, C), −∞ for classes that are never answered; of two classes (n,), the second's above the first's."""
+        """Scores (n, C), −∞ for classes that are never predicted; of two classes (n,), the second's above the first's."""
         scores = self._class_scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
@@ -195,7 +195,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return labels
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """(n, C) softmax of the scores over the temperature; 0 for classes that are never answered."""
+        """(n, C) softmax of the scores over the temperature; 0 for classes that are never predicted."""
         scores = self._class_scores(X)
         temperature = self.head_.choose_temperature(self.temperature)
         if not temperature > 0:

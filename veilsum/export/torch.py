@@ -31,7 +31,7 @@ USUAL_CLASSIFIERS = ("fc", "classifier", "head", "heads", "head.fc", "last_linea
 
 
 class CalibratedHead(nn.Linear):
-    """Logits W̄ᵀ(z / ‖z‖)/T + b/T of features z of any length, (…, dim) to (…, C); −∞ for classes it cannot answer.
+    """Logits W̄ᵀ(z / ‖z‖)/T + b/T of features z of any length, (…, dim) to (…, C); −∞ for classes it cannot predict.
 
     `torch.jit.script`, `torch.export` and `torch.onnx.export` take it. Its state holds `weight` and `bias` alone, as a linear
     layer's does; an ordinary linear layer that loads them answers the same if its features have length 1.
