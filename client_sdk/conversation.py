@@ -227,7 +227,9 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
         if view.step is None:
             why = "the run is over: it went on in another cohort, or can't have a sum"
             raise NoResult(round_id, "missed", PeerFault(Cause.WRONG_PHASE, why))
-        session.report(Progress(Step.WAITING, detail="the count is done; the operator opens the next round"))
+        session.report(
+            Progress(Step.WAITING, detail="the count is done; waiting for the operator to open the next step")
+        )
         yield from session.pace_poll(asked_s, news=after is None)
         after = view.version
 
@@ -545,7 +547,9 @@ class Conversation:
         if isinstance(self.phase, Closed) and not isinstance(before, Closed):
             self.evidence = Evidence.load(session.store.result_folder(self.round_id))
         if replies:
-            session.report(Progress(Step.ANSWERING, detail=type(replies[0]).__name__.lower()))
+            session.report(
+                Progress(Step.ANSWERING, detail=f"sending the {type(replies[0]).__name__.lower()}")
+            )
         return replies
 
     def _send_reply(self, replies: tuple[Message, ...], asked: Asked) -> Flow[Asked]:
@@ -554,7 +558,7 @@ class Conversation:
             return (yield from self._ask_again(asked))
         [reply] = replies
         if isinstance(reply, Refusal):
-            detail = f"refused to sign, {reply.cause}"
+            detail = f"refused to sign: {reply.cause}"
             self.session.report(Progress(Step.ANSWERING, phase=asked.state, detail=detail))
         sending = self.session.coordinator.send_answer(self.round_id, reply, asked.version)
         return (yield from self._send_answer(sending, asked))
@@ -608,7 +612,7 @@ class Conversation:
         session, held = self.session, self.stored_phase
         of_rows = isinstance(held.phase, Closed) and held.phase.attempt.terms.step == ROWS_STEP
         counted = "how many rows members have" if of_rows else "how many members hold each class"
-        session.report(Progress(Step.COUNTING, detail=f"checking {counted}"))
+        session.report(Progress(Step.COUNTING, detail=f"checking the count: {counted}"))
         evictions = yield from session.coordinator.fetch_evictions(held.round_id)
         disclosure = yield from session.coordinator.fetch_disclosure(held.round_id, session.member)
         phase, messages = held.phase, ((evictions,) if evictions.proofs else ()) + (disclosure,)
@@ -635,7 +639,7 @@ class Conversation:
     def _collect_result(self) -> Flow[Result]:
         """Fetch, verify and keep the result, then erase the shares."""
         session, coordinator, name = self.session, self.session.coordinator, self.round_id
-        session.report(Progress(Step.VERIFYING, phase="done"))
+        session.report(Progress(Step.VERIFYING, detail="verifying the result"))
         folder = session.store.result_folder(name)
         evidence = self.kept_evidence
         record = self.record or (yield from coordinator.fetch_record(name))
@@ -663,8 +667,9 @@ class Conversation:
         result.check_counts(session.store.ledger.load_history())
         result.save(folder)
         self.erase_shares()
-        members = len(evidence.attempt.members)
-        session.report(Progress(Step.DONE, phase="done", done=len(result.summed), total=members))
+        summed, members = len(result.summed), len(evidence.attempt.members)
+        detail = f"verified the result of {summed} of {members} members"
+        session.report(Progress(Step.DONE, done=summed, total=members, detail=detail))
         return result
 
     # State

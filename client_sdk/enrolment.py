@@ -430,23 +430,39 @@ def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:
         detail = f"{run.name}: a rehearsal over {run.rows} rows of canaries; nothing is reserved or spent"
         session.report(Progress(Step.ENROLLING, detail=detail))
         return
-    of = "1 record" if run.records == 1 else f"{run.records} records"
     if run.kind is PeriodKind.JUDGE:
-        detail = (
-            f"{run.name}: {run.rows} rows of {of} that are held out judge the heads, once in their life; skipped {run.taken} rows of "
-            f"records that were judged before, {run.unusable} unusable ones and {run.beyond} that a later judgement may take"
-        )
-        session.report(Progress(Step.ENROLLING, detail=detail))
+        judged = f"{run.name}: {run.rows:,} held-out rows of {_count_records(run)} judge the heads, once in their life"
+        skipped = {
+            "judged before": run.taken,
+            "unusable": run.unusable,
+            "left to a later judgement": run.beyond,
+        }
+        session.report(Progress(Step.ENROLLING, detail=judged + _list_skipped(skipped)))
         return
-    detail = (
-        f"{run.name}: reserved {run.rows} rows of {of}; skipped {run.taken} rows of records that other runs hold or have used, "
-        f"{run.unusable} unusable ones, {run.held_out} that are held out, and {run.beyond} beyond the study's limits"
-    )
+    skipped = {
+        "held out": run.held_out,
+        "in other runs": run.taken,
+        "unusable": run.unusable,
+        "beyond the study's limits": run.beyond,
+    }
+    detail = f"{run.name}: reserved {run.rows:,} rows of {_count_records(run)}" + _list_skipped(skipped)
     if withholds and run.base is None:
         left = session.store.ledger.counts_left(run)
-        detail += f". {left} {'run' if left == 1 else 'runs'}, this one included, may still count the classes of these records"
+        detail += (
+            f". {left} {'run' if left == 1 else 'runs'}, including this one, can still count these records"
+        )
     if run.state is not State.DECLINED:
         session.report(Progress(Step.ENROLLING, detail=detail))
+
+
+def _count_records(run: Run) -> str:
+    return f"{run.records:,} record{'' if run.records == 1 else 's'}"
+
+
+def _list_skipped(rows: dict[str, int]) -> str:
+    """List skipped rows by reason; empty if none were skipped."""
+    found = ", ".join(f"{count:,} {reason}" for reason, count in rows.items() if count)
+    return f"; skipped {found}" if found else ""
 
 
 def _reserving_runs(ledger: Reservations, run: Run) -> list[str]:

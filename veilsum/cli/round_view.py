@@ -67,7 +67,7 @@ def show_view(view: CohortView | RoundView | PreflightView) -> None:
         case RoundView():
             title, values = "Round", _round_values(view)
         case PreflightView():
-            title, values = "The next round; not opened", _preflight_values(view)
+            title, values = "Next round, not opened yet", _preflight_values(view)
     print_values(values, title, scripts=view.model_dump(mode="json"))
 
 
@@ -76,7 +76,7 @@ def show_result(client: Operator, round_id: str) -> None:
     record = client.result(round_id)
     content = read_content(client.study(record.federation, record.study).content)
     values = record_values(record, content.class_names)
-    print_values(values, "Result, as the coordinator signed it", scripts=record.model_dump(mode="json"))
+    print_values(values, "Result, signed by the coordinator", scripts=record.model_dump(mode="json"))
 
 
 def _cohort_values(view: CohortView) -> dict[str, Any]:

@@ -106,9 +106,9 @@ def roster(
             "hash": signed.hash.hex(),
             "next": f"veilsum admin publish {target} --folder {folder}"
             if signed.number > 1
-            else f"veilsum admin publish {target}, with an operator's token in VEILSUM_OPERATOR_TOKEN",
+            else f"veilsum admin publish {target} (by the operator: a first roster needs its token)",
         }
-    print_values(values, "Roster, not signed" if signed is None else "Roster, signed")
+    print_values(values, "Unsigned roster" if signed is None else "Signed roster")
 
 
 @app.command()
@@ -282,8 +282,7 @@ def close(
             if context is None or fault.cause not in {Cause.NOT_FOUND, Cause.STORAGE_DAMAGED}:
                 raise
             print_values(
-                _close_unknown(client, context, admin),
-                "Round that the coordinator does not know, or can't read",
+                _close_unknown(client, context, admin), "Round unknown to the coordinator, or unreadable"
             )
             return
         known = known or client.roster(view.federation)

@@ -66,7 +66,7 @@ def new(
         "public_key": made.public.hex(),
         "fingerprint": made.fingerprint,
         "folder": str(made.folder),
-        "if_lost": "a new identity doesn't know which records were summed: mark them by `veilsum member mark-summed`",
+        "if_lost": "make a new identity, and run `veilsum member mark-summed`, so that no record is summed twice",
     }
     print_values(values, "Identity")
 
@@ -393,11 +393,13 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
         facts = {"read": read, "record": record.model_dump(mode="json"), "counted": result.counted}
         print_values({**facts, **outcome, "records": records, "judged": judged})
         return
-    print_values({**record_values(record, names), **outcome}, "Result, verified")
+    print_values({**record_values(record, names), **outcome}, "Verified result")
     if run is not None:
         print_values(_spent_values(run), "Your records")
         if result.counted and not result.spec.judges:
-            print_note("This cannot be repeated: these records are spent.")
+            print_note(
+                "These records are spent: no later sum of this extractor can include them, except a repeat of this run."
+            )
     if result.head is not None:
         print_comparison(result.judged, names)
     if result.spec.judges:
@@ -431,9 +433,9 @@ def _spent_values(run: "Run") -> dict[str, Any]:
     return {
         "rows_used": run.rows,
         "records_spent" if run.state == "spent" else "records_reserved": run.records,
+        "rows_held_out": run.held_out,
         "rows_skipped_unusable": run.unusable,
         "rows_skipped_not_free": run.taken,
-        "rows_held_out": run.held_out,
         "rows_beyond_the_limit": run.beyond,
     }
 
@@ -443,27 +445,32 @@ def _progress_printer() -> "Callable[[Progress], None]":
     from client_sdk.progress import Step
 
     last: list[object] = [None]
+    chunked = {Step.MASKING, Step.UPLOADING}
 
     def tell(event: "Progress") -> None:
-        if event.step in {Step.MASKING, Step.UPLOADING} and event.done != event.total:
+        if event.step in chunked and event.done != event.total:
             return
         if (event.step, event.phase, event.waiting_for, event.detail) == last[0]:
             return
         last[0] = (event.step, event.phase, event.waiting_for, event.detail)
-        parts = [
-            f"{event.step.value}{f' ({event.phase})' if event.phase not in {'', event.step.value} else ''}"
-        ]
-        if event.total:
-            parts.append(f"{event.done} of {event.total}")
-        if event.waiting_for:
-            parts.append(f"waiting for {', '.join(event.waiting_for)}")
-        if event.until_s is not None:
-            parts.append(f"until {format_time(event.until_s)}")
-        if event.detail:
-            parts.append(event.detail)
-        print_note(", ".join(parts))
+        print_note(event.detail or _describe_wait(event))
 
     return tell
+
+
+def _describe_wait(event: "Progress") -> str:
+    from client_sdk.progress import Step
+    from veilsum.protocol.rest import join_names
+
+    counted = {Step.MASKING: "chunks", Step.UPLOADING: "chunks"}.get(event.step, "members")
+    line = event.phase or event.step.value
+    if event.total:
+        line += f": {event.done} of {event.total} {counted}"
+    if event.waiting_for:
+        line += f", waiting for {join_names(event.waiting_for)}"
+        if event.until_s is not None:
+            line += f" until {format_time(event.until_s)}"
+    return line
 
 
 @app.command()

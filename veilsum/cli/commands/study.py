@@ -70,7 +70,7 @@ def new(
         "sums": study.explain.name_noise(content.question),
         "next": f"veilsum admin study check {draft}",
     }
-    print_values(values, "Study, a draft")
+    print_values(values, "Draft study")
 
 
 @app.command()
@@ -106,7 +106,7 @@ def check(
         return
     print_explanation(sections, sys.stdout)
     if not content.notes.purpose:
-        print_note("The draft has no purpose. Members read it when they approve.")
+        print_note("The draft states no purpose. Add one: members read it when they approve.")
     print_note(f"The draft is valid. Next: veilsum admin study sign {draft} --folder ADMIN")
 
 
@@ -145,9 +145,9 @@ def sign(
         "hash": signed.hash.hex(),
         "approval": content.approval.hex(),
         "federation": of.hex(),
-        # Whoever holds a study key of its own asks the operator or the admin to publish.
+        # The holder of a separate study key asks the operator or the admin to publish.
         "next": f"veilsum admin publish {target}"
         + ("" if content.rehearsal is None else " PACK.zip")
         + (f" --folder {folder}" if federation is None else ""),
     }
-    print_values(values, "Study, signed")
+    print_values(values, "Signed study")

@@ -79,7 +79,7 @@ def _verify_result(folder: Path, pinned: bytes | None) -> bool:
     values: dict[str, Any] = {
         **_verified_against(pinned),
         "upload": result.standing,
-        "transcript": "not fetched: get it with `veilsum operator round transcript`, then verify its file"
+        "transcript": "not saved here: `veilsum operator round transcript ROUND` fetches it for anyone"
         if verdict is None
         else "replayed: " + ("no rule was broken" if verdict.is_faultless else "a rule was broken"),
         "not_checked": unchecked,
@@ -108,7 +108,7 @@ def _verify_transcript(path: Path, pinned: bytes | None, member: str | None, ide
         asked = replaying.upload_of(verdict, member)
     values = {**_verified_against(pinned), **replaying.verdict_lines(verdict, path), **asked}
     scripts = {**_verified_against(pinned), **replaying.values_of(verdict), **asked}
-    print_values(values, "Transcript, replayed", scripts=scripts)
+    print_values(values, "Replayed transcript", scripts=scripts)
     for title, rows in replaying.verdict_rows(verdict).items() if not JSON_OUTPUT.get() else ():
         if rows:
             print_table(title, rows)
