@@ -147,6 +147,27 @@ def test_publishing(remote: Cli) -> None:
     assert remote(*publish, "--token", TOKEN).error
 
 
+def test_publishing_warns_of_a_roster_that_no_run_can_start_with(remote: Cli) -> None:
+    remote("admin", "new", "admin")
+    folder = ("--folder", "admin")
+
+    def publish(*members: int) -> list[str]:
+        words = [word for place in members for word in ("--member", f"m{place}={KEYS[place]}")]
+        remote.json(*remote.at("admin", "roster", "r.json", *words, *folder))
+        warnings: list[str] = remote.operate("admin", "publish", "r.bin")["warnings"]
+        return warnings
+
+    assert publish(0, 1) == []  # there is no study yet
+    study = written_study(remote, "admin")
+    [few] = remote.json(*remote.at("admin", "publish", study, *folder))["warnings"]
+    assert ("2 members" in few, "members_min" in few) == (True, True)
+    assert publish(2, 3) == []
+    [many] = publish(4)
+    assert ("5 members" in many, "members_max" in many) == (True, True)
+    said = remote(*remote.at("admin", "publish", study, *folder))
+    assert (said.code, "WARNING" in said.err) == (0, True)
+
+
 def test_a_study_key_of_its_own(remote: Cli) -> None:
     federation = remote.json("admin", "new", "admin")["federation"]
     lead = remote.json("admin", "new", "lead")["federation"]

@@ -3,21 +3,25 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from veilsum.cli import names
+from veilsum.cli.membership import newest_studies
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.forms import Hex32, first_fault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Entry, Roster, Study
 from veilsum.protocol.messages.cohort import MAX_NAME
 from veilsum.protocol.rest import MemberId
-from veilsum.protocol.study import Content
+from veilsum.protocol.study import Content, read_content
 from veilsum.study.draft import parse_draft
 from veilsum.system.files import make_private
 from veilsum.system.key_files import ADMIN_KEY, create_key, load_key
+
+if TYPE_CHECKING:
+    from client_sdk.operator import Operator
 
 
 def create_admin(folder: Path) -> SigningKey:
@@ -178,6 +182,24 @@ def read_study_draft(path: Path) -> Content:
     except (OSError, ValueError) as error:
         raise Misuse(f"can't read {path}: {error}") from error
     return parse_draft(text, str(path))
+
+
+def find_size_faults(client: "Operator", federation: str) -> list[str]:
+    """Return which published studies can't run with the newest roster, because it has too many or too few members."""
+    listed, faults = len(client.roster(federation).members), list[str]()
+    for view in newest_studies(client.studies(federation)):
+        question = read_content(client.study(federation, view.study).content).question
+        if listed > question.members_max:
+            limit, remedy = f"at most {question.members_max}", "a higher members_max"
+        elif listed < question.members_min:
+            limit, remedy = f"at least {question.members_min}", "a lower members_min"
+        else:
+            continue
+        faults.append(
+            f"the roster has {listed} members, and study {view.name} takes {limit}, so it can't run: publish a version of the study with {remedy}, "
+            "or another roster"
+        )
+    return faults
 
 
 def signed_path(draft: Path, output: Path | None = None) -> Path:

@@ -1,7 +1,7 @@
-"""What commands of a member share: the admin's pinned key, and the studies in force."""
+"""The admin's pinned key, and the studies in force."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ from veilsum.protocol.errors import Misuse
 from veilsum.system.files import write_durably
 
 if TYPE_CHECKING:
-    from client_sdk import Member
     from veilsum.protocol.rest import StudyView
 
 PIN_FILE = "admin-key"
@@ -39,10 +38,10 @@ def find_admin_key(folder: Path, given: str | None) -> str:
     return key
 
 
-def newest_studies(member: "Member") -> "Iterator[StudyView]":
+def newest_studies(published: "Iterable[StudyView]") -> "Iterator[StudyView]":
     """Return the newest version of each published study, unless it is revoked or expired."""
     newest: dict[str, StudyView] = {}
-    for view in member.studies():
+    for view in published:
         if view.name not in newest or view.version > newest[view.name].version:
             newest[view.name] = view
     return (each for each in newest.values() if not each.revoked and each.expires_s > time.time())

@@ -206,7 +206,7 @@ def publish(
     ] = None,
 ) -> None:
     """Send signed rosters and studies to the coordinator, in the given order, then the canary packs that studies name."""
-    from veilsum.cli.admin import load_admin, read_signed
+    from veilsum.cli.admin import find_size_faults, load_admin, read_signed
     from veilsum.cli.canaries import is_archive, read_pack
     from veilsum.protocol.messages import Roster
 
@@ -233,11 +233,14 @@ def publish(
         published += [
             {"canaries": len(pack.ids), "pack": client.publish_canaries(federation, pack)} for pack in packs
         ]
+        warnings = find_size_faults(client, federation) if read else []
     if JSON_OUTPUT.get():
-        print_values({"federation": federation, "published": published})
+        print_values({"federation": federation, "published": published, "warnings": warnings})
         return
     for values in published:
         print_values(values, "Published")
+    for warning in warnings:
+        print_note(f"WARNING: {warning}")
 
 
 @app.command()

@@ -98,7 +98,7 @@ def canaries(
     ):
         named = [
             view
-            for view in newest_studies(member)
+            for view in newest_studies(member.studies())
             if study in {None, view.name} and member.study(view.study).rehearsal is not None
         ]
         if len(named) != 1:

@@ -223,7 +223,7 @@ def _check_extractor(
 
     unnamed = not Moments.load_moments(moments).columns
     digest = hashlib.sha256(moments.read_bytes()).hexdigest()
-    for view in newest_studies(member):
+    for view in newest_studies(member.studies()):
         content = member.study(view.study)
         if content.approval.hex() in agreed and content.question.extractor != digest:
             raise Misuse(
@@ -267,7 +267,7 @@ def _approve_studies(
     kept, covered = _read_approvals(path), False
     while True:
         published = dict[str, str]()
-        for view in newest_studies(member):
+        for view in newest_studies(member.studies()):
             content = member.study(view.study)
             published[content.approval.hex()] = content.notes.name
             digest, wanted = content.approval.hex(), given.approves(content)
