@@ -50,6 +50,20 @@ def test_what_was_read_is_said_before_anything_is_done(cli: Cli) -> None:
     assert marked["read"] == [{**expected, "classes": {}, "skipped": {}}]
 
 
+def test_a_column_of_numbers_that_may_be_ids_is_named(cli: Cli) -> None:
+    def read_hints(header: str) -> list[str]:
+        rows = (
+            f"{10_007 + 3 * row % 97},{row % 7},{row / 3},{'no' if row % 2 else 'yes'}" for row in range(40)
+        )
+        Path("a.csv").write_text("\n".join([header, *rows]))
+        hints: list[str] = cli.json("calibrate", "a.csv")["read"][0]["hints"]
+        return hints
+
+    [hint] = read_hints("patient,age,ldh,label")
+    assert ("'patient'" in hint, "--id-column" in hint) == (True, True)
+    assert read_hints("id,age,ldh,label") == []
+
+
 HINTS: dict[str, tuple[list[str], str]] = {
     "codes": (["3", "17", "99"], "class indices from 0 to 99: .* text, such as code-99"),
     "case": (["malignant", "Malignant", "no"], "'Malignant', 'malignant' differ only in case or white space"),

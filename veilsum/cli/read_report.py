@@ -5,7 +5,7 @@ Only the reader of this machine sees it. It names columns and classes, and no va
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from veilsum.protocol.forms import count_noun
 
 _LISTED_MAX = 20
 """Columns or classes that a line for people lists."""
+_IDS_ROWS_MIN = 20
+"""Rows from which a column without repeats is taken for ids."""
 _SURE_SEPARATORS, _POSSIBLE_SEPARATORS = "|;", ",/+&"
 """Between several labels in one; the possible ones also stand in the names of single classes."""
 
@@ -115,9 +117,11 @@ def report_files(
     paths: Sequence[Path], records: Sequence[FileRecords], classes: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """Print a report on each file, and return them for scripts."""
-    reports = [
-        ReadReport.of_records(str(path), each, classes) for path, each in zip(paths, records, strict=True)
+    described = [
+        (ReadReport.of_records(str(path), each, classes), _id_hints(each))
+        for path, each in zip(paths, records, strict=True)
     ]
+    reports = [replace(report, hints=(*hints, *report.hints)) for report, hints in described]
     print_reports(reports)
     return [report.values for report in reports]
 
@@ -125,6 +129,16 @@ def report_files(
 def _list_some(names: Sequence[str]) -> str:
     more = f", … and {len(names) - _LISTED_MAX:,} more" if len(names) > _LISTED_MAX else ""
     return ", ".join(names[:_LISTED_MAX]) + more
+
+
+def _id_hints(records: FileRecords) -> Iterator[str]:
+    """Yield which named columns of records without ids may hold them: a different whole number in each row."""
+    rows = len(records.features)
+    known = records.ids is not None or rows < _IDS_ROWS_MIN
+    for place, name in enumerate(() if known else records.columns or ()):
+        column = records.features[:, place]
+        if len(np.unique(column)) == rows and (column == np.trunc(column)).all():
+            yield f"column {name!r} holds a different whole number in each row, and is read as a feature: if it identifies records, name it by --id-column"
 
 
 def _label_hints(records: FileRecords, classes: Sequence[str]) -> Iterator[str]:
