@@ -115,7 +115,7 @@ def test_join_ends_with_accuracy_on_hold_out_records(consortium: Make, remote: C
     ledger = remote.json("member", "ledger", c.folder / "m0")["runs"]
     assert ledger[0]["rows"] == 60 - judged.records
     printed = honest.err.replace("\n", " ")
-    assert f"{judged.records} that are held out" in printed
+    assert f"{judged.records} held out" in printed
     filed = Result.load(c.result("m2")).judged
     assert filed is not None
     assert filed.records == 30

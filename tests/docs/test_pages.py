@@ -48,6 +48,7 @@ def shell(page: Path) -> Iterator[str]:
     for language, code in FENCE.findall(page.read_text("utf-8")):
         if language in {"sh", "console"}:
             whole = re.sub(r"\$\(.*\)", "ANSWER", code.replace("\\\n", " "))
+            whole = re.sub(r" 2> \S+", "", whole)
             if language == "console":  # what no prompt stands before was printed
                 whole = "\n".join(re.findall(r"^[a-z-]*\$ (.*)$", whole, re.MULTILINE))
             yield from re.findall(r"\bveilsum (?!\[)[^|>&)\n]+", whole)

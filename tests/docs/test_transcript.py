@@ -8,7 +8,8 @@ import pytest
 from tests.docs.transcript import PAGE, hide_digests, play, split_page
 
 COMMANDS_MAX = 15
-
+SETUP_COMMANDS = 2
+"""The page's commands before any party has one: setting up, and drawing the features."""
 
 NUMBER = re.compile(r"\b[0-9a-f]{4}(?: [0-9a-f]{4}){3,}|\b[0-9a-f]{8,}…?|\d[\d.,:-]*")
 
@@ -20,7 +21,7 @@ def lines_of(text: str) -> set[str]:
 
 
 def test_a_verified_head_takes_few_commands() -> None:
-    assert len(split_page(PAGE.read_text("utf-8"))) <= COMMANDS_MAX
+    assert SETUP_COMMANDS + len(split_page(PAGE.read_text("utf-8"))) <= COMMANDS_MAX
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -45,9 +44,8 @@ class Printed:
 def _started(
     party: str, command: str, folder: Path, url: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    words = f"{sys.executable} -m {command}" + ("" if url else " --port 0")
+    words = f"{sys.executable} -m {command}" if url else _serve_words(command)
     home = folder / party
-    home.mkdir(exist_ok=True)
     environment = {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": ":".join(sys.path),
@@ -67,6 +65,11 @@ def _started(
             process.wait()
 
 
+def _serve_words(command: str) -> str:
+    """Return how to start the coordinator at any free port, in the foreground of a process of its own."""
+    return f"{sys.executable} -m {command.removesuffix(' &').replace(' serve ', ' serve --port 0 ')}"
+
+
 def _read(out: IO[bytes]) -> str:
     out.seek(0)
     return out.read().decode()
@@ -83,8 +86,10 @@ def play(folder: Path) -> list[Printed]:
     """Run the page in a folder. Raises AssertionError if a command fails."""
     url, page = "", PAGE.read_text("utf-8")
     [drawn] = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    subprocess.run([sys.executable, "-c", drawn], cwd=folder, check=True, timeout=LIMIT_S)
-    values, printed = {"EXTRACTOR": sha256(b"extractor").hexdigest()}, list[Printed]()
+    run = subprocess.run(
+        [sys.executable, "-c", drawn], cwd=folder, check=True, timeout=LIMIT_S, capture_output=True, text=True
+    )
+    values, printed = dict([run.stdout.split()]), list[Printed]()
     with ExitStack() as lasting:
         for block in _BLOCK.findall(page):
             commands = _COMMAND.findall(block)
@@ -102,9 +107,8 @@ def play(folder: Path) -> list[Printed]:
 
 
 def _tidy(each: Printed, folder: Path, url: str) -> str:
-    """Leave out what only this run has: its folder, its port, and the log that a terminal would not show as JSON."""
-    text = each.text.replace(url, "http://127.0.0.1:8000").replace(f"{folder / each.party}/", "")
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith('{"'))
+    """Leave out what only this run has: its folder and its port."""
+    return each.text.replace(url, "http://127.0.0.1:8000").replace(f"{folder / each.party}/", "")
 
 
 def _wait_for_address(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:

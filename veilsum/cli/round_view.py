@@ -17,7 +17,7 @@ from veilsum.protocol.rest import (
     join_names,
 )
 from veilsum.protocol.study import ROWS_LEVELS, read_content
-from veilsum.study.progress import RunEnd, reason_of
+from veilsum.study.progress import STAGE_TITLES, RunEnd, reason_of
 
 EXACT_SUM = "none: an exact sum"
 
@@ -29,12 +29,14 @@ def progress_line(view: CohortView | RoundView) -> str:
     spec = view.spec
     if (end := RunEnd.of_round(view)) is not None and not view.ended:
         return f"{spec.name} {spec.period}, {spec.step}: the round {end.explain_to_operator(view)}"
-    waiting = f", waiting for {join_names(view.waiting_for)}" if view.waiting_for and not view.ended else ""
-    until = f" until {format_time(view.deadline_s)}" if view.deadline_s is not None and not view.ended else ""
-    return (
-        f"{spec.name} {spec.period}, {spec.step}: {view.state}, {len(view.uploaded)} of {len(view.members)} uploaded"
-        f"{waiting}{until}"
-    )
+    line = f"{spec.name} {spec.period}, {spec.step}: {STAGE_TITLES.get(view.state, view.state)}"
+    if view.state == "collecting":
+        line += f", {len(view.uploaded)} of {len(view.members)}"
+    if view.waiting_for and not view.ended:
+        line += f", waiting for {join_names(view.waiting_for)}"
+        if view.deadline_s is not None:
+            line += f" until {format_time(view.deadline_s)}"
+    return line
 
 
 def _enrolment_line(view: CohortView) -> str:

@@ -18,6 +18,14 @@ from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.rest import RoundView, join_names, round_name
 from veilsum.protocol.study import COUNT_STEP, DISCLOSED_STEPS, ROWS_STEP, SUM_STEP, Question
 
+STAGE_TITLES = {
+    "collecting": "uploads",
+    "checking": "receipts",
+    "freezing": "votes",
+    "revealing": "shares",
+    "recovered": "sum",
+}
+"""What a round of each state that is not an end collects or computes."""
 NEW_PERIOD = "take a new period, with new records"
 NEW_RUN_ADVICE = "Take a new period: the same records may take part in it"
 

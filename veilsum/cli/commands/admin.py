@@ -10,7 +10,7 @@ import typer
 from veilsum.cli import names
 from veilsum.cli.commands import study
 from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_values
-from veilsum.cli.options import Ca, Connect, add_table_options, at_coordinator, report_errors
+from veilsum.cli.options import DEFAULT_URL, Ca, Connect, add_table_options, at_coordinator, report_errors
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def roster(
     ] = None,
     coordinator: Annotated[str | None, typer.Option(help="The coordinator's public key.")] = None,
     url: Annotated[
-        str | None, typer.Option(envvar="VEILSUM_URL", help="Or ask this coordinator for its key.")
-    ] = None,
+        str, typer.Option(envvar="VEILSUM_URL", help="For a new draft: ask this coordinator for its key.")
+    ] = DEFAULT_URL,
     ca: Ca = None,
 ) -> None:
     """Write or change the roster, the list of members. With --folder, sign it too, as DRAFT with the suffix .bin.
@@ -74,7 +74,7 @@ def roster(
     from veilsum.cli import admin
 
     old = admin.Draft.load_draft(draft) if draft.exists() else None
-    if coordinator is None and old is None and url is not None:
+    if coordinator is None and old is None:
         from veilsum.cli.remote import open_operator
 
         with open_operator(url, ca=ca) as client:

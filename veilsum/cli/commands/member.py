@@ -384,21 +384,24 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
     target = _result_folder(result, folder / record.name)
     result.save(target)
     run = store.ledger.find_run(result.spec.question.digest, record.period)
-    outcome = {"upload": result.standing, "saved": str(target)}
     if JSON_OUTPUT.get():
         records = None if run is None else _spent_values(run)
         judged = None if result.judged is None else result.judged.model_dump(mode="json")
         if result.spec.judges:
             judged = describe_figures(result.judge_figures, names)
         facts = {"read": read, "record": record.model_dump(mode="json"), "counted": result.counted}
+        outcome = {"upload": result.standing, "saved": str(target)}
         print_values({**facts, **outcome, "records": records, "judged": judged})
         return
+    outcome = {"your_upload": result.standing, "saved": str(target)}
     print_values({**record_values(record, names), **outcome}, "Verified result")
     if run is not None:
         print_values(_spent_values(run), "Your records")
         if result.counted and not result.spec.judges:
             print_note(
-                "These records are spent: no later sum of this extractor can include them, except a repeat of this run."
+                "These records are spent: no other sum of this extractor can include them."
+                if record.noise is None
+                else "This can't be repeated: the noise budget that these records spent is gone for life."
             )
     if result.head is not None:
         print_comparison(result.judged, names)

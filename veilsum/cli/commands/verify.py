@@ -11,6 +11,7 @@ from veilsum.cli.membership import PIN_FILE, find_admin_key
 from veilsum.cli.options import report_errors
 from veilsum.protocol.errors import Misuse
 
+_LABELS = {"upload": "your_upload", "not_checked": "unsigned_files"}
 BROKEN_EXIT, NO_TRANSCRIPT_EXIT, UNPINNED_EXIT = 1, 2, 3
 
 
@@ -79,15 +80,16 @@ def _verify_result(folder: Path, pinned: bytes | None) -> bool:
     values: dict[str, Any] = {
         **_verified_against(pinned),
         "upload": result.standing,
-        "transcript": "not saved here: `veilsum operator round transcript ROUND` fetches it for anyone"
+        "transcript": "not in this folder; fetch it with `veilsum operator round transcript ROUND`"
         if verdict is None
         else "replayed: " + ("no rule was broken" if verdict.is_faultless else "a rule was broken"),
         "not_checked": unchecked,
     }
     scripts = {**values, "counted": result.counted, "record": result.record.model_dump(mode="json")}
+    shown = {_LABELS.get(name, name): value for name, value in values.items() if value}
     title = "Verified" if pinned else "Consistent, but by whom?"
     print_values(
-        {**values, **record_values(result.record, result.content.class_names)}, title, scripts=scripts
+        {**shown, **record_values(result.record, result.content.class_names)}, title, scripts=scripts
     )
     return verdict is None or verdict.is_faultless
 

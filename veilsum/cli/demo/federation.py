@@ -21,14 +21,8 @@ from veilsum.cli.rehearsing import Rehearsed, rehearse
 from veilsum.cli.running import Following, this_month
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
 from veilsum.protocol.study import Content
+from veilsum.study.progress import STAGE_TITLES
 
-_STAGE_TITLES = {
-    "collecting": "Uploads",
-    "checking": "Receipts",
-    "freezing": "Votes",
-    "revealing": "Shares",
-    "recovered": "Sum",
-}
 Seen = Callable[[CohortView | RoundView], None]
 
 
@@ -152,10 +146,10 @@ class Stages:
             self._enter_stage("Enrolment", len(view.members), view)
             missing = sorted(set(view.members) - set(view.cards))
             self._update_stage(len(view.cards), len(view.members), missing)
-        elif not view.ended and view.state in _STAGE_TITLES:
+        elif not view.ended and view.state in STAGE_TITLES:
             step = {"count": "counts, ", "sum": ""}.get(view.spec.step, f"{view.spec.step}, ")
             expected = view.members if view.state == "collecting" else view.waiting_for
-            self._enter_stage(f"{step}{_STAGE_TITLES[view.state]}".capitalize(), len(expected), view)
+            self._enter_stage(f"{step}{STAGE_TITLES[view.state]}".capitalize(), len(expected), view)
             self._update_stage(
                 max(0, self._expected - len(view.waiting_for)), self._expected, view.waiting_for
             )
