@@ -342,7 +342,7 @@ class Agent:
                     raise  # also cards that name a stranger: they are refused, and the right ones may follow
                 session.give_up_over(before, run.period)
                 raise NotEnrolled(
-                    f"{run.name}, period {run.period}, goes on without this member, which did not pair in time: its records are free "
+                    f"{run.name}, period {run.period}, continues without this member, which did not pair in time: its records are free "
                     "for the next period"
                 ) from fault
             if known is not None and current is before and not isinstance(shown, Ciphertexts):

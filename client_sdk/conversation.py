@@ -466,7 +466,7 @@ class Conversation:
             self.session.give_up_over(self.phase)
             raise PeerFault(
                 Cause.COUNT_MISMATCH,
-                f"this member has not recounted round {self.round_id}: the run goes on without it",
+                f"this member has not recounted round {self.round_id}: the run continues without it",
             )
         if (fault := explain_no_sum(self.session, attempt)) is not None:
             self.session.give_up_over(self.phase)

@@ -408,7 +408,7 @@ class StateDatabase:
 
     def _of_another_release(self) -> StateError:
         return StateError(
-            f"{self.path} was written by another release: go on with that one. Otherwise: {LOST_STATE_HELP}"
+            f"{self.path} was written by another release: use that release. Otherwise: {LOST_STATE_HELP}"
         )
 
     @contextmanager

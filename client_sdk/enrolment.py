@@ -498,7 +498,7 @@ def _explain_no(run: Run, reserving: Sequence[str]) -> str:
     one = "Data without ids counts as one record. " if run.taken and not run.rows else ""
     if run.taken and reserving:
         remedy += (
-            f"Records are reserved for {'; '.join(reserving)}. A run that won't go on can be given up: `veilsum member ledger FOLDER --give-up STUDY "
+            f"Records are reserved for {'; '.join(reserving)}. Give up a run that won't continue: `veilsum member ledger FOLDER --give-up STUDY "
             "--period PERIOD`. "
         )
     if run.taken:

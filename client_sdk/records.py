@@ -536,7 +536,7 @@ def _encode_text(value: str, row: int) -> bytes:
         return normalise_text(value).encode()
     except UnicodeEncodeError as error:
         raise Misuse(
-            f"the id in row {row} has lone surrogates: it was not UTF-8 where it came from. Read its file in its own encoding"
+            f"the id in row {row} is not valid text (lone surrogates): read its file in the right encoding"
         ) from error
 
 

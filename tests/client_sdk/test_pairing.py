@@ -92,7 +92,7 @@ def test_an_agent_that_slept_while_the_others_paired_is_told_and_has_its_records
     agent = five.member(FIRST).make_agent(five.records(FIRST), once=once, period=None)
     results = five.together({FIRST: five.open[FIRST].next_result(agent)})
     assert isinstance(results.get(FIRST), NotEnrolled) is once
-    said = [event.detail for _, event in five.events if "goes on without this member" in event.detail]
+    said = [event.detail for _, event in five.events if "did not pair in time" in event.detail]
     assert len(said) == (not once)
     assert [run.state for run in five.open[FIRST].ledger()] == [State.FREE]
 

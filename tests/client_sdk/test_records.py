@@ -345,7 +345,7 @@ def test_an_integer_is_its_digits(number: int) -> None:
         (np.arange(40.0), "row 0 is a float"),
         (np.arange(40).astype("M8[D]"), "row 0 is a datetime64"),
         ([dt.date(2026, 1, 1)] * 40, "row 0 is a date"),
-        (["a"] * 39 + ["b\udc80"], "row 39 has lone surrogates"),
+        (["a"] * 39 + ["b\udc80"], "row 39 .*lone surrogates"),
         (["a"] * 39 + [" "], "row 39 has 0 bytes"),
         (["a"] * 39 + ["\u200b\0"], "row 39 has 0 bytes"),
         (["a" * 1025] * 40, "1025 bytes"),

@@ -66,7 +66,7 @@ def create_backup(data_dir: Path, archive: Path) -> dict[str, Any]:
         paths = list(_list_paths(data_dir))
         if link := next((path for path in paths if path.is_symlink()), None):
             raise Misuse(
-                f"{link} is a link, and a backup holds what lies in the folder: mount a disk there instead"
+                f"{link} is a link, and a backup holds only the folder's own files: mount a disk there instead"
             )
         _merge_wal(data_dir / DATABASE_FILE)
         files = {

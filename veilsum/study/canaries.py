@@ -201,7 +201,7 @@ def _check_header(header: _Header) -> None:
     for what in ("ids", "slips", "inputs"):
         names = getattr(header, what)
         if len({*names}) != len(names):
-            raise Misuse(f"canary pack: a name stands twice in {what}")
+            raise Misuse(f"canary pack: a name occurs twice in {what}")
 
 
 def _as_features(name: str, given: Any, header: _Header) -> npt.NDArray[np.float32]:

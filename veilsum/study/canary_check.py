@@ -52,7 +52,7 @@ SLIP_WORDS: dict[str, str] = {
     "transposed": "rows and columns of the images are exchanged",
     "rotated": "the images are turned by a quarter",
     "flipped": "the images are mirrored, left to right",
-    "upside-down": "the images stand upside down",
+    "upside-down": "the images are upside down",
     "inverted": "black and white are exchanged",
     "bgr": "the colour channels are in the order blue, green, red instead of red, green, blue",
     "nearest": "the images are resized by the nearest pixel",
@@ -275,7 +275,7 @@ class _Rows:
         if is_reversed:
             return CanaryFinding(Slip.COLUMNS, f"{_REVERSED_COLUMNS}.")
         pairs = [
-            f"{self._name_column(int(nearest[place]))} stands in place of {self._name_column(place)}"
+            f"{self._name_column(int(nearest[place]))} is in the place of {self._name_column(place)}"
             for place in moved.tolist()
         ]
         more = f", and {len(pairs) - _CANARIES_SHOWN_MAX:,} more" if len(pairs) > _CANARIES_SHOWN_MAX else ""

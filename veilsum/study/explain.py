@@ -109,7 +109,7 @@ def _explain_records(content: Content) -> Iterator[str]:
         yield f"Rows of one record may be alike, so an exact sum needs {records.rows_per_id:,} times as many."
     if question.noise is None:
         yield "Each record enters one sum of this extractor, once. This cannot be repeated or taken back: later runs use records that no sum holds."
-        left_out = ", also those of classes that it leaves out," if question.withhold is not None else ""
+        left_out = ", including those of classes that it leaves out," if question.withhold is not None else ""
         yield (
             f"A certified sum spends the records that its members reserved{left_out} even if no result follows. A sum that the admin closes as "
             "lost spends the records of members that had uploaded to it. After any other end the records are free for another run."
@@ -170,7 +170,7 @@ def _explain_readers(content: Content) -> Iterator[str]:
         )
         yield (
             "The counts show how many members hold each class. Counts over several sets of members can show which classes one member holds, and "
-            "roughly how many rows it has; a record stands in the counts of at most three runs."
+            "roughly how many rows it has; a record is in the counts of at most three runs."
         )
     elif question.noise is None:
         yield "Every class is published, even one that a single member holds: this study shows rows of rare classes. The author says:"

@@ -232,7 +232,7 @@ def _check_extractor(
             )
         if content.approval.hex() in agreed and unnamed and records.check_columns(content.question):
             raise Misuse(
-                f"{moments} names no columns, so yours must stand in the order of study {content.notes.name}: "
+                f"{moments} names no columns, so yours must be in the order of study {content.notes.name}: "
                 f"{', '.join(content.question.columns)}"
             )
 

@@ -32,7 +32,7 @@ def open_(
     heard_within_s: Annotated[
         float | None,
         typer.Option(
-            help="Open only if enough members were heard from within this many seconds. `veilsum operator run` takes half of the study's windows.answer, at least 120.",
+            help="Open only if enough members sent a request within this many seconds. `veilsum operator run` takes half of the study's windows.answer, at least 120.",
             min=60,
             show_default="members may start later",
         ),

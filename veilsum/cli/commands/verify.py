@@ -118,5 +118,5 @@ def _verify_transcript(path: Path, pinned: bytes | None, member: str | None, ide
 
 
 def _verified_against(pinned: bytes | None) -> dict[str, str]:
-    known = "the pinned admin key" if pinned else "no key that you know: anyone can make such a federation"
+    known = "the pinned admin key" if pinned else "no pinned key: anyone can make such a federation"
     return {"verified_against": known}
