@@ -120,7 +120,7 @@ class Records:
         _set_field(part, "ids", part.keys)
         return part
 
-    def indices(self, classes: Sequence[str]) -> Integers:
+    def index_labels(self, classes: Sequence[str]) -> Integers:
         """Return the labels' places among these class keys, (n,); −1 for a missing or unknown label."""
         if self.labels.dtype.kind != "O":
             inside = (self.labels >= 0) & (self.labels < len(classes))
@@ -128,15 +128,15 @@ class Records:
         places = {key: place for place, key in enumerate(classes)}
         return np.array([places.get(label, -1) for label in self.labels.tolist()], np.int64)
 
-    def usable(self, classes: Sequence[str]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def find_usable_rows(self, classes: Sequence[str]) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return the labels' places as `indices`, and which rows can be summed, (n,) each."""
-        labels = self.indices(classes)
+        labels = self.index_labels(classes)
         return labels, usable_rows(self.features, labels, len(classes))
 
     def usable_in(self, question: Question) -> tuple[Array, Integers]:
         """Return features and class indices of the rows that can be summed. Raises as `features_for`."""
         features = self.features_for(question)
-        labels, usable = self.usable(question.classes)
+        labels, usable = self.find_usable_rows(question.classes)
         return features[usable], labels[usable]
 
     def count_coarse_columns(self, question: Question) -> int:
@@ -196,7 +196,7 @@ class Records:
             content.rehearsal.tolerance,
             ids,
             own.features_for(content.question),
-            own.indices(content.question.classes),
+            own.index_labels(content.question.classes),
         )
 
     def __len__(self) -> int:
@@ -301,7 +301,7 @@ def select_rows(
     if question.noise is not None and records.ids is None:
         raise Misuse("a study with noise needs ids: pass one for each row, such as a patient's or an exam's")
     features = records.features_for(question)
-    labels, usable = records.usable(question.classes)
+    labels, usable = records.find_usable_rows(question.classes)
     found = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
     held_out = {each for each in found if marks.is_held_out(each)}
     keyed = {each: marks.mark_record(each) for each in found if each not in held_out}
@@ -382,7 +382,7 @@ def select_held_out(
         ShapeMismatch, Misuse: as `select_rows`.
     """
     features = records.features_for(question)
-    labels, usable = records.usable(question.classes)
+    labels, usable = records.find_usable_rows(question.classes)
     found = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
     keyed = {each: marks.mark_record(each) for each in found if marks.is_held_out(each)}
     fresh = set(unjudged(tuple(keyed.values())))
@@ -417,7 +417,7 @@ def unsummed_rows(records: Records, question: Question, marks: Marks, ranks: Arr
     """Return features and class indices of the usable rows of records that a run did not sum: those without a row among these ranks."""
     summed = {rank.tobytes() for rank in ranks}
     features = records.features_for(question)
-    labels, usable = records.usable(question.classes)
+    labels, usable = records.find_usable_rows(question.classes)
     found = list(marks.rank_rows(records))
     inside = np.array([rank in summed for rank in found], bool)
     if records.ids is not None:
@@ -432,7 +432,7 @@ def select_again(records: Records, question: Question, marks: Marks, ranks: Arra
 
     Rows without ids are recognised by their order.
     """
-    given, own = records.features_for(question), records.indices(question.classes)
+    given, own = records.features_for(question), records.index_labels(question.classes)
     rows = {rank: row for row, rank in enumerate(marks.rank_rows(records))}
     features = np.zeros((len(ranks), question.dim), given.dtype)
     for place, (rank, label) in enumerate(zip(ranks, labels, strict=True)):

@@ -91,11 +91,11 @@ def test_each_study_says_whether_a_whole_number_is_a_key_or_an_index(tmp_path: P
     """A member may have approved several studies; none of them changes how another's labels are read."""
     np.savez(tmp_path / "x.npz", features=Z, labels=[7.0, 1.0, np.nan])
     records = read_records(tmp_path / "x.npz")
-    assert records.indices([f"class-{label}" for label in range(8)]).tolist() == [7, 1, -1]
-    assert records.indices(["1", "7"]).tolist() == [1, 0, -1]
-    assert records.indices(["a", "b"]).tolist() == [-1, 1, -1]
+    assert records.index_labels([f"class-{label}" for label in range(8)]).tolist() == [7, 1, -1]
+    assert records.index_labels(["1", "7"]).tolist() == [1, 0, -1]
+    assert records.index_labels(["a", "b"]).tolist() == [-1, 1, -1]
     np.savez(tmp_path / "x.npz", features=Z, labels=[-1, 1, 0])
-    assert read_records(tmp_path / "x.npz").indices(["-1", "1"]).tolist() == [0, 1, -1]
+    assert read_records(tmp_path / "x.npz").index_labels(["-1", "1"]).tolist() == [0, 1, -1]
 
 
 KEYS = {
@@ -123,7 +123,7 @@ def test_a_label_is_the_same_class_however_its_file_writes_it(
         case _:
             write_parquet(path, {"label": [each or None for each in labels], "f": np.ones(4)})
     classes, expected = KEYS[keys]
-    assert read_records(path).indices(classes).tolist() == expected
+    assert read_records(path).index_labels(classes).tolist() == expected
 
 
 def test_a_category_that_is_missing_stays_missing(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_category_that_is_missing_stays_missing(tmp_path: Path) -> None:
     columns = {"label": ["a", None, "b"], "age": [5, 6, None]}
     write_parquet(path, {name: pa.array(values).dictionary_encode() for name, values in columns.items()})
     records = read_records(path)
-    assert records.indices(["a", "b"]).tolist() == [0, -1, 1]
+    assert records.index_labels(["a", "b"]).tolist() == [0, -1, 1]
     assert np.isnan(records.features[2, 0])
 
 
@@ -140,7 +140,7 @@ def test_an_empty_cell_is_a_missing_number(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("label,f0,f1\n0,1,\n1,NA,2\n1,3,4\n")
     records = read_records(path)
-    _, usable = records.usable(["0", "1"])
+    _, usable = records.find_usable_rows(["0", "1"])
     assert records.features[usable].tolist() == [[3, 4]]
 
 
@@ -149,7 +149,7 @@ def test_a_label_with_an_underscore_stays_text(tmp_path: Path) -> None:
     path.write_text("label,f\n1_0,1\n2_1,1\n")
     records = read_records(path)
     assert class_keys([records]) == ["1_0", "2_1"]
-    assert records.indices(["1_0", "2_1"]).tolist() == [0, 1]
+    assert records.index_labels(["1_0", "2_1"]).tolist() == [0, 1]
 
 
 def test_parquet_with_a_list_of_numbers_for_each_record(tmp_path: Path) -> None:

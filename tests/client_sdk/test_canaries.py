@@ -58,9 +58,9 @@ def test_canaries_are_no_records(consortium: Consortium, kind: type[Records]) ->
         assert len(each) == len(plain)
         assert each.canaries is not None
         assert [key.decode() for key in each.canaries.keys] == IDS
-        assert each.canaries.indices(CLASSES).tolist() == [CLASSES.index(key) for key in KEYS]
+        assert each.canaries.index_labels(CLASSES).tolist() == [CLASSES.index(key) for key in KEYS]
         assert np.array_equal(each.canaries.features, ROWS)
-        assert each.indices(CLASSES).tolist() == plain.indices(CLASSES).tolist()
+        assert each.index_labels(CLASSES).tolist() == plain.index_labels(CLASSES).tolist()
         assert replace(each, features=each.features + 1).canaries is not None
         found, expected = (select_rows(those, question, marks, set) for those in (each, plain))
         assert vars(found).keys() == vars(expected).keys()

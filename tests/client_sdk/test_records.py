@@ -132,7 +132,7 @@ def test_labels_are_class_keys_too() -> None:
     given = records(5, list("abcde"), labels=["b", "a", None, "unknown", float("nan")])
     found = chosen(given)
     assert (found.labels.tolist(), found.unusable) == ([1, 0], 3)
-    assert records(2, list("ab"), labels=np.array(["d", "c"])).indices("abcd").tolist() == [3, 2]
+    assert records(2, list("ab"), labels=np.array(["d", "c"])).index_labels("abcd").tolist() == [3, 2]
 
 
 def test_at_most_so_many_rows_of_an_id_and_in_all() -> None:

@@ -47,7 +47,7 @@ class FileRecords(Records):
         object.__setattr__(self, "texts", tuple(map(sys.intern, texts)))  # few are distinct
         super().__post_init__()
 
-    def indices(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
+    def index_labels(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
         """Map labels to class indices, as `Records` does. If any class key is a number, integer labels are class keys."""
         numbers = any(key.lstrip("-").isdecimal() for key in classes)
         places = {normalise_text(key) if numbers else str(place): place for place, key in enumerate(classes)}

@@ -60,7 +60,7 @@ class ReadReport:
         canaries = 0 if records.canaries is None else len(records.canaries)
         if classes is None:
             return cls(source, rows, features, columns, ids, {}, {}, (), canaries)
-        places = records.indices(classes)
+        places = records.index_labels(classes)
         finite, any_value = np.isfinite(records.features).all(axis=1), records.features.any(axis=1)
         labelled = np.fromiter((text != "" for text in records.texts), bool, rows)
         reasons = {

@@ -111,7 +111,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             result = runs[0] if runs else None
             if result is None:
                 raise Declined("the run ended without a result for this member")
-            records.indices(
+            records.index_labels(
                 result.spec.question.classes
             )  # a run that was answered before looks at no records
             if records.columns and result.columns:
@@ -218,10 +218,10 @@ class _Numbered(Records):
 
     names: tuple[str, ...] = ()
 
-    def indices(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
+    def index_labels(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
         """As of `Records`; Misuse for names of another number, or the same ones in another order, than the study's."""
         _check_order(self.names, classes)
-        return super().indices(classes)
+        return super().index_labels(classes)
 
 
 def _check_order(names: Sequence[str], classes: Sequence[str]) -> None:

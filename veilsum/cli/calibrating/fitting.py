@@ -254,7 +254,7 @@ class Fitting:
         for path, each in zip(paths, records, strict=True):
             if each.features.shape[1] != dim:
                 raise Misuse(f"{path} has {each.features.shape[1]} features, {paths[0]} has {dim}")
-            labels, usable = each.usable(classes)
+            labels, usable = each.find_usable_rows(classes)
             if not usable.any():
                 raise Misuse(f"{path} has no usable record: {_UNUSABLE_ROWS}")
             parts.append((each.features, labels) if usable.all() else (each.features[usable], labels[usable]))

@@ -221,7 +221,7 @@ def _check_study(draft: Path, content: "Content", tables: "Sequence[Table]") -> 
             raise Misuse(
                 f"member {number} has {table.features.shape[1]} features, {draft} says {question.dim}"
             )
-        _, usable = FileRecords(table.features, table.labels, table.ids).usable(question.classes)
+        _, usable = FileRecords(table.features, table.labels, table.ids).find_usable_rows(question.classes)
         if question.noise is None and usable.sum() < question.records.least:
             raise Misuse(
                 f"member {number} has {usable.sum()} rows with a label and without NaN, {draft} needs {question.records.least}: bring "
@@ -255,7 +255,9 @@ def _held_out_share(content: "Content", tables: "Sequence[Table]") -> float:
     from veilsum.cli.features import FileRecords
 
     for table in tables:
-        _, usable = FileRecords(table.features, table.labels, table.ids).usable(content.question.classes)
+        _, usable = FileRecords(table.features, table.labels, table.ids).find_usable_rows(
+            content.question.classes
+        )
         rows = int(usable.sum())
         drawn = _PILOT_HELD_OUT_SHARE * rows
         if (

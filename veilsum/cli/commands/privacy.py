@@ -145,7 +145,7 @@ def _read_features(
     with of_file(path):
         keys = class_keys([records])
     read = report_files([path], [records], keys)
-    labels, usable = records.usable(keys)
+    labels, usable = records.find_usable_rows(keys)
     features, labels = records.features[usable], labels[usable]
     if features.shape[1] != dim or len(keys) > classes or len(features) < _FEATURES_MIN:
         raise Misuse(
