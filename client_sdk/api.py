@@ -244,7 +244,7 @@ class CoordinatorApi(Reads):
         path = rest.PAIRING_PATH.format(cohort=cohort.hex(), member=pairing.member)
         headers = {"content-type": rest.OCTETS_TYPE}
         request = Request("PUT", path, pairing.to_bytes(), headers)
-        return _shown_in_cohort((yield from self._poll(request, wait=wait)))
+        return _shown_in_cohort((yield from self._poll_path(request, wait=wait)))
 
     def fetch_ciphertexts(
         self, cohort: bytes, member: str, manifest: bytes, *, wait: bool
@@ -254,9 +254,9 @@ class CoordinatorApi(Reads):
         request = Request(
             "GET", path, params={"manifest": manifest.hex()}, limit_bytes=rest.MAX_MESSAGE_BYTES
         )
-        return _shown_in_cohort((yield from self._poll(request, wait=wait)))
+        return _shown_in_cohort((yield from self._poll_path(request, wait=wait)))
 
-    def _poll(self, request: Request, *, wait: bool) -> Flow[Response]:
+    def _poll_path(self, request: Request, *, wait: bool) -> Flow[Response]:
         if wait:
             params = {**request.params, "wait_s": f"{LONG_POLL_S:g}"}
             request = replace(request, params=params, wait_s=LONG_POLL_S)

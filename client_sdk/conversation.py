@@ -543,7 +543,7 @@ class Conversation:
 
     def _receive_message(self, message: Message) -> tuple[Message, ...]:
         session, before = self.session, self.phase
-        replies = session.receive(self.cohort, message, self.round_id)
+        replies = session.receive_message(self.cohort, message, self.round_id)
         if isinstance(self.phase, Closed) and not isinstance(before, Closed):
             self.evidence = Evidence.load(session.store.result_folder(self.round_id))
         if replies:

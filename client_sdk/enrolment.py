@@ -220,7 +220,7 @@ def pair_in_cohort(
     if held is not None and held.phase != phase:
         return held.phase, (yield from coordinator.fetch_cohort(cohort.hex()))
     if isinstance(shown, Cards):
-        paired = _pair(session, phase, shown)
+        paired = _pair_keys(session, phase, shown)
         following = yield from coordinator.send_pairing(cohort, paired.pairing, wait=wait)
         yield from session.pace_poll(asked_s, news=paired is not phase)
         return paired, following
@@ -248,7 +248,7 @@ def fetch_failure(session: Session, cohort: bytes) -> Flow[PeerFault]:
     return fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
 
 
-def _pair(session: Session, phase: Enrolled | Paired, cards: Cards) -> Paired:
+def _pair_keys(session: Session, phase: Enrolled | Paired, cards: Cards) -> Paired:
     """Check a manifest and its cards, and store the pairing before it leaves."""
     session.check_current(phase.roster)
     environment = session.environment

@@ -114,11 +114,11 @@ class Result(PublishedHead):
             if name in names and REFUSED_NOTE not in document_in(content).notes
         }
 
-    def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
+    def read_arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """Return a document's arrays. Raises Misuse if the study does not publish it, or if the sums did not determine it."""
         return dict(_find_document(self.document_files, name).arrays)
 
-    def notes(self, name: str) -> dict[str, Any]:
+    def read_notes(self, name: str) -> dict[str, Any]:
         """Return a document's notes. Raises as `arrays`."""
         return dict(_find_document(self.document_files, name).notes)
 
@@ -143,9 +143,9 @@ class Result(PublishedHead):
         ridge = self.record.solution.ridge
         if "pooled" not in self.document_files or ridge is None:
             raise Misuse("a personal head needs a ridge head and after.publish = pooled in the study")
-        arrays = self.arrays("pooled")
+        arrays = self.read_arrays("pooled")
         pooled = FFCStatistics.from_blocks(
-            arrays["V"], arrays["U"], arrays["counts"], constant=bool(self.notes("pooled")["constant"])
+            arrays["V"], arrays["U"], arrays["counts"], constant=bool(self.read_notes("pooled")["constant"])
         )
         statistics = FFCStatistics(pooled.dim, pooled.classes, constant=pooled.constant, normalise=True)
         question = self.spec.question

@@ -131,7 +131,7 @@ class Session:
 
     # State
 
-    def receive(self, cohort: bytes, message: Message, round_id: str) -> tuple[Message, ...]:
+    def receive_message(self, cohort: bytes, message: Message, round_id: str) -> tuple[Message, ...]:
         """Answer a message by the rules of a cohort's phase. What follows from it is stored first: a closed attempt with its evidence.
 
         Raises:
@@ -357,7 +357,7 @@ class Session:
         cohort, round_id = attempt.manifest.cohort, round_name(attempt.context)
         held = self.store.load_phase(cohort)
         if held is not None and (held.round_id == round_id or isinstance(held.phase, Ready)):
-            self.receive(cohort, document, round_id)
+            self.receive_message(cohort, document, round_id)
         else:  # of an identity that has left its phases behind
             self._close_attempt(self.store.ledger.load_history(), document)
 

@@ -325,14 +325,14 @@ def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
     features = np.column_stack([rng.normal(5, 2, 200), rng.normal(-1, 1000, 200), np.full(200, 0.1)])
     features[0] = np.nan
     moments = moments_in(tmp_path / "moments.safetensors", [made(features[:100]), made(features[100:])])
-    found = moments.standardise(features)[1:]
+    found = moments.standardise_features(features)[1:]
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(found.std(axis=0), [1, 1, 0], atol=1e-12)
     assert (moments.mean[2], moments.scale[2]) == (0.1, 1)
     again = moments_in(tmp_path / "moments.safetensors", [made(2 * features)])
     np.testing.assert_array_equal(again.mean, moments.mean)
     with pytest.raises(Misuse, match="expected 3 columns"):
-        moments.standardise(features[:, :2])
+        moments.standardise_features(features[:, :2])
     with pytest.raises(Misuse, match="the same number in each"):
         moments_in(tmp_path / "other", [made(features), made(features[:, :2])])
     with pytest.raises(Misuse, match="every row holds NaN"):

@@ -79,7 +79,10 @@ def test_a_judgement_counts_right_and_wrong_of_held_out_records(judging: Consort
         total += len(labels)
     for result in results.values():
         result.verify(judging.admin.public)
-        joint, by_class = result.arrays(TABLES_DOCUMENT)[JOINT], result.arrays(TABLES_DOCUMENT)[BY_CLASS]
+        joint, by_class = (
+            result.read_arrays(TABLES_DOCUMENT)[JOINT],
+            result.read_arrays(TABLES_DOCUMENT)[BY_CLASS],
+        )
         assert abs(joint[3] - right) < 25
         assert abs(by_class.sum() - total) < 50
         assert result.judge_figures.accuracy.low <= right / total <= result.judge_figures.accuracy.high

@@ -428,7 +428,7 @@ def test_a_set_without_a_member_frees_its_records_also_where_another_round_asks(
     shown = consortium.alone(session.coordinator.fetch_closing(context, consortium.name))
     stage.pass_time(consortium.operator.round(second).spec.latest_end_s + 1)
     session.erase_expired()
-    session.receive(bytes.fromhex(certified), shown, first)
+    session.receive_message(bytes.fromhex(certified), shown, first)
     states = {run.period: run.state for run in consortium.open[m].ledger()}
     assert states == {"p1": State.SPENT, "p2": State.FREE}
 

@@ -371,13 +371,13 @@ def test_a_member_makes_its_own_head_of_pooled_sums(stage: Stage, tmp_path: Path
     )
     found = result.personalise(own, held_out)
     assert found.weights.shape == (3, 2)
-    assert set(result.arrays("pooled")) == {"V", "U", "counts"}
-    assert result.notes("pooled") == {"constant": False}
+    assert set(result.read_arrays("pooled")) == {"V", "U", "counts"}
+    assert result.read_notes("pooled") == {"constant": False}
     with pytest.raises(Misuse, match="publishes no lda: got pooled, posterior"):
-        result.arrays("lda")
+        result.read_arrays("lda")
     refused = document_file(refusal_document(CalibrationError("too few rows")))
     with pytest.raises(Misuse, match="give no lda: CalibrationError: too few rows"):
-        replace(result, document_files={"lda": refused}).arrays("lda")
+        replace(result, document_files={"lda": refused}).read_arrays("lda")
     solution = result.record.solution.model_copy(update={"ridge": None})
     with pytest.raises(Misuse, match="needs a ridge head"):
         replace(result, record=result.record.model_copy(update={"solution": solution})).personalise(

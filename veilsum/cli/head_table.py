@@ -103,57 +103,58 @@ class HeadTable:
     def print_table(self, how_to_balance: str) -> None:
         """Print the table, and what to use if classes are rare. `how_to_balance` says how to get LDA with equal priors."""
         records = self.judged[self.first].records
-        print_table(f"Heads side by side, on {records:,} hold-out records", [*self._rows()])
-        for sentence in self._advice(how_to_balance):
+        print_table(f"Heads side by side, on {records:,} hold-out records", [*self._list_rows()])
+        for sentence in self._advise_on_rare(how_to_balance):
             print_note(sentence)
 
-    def _rows(self) -> Iterator[dict[str, str]]:
+    def _list_rows(self) -> Iterator[dict[str, str]]:
         for name, judged in self.judged.items():
             row = {
                 "head": name,
-                "accuracy": _percent(judged.accuracy),
-                "balanced_accuracy": _percent(judged.balanced_accuracy),
+                "accuracy": _format_percent(judged.accuracy),
+                "balanced_accuracy": _format_percent(judged.balanced_accuracy),
             }
             if judged.detection is not None:
                 row[f"AUROC_of_{self.names[judged.detection.label]}"] = f"{judged.detection.auroc:.3f}"
             if len(judged.recalls) <= _RECALLS_SHOWN_MAX:
                 row |= {
-                    f"recall_of_{self.names[each.label]}": _percent(each.recall) for each in judged.recalls
+                    f"recall_of_{self.names[each.label]}": _format_percent(each.recall)
+                    for each in judged.recalls
                 }
             else:
                 worst = min(judged.recalls, key=lambda each: each.recall)
-                row["lowest_recall"] = f"{_percent(worst.recall)} ({self.names[worst.label]})"
+                row["lowest_recall"] = f"{_format_percent(worst.recall)} ({self.names[worst.label]})"
             yield row
 
-    def _advice(self, how_to_balance: str) -> Iterator[str]:
+    def _advise_on_rare(self, how_to_balance: str) -> Iterator[str]:
         if not self.rare:
             return
         first, lda = self.judged[self.first], self.judged.get(BALANCED_LDA)
         for each in self.rare[:_RARE_SHOWN_MAX]:
             name = self.names[each.label]
-            found = f"{self.first} finds {_count(each.recall, each.positives)}"
+            found = f"{self.first} finds {_format_count(each.recall, each.positives)}"
             if lda is not None:
                 recall = next(one.recall for one in lda.recalls if one.label == each.label)
-                found += f", LDA with equal priors {_count(recall, each.positives)}"
+                found += f", LDA with equal priors {_format_count(recall, each.positives)}"
             yield (
                 f"{name}: {each.positives:,} of {first.records:,} records. Taking the class with the highest score, {found}. "
                 f"With a threshold of {each.threshold:+.3g} on {self.first}'s score minus the highest other score, "
-                f"{_count(each.threshold_recall, each.positives)} are found, with {_percent(each.false_alarms)} false alarms among the other records."
+                f"{_format_count(each.threshold_recall, each.positives)} are found, with {_format_percent(each.false_alarms)} false alarms among the other records."
             )
         if (more := len(self.rare) - _RARE_SHOWN_MAX) > 0:
             yield f"{count_noun(more, 'more class', 'more classes')} that {self.first} never predicts: see --json."
         if lda is not None and lda.balanced_accuracy > first.balanced_accuracy:
             yield (
-                f"Use LDA with equal priors (balanced accuracy {_percent(lda.balanced_accuracy)}, {self.first} {_percent(first.balanced_accuracy)}), or a "
+                f"Use LDA with equal priors (balanced accuracy {_format_percent(lda.balanced_accuracy)}, {self.first} {_format_percent(first.balanced_accuracy)}), or a "
                 f"threshold chosen on hold-out records. {how_to_balance}"
             )
         else:
             yield "Use a threshold chosen on hold-out records."
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _count(share: float, records: int) -> str:
+def _format_count(share: float, records: int) -> str:
     return f"{share * records:.0f} of {records:,}"

@@ -72,9 +72,9 @@ class Moments:
     def standardise_table(self, table: Table) -> Table:
         """Standardise a table, whose columns are matched by name if both have names. Raises Misuse if they don't fit."""
         ordered = table.order_columns(self.columns, "those of the moments")
-        return replace(ordered, features=self.standardise(ordered.features))
+        return replace(ordered, features=self.standardise_features(ordered.features))
 
-    def standardise(self, features: npt.NDArray[Any]) -> Features:
+    def standardise_features(self, features: npt.NDArray[Any]) -> Features:
         """Standardise (n, dim) features; returns float64."""
         if features.ndim != 2 or features.shape[1] != len(self.mean):
             raise Misuse(
