@@ -27,7 +27,7 @@ PACKAGES = ("client_sdk", "service", "training", "veilsum")
 LINES_MAX = 50_000
 SHORT_LINES = 40
 """A module with one importer and fewer lines belongs in its importer."""
-CONVERSATION = ("client_sdk/agent.py", "client_sdk/conversation.py")
+CONVERSATION = ("client_sdk/agent.py", "client_sdk/conversation.py", "client_sdk/recounting.py")
 """The files that decide what a member does next."""
 LAYOUT_TOKENS = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 PARTICIPLE = re.compile(

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from client_sdk.api import Asked, Invitation, ShownInCohort
-from client_sdk.conversation import explain_no_sum, fetch_request, run_round
+from client_sdk.conversation import fetch_request, run_round
 from client_sdk.effects import Flow, Pause
 from client_sdk.enrolment import fetch_failure, pair_in_cohort, report_enrolment, send_card
 from client_sdk.errors import (
@@ -37,6 +37,7 @@ from client_sdk.errors import (
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Records
+from client_sdk.recounting import explain_no_sum
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import Session, question_of

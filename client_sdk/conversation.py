@@ -23,6 +23,7 @@ from client_sdk.enrolment import enrol_in_cohort
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError, fault_in
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
+from client_sdk.recounting import explain_no_sum, is_uncounted, recount_ended, recount_step
 from client_sdk.result import TRANSCRIPT_FILE, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.store import StoredPhase
@@ -30,7 +31,6 @@ from client_sdk.upload import mask_upload, send_upload
 from veilsum.calibration.judge_tables import ShownHeads
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.counting import check_outcomes
 from veilsum.protocol.member import Closed, EnrolmentPhase, MemberPhase, Opened
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
@@ -45,7 +45,6 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.record import ResultRecord, mismatch_fault, verify_record
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
-from veilsum.protocol.study import ROWS_STEP
 from veilsum.study.judging import read_shown
 from veilsum.study.progress import RunEnd
 from veilsum.study.result_files import check_material_digest, read_material
@@ -88,10 +87,6 @@ class CountedStep:
 
 _STATES_BY_REASON = {NO_REASON: "failed", ERASED_REASON: "erased", LOST_REASON: "lost"}
 """The state of a round without a result, by the reason of its closing; any other reason is a VOID."""
-_NO_RECOUNT_CAUSES = frozenset(
-    {Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.DISCLOSURE_INVALID, Cause.EVICTION_INVALID, Cause.MALFORMED}
-)
-"""Causes for which a count can't be recounted at all, once its latest end has passed; others pass."""
 Turn: TypeAlias = Asked | Result | CountedStep
 """What a member is shown next, or the round's outcome."""
 
@@ -189,21 +184,6 @@ def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
             yield from other.take_closing(Asked(None, view.version, view.state, 0))
             if view.state != "done":
                 other.erase_ended(view.state)
-
-
-def explain_no_sum(session: Session, count: Attempt) -> PeerFault | None:
-    """Return why no sum can follow a count that this member has recounted, so that the run is over; None if it can."""
-    history = session.store.ledger.load_history()
-    named = [*count.terms.counts, count.context]
-    counts = [found for context in named if (found := history.count_of(context)) is not None]
-    assert counts
-    if len(counts) < len(named):
-        return None  # the count before it is not recounted yet
-    try:
-        check_outcomes(count.question, [each.to_outcome(count.quorum.survivors_min) for each in counts])
-    except PeerFault as fault:
-        return fault
-    return None
 
 
 def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str]:
@@ -459,8 +439,8 @@ class Conversation:
         attempt = self.kept_evidence.attempt
         if not attempt.spec.is_disclosed:
             return (yield from self._collect_result())
-        if self._is_uncounted(attempt.context):
-            yield from self._recount_ended(attempt)
+        if is_uncounted(self.phase, attempt.context):
+            yield from recount_ended(self.session, self.cohort, attempt)
             self.erase_shares()
         if self.session.store.ledger.load_history().count_of(attempt.context) is None:
             self.session.give_up_over(self.phase)
@@ -497,8 +477,8 @@ class Conversation:
         self._check_round(opening)
         self._check_time(opening)
         yield from self.session.learn_endings(opening.links)
-        if any(map(self._is_uncounted, opening.terms.counts)):
-            yield from self._recount_step()
+        if any(is_uncounted(self.phase, context) for context in opening.terms.counts):
+            yield from recount_step(self.session, self.cohort)
         before = self.phase
         opened, _ = before.receive(opening, self.session.key, self.session.environment.now_s())
         assert isinstance(opened, Opened)
@@ -591,50 +571,7 @@ class Conversation:
         yield from session.pace_poll(asked_s, news=asks or asked.state in ROUND_ENDINGS)
         return asked
 
-    # Counting and collecting
-
-    def _is_uncounted(self, context: bytes) -> bool:
-        """Whether this member closed the count of a context, and can still count it."""
-        phase = self.phase
-        return (
-            isinstance(phase, Closed)
-            and phase.attempt.context == context
-            and phase.attempt.spec.is_disclosed
-            and phase.history.count_of(context) is None
-        )
-
-    def _recount_step(self) -> Flow[None]:
-        """Fetch the count's disclosure and recount it, after the proofs against evicted members.
-
-        Raises:
-            PeerFault: disclosure-invalid or eviction-invalid if the coordinator does not show what members sent.
-        """
-        session, held = self.session, self.stored_phase
-        of_rows = isinstance(held.phase, Closed) and held.phase.attempt.terms.step == ROWS_STEP
-        counted = "how many rows members have" if of_rows else "how many members hold each class"
-        session.report(Progress(Step.COUNTING, detail=f"checking the count: {counted}"))
-        evictions = yield from session.coordinator.fetch_evictions(held.round_id)
-        disclosure = yield from session.coordinator.fetch_disclosure(held.round_id, session.member)
-        phase, messages = held.phase, ((evictions,) if evictions.proofs else ()) + (disclosure,)
-        for message in messages:
-            phase, _ = phase.receive(message, session.key, session.environment.now_s())
-        session.store_phase(self.cohort, held.phase, phase, held.round_id)
-
-    def _recount_ended(self, count: Attempt) -> Flow[None]:
-        """Recount a count that has ended. If its disclosure is not shown, or not as members sent it, by the latest end, give the run up.
-
-        Raises:
-            NoResult: the run was given up.
-            PeerFault: as `_recount_step`, before the latest end.
-        """
-        try:
-            yield from self._recount_step()
-        except PeerFault as fault:
-            early = self.session.environment.now_s() < count.terms.latest_end_s
-            if early or fault.cause not in _NO_RECOUNT_CAUSES:
-                raise
-            self.session.give_up_over(self.phase)
-            raise NoResult(self.round_id, RunEnd.FAILED_COUNT, fault) from fault
+    # Collecting
 
     def _collect_result(self) -> Flow[Result]:
         """Fetch, verify and keep the result, then erase the shares."""
