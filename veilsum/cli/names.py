@@ -11,7 +11,9 @@ ROUND_DIGITS = 16
 def _parse_hex(digits: int, what: str, source: str, text: str) -> str:
     """Normalise `text` of that many hex digits to lower case. Raises Misuse for any other text, including an empty one."""
     if not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", text):
-        raise Misuse(f"invalid {what} {text!r}: expected {digits} hex digits; {source}")
+        raise Misuse(
+            f"invalid {what} {text!r}: got {len(text)} characters, expected {digits} hex digits; {source}"
+        )
     return text.lower()
 
 
@@ -19,6 +21,9 @@ federation_id = partial(_parse_hex, 64, "federation id", "`veilsum admin new` pr
 cohort_id = partial(_parse_hex, 64, "cohort id", "`veilsum operator cohort open` prints it")
 round_id = partial(_parse_hex, ROUND_DIGITS, "round id", "`veilsum operator run` prints it")
 public_key = partial(_parse_hex, 64, "public key", "ask its owner for it")
+approval_digest = partial(
+    _parse_hex, 64, "approval digest", "`veilsum admin study sign` and `veilsum member join` show it"
+)
 digest = partial(_parse_hex, 64, "digest", "copy all of it")
 _context = partial(_parse_hex, 64, "context", "copy all of it from the member's message")
 

@@ -16,6 +16,7 @@ import typer
 from veilsum.cli.commands.doctor import canaries, doctor
 from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_table, print_values
 from veilsum.cli.membership import find_admin_key, newest_studies, pin_admin_key
+from veilsum.cli.names import approval_digest
 from veilsum.cli.options import DEFAULT_URL, AdminKey, Ca, Folder, Url, add_table_options, report_errors
 from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import COMMAND_RETRY_S, RUNS_POLL_S, STUDIES_POLL_S
@@ -187,7 +188,7 @@ def join(
         report_files([*given_files], [*given_files.values()])
         given = Policy(
             admin_key=key,
-            approved=approve or (),
+            approved=tuple(map(approval_digest, approve or ())),
             mu_budget=mu_budget,
             epsilon_max=epsilon_max,
             reports_site=site_report,

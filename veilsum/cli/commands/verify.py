@@ -9,7 +9,7 @@ from veilsum.cli import names
 from veilsum.cli.console import JSON_OUTPUT, end_with_error, print_note, print_table, print_values
 from veilsum.cli.membership import PIN_FILE, find_admin_key
 from veilsum.cli.options import report_errors
-from veilsum.protocol.errors import Misuse
+from veilsum.protocol.errors import Misuse, PeerFault
 
 _LABELS = {"upload": "your_upload", "not_checked": "unsigned_files"}
 BROKEN_EXIT, NO_TRANSCRIPT_EXIT, UNPINNED_EXIT = 1, 2, 3
@@ -74,7 +74,11 @@ def _verify_result(folder: Path, pinned: bytes | None) -> bool:
     from veilsum.cli.round_view import record_values
 
     result = Result.load(folder)
-    result.verify(pinned)
+    try:
+        result.verify(pinned)
+    except PeerFault as fault:
+        detail = f"{fault.detail}, or a file in {folder} was changed since"
+        raise PeerFault(fault.cause, detail, fault.parties) from fault
     unchecked = result.check_folder(folder)
     verdict = result.verdict
     values: dict[str, Any] = {
