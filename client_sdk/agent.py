@@ -182,7 +182,7 @@ class Agent:
                 return result
         if len(self._passed) == passed:
             if idle:
-                self._report_detail("no run of an approved study is enrolling")
+                self._report_detail("waiting for a run of an approved study: none is enrolling")
             yield from self._feed.wait_for_news()
         return None
 

@@ -41,13 +41,13 @@ class Combined(PublishedHead):
         """
         by_round = {result.record.round: result for result in results}
         if sorted(by_round) != sorted(part.round for part in self.record.parts) or not results:
-            raise mismatch_fault("the results are not those of the rounds that were combined")
+            raise mismatch_fault("the results do not match the rounds that were combined")
         for result in results:
             result.verify(admin_key)
             verify_record(self.record, result.evidence.roster.coordinator)
         latest = next((each for each in results if each.record.study == self.record.study), None)
         if latest is None:
-            raise mismatch_fault("the record names a study that none of its parts had")
+            raise mismatch_fault("the record's study differs from that of all its parts")
         self._check_parts(by_round, latest)
         check_published(self, latest.spec)
 
@@ -63,7 +63,7 @@ class Combined(PublishedHead):
         alike = {(spec.question.digest, spec.withheld, spec.content.after.readers) for spec in specs}
         if not all(spec.sums for spec in specs) or len(alike) > 1 or len(periods) < len(specs):
             raise mismatch_fault(
-                "the rounds are not exact sums of one question over different periods, for the same readers"
+                "the rounds must be exact sums of one question, over different periods, with the same readers"
             )
         records = [result.record for result in by_round.values()]
         expected = {

@@ -410,7 +410,11 @@ class Conversation:
             shown = yield from self.session.coordinator.fetch_request(self.round_id, self.session.member)
             message = shown.message
         if not isinstance(message, Closing):
-            raise PeerFault(Cause.WRONG_PHASE, "the round has ended, but does not show how", ["coordinator"])
+            raise PeerFault(
+                Cause.WRONG_PHASE,
+                "the round has ended, but the coordinator does not show how",
+                ["coordinator"],
+            )
         self._check_names_round(message)
         return message
 

@@ -128,7 +128,7 @@ class Doctor:
             yield HealthCheck(
                 "studies",
                 ok=None,
-                detail="none is in force yet: run this again once the admin has published one",
+                detail="no study is in force yet: run this again once the admin has published one",
             )
         yield self._check_disk(contents)
         if listed:

@@ -135,23 +135,23 @@ def replay_with_evidence(raw: bytes, evidence: Evidence, record: ResultRecord) -
 
     transcript = Transcript.from_json(raw.decode(errors="replace"))
     if transcript.head.hex() != record.transcript:
-        raise mismatch_fault("the transcript is not the one that the record names")
+        raise mismatch_fault("the transcript does not match the record")
     verdict = replay_transcript(transcript, evidence.roster.federation)
     if verdict.attempt.context != evidence.attempt.context:
-        raise mismatch_fault("the transcript is of another attempt")
+        raise mismatch_fault("the transcript belongs to another attempt")
     if verdict.certificate is None or verdict.certificate.outcome != evidence.certificate.outcome:
-        raise mismatch_fault("the transcript tells of another outcome than this member was shown")
+        raise mismatch_fault("the transcript's outcome differs from the one that this member was shown")
     if verdict.evicted != record.evicted:
-        raise mismatch_fault("the record names others as evicted than the transcript shows")
+        raise mismatch_fault("the record's evicted members differ from the transcript's")
     if {(each.cause.value, each.parties) for each in verdict.disputes} != {
         (each.cause, each.parties) for each in record.disputes
     }:
-        raise mismatch_fault("the record tells of other disputes than the transcript shows")
+        raise mismatch_fault("the record's disputes differ from the transcript's")
     noted = verdict.uploads.get(evidence.member)
     if noted and evidence.own and (Survivor.from_header(noted.header),) != evidence.own:
         raise PeerFault(
             Cause.OWN_UPLOAD_CHANGED,
-            "the transcript notes another upload of this member",
+            "the transcript holds a different upload of this member",
             [COORDINATOR_PARTY],
         )
     for finding in verdict.findings:

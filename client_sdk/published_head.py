@@ -45,7 +45,7 @@ class PublishedHead:
             PeerFault: result-mismatch if the file holds no head.
         """
         if self.head_file is None:
-            raise Misuse("the step has no head: see `arrays` of its documents")
+            raise Misuse("the step has no head: see `read_arrays` for its documents")
         found = calibrated_in(self.head_file).without(self.unanswered)
         if self.judged is not None:
             return replace(found, temperature=self.judged.temperature)

@@ -70,7 +70,7 @@ def verify_result(result: "Result") -> None:
     if not is_promised(spec, None if record.noise is None else record.noise.model_dump()):
         raise mismatch_fault("the record's noise does not follow from study and manifest")
     if not spec.adds_noise and record.rows > spec.question.records_max:
-        raise mismatch_fault(f"{record.rows} rows are more than the study admits")
+        raise mismatch_fault(f"{record.rows} rows are more than the study allows")
     _check_files(result)
     _ = result.verdict
 
@@ -98,7 +98,7 @@ def _check_fields(result: "Result") -> None:
             raise mismatch_fault(f"{name} is {seen} in the record, {value} follows from the certificate")
     named = tuple((view.member, view.digest) for view in record.survivors)
     if named != tuple((each.member, each.digest.hex()) for each in certificate.survivors):
-        raise mismatch_fault("the record names other survivors than the certificate")
+        raise mismatch_fault("the record's survivors differ from the certificate's")
 
 
 def _check_dropped(result: "Result") -> None:
@@ -138,7 +138,7 @@ def _check_withheld(result: "Result") -> None:
         except PeerFault as fault:
             raise mismatch_fault("the classes withheld do not follow from the counts") from fault
     if record.counts != counts_before(result.evidence.attempt):
-        raise mismatch_fault("the record names other counts of this question than the opening's history")
+        raise mismatch_fault("the record's counts of this question differ from the opening's history")
     if record.holders:
         try:
             check_counts(question, record.holders, record.reached or None)
@@ -149,10 +149,10 @@ def _check_withheld(result: "Result") -> None:
 def _check_files(result: "Result") -> None:
     documents = {view.name: view.sha256 for view in result.record.documents}
     if {name: digest_of(content) for name, content in result.document_files.items()} != documents:
-        raise mismatch_fault("the documents are not those that the record names")
+        raise mismatch_fault("the documents do not match the record")
     material = result.evidence.opening.terms.material
     if (digest_of(result.material_file) or NO_CONTEXT.hex()) != material.hex():
-        raise mismatch_fault("the material is not the one that the terms name")
+        raise mismatch_fault("the material does not match the terms")
     check_published(result, result.spec, result.material)
     if result.spec.judges:
         read_tables(result.spec.question, result.document_files)
@@ -161,7 +161,7 @@ def _check_files(result: "Result") -> None:
 def check_published(published: PublishedHead, spec: RoundSpec, material: Material | None = None) -> None:
     """Refuse a head that the record does not name, that is not the study's, or that scores classes without rows (result-mismatch)."""
     if digest_of(published.head_file) != published.record.head:
-        raise mismatch_fault("the head's file is not the one that the record names")
+        raise mismatch_fault("the head's file does not match the record")
     if published.head_file is None:
         if spec.step not in {MEAN_STEP, JUDGE_STEP}:
             raise mismatch_fault("the record names no head, but the step has one")
@@ -200,7 +200,7 @@ def verify_sums(result: "Result", sums_file: bytes) -> Pooled:
         PeerFault: the first of these that does not hold.
     """
     if digest_of(sums_file) != result.record.sums:
-        raise mismatch_fault("the sums are not those that the record names")
+        raise mismatch_fault("the sums do not match the record")
     try:
         total = load(sums_file)["sum"]
     except (SafetensorError, KeyError, ValueError) as error:

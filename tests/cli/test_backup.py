@@ -146,7 +146,7 @@ def test_what_a_killed_command_left_goes_with_the_next(tmp_path: Path) -> None:
 
 def test_a_backup_never_holds_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(small(tmp_path / "data"))
-    with pytest.raises(Misuse, match="would lie in the data folder"):
+    with pytest.raises(Misuse, match="data folder"):
         create_backup(Path(), Path("monday.zip"))
     create_backup(Path(), Path("../monday.zip"))
 
@@ -170,12 +170,11 @@ def test_commands_replace_nothing(cli: Cli, tmp_path: Path) -> None:
     (data / "blobs" / "head").touch()
     assert "bucket" not in cli("operator", "backup", "create", "whole.zip", "--data-dir", data).err
     assert (
-        "exists: give every backup its own name"
+        "exists: choose another name"
         in cli("operator", "backup", "create", "a.zip", "--data-dir", data).error
     )
     assert (
-        "never restored over anything"
-        in cli("operator", "backup", "restore", "a.zip", "--data-dir", data, *signed).error
+        "never overwrites" in cli("operator", "backup", "restore", "a.zip", "--data-dir", data, *signed).error
     )
     assert (
         cli.json("operator", "backup", "restore", "a.zip", "--data-dir", tmp_path / "new", *signed)["files"]
@@ -187,4 +186,4 @@ def test_commands_replace_nothing(cli: Cli, tmp_path: Path) -> None:
         in cli("operator", "backup", "create", "b.zip", "--data-dir", tmp_path).error
     )
     unsaid = cli("operator", "backup", "restore", "a.zip", "--data-dir", "other")
-    assert "--coordinator-key, or say --unauthenticated" in unsaid.error
+    assert "--unauthenticated" in unsaid.error

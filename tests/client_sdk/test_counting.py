@@ -215,7 +215,7 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
     "counts that withhold nothing": ({"holders": (3, 3, 3)}, "do not follow from the counts"),
     "rows of others": ({"reached": (3,) * 8}, "differ from this member"),
     "too few rows": ({"reached": (0,) * 8}, "the counts allow no sum"),
-    "fewer counts": ({"counts": ()}, "other counts of this question"),
+    "fewer counts": ({"counts": ()}, "counts of this question"),
     "counts of others": ({"holders": (3, 1, 3)}, "differ from this member"),
 }
 

@@ -116,12 +116,12 @@ def test_another_outcome_than_the_member_was_shown_is_refused(
     at = [type(parse_message(entry)) for entry in transcript_of(result).entries].index(Certificate)
     cut = doctored(consortium, result, lambda entries: entries.__delitem__(slice(at, None)))
     assert cause_of(cut) == (Cause.RESULT_MISMATCH, ("coordinator",))
-    with pytest.raises(PeerFault, match="another outcome"):
+    with pytest.raises(PeerFault, match="outcome differs"):
         replay_with_evidence(result.transcript_file, voided.evidence, result.record)
     disputed = DisputeView(cause="box-refused", parties=("member-1", "member-2"))
     for change, why in (
-        ({"evicted": ("member-1",)}, "others as evicted"),
-        ({"disputes": (disputed,), "dropped": ("member-1",)}, "other disputes"),
+        ({"evicted": ("member-1",)}, "evicted members"),
+        ({"disputes": (disputed,), "dropped": ("member-1",)}, "disputes differ"),
     ):
         with pytest.raises(PeerFault, match=why):
             replay_with_evidence(
@@ -133,7 +133,7 @@ def test_another_upload_of_its_own_is_refused(done: tuple[Consortium, Result]) -
     _, result = done
     assert result.transcript_file is not None
     evidence = replace(result.evidence, own=(Survivor("member-0", bytes(32)),))
-    with pytest.raises(PeerFault, match="another upload of this member") as caught:
+    with pytest.raises(PeerFault, match="upload of this member") as caught:
         replay_with_evidence(result.transcript_file, evidence, result.record)
     assert caught.value.cause is Cause.OWN_UPLOAD_CHANGED
     decryptor = replace(result.evidence, own=(), headers=())

@@ -60,7 +60,7 @@ def create_backup(data_dir: Path, archive: Path) -> dict[str, Any]:
     """
     check_there(data_dir)
     if archive.resolve().is_relative_to(data_dir.resolve()):
-        raise Misuse(f"{archive} would lie in the data folder, and in the next backup: choose another path")
+        raise Misuse(f"{archive} would be in the data folder, and in the next backup: choose another path")
     with DataFolderLock(data_dir):
         key = _load_key(data_dir)
         paths = list(_list_paths(data_dir))
@@ -115,7 +115,7 @@ def restore_backup(archive: Path, data_dir: Path, coordinator: bytes | None) -> 
         Misuse: the folder exists, or the archive is not a complete backup of this coordinator.
     """
     if data_dir.exists():
-        raise Misuse(f"{data_dir} exists: a backup is never restored over anything; name a new folder")
+        raise Misuse(f"{data_dir} exists: choose a new folder; a restore never overwrites one")
     make_folder(data_dir.parent)
     scratch = data_dir.with_name(f".{data_dir.name}.unfinished")
     shutil.rmtree(scratch, ignore_errors=True)  # left by a restore that was killed
@@ -241,7 +241,7 @@ def _merge_wal(database: Path) -> None:
 def _new_file(archive: Path, unfinished: str) -> Iterator[BinaryIO]:
     """Create a file that gets its name once it is complete and on the disk. Replaces an `unfinished` file that a killed backup left."""
     if archive.exists():
-        raise Misuse(f"{archive} exists: give every backup its own name")
+        raise Misuse(f"{archive} exists: choose another name for the backup")
     temporary = archive.with_name(unfinished)
     temporary.unlink(missing_ok=True)
     try:

@@ -82,7 +82,7 @@ def read_table(path: Path, form: TableFormat = _PLAIN) -> Table:
             f"--id-column and --label-column are for tables: {kind} files hold arrays `labels` and `ids`"
         )
     if form.describes_text and read_named is not read_csv:
-        raise Misuse(f"--decimal-comma and --encoding are for text: {kind} files have one form")
+        raise Misuse(f"--decimal-comma and --encoding are for .csv and .tsv files, not {kind}")
     if not path.is_file():
         raise Misuse(f"{path} does not exist, or is not a file")
     try:

@@ -91,7 +91,7 @@ def check_log(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()
     for each in known:
         if each.number < first.number:
             raise Misuse(
-                f"entry {each.number} is pruned, and the log begins after {first.number}: check that head by the log that was exported before"
+                f"entry {each.number} is pruned, and the log begins after {first.number}: check that head with a log exported before the deletion"
             )
         if each == first:
             continue

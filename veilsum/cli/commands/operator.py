@@ -244,7 +244,7 @@ def restore(
     from veilsum.cli import backup
 
     if unauthenticated is (coordinator_key is not None):
-        raise Misuse("name the key that signed the backup by --coordinator-key, or say --unauthenticated")
+        raise Misuse("pass the key that signed the backup as --coordinator-key, or pass --unauthenticated")
     key = None if coordinator_key is None else bytes.fromhex(public_key(coordinator_key))
     print_values(backup.restore_backup(archive, data_dir, key), "Restored")
 
