@@ -182,8 +182,8 @@ def test_the_rows_that_are_promised_are_those_that_are_enforced() -> None:
     check_counts(asked, holders, [enough] * 4 + [0] * 4)
     with pytest.raises(PeerFault):
         check_counts(asked, holders, [enough - 1] * 4 + [0] * 4)
-    assert f"leaves classes out holds at least {asked.rows_needed}" in said(content)
-    assert f"sum of all classes holds at least {asked.least_rows(asked.smallest.quorum)} rows" in said(
+    assert f"leaves classes out includes at least {asked.rows_needed}" in said(content)
+    assert f"sum of all classes includes at least {asked.least_rows(asked.smallest.quorum)} rows" in said(
         content
     )
 

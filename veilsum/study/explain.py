@@ -73,14 +73,14 @@ def _explain_sum(content: Content) -> Iterator[str]:
     if notes.purpose:
         yield "Its purpose, in the words of its author:"
         yield Quotation.of_text(notes.purpose)
-    yield f"Features of {question.dim:,} numbers by extractor {question.extractor}."
+    yield f"Each row has {question.dim:,} features, from the extractor with SHA-256 {question.extractor}."
     if question.columns:
         yield "They are named, in this order:"
         yield Quotation.of_names(question.columns)
     yield f"{len(question.classes):,} classes, in this order:"
     yield Quotation.of_names(question.classes)
     if notes.display:
-        yield "People see them, in the same order, as:"
+        yield "Pages show them under these names, in the same order:"
         yield Quotation.of_names(notes.display)
     for statistic in question.statistics:
         match statistic.kind:
@@ -141,11 +141,12 @@ def _explain_readers(content: Content) -> Iterator[str]:
     )
     if question.noise is None:
         rows = question.least_rows(quorum)
-        yield f"A sum of all classes holds at least {rows:,} rows of honest members, for {question.width:,} dimensions."
+        whole = "A sum" if question.withhold is None else "A sum of all classes"
+        yield f"{whole} includes at least {rows:,} rows of honest members, for {question.width:,} dimensions."
         if question.withhold is not None:
             rows = question.rows_needed
             yield (
-                f"A sum that leaves classes out holds at least {rows:,}, unless a colluder lies in the counts. If members count fewer, no sum "
+                f"A sum that leaves classes out includes at least {rows:,}, unless a colluder lies in the counts. If members count fewer, no sum "
                 "is made and nothing is spent."
             )
         if rows < (weak := SAFE_ROWS_PER_NUMBER * question.elements):
@@ -257,7 +258,7 @@ def _explain_limits(question: Question) -> Iterator[str]:
     yield "If the roster names decryptors, a third of them (rounded up) and the coordinator can read every member's numbers."
     yield "A member that lies about its classes or numbers can publish a rare class or bias the head. It is not detected."
     yield "It is visible which members take part, when and for how long."
-    yield "Records cannot be withdrawn from a sum that was made. The extractor's digest is each member's own claim."
+    yield "Records can't be withdrawn from a sum. No one checks that a member used this extractor."
 
 
 def _by_number(count: int, one: str, many: str) -> str:
