@@ -124,5 +124,5 @@ def test_a_head_for_members_adds_nothing_to_one_for_anyone(consortium: Consortiu
     consortium.after["readers"] = "anyone"
     consortium.publish(consortium.make_study({"version": 2}))
     results += results_of(consortium, "p2")
-    with pytest.raises(PeerFault, match="for the same readers"):
+    with pytest.raises(PeerFault, match="the same readers"):
         made(consortium, results).verify(results)
