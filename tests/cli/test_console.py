@@ -75,8 +75,8 @@ def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture
     print_values({HOSTILE: [HOSTILE, {HOSTILE: 1}]})
     print_table("Title", [{"name": HOSTILE}])
     captured = capsys.readouterr()
-    waiting, *others = captured.err.splitlines()[1:]
-    assert (captured.err.splitlines()[0], others) == (said, [said, f"veilsum: {said}"])
+    note, waiting, *others = captured.err.splitlines()
+    assert (note, others) == (said, [said, f"veilsum: {said}"])
     assert waiting.endswith(said)
     shown, _, _, row = captured.out.splitlines()
     assert shown == f"{said}  {said}, {said} 1"
@@ -114,8 +114,8 @@ def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None
         tell(event)
     assert capsys.readouterr().err.splitlines() == [
         "masking: 2 of 2 chunks",
-        f"collecting: 1 of 3 members, waiting for a, b until {format_time(until_s)}",
-        f"collecting: 2 of 3 members, waiting for b until {format_time(until_s)}",
+        f"uploads: 1 of 3 members, waiting for a, b until {format_time(until_s)}",
+        f"uploads: 2 of 3 members, waiting for b until {format_time(until_s)}",
         "vote",
     ]
 

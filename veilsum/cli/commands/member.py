@@ -465,9 +465,10 @@ def _progress_printer() -> "Callable[[Progress], None]":
 def _describe_wait(event: "Progress") -> str:
     from client_sdk.progress import Step
     from veilsum.protocol.rest import join_names
+    from veilsum.study.progress import STAGE_TITLES
 
     counted = {Step.MASKING: "chunks", Step.UPLOADING: "chunks"}.get(event.step, "members")
-    line = event.phase or event.step.value
+    line = STAGE_TITLES.get(event.phase, event.phase or event.step.value)
     if event.total:
         line += f": {event.done} of {event.total} {counted}"
     if event.waiting_for:
