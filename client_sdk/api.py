@@ -77,7 +77,7 @@ class Asked:
     def in_response(cls, response: Response) -> Self:
         """Read body and headers. Raises PeerFault(malformed)."""
 
-        def number(header: str, without: str = "") -> int:
+        def read_number(header: str, without: str = "") -> int:
             value = response.headers.get(header, without)
             if not (value.isascii() and value.isdecimal()):
                 raise PeerFault(Cause.MALFORMED, f"no number in the {header} header", ["coordinator"])
@@ -89,7 +89,9 @@ class Asked:
         elif response.status == 200:
             message = parse_message(response.body)
         state = response.headers.get(rest.STATE_HEADER, "")
-        return cls(message, number(rest.VERSION_HEADER), state, number(rest.ROSTER_HEADER, "0"), record)
+        return cls(
+            message, read_number(rest.VERSION_HEADER), state, read_number(rest.ROSTER_HEADER, "0"), record
+        )
 
 
 @dataclass(frozen=True)

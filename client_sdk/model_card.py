@@ -25,7 +25,7 @@ def _judgement_lines(result: "Result") -> Iterator[str]:
     yield ""
     yield (
         f"About {figures.records:,.0f} held-out records of {len(result.summed)} members, counted with noise. The figures are those of the first of "
-        f"{len(result.shown.heads)} heads shown, with 95 % intervals."
+        f"{len(result.shown_heads.heads)} heads shown, with 95 % intervals."
     )
     yield ""
     yield "| figure | value | 95 % interval |"

@@ -174,7 +174,7 @@ class Operator:
         request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
         return self._post_model(PreflightView, rest.PREFLIGHT_PATH.format(cohort=cohort), request)
 
-    def sites(self, cohort: str) -> rest.SitesView:
+    def site_reports(self, cohort: str) -> rest.SitesView:
         """Fetch what the sites of a rehearsal reported last."""
         return self._request_model(rest.SitesView, Request("GET", rest.SITES_PATH.format(cohort=cohort)))
 

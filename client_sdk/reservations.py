@@ -560,13 +560,13 @@ def _free_records(
         return set()
     mu = study_mu(noise)
 
-    def bears(record: bytes) -> bool:
+    def fits_budget(record: bytes) -> bool:
         if (found := held.get(record)) is None:
             return mu <= mu_budget
         exact = found.reserved or found.counts
         return not (exact or found.own) and math.hypot(math.sqrt(found.squares), mu) <= mu_budget
 
-    return set(filter(bears, records))
+    return set(filter(fits_budget, records))
 
 
 def _give_up_left_out(ledger: sqlite3.Connection) -> None:

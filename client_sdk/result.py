@@ -92,7 +92,7 @@ class Result(PublishedHead):
         return read_material(self.spec, self.material_file)
 
     @cached_property
-    def shown(self) -> ShownHeads:
+    def shown_heads(self) -> ShownHeads:
         """The heads that a judgement showed. Raises Misuse for another step, PeerFault(terms-refused) if the file does not hold them."""
         if not self.spec.judges or self.material_file is None:
             raise Misuse(f"step {self.spec.step} judges no heads: take the result of a period judge-NAME")
@@ -102,7 +102,7 @@ class Result(PublishedHead):
     def judge_figures(self) -> JudgeFigures:
         """What a judgement says about the heads that it showed, with 95 % intervals. Raises as `shown`."""
         tables = read_tables(self.spec.question, self.document_files)
-        return judge_tables(self.spec, tables, len(self.summed), self.shown)
+        return judge_tables(self.spec, tables, len(self.summed), self.shown_heads)
 
     @cached_property
     def heads(self) -> Mapping[str, Calibrated]:

@@ -55,7 +55,7 @@ def mask_upload(
     phase, _ = opened.store_upload(upload, own_shares)
     store, cohort = session.store, opened.opening.cohort
 
-    def keep() -> None:
+    def store_sources() -> None:
         with store.database.write():  # a stored upload can always be sent whole
             store.ledger.check_attempt(attempt)  # the run may have been given up since
             name = None if attempt.spec.adds_noise else _vector_name(attempt.spec)
@@ -63,7 +63,7 @@ def mask_upload(
             session.store_phase(cohort, opened, phase, round_id)
             store.ledger.mark_uploaded(attempt.context)
 
-    yield from compute(keep)
+    yield from compute(store_sources)
     return phase, chunks
 
 
@@ -172,7 +172,7 @@ def send_upload(
     attempt, rehearses = phase.attempt, phase.attempt.spec.kind is PeriodKind.REHEARSAL
     too_large = partial(report_refused_upload, session, attempt.manifest.cohort) if rehearses else None
 
-    def chunk(index: int, after: int | None = None) -> Flow[Asked]:
+    def send_chunk(index: int, after: int | None = None) -> Flow[Asked]:
         packed = memory.pop(index, None)
         if packed is None:
             packed = yield from compute(partial(chunks.mask_again, index))
@@ -183,10 +183,10 @@ def send_upload(
     if not missing:
         return None
     began_s = session.environment.monotonic_s()
-    yield from together([partial(chunk, index) for index in missing[:-1]], session.lanes)
+    yield from together([partial(send_chunk, index) for index in missing[:-1]], session.lanes)
     if not rehearses:
-        return (yield from chunk(missing[-1], after))
-    asked = yield from chunk(missing[-1])  # no long poll: the upload is timed
+        return (yield from send_chunk(missing[-1], after))
+    asked = yield from send_chunk(missing[-1])  # no long poll: the upload is timed
     sent_bytes = attempt.ring.packed_bytes(attempt.spec.elements) * len(missing) // total
     upload_s = session.environment.monotonic_s() - began_s
     yield from report_upload(session, attempt.manifest.cohort, sent_bytes, upload_s)

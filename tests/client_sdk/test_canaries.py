@@ -177,7 +177,7 @@ def test_a_rehearsal_sums_canaries_without_noise_and_leaves_no_record_held(
     assert alike.labels.tolist() == [0] * 9 + [1] * 9
     vector = compute_vector(found.spec, alike.features, alike.labels, found.material)
     assert consortium.total(last) == (3 * vector).tolist()
-    sites = consortium.operator.sites(consortium.round(last).attempt.manifest.cohort.hex()).sites
+    sites = consortium.operator.site_reports(consortium.round(last).attempt.manifest.cohort.hex()).sites
     assert [each.member for each in sites] == [*consortium.ids]
     assert all(each.report.slips == () and each.report.upload_bytes for each in sites)
     for member in consortium.ids:

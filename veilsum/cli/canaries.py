@@ -54,17 +54,17 @@ def pack_of_features(
     else:
         raise Misuse(f"{features} is not a table: pass the inputs' folder with --inputs")
 
-    def values(given: Table) -> Table:
+    def standardise_given(given: Table) -> Table:
         return given if moments is None else moments.standardise_table(given)
 
-    reference = values(table)
+    reference = standardise_given(table)
     return CanaryPack(
         ids,
         [str(label).strip() for label in table.labels.tolist()],
         reference.features,
         reference.columns,
         {
-            name: values(each).order_columns(reference.columns, "those of the reference").features
+            name: standardise_given(each).order_columns(reference.columns, "those of the reference").features
             for name, each in slip_tables.items()
         },
         files,

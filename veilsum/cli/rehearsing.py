@@ -107,7 +107,7 @@ def rehearse(
         cohort.members,
         cohort.cards,
         list_dropped(last),
-        client.sites(cohort.cohort),
+        client.site_reports(cohort.cohort),
         content.question.windows.upload,
         version("veilsum"),
         decryptors,
@@ -133,7 +133,7 @@ def _list_awaited(client: Operator, view: CohortView) -> set[str]:
     """List the members that neither came nor reported what keeps them away: canaries that differ, or their clock."""
     kept_away = {
         each.member
-        for each in client.sites(view.cohort).sites
+        for each in client.site_reports(view.cohort).sites
         if each.report.slips or abs(each.clock_ahead_s) >= SIGNATURE_LIFETIME_S
     }
     return {*view.members} - {*view.cards} - kept_away

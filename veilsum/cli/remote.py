@@ -35,7 +35,7 @@ def open_operator(
 ) -> Iterator[Operator]:
     """Open a client that authenticates with an operator's token, or a signature of the admin or a member. Retries are reported on stderr."""
 
-    def retries(event: Progress) -> None:
+    def print_retry(event: Progress) -> None:
         if event.step is Step.RETRYING:
             print_note(f"No answer from {shown_address(url)}: {event.detail}")
 
@@ -46,7 +46,7 @@ def open_operator(
             _clean_token(token),
             admin=admin,
             member=member,
-            progress=retries,
+            progress=print_retry,
             patience_s=patience_s,
             verify=verify_argument(ca),
             cert=client_certificate(),
