@@ -303,7 +303,7 @@ class Conversation:
 
     # What it does
 
-    def wait(self, asked: Asked) -> Flow[Turn]:
+    def wait_for_request(self, asked: Asked) -> Flow[Turn]:
         """Wait for a request newer than the one before."""
         view = yield from self.session.fetch_round(self.round_id)
         self._report_view(view)
@@ -315,21 +315,21 @@ class Conversation:
             raise NoResult(self.round_id, "erasing", fault_in(view))
         return (yield from self._ask_again(asked))
 
-    def enter(self, asked: Asked) -> Flow[Turn]:
+    def enter_round(self, asked: Asked) -> Flow[Turn]:
         """Open the round that is shown, and upload."""
         assert isinstance(asked.message, Opening)
         yield from self.session.learn_newest_roster(asked.roster)
         yield from self._open_round(asked.message)
-        return (yield from self.upload(asked))
+        return (yield from self.upload_vector(asked))
 
     def enter_late(self, asked: Asked) -> Flow[Turn]:
         """Open a round that goes on already: this member's upload would not count any more, but it can help to end the attempt."""
         opening = yield from self.session.coordinator.fetch_opening(self.round_id)
         yield from self.session.fetch_roster()
         yield from self._open_round(opening)
-        return (yield from self.answer(asked))
+        return (yield from self.answer_request(asked))
 
-    def upload(self, asked: Asked) -> Flow[Turn]:
+    def upload_vector(self, asked: Asked) -> Flow[Turn]:
         """Mask this member's vector unless that is done, and send what is missing of its upload."""
         phase, chunks = self.phase, dict[int, bytes]()
         assert isinstance(phase, Attempting)
@@ -350,13 +350,13 @@ class Conversation:
         sending = send_upload(self.session, self.round_id, phase, upload, chunks, asked.version)
         return (yield from self._send_answer(sending, asked))
 
-    def answer(self, asked: Asked) -> Flow[Turn]:
+    def answer_request(self, asked: Asked) -> Flow[Turn]:
         """Answer a request by the phase's rules."""
         if asked.message is None or not self._is_in_round():
-            return (yield from self.refuse(asked))
+            return (yield from self.refuse_entry(asked))
         return (yield from self._send_reply(self._receive_message(asked.message), asked))
 
-    def erase(self, asked: Asked) -> Flow[Turn]:
+    def erase_and_report(self, asked: Asked) -> Flow[Turn]:
         """Erase the attempt's keys and report. A decryptor that never saw the opening is shown it first (ERASE-1)."""
         request = asked.message
         assert isinstance(request, ErasureRequest)
@@ -371,7 +371,7 @@ class Conversation:
         self._store_phase(before, following)
         return (yield from self._send_reply(replies, asked))
 
-    def refuse(self, asked: Asked) -> Flow[Turn]:
+    def refuse_entry(self, asked: Asked) -> Flow[Turn]:
         """Refuse to enter a round twice: two sums over the same records, a member apart, show that member's vector."""
         yield from ()
         if isinstance(asked.message, Opening):
@@ -382,18 +382,18 @@ class Conversation:
             ["coordinator"],
         )
 
-    def leave(self, asked: Asked) -> Flow[Turn]:
+    def leave_round(self, asked: Asked) -> Flow[Turn]:
         """End a round whose keys this member has erased. It comes back for the erasure request."""
         if asked.state == "erasing":
-            return (yield from self.wait(asked))
+            return (yield from self.wait_for_request(asked))
         raise self._expired_error()
 
     def close_erased(self, asked: Asked) -> Flow[Turn]:
-        """Take the closing of a round whose keys this member has erased since; `miss` a round that it never opened."""
-        verb = self.take_closing if self.session.is_unsettled(self.round_id) else self.miss
+        """Take the closing of a round whose keys this member has erased since; `miss_round` a round that it never opened."""
+        verb = self.take_closing if self.session.is_unsettled(self.round_id) else self.miss_round
         return (yield from verb(asked))
 
-    def miss(self, _asked: Asked) -> Flow[Turn]:
+    def miss_round(self, _asked: Asked) -> Flow[Turn]:
         """End a round that has a result without this member."""
         yield from ()
         why = "this member did not get the round's opening, or did not get its certificate in time"
@@ -438,7 +438,7 @@ class Conversation:
             self.session.give_up_over(self.phase)
         raise NoResult(self.round_id, end, fault_in(view))
 
-    def conclude(self, _asked: Asked) -> Flow[Turn]:
+    def conclude_round(self, _asked: Asked) -> Flow[Turn]:
         """Recount a count, or collect the result."""
         attempt = self.kept_evidence.attempt
         if not attempt.spec.is_disclosed:
@@ -643,13 +643,13 @@ class Conversation:
 
 # fmt: off
 _SHOWN_COLUMNS = (ShownKind.OPENING, ShownKind.REQUEST, ShownKind.ERASURE_REQUEST, ShownKind.DONE, ShownKind.ENDED, ShownKind.NOTHING)
-_TALK = Conversation
+_C = Conversation
 _STANDING_ROWS: dict[MemberStanding, tuple[Callable[[Conversation, Asked], Flow[Turn]], ...]] = {
-    #                     an opening     another request   an erasure request  done                 ended without a result  nothing new
-    MemberStanding.READY:      (_TALK.enter,   _TALK.enter_late, _TALK.erase,        _TALK.miss,          _TALK.take_end,         _TALK.wait),
-    MemberStanding.ATTEMPTING: (_TALK.upload,  _TALK.answer,     _TALK.erase,        _TALK.take_closing,  _TALK.take_closing,     _TALK.wait),
-    MemberStanding.CLOSED:     (_TALK.refuse,  _TALK.answer,     _TALK.erase,        _TALK.conclude,      _TALK.take_end,         _TALK.wait),
-    MemberStanding.LEFT:       (_TALK.refuse,  _TALK.leave,      _TALK.erase,        _TALK.close_erased,  _TALK.take_end,         _TALK.leave),
+    # shown:                    an opening        another request    an erasure request   done                ended without a result nothing new
+    MemberStanding.READY:      (_C.enter_round,   _C.enter_late,     _C.erase_and_report, _C.miss_round,      _C.take_end,           _C.wait_for_request),
+    MemberStanding.ATTEMPTING: (_C.upload_vector, _C.answer_request, _C.erase_and_report, _C.take_closing,    _C.take_closing,       _C.wait_for_request),
+    MemberStanding.CLOSED:     (_C.refuse_entry,  _C.answer_request, _C.erase_and_report, _C.conclude_round,  _C.take_end,           _C.wait_for_request),
+    MemberStanding.LEFT:       (_C.refuse_entry,  _C.leave_round,    _C.erase_and_report, _C.close_erased,    _C.take_end,           _C.leave_round),
 }
 # fmt: on
 VERBS = {
