@@ -19,7 +19,9 @@ WELL: dict[str, Any] = {
 }
 
 
-def row(*, came: bool = True, dropped: tuple[str, ...] = (), clock_ahead_s: float = 0.0, **changes: Any) -> SiteRow:
+def row(
+    *, came: bool = True, dropped: tuple[str, ...] = (), clock_ahead_s: float = 0.0, **changes: Any
+) -> SiteRow:
     """Judge the site `a`."""
     view = SiteView(member="a", clock_ahead_s=clock_ahead_s, report=SiteReport(**{**WELL, **changes}))
     shown = SitesView(sites=(view,))

@@ -149,7 +149,9 @@ def _check_sums(
     assert content.rehearsal is not None
     reference = Records(pack.features, list(pack.labels), list(pack.ids), pack.columns or None)
     found = select_canaries(reference, content.question)
-    differences = {each.member: each.report.difference for each in client.sites(views[-1].cohort).sites}
+    differences = {
+        each.member: each.report.difference for each in client.site_reports(views[-1].cohort).sites
+    }
     largest, unclear = 0.0, list[str]()
     for view in views:
         attempt = Attempt(
