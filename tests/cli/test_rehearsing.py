@@ -39,7 +39,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module if module.endswith("_S") else f"{module}.POLL_MIN_S", 0.05)
 
 
-GRADIENTS: dict[str, Any] = {**NOISY, "noise": {**NOISY["noise"], "recipe": "mean+sum+gradients"}}
+GRADIENTS: dict[str, Any] = {**NOISY, "noise": {**NOISY["noise"], "recipe": "mean+sum+6-gradients"}}
 PERIOD, COUNT = "rehearsal-1", 8
 ROWS = np.random.default_rng(5).standard_normal((COUNT, DIM))
 KEYS = [CLASSES[place % 2] for place in range(COUNT)]

@@ -51,7 +51,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "one row fewer": ({"records": {**RECORDS, "least": 135}, "withhold": None}, {}),
     "a posterior and a given λ": ({"constant": True}, {"publish": ["posterior"], "ridge": 0.5}),
     "a judge": ({"judge": JUDGE}, {}),
-    "noise for a record": ({"noise": {**NOISE, "recipe": "mean+sum+gradients"}, "withhold": None}, {}),
+    "noise for a record": ({"noise": {**NOISE, "recipe": "mean+sum+16-gradients"}, "withhold": None}, {}),
     "noise, and documents that it rules out": ({"noise": NOISE, "withhold": None}, {"publish": ["lda", "pooled"]}),
     "noise that no cohort can run": ({"noise": {**NOISE, "unit": "member"}, "withhold": None}, {}),
 }  # fmt: skip
