@@ -28,6 +28,9 @@ from veilsum.study.sites import SiteRow, judge_sites, list_dropped
 from veilsum.study.vectors import Material, compute_vector, random_features
 from veilsum.system.intervals import compute_presence_s
 
+_CLEAR_SHARE_MAX = 0.5
+"""Most of one member's part in a sum by which honest differences may move it: below, a member that summed something else is seen."""
+
 
 @dataclass(frozen=True)
 class Rehearsed:
@@ -173,9 +176,8 @@ def _check_sums(
             moved = max(known) if len(known) == members else content.rehearsal.tolerance
             units = _list_units(spec) * len(found.labels)
             allowed = _bound_change(spec, found.features, material, moved)
-            if allowed * members >= _CLEAR_SHARE_MAX:
+            if not allowed * members < _CLEAR_SHARE_MAX:  # also without a bound
                 unclear.append(spec.step)
-                continue
         else:
             # Each number of a row of length 1, and each product of two, changes by at most twice the tolerance; the largest of the vector is
             # at least the rows of a class.
@@ -190,12 +192,8 @@ def _check_sums(
         largest = max(largest, difference)
     said = f"the sum of {members} members is {members} times the reference, up to {largest:.1g} of its size"
     if unclear:
-        said += f" (not compared: {', '.join(unclear)}, which these canaries' differences move too far)"
+        said += f"; in {', '.join(unclear)} another member's part could hide in the sites' small differences"
     return said, True
-
-
-_CLEAR_SHARE_MAX = 0.5
-"""Most of one member's part in a sum by which honest differences may move it: below, a member that summed something else is seen."""
 
 
 def _list_units(spec: RoundSpec) -> Floats:
@@ -208,21 +206,18 @@ def _list_units(spec: RoundSpec) -> Floats:
 
 
 def _bound_change(spec: RoundSpec, features: Floats, material: Material, moved: float) -> float:
-    """Bound how far a number of a noisy step moves for each row, in its unit, if rows of length 1 move by `moved`.
-
-    To scale a row to length 1 moves it by at most twice as much, in shares of its length.
-    """
+    """Bound how far a number of a noisy step moves for each row, in its unit, if rows of length 1 move by `moved`."""
     question = spec.question
     rows, centre = unit_directions(features), material.get("centre")
     if centre is not None:
-        moved *= 2 / _shortest(rows - centre)
+        moved *= _scaling_stretch(rows - centre)
         rows = unit_directions(features, centre, total=True)
     if spec.step != MEAN_STEP and (phi := random_features(question)) is not None:
         moved *= math.sqrt(2 / phi.size) * _stretch(phi.directions)
         rows = phi.of_units(rows)
     if (whitening := material.get("whitening")) is not None:
         rows = with_constant(rows) if question.constant else rows
-        moved *= 2 * _stretch(whitening) / _shortest(rows @ whitening.T)
+        moved *= _stretch(whitening) * _scaling_stretch(rows @ whitening.T)
     weights = _stretch(material["weights"]) if "weights" in material else 0.0
     # Two rows in a product; a row and its residual, which moves by half the scores' change, and is divided by a quarter at least. Rounding.
     return (2 + 2 * weights) * moved + 2 / mechanism_of(spec).lattice.unit(1)
@@ -233,5 +228,7 @@ def _stretch(matrix: Floats) -> float:
     return float(np.linalg.norm(matrix, 2))
 
 
-def _shortest(rows: Floats) -> float:
-    return float(np.linalg.norm(rows, axis=1).min())
+def _scaling_stretch(rows: Floats) -> float:
+    """Return the most by which rows move if they are scaled to length 1 after a move: twice its share of their length."""
+    shortest = float(np.linalg.norm(rows, axis=1).min())
+    return 2 / shortest if shortest > 0 else math.inf
