@@ -336,8 +336,8 @@ class RunEnd(StrEnum):
 
     def next_for_operator(self, view: RoundView) -> str:
         """Say what an operator does next about a round."""
-        waiting, survivors = join_names(view.waiting_for), join_names(view.survivors)
-        return self.operator.format(round=view.round, waiting=waiting, survivors=survivors)
+        waiting = join_names(view.waiting_for) if view.waiting_for else "the members that are away"
+        return self.operator.format(round=view.round, waiting=waiting, survivors=join_names(view.survivors))
 
     def explain_to_operator(self, view: RoundView) -> str:
         """Explain a round's end to its operator."""

@@ -3,6 +3,8 @@
 learning ──▶ consortium ──▶ comparison ──▶ facts ──▶ table, summary.json, report.html
 trains,      a coordinator   the masked     plain data that the three
 writes       and a process   head beside    outputs are made of
-features     a member; two   the plain one
-             of them killed
+features     a member; one   the plain one
+and          mended after a
+canaries     rehearsal, two
+             killed in the run
 """
