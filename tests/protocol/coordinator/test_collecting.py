@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.simulator import Federation, of
-from veilsum.protocol.coordinator import Checking, Collecting, CoordinatorPhase
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, Collecting, CoordinatorPhase, Voiding
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Opening, Upload
 from veilsum.protocol.shelf import MemoryShelf, Trees
@@ -85,6 +86,18 @@ def test_a_partial_upload_is_not_counted(federation: Federation) -> None:
     partial_ = partial.chunk_stored("member-4", 0, federation.now_s)
     checking = of(Checking, partial_.pass_deadline(federation.now_s))
     assert tuple(checking.uploads) == federation.ids[:4]
+
+
+@pytest.mark.parametrize("begun", [0, 2])
+def test_too_few_uploads_void_the_attempt_and_those_begun_are_told(
+    federation: Federation, begun: int
+) -> None:
+    phase: CoordinatorPhase = whole(federation, *federation.ids[:3])
+    for member in federation.ids[3 : 3 + begun]:
+        phase = phase.receive(upload_of(federation, member), federation.now_s)
+    fault = of(Voiding, phase.pass_deadline(federation.now_s)).fault
+    assert (fault.cause, fault.parties) == (Cause.SURVIVORS_TOO_FEW, federation.ids[3:])
+    assert ("2 more begun" in fault.detail, "windows.upload" in fault.detail) == (bool(begun), bool(begun))
 
 
 def test_the_announced_chunks_pass_in_any_order(federation: Federation) -> None:

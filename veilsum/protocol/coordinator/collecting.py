@@ -8,6 +8,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator.base import CoordinatorPhase, Setting, Voiding
 from veilsum.protocol.coordinator.checking import Checking
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.forms import count_noun
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     BOX_TAG_BYTES,
@@ -156,7 +157,9 @@ class Collecting(CoordinatorPhase):
         attempt, all_chunks = self.attempt, self._all_chunks
         uploads = {m: self.announced[m] for m in attempt.members if self.stored.get(m) == all_chunks}
         if len(uploads) < attempt.survivors_min:
-            missing = f"{len(uploads)} complete uploads, {attempt.survivors_min} are needed"
+            missing = f"{count_noun(len(uploads), 'complete upload')}, {attempt.survivors_min} are needed"
+            if begun := len(self.announced.keys() - uploads):
+                missing += f"; {begun} more begun: is windows.upload too short for a line, or does a proxy limit bodies?"
             return Voiding.begin(
                 self.setting, PeerFault(Cause.SURVIVORS_TOO_FEW, missing, self.waiting_for())
             )
