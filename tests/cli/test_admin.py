@@ -1,10 +1,12 @@
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.cli import EXTRACTOR, TOKEN, Cli
+from veilsum.cli import remote as connecting
 from veilsum.protocol.messages import Roster
 
 KEYS = [f"{index:02x}" * 32 for index in range(10)]
@@ -37,6 +39,12 @@ def test_an_admins_key_that_cannot_be_used(cli: Cli) -> None:
     key.chmod(0o600)
     key.write_bytes(b"short")
     assert "admin.key" in cli(*sign).error
+
+
+def test_a_draft_without_a_coordinator_names_the_option(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "open_operator", partial(connecting.open_operator, patience_s=0.0))
+    said = cli("admin", "roster", "r.json", "--member", f"a={KEYS[1]}", "--url", "http://127.0.0.1:9")
+    assert ("--coordinator" in said.error, Path("r.json").exists()) == (True, False)
 
 
 def test_every_change_raises_the_number(cli: Cli) -> None:

@@ -75,10 +75,14 @@ def roster(
 
     old = admin.Draft.load_draft(draft) if draft.exists() else None
     if coordinator is None and old is None:
+        from client_sdk.errors import Unreachable
         from veilsum.cli.remote import open_operator
 
-        with open_operator(url, ca=ca) as client:
-            coordinator = client.coordinator().public_key
+        try:
+            with open_operator(url, ca=ca) as client:
+                coordinator = client.coordinator().public_key
+        except Unreachable as error:
+            raise Misuse(f"{error}; or pass the coordinator's public key as --coordinator") from error
     changed = admin.revise_draft(
         old,
         name=name,
