@@ -58,8 +58,8 @@ class Judgement(_Facts):
 
     Attributes:
         records: number of these hold-out rows.
-        unanswered: hold-out rows of other classes, withheld ones included. No figure counts them: whoever holds such a class alone would see
-            a head that is wrong where it can't be right.
+        unanswered: hold-out rows of other classes, withheld ones included. No figure counts them: the only holder of
+            such a class would see a head that is wrong on records that it can't predict.
         accuracy: share of them that the consortium's head labels correctly, at this member's class shares.
         own_accuracy: share that a head fitted to this member's contribution alone labels correctly; None without one.
         balanced_accuracy, own_balanced_accuracy: the same at equal class shares: the mean recall over the classes of these rows.

@@ -353,11 +353,9 @@ class Result(PublishedHead):
 
 
 def _find_document(files: Mapping[str, bytes], name: str) -> Document:
-    """Read a published document. Raises Misuse if there is none, or if it only says why."""
+    """Read a published document. Raises Misuse if it is not published, or only says why it has no head."""
     if name not in files:
-        raise Misuse(
-            f"the study publishes no {name}: got {', '.join(files) or 'nothing'} beside the head, as its after.publish says"
-        )
+        raise Misuse(f"the study publishes no {name}: its after.publish has {', '.join(files) or 'nothing'}")
     document = document_in(files[name])
     if reason := document.notes.get(REFUSED_NOTE):
         raise Misuse(f"the round's sums give no {name}: {reason}")

@@ -373,7 +373,7 @@ def test_a_member_makes_its_own_head_of_pooled_sums(stage: Stage, tmp_path: Path
     assert found.weights.shape == (3, 2)
     assert set(result.read_arrays("pooled")) == {"V", "U", "counts"}
     assert result.read_notes("pooled") == {"constant": False}
-    with pytest.raises(Misuse, match="publishes no lda: got pooled, posterior"):
+    with pytest.raises(Misuse, match=r"publishes no lda: .*pooled, posterior"):
         result.read_arrays("lda")
     refused = document_file(refusal_document(CalibrationError("too few rows")))
     with pytest.raises(Misuse, match="give no lda: CalibrationError: too few rows"):

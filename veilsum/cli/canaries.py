@@ -204,7 +204,7 @@ def _read_image(path: Path) -> Any:
 
 
 def _import_function(path: str) -> Callable[..., Any]:
-    """Import MODULE:FUNCTION, also from the working folder. Raises Misuse if there is none."""
+    """Import MODULE:FUNCTION, also from the working folder. Raises Misuse if it can't be found."""
     module, _, name = path.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:

@@ -140,7 +140,7 @@ def reporting_errors(*, as_json: bool) -> Iterator[None]:
 
 
 def cut_line(text: str) -> str:
-    """Put text on one line, and cut what nobody reads."""
+    """Put text on one line, and cut it after `SHOWN_MAX` characters."""
     more = len(text) - SHOWN_MAX
     return one_line(text[:SHOWN_MAX]) + (f" … and {more:,} characters more" if more > 0 else "")
 

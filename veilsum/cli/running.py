@@ -3,7 +3,7 @@
     a round of the run is open? ──▶ follow it to its end
             │ no
     next step (`next_action`) ──▶ find or open a cohort for it ──▶ enrolment ──▶ open the step when enough members are present
-            └──▶ none: show the result, or why there is none
+            └──▶ none: show the result, or why it is missing
 
 It keeps no state: when restarted, it finds the run at the coordinator and continues.
 """

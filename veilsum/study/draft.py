@@ -183,7 +183,7 @@ def _toml_list(texts: Sequence[str]) -> str:
 
 
 def _exact_rows(dim: int, classes: int, honest: int) -> dict[str, Any]:
-    """Return the limits on a member's rows in an exact study, of which `honest` members stand in each sum, with their comments."""
+    """Return the limits on a member's rows in an exact study whose sums include `honest` honest members, with their comments."""
     elements = FFC().elements_for(dim, classes, constant=True)
     needed = -(-max(ROWS_MIN, count_rows_needed(elements, dim + 1, dim)) // honest)
     least = max(needed, classes * _LEAST_PER_CLASS)

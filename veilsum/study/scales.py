@@ -78,7 +78,7 @@ def add_scales(question: Question, drawn: VirtualRows | None, answer: Answer) ->
 
 
 def guess_scale(question: Question, *, log_odds: bool) -> Scale:
-    """Return a scale for a head of which nothing is known but whether its scores are log-odds."""
+    """Return a scale for a head if nothing is known except whether its scores are log-odds."""
     assert question.judge is not None
     temperature = 1.0 if log_odds else _RIDGE_TEMPERATURE / len(question.classes) ** 0.5
     return rough_scale(question.positive_class, question.judge.bins.score, temperature)
