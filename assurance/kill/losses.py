@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from assurance.kill.damage import BLOBS, FILES, Fault, do_damage, list_faults
-from assurance.kill.pasts import STATES, Past, make_past, settings_of
+from assurance.kill.pasts import Past, make_pasts, settings_of
 from assurance.reports import report
 from service.coordination.repairing import repair_database
 from service.storage.folder import DATABASE_FILE
@@ -42,6 +42,7 @@ PUBLISHED_FOLDERS = {"results", "transcripts", "combined"}
 LASTING_TABLES = {"rounds", "cohorts"}
 """A damaged row of theirs takes the pages of its round or cohort with it, and nothing else."""
 CHUNK_ELEMENTS = 16
+FEDERATIONS_AT_ONCE = 3
 PATIENCE_S, PLAY_S, HANGS_S = 10.0, 60.0, 600.0
 
 
@@ -256,21 +257,24 @@ class Campaign:
 
     async def run(self, folder: Path) -> dict[str, Any]:
         """Try faults of each kind in turn, each in a state that has such a thing."""
-        found, draw, begun = Found(), random.Random(self.seed), time.monotonic()
-        pasts = {state: await make_past(folder / state, state) for state in STATES}
-        places = {each: [past for past in pasts.values() if each in past.present] for each in list_faults()}
+        found, begun, pasts = Found(), time.monotonic(), await make_pasts(folder)
+        places = {each: [past for past in pasts if each in past.present] for each in list_faults()}
         chosen = [each for each, known in places.items() if known and self.only in f"{each[0]} {each[1]}"]
-        draw.shuffle(chosen)
-        states = {past.folder: state for state, past in pasts.items()}
-        for number, (kind, how) in enumerate(itertools.cycle(chosen)):
-            if found.tried.total() >= self.faults or time.monotonic() - begun > self.limit_s:
-                break
-            known = draw.choice(places[kind, how])
-            fault = Fault(states[known.folder], kind, how)
-            if await try_fault(known, folder / str(number), fault, draw, found):
-                sys.stderr.write(
-                    f"{found.tried.total()} of {self.faults}: {fault}, {len(found.faults)} without a way out\n"
-                )
+        random.Random(self.seed).shuffle(chosen)
+        drawn = enumerate(itertools.cycle(chosen))
+
+        async def try_next() -> None:
+            for number, (kind, how) in drawn:
+                if found.tried.total() >= self.faults or time.monotonic() - begun > self.limit_s:
+                    return
+                draw = random.Random(f"{self.seed} {number}")
+                known = draw.choice(places[kind, how])
+                fault = Fault(known.state, kind, how)
+                if await try_fault(known, folder / str(number), fault, draw, found):
+                    count, left = found.tried.total(), len(found.faults)
+                    sys.stderr.write(f"{count} of {self.faults}: {fault}, {left} without a way out\n")
+
+        await asyncio.gather(*(try_next() for _ in range(FEDERATIONS_AT_ONCE)))
         return {
             "tried": found.tried.total(),
             "kinds": len(found.tried),

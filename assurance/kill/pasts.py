@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,13 @@ from veilsum.protocol.study import Content, Rehearsal
 from veilsum.study.canaries import CanaryPack
 from veilsum.study.judging import encode_shown
 
-STATES = (
-    *("pairing", "formed", "collecting", "checking", "freezing", "revealing", "recovered"),
-    *("erasing", "failed", "repeating", "done"),
+STATES_AT_ONCE = (
+    ("pairing", "formed", "collecting", "done"),
+    ("erasing", "failed", "repeating"),
+    ("checking", "freezing", "revealing"),
 )
+LAST_STATE = "recovered"
+"""While a federation is brought there, no other may solve its sum."""
 RANGES_S = 60.0
 JUDGE = {"epsilon": 1.0, "delta": 1e-6, "heads": 1, "positive": None, "bins": {"confidence": 5, "score": 8}}
 
@@ -78,6 +82,7 @@ class Past:
     """
 
     folder: Path
+    state: str
     party: Party
     round_id: str = ""
     context: bytes = b""
@@ -111,6 +116,16 @@ async def settings_of(folder: Path) -> Settings:
     return Settings(data_dir=folder, operator_token=TOKEN, **own)
 
 
+async def make_pasts(folder: Path) -> list[Past]:
+    """Play a federation to each state."""
+
+    async def make_each(states: Sequence[str]) -> list[Past]:
+        return [await make_past(folder / state, state) for state in states]
+
+    made = await asyncio.gather(*map(make_each, STATES_AT_ONCE))
+    return [*itertools.chain(*made), await make_past(folder / LAST_STATE, LAST_STATE)]
+
+
 async def make_past(folder: Path, state: str) -> Past:
     """Play a federation with a history to a state."""
     party, clock = Members(SIX, readers=SIX[:1]), Clock()
@@ -133,7 +148,7 @@ async def make_past(folder: Path, state: str) -> Past:
         with patch.object(summing, "STORED_UPLOADS_MIN", 1):
             async with running(folder, clock) as server:
                 await _store_ranges(server)
-    past = Past(folder, party, round_id, context, clock.ahead_s, served, renewals)
+    past = Past(folder, state, party, round_id, context, clock.ahead_s, served, renewals)
     if serving.SERVERS is None:
         backup.create_backup(folder, past.archive)
     return replace(past, present=frozenset(await list_present(await settings_of(folder))))
@@ -271,7 +286,7 @@ async def _play_to(server: Server, party: Party, state: str) -> str:
                 await party.open_cohort(server, repeats=view["context"], period=party.period)
                 await party.enrol(server)
             return ""
-        case "recovered":
+        case _ if state == LAST_STATE:
             with patch.object(Jobs, "_solve_round", _wait_forever):
                 await party.play_until(server, round_id, state)
                 await _store_ranges(server, done=True)

@@ -25,14 +25,14 @@ import tempfile
 import tomllib
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_loader
 from pathlib import Path
 from random import Random
-from time import monotonic, sleep
+from time import monotonic, process_time, sleep
 from types import CodeType
 
 import pytest
@@ -110,20 +110,25 @@ QUIET = (
     ),  # hypothesis is loaded before pytest could rewrite it
 )
 TESTS_S = 15.0
-"""Limit of the tests run for one mutant, in seconds that they take unmutated."""
+"""Limit of the tests run for one mutant, in seconds of processor time that they take unmutated."""
 HUNG, BROKEN = "timeout", 70
 ASLEEP = 10
 """Wall-clock limit of a mutant in multiples of its processor time limit, for mutants that hang without working."""
 
 
 class Timing:
-    """Record each test's duration."""
+    """Record each test's processor time, which doesn't depend on the machine's load."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
+        self.seconds: dict[str, float] = {}
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] += report.duration
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        begun = process_time()
+        try:
+            return (yield)
+        finally:
+            self.seconds[item.nodeid] = process_time() - begun
 
 
 class Chosen:
